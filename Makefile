@@ -1,0 +1,55 @@
+# The verbs of the house. Needed beforehand: python3 (3.11 to 3.13) and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+# Tests that must not be skipped when they are named here (a missing extra would skip them).
+export DRIVETRAIN_REQUIRE ?=
+
+.PHONY: help install demo test test-slow lint format bench lock wheel clean
+
+help:  ## What there is
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+install: $(STAMP)  ## Make .venv with every extra and the development tools
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14) and "drivetrain needs Python 3.11 to 3.13; set PYTHON=python3.12, say")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[all]' --group dev
+	mkdir -p $(VENV)/src && ln -sfn ../.. $(VENV)/src/drivetrain
+	touch $@
+
+demo: $(STAMP)  ## The whole job on real data: raw flights in, a served-ready model out
+	$(BIN)/drivetrain run examples/flights
+
+test: $(STAMP) lint  ## Lint, types, layers and the fast tests (8 minutes at most)
+	$(BIN)/python -m pytest -m 'not slow and not gpu'
+
+test-slow: $(STAMP)  ## The rest: crashes, whole runs, Beam workers
+	$(BIN)/python -m pytest -m 'slow and not gpu'
+
+lint: $(STAMP)  ## ruff, mypy --strict, import-linter
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+format: $(STAMP)  ## Put the code into its shape
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(STAMP)  ## The figures, each against a reference measured in the same run
+	$(BIN)/python benchmarks/flights.py
+
+lock: $(STAMP)  ## Resolve constraints.txt anew for Python 3.11 to 3.13
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv pip compile --universal --python-version 3.11 --all-extras --group dev --no-header --no-annotate --upgrade --output-file constraints.txt pyproject.toml
+
+wheel: $(STAMP)  ## Build the wheel from a clean tree
+	rm -rf build
+	$(BIN)/python -m build --wheel
+
+clean:  ## Remove what was built, keep the runs
+	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache

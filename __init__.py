@@ -1,0 +1,51 @@
+"""drivetrain: raw data to a served model and back, as one typed Python DAG on JAX.
+
+The public face. Names are imported on first use, so that `import drivetrain` costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from .errors import BuildError, DrivetrainError, InputError
+
+if TYPE_CHECKING:
+    from .metadata import Artifact
+    from .pipelines import component, files, latest, latest_blessed, pipeline, when
+
+_HOMES = {
+    "Artifact": ".metadata",
+    "component": ".pipelines",
+    "files": ".pipelines",
+    "latest": ".pipelines",
+    "latest_blessed": ".pipelines",
+    "open": ".console.session",
+    "pipeline": ".pipelines",
+    "when": ".pipelines",
+}
+
+__version__ = "0.1.0.dev0"
+__all__ = [
+    "Artifact",
+    "BuildError",
+    "DrivetrainError",
+    "InputError",
+    "component",
+    "files",
+    "latest",
+    "latest_blessed",
+    "pipeline",
+    "when",
+]
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(home, __name__), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,52 @@
+"""Errors as part of the interface: each names the thing, the cause and the fix."""
+
+from __future__ import annotations
+
+
+class DrivetrainError(Exception):
+    """Something a person can act on.
+
+    Args:
+        message: One line that names the thing and the cause.
+        fix: What to do about it, one line, or None where there is nothing to advise.
+        where: The user's own "file:line", shown before everything else.
+    """
+
+    def __init__(self, message: str, *, fix: str | None = None, where: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.fix = fix
+        self.where = where
+
+    def __str__(self) -> str:
+        head = f"{self.where}: {self.message}" if self.where else self.message
+        return f"{head}\n  fix: {self.fix}" if self.fix else head
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild, (type(self), self.message, self.fix, self.where)
+
+
+def _rebuild(cls: type[DrivetrainError], message: str, fix: str | None, where: str | None) -> DrivetrainError:
+    return cls(message, fix=fix, where=where)
+
+
+class BuildError(DrivetrainError):
+    """The pipeline is wrong; found while it is built, before anything runs."""
+
+
+class InputError(DrivetrainError):
+    """A file, a value or an option that the user gave cannot be used."""
+
+
+class Canceled(DrivetrainError):
+    """The run was asked to stop (Ctrl-C, SIGTERM); raised where a long task reports its progress."""
+
+
+def missing_extra(module: str, extra: str) -> DrivetrainError:
+    """The one error for an optional dependency that is not installed.
+
+    Args:
+        module: The module that could not be imported.
+        extra: The extra of drivetrain that brings it.
+    """
+    return DrivetrainError(f"{module} is not installed", fix=f"pip install 'drivetrain[{extra}]'")
