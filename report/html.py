@@ -1,0 +1,276 @@
+"""HTML and SVG pieces that work offline: escaped text, tables, bars, histograms, curves, and the page around them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Literal
+
+from .style import CSS
+
+Kind = Literal["good", "bad", "warn", "info", "plain"]
+
+
+class Html(str):
+    """Markup that is already escaped. Everything else that reaches a helper is text and gets escaped."""
+
+    __slots__ = ()
+
+    def __add__(self, other: str) -> Html:
+        """This markup, then the other, which is escaped if it is plain text."""
+        return Html(str.__add__(self, html(other)))
+
+
+@dataclass(frozen=True)
+class Column:
+    """A table's column: its heading, and whether its cells are numbers (right-aligned, tabular figures)."""
+
+    title: str
+    numeric: bool = False
+
+
+def html(value: object) -> Html:
+    """The value as markup: `Html` as it is, None as an empty cell, a float in a readable form, all else escaped."""
+    if isinstance(value, Html):
+        return value
+    if value is None:
+        return Html("")
+    if isinstance(value, bool):
+        return Html("yes" if value else "no")
+    if isinstance(value, (int, float)):
+        return Html(escape(number(value)))
+    return Html(escape(str(value), quote=True))
+
+
+def join(parts: Iterable[object], separator: str = "") -> Html:
+    """Markup of all parts, one after another."""
+    return Html(str(html(separator)).join(html(part) for part in parts))
+
+
+def number(value: float | int | None) -> str:
+    """A number for people: integers with thousands separators, others to four significant digits, "" for None."""
+    if value is None:
+        return ""
+    if isinstance(value, int) or (math.isfinite(value) and value == int(value) and abs(value) < 1e15):
+        return f"{int(value):,}"
+    if not math.isfinite(value):
+        return {math.inf: "∞", -math.inf: "−∞"}.get(value, "NaN")
+    if 1e-4 <= abs(value) < 1e9:
+        digits = max(0, 3 - math.floor(math.log10(abs(value))))
+        text = f"{value:,.{digits}f}"
+        return text.rstrip("0").rstrip(".") if "." in text else text
+    return f"{value:.3e}"
+
+
+def percent(fraction: float | None) -> str:
+    """A fraction as a percentage that never rounds something to nothing, or almost everything to 100 %."""
+    if fraction is None:
+        return ""
+    if 0 < fraction < 0.0001:
+        return "<0.01 %"
+    if 0.9999 < fraction < 1:
+        return ">99.99 %"
+    return f"{fraction * 100:.2f}".rstrip("0").rstrip(".") + " %"
+
+
+def page(title: str, body: object, *, subtitle: str = "", badges: Iterable[object] = ()) -> str:
+    """One whole document with its style inside: no network, no script.
+
+    Args:
+        title: Shown at the top and in the browser's tab.
+        body: `Html` from the helpers, or text.
+        subtitle: One line below the title.
+        badges: Pieces (see `badge`) set beside the title.
+    """
+    head = join([Html("<h1>"), title, Html("</h1>"), *badges])
+    line = join([Html('<p class="subtitle">'), subtitle, Html("</p>")]) if subtitle else Html("")
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{html(title)}</title><style>{CSS}</style></head>"
+        f'<body><main><header><div class="head">{head}</div>{line}</header>{html(body)}</main></body></html>\n'
+    )
+
+
+def section(title: str, body: object, *, note: str = "") -> Html:
+    """A titled part of a page; `note` is a sentence under its heading."""
+    parts: list[object] = [Html("<section><h2>"), title, Html("</h2>")]
+    if note:
+        parts += [Html('<p class="note">'), note, Html("</p>")]
+    return join([*parts, body, Html("</section>")])
+
+
+def details(title: object, body: object, *, is_open: bool = False) -> Html:
+    """A part that folds, without script."""
+    return join(
+        [Html(f"<details{' open' if is_open else ''}><summary>"), title, Html("</summary>"), body, Html("</details>")]
+    )
+
+
+def badge(text: object, kind: Kind = "plain") -> Html:
+    """A small coloured label."""
+    return join([Html(f'<span class="badge {kind}">'), text, Html("</span>")])
+
+
+def figures(pairs: Mapping[str, object]) -> Html:
+    """The few numbers that matter, large, in a row."""
+    cells = (
+        join([Html('<div class="figure"><b>'), value, Html("</b><span>"), name, Html("</span></div>")])
+        for name, value in pairs.items()
+    )
+    return join([Html('<div class="figures">'), *cells, Html("</div>")])
+
+
+def table(columns: Sequence[Column | str], rows: Iterable[Sequence[object]], *, empty: str = "nothing to show") -> Html:
+    """A table; cells are `Html`, numbers or text.
+
+    Args:
+        columns: Headings; a `Column` says whether its cells are numbers.
+        rows: Cells, as many per row as there are columns.
+        empty: What stands there when there is no row.
+    """
+    heads = [column if isinstance(column, Column) else Column(column) for column in columns]
+    css = [' class="n"' if column.numeric else "" for column in heads]
+    top = "".join(f"<th{kind}>{html(column.title)}</th>" for kind, column in zip(css, heads, strict=True))
+    body = "".join(
+        "<tr>" + "".join(f"<td{kind}>{html(cell)}</td>" for kind, cell in zip(css, row, strict=True)) + "</tr>"
+        for row in rows
+    )
+    if not body:
+        return join([Html('<p class="note">'), empty, Html("</p>")])
+    return Html(f'<div class="scroll"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>')
+
+
+def bar(fraction: float, *, kind: Kind = "plain", width: int = 120, title: str = "") -> Html:
+    """A horizontal bar filled to `fraction` of its width (pixels)."""
+    share = min(max(fraction, 0.0), 1.0) if math.isfinite(fraction) else 0.0
+    return Html(
+        f'<svg class="bar {kind}" width="{width}" height="10" role="img" aria-label="{html(title or percent(share))}">'
+        f'<title>{html(title or percent(share))}</title><rect class="track" width="{width}" height="10" rx="2"/>'
+        f'<rect class="fill" width="{share * width:.1f}" height="10" rx="2"/></svg>'
+    )
+
+
+def bars(pairs: Iterable[tuple[object, float]], *, limit: int = 10) -> Html:
+    """Labelled horizontal bars, each relative to the largest, with the value beside it."""
+    shown = list(pairs)[:limit]
+    largest = max((value for _, value in shown), default=0.0) or 1.0
+    lines = (
+        join(
+            [
+                Html('<div class="bars"><span class="label">'), _clip(label), Html("</span>"),
+                bar(value / largest, title=f"{label}: {number(value)}"),
+                Html('<span class="n">'), number(value), Html("</span></div>"),
+            ]
+        )
+        for label, value in shown
+    )  # fmt: skip
+    return join(lines)
+
+
+def _clip(label: object, length: int = 28) -> str:
+    text = str(label)
+    return text if len(text) <= length else text[: length - 1] + "…"
+
+
+def histogram(
+    buckets: Sequence[tuple[object, object, float]], *, width: int = 220, height: int = 56, log: bool = False
+) -> Html:
+    """Adjacent columns for (low, high, count) buckets of equal width; hovering shows the bucket.
+
+    Args:
+        buckets: Edges are shown as they are (numbers are formatted); counts are drawn.
+        width: Pixels.
+        height: Pixels.
+        log: Draw log(1 + count), so that rare buckets are seen.
+    """
+    if not buckets:
+        return Html("")
+    heights = [math.log1p(count) if log else float(count) for *_, count in buckets]
+    largest = max(heights) or 1.0
+    step = width / len(buckets)
+    columns = []
+    for index, ((low, high, count), tall) in enumerate(zip(buckets, heights, strict=True)):
+        # One pixel at least for whatever is not empty.
+        pixels = max(tall / largest * (height - 2), 1.0) if count else 0.0
+        text = f"{html(low)} … {html(high)}: {number(count)}"
+        columns.append(
+            f'<g><title>{text}</title><rect class="hover" x="{index * step:.1f}" width="{step:.1f}" height="{height}"/>'
+            f'<rect class="fill" x="{index * step + 0.5:.1f}" y="{height - pixels:.1f}" width="{step - 1:.1f}" '
+            f'height="{pixels:.1f}"/></g>'
+        )
+    return Html(
+        f'<svg class="histogram" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img">'
+        f'{"".join(columns)}<line x1="0" x2="{width}" y1="{height}" y2="{height}"/></svg>'
+        f'<div class="edges" style="width:{width}px"><span>{html(buckets[0][0])}</span>'
+        f"<span>{html(buckets[-1][1])}</span></div>"
+    )
+
+
+def curves(
+    series: Mapping[str, Sequence[tuple[float, float]]],
+    *,
+    x: str,
+    y: str,
+    x_range: tuple[float, float] | None = None,
+    y_range: tuple[float, float] | None = None,
+    diagonal: bool = False,
+    width: int = 360,
+    height: int = 260,
+) -> Html:
+    """Lines through (x, y) points, one per named series, with axes and a legend (ROC, calibration, loss by step).
+
+    Args:
+        series: Points in drawing order; points that are not finite are left out.
+        x: What the horizontal axis shows.
+        y: What the vertical axis shows.
+        x_range: Smallest and largest x; from the points where None.
+        y_range: Likewise for y.
+        diagonal: Draw the line from corner to corner (a guess, or perfect calibration).
+        width: Pixels.
+        height: Pixels.
+    """
+    finite = {
+        name: [p for p in points if math.isfinite(p[0]) and math.isfinite(p[1])] for name, points in series.items()
+    }
+    x0, x1 = x_range or _range(p[0] for points in finite.values() for p in points)
+    y0, y1 = y_range or _range(p[1] for points in finite.values() for p in points)
+    left, bottom, top, right = 52, 40, 8, 10
+    wide, tall = width - left - right, height - top - bottom
+
+    def place(px: float, py: float) -> str:
+        return f"{left + (px - x0) / (x1 - x0) * wide:.1f},{top + (1 - (py - y0) / (y1 - y0)) * tall:.1f}"
+
+    marks = []
+    for step in range(5):
+        part = step / 4
+        at_x, at_y = left + part * wide, top + (1 - part) * tall
+        marks.append(f'<line class="grid" x1="{left}" x2="{left + wide}" y1="{at_y:.1f}" y2="{at_y:.1f}"/>')
+        marks.append(
+            f'<text x="{left - 6}" y="{at_y + 4:.1f}" text-anchor="end">{number(y0 + part * (y1 - y0))}</text>'
+        )
+        marks.append(
+            f'<text x="{at_x:.1f}" y="{top + tall + 16}" text-anchor="middle">{number(x0 + part * (x1 - x0))}</text>'
+        )
+    if diagonal:
+        marks.append(f'<polyline class="diagonal" points="{place(x0, y0)} {place(x1, y1)}"/>')
+    for index, (name, points) in enumerate(finite.items()):
+        path = " ".join(place(*point) for point in points)
+        marks.append(f'<polyline class="s{index % 6}" points="{path}"><title>{html(name)}</title></polyline>')
+    marks.append(f'<text x="{left + wide / 2:.0f}" y="{height - 6}" text-anchor="middle">{html(x)}</text>')
+    marks.append(
+        f'<text transform="translate(12 {top + tall / 2:.0f}) rotate(-90)" text-anchor="middle">{html(y)}</text>'
+    )
+    legend = "".join(f'<span class="k{index % 6}">{html(name)}</span>' for index, name in enumerate(finite))
+    return Html(
+        f'<figure class="curves"><svg viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img">'
+        f"{''.join(marks)}</svg><figcaption>{legend}</figcaption></figure>"
+    )
+
+
+def _range(values: Iterable[float]) -> tuple[float, float]:
+    found = list(values)
+    low, high = min(found, default=0.0), max(found, default=1.0)
+    return (low, high) if high > low else (low - 0.5, high + 0.5)
