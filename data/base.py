@@ -1,13 +1,18 @@
-"""The two protocols of the data room: what is accumulated, and who walks the shards."""
+"""The protocols of the data room: what is accumulated, what maps a batch, and who walks the shards."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from .sources import Source
+
+if TYPE_CHECKING:
+    from .examples import Manifest, Sink
 
 A = TypeVar("A", bound="Accumulator")
 
@@ -27,8 +32,9 @@ def no_progress(done: int, total: int | None, unit: str) -> None:
 class Accumulator(Protocol):
     """Mergeable state of one pass over record batches: statistics, analyzers and metrics are all of this kind.
 
-    `merge` is called along one fixed binary tree over shard numbers, so a state need not be commutative to be
-    deterministic. `to_bytes` is a versioned header, Arrow IPC tables and sketch bytes; never pickle.
+    `merge` is called along one fixed binary tree over shard numbers, and `compact` after the last batch of a shard
+    and after each merge, so a state need not be commutative to be deterministic. `to_bytes` is a versioned header,
+    Arrow IPC tables and sketch bytes; never pickle. A string column may come plain or dictionary-encoded.
     """
 
     def add_batch(self, batch: pa.RecordBatch) -> None:
@@ -40,7 +46,7 @@ class Accumulator(Protocol):
         ...
 
     def compact(self) -> None:
-        """Bound the size before the state is sent or stored."""
+        """Bound the size before the state is merged, sent or stored."""
         ...
 
     def result(self) -> Mapping[str, Any]:
@@ -62,7 +68,10 @@ class Accumulator(Protocol):
 
 
 class BatchFn(Protocol):
-    """A function from batch to batch that can be prepared once per worker. It must pickle by reference."""
+    """A function from batch to batch that can be prepared once per worker.
+
+    It must pickle by reference, and after `setup` it may be called from several threads at once.
+    """
 
     def setup(self) -> None:
         """Load what every batch needs (a bundle, say); called once per worker before the first batch."""
@@ -73,11 +82,51 @@ class BatchFn(Protocol):
         ...
 
 
+class Route(Protocol):
+    """Says which sink each row of a batch goes to. It must pickle by reference and not depend on other rows."""
+
+    def __call__(self, batch: pa.RecordBatch) -> NDArray[np.integer]:
+        """The number of the sink (its place in the mapping) for each row."""
+        ...
+
+
 class Executor(Protocol):
     """Walks the shards of a source: on threads here, or on the workers of a Beam runner. Both give the same bytes."""
 
     def combine(
         self, source: Source, make: Callable[[], A], via: BatchFn | None = None, progress: Progress = no_progress
     ) -> A:
-        """One accumulator over all rows; `make` gives an empty one and must pickle by reference."""
+        """One accumulator over all rows; `make` gives an empty one and must pickle by reference.
+
+        Raises:
+            Canceled: `progress` raised it; the other shards are stopped first.
+            InputError: A shard could not be read.
+        """
+        ...
+
+    def map(
+        self,
+        source: Source,
+        fn: BatchFn | None,
+        sinks: Mapping[str, Sink],
+        *,
+        route: Route | None = None,
+        progress: Progress = no_progress,
+    ) -> Manifest:
+        """Write the rows, through `fn`, as Parquet: one part per shard and sink, numbered like the shard.
+
+        Args:
+            source: What to read.
+            fn: Applied to every batch, or None.
+            sinks: Split name to the folder its parts go to, in order.
+            route: Which sink a row (as `fn` gave it) goes to; needed where there are several.
+            progress: Told about rows read.
+
+        Returns:
+            What was written, to be stored with `Manifest.write`.
+
+        Raises:
+            Canceled: As for `combine`.
+            InputError: A shard could not be read, or batches of different schemas came out of `fn`.
+        """
         ...

@@ -1,0 +1,233 @@
+"""A source: numbered shards of a table, and the columns wanted from them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Protocol
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ..errors import InputError
+from .types import common_type, normal_schema, restore, settle
+
+BATCH_ROWS = 65_536
+
+
+class Shard(Protocol):
+    """A piece of a source that one worker reads: a row group, or a whole CSV file. Small, and pickles."""
+
+    @property
+    def path(self) -> str:
+        """The file it lies in."""
+        ...
+
+    @property
+    def rows(self) -> int:
+        """How many rows it has."""
+        ...
+
+    def read(self, schema: pa.Schema, batch_rows: int, dictionaries: bool) -> Iterator[pa.RecordBatch]:
+        """Its rows in order, `schema`'s columns only, in batches of at most `batch_rows`."""
+        ...
+
+
+@dataclass(frozen=True)
+class Source:
+    """Ordered shards and the columns wanted from each. It names files and holds no rows, so it pickles cheaply.
+
+    Attributes:
+        shards: The fixed shard plan; a shard's number is its place here, on every executor.
+        schema: Names and normalised types of the columns wanted: plain `string`, never `large_string`, dictionary or
+            `null`; times in milliseconds or finer.
+        dictionaries: Whether string columns may come as dictionary arrays, which Parquet decodes faster. What an
+            accumulator or a hash makes of a batch must not depend on it.
+    """
+
+    shards: tuple[Shard, ...]
+    schema: pa.Schema
+    dictionaries: bool = False
+
+    @property
+    def rows(self) -> int:
+        """Rows in all shards together."""
+        return sum(shard.rows for shard in self.shards)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the columns wanted, in order."""
+        return tuple(self.schema.names)
+
+    def read(self, shard: int | Shard, batch_rows: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
+        """The rows of one shard in order; every batch but the last has `batch_rows` rows, none is empty.
+
+        Args:
+            shard: A shard or its number.
+            batch_rows: Rows per batch.
+
+        Raises:
+            InputError: The file is gone, damaged, or no longer what it was when the source was opened.
+        """
+        chosen = self.shards[shard] if isinstance(shard, int) else shard
+        return rebatch(chosen.read(self.schema, batch_rows, self.dictionaries), batch_rows)
+
+    def select(self, columns: Iterable[str]) -> Source:
+        """The same rows with these columns, in this order.
+
+        Raises:
+            InputError: One of them is not there.
+        """
+        wanted = list(columns)
+        missing = [name for name in wanted if name not in self.schema.names]
+        if missing:
+            raise InputError(
+                f"there is no column {missing[0]!r}", fix=f"the columns are: {', '.join(self.schema.names)}"
+            )
+        return replace(self, schema=pa.schema([self.schema.field(name) for name in wanted]))
+
+    def with_dictionaries(self) -> Source:
+        """The same rows; string columns may come dictionary-encoded, a dictionary per batch."""
+        return replace(self, dictionaries=True)
+
+
+def open_files(paths: Sequence[Path | str], *, null_values: Sequence[str] = ("", "NA")) -> Source:
+    """One source over CSV files (`.csv`, `.csv.gz`, a `.zip` with one CSV) or Parquet files, in the order given.
+
+    Args:
+        paths: All of one kind, with the same columns; column types are unified over all of them.
+        null_values: What a missing value looks like in a CSV; see `data.csv_files`.
+
+    Raises:
+        InputError: No files, an unknown kind, a damaged file, different columns, or no rows in any of them.
+    """
+    files = [Path(path) for path in paths]
+    if not files:
+        raise InputError("there are no input files", fix="name a CSV or Parquet file, or a glob that matches some")
+    kinds = {_kind(path) for path in files}
+    if len(kinds) > 1:
+        raise InputError("the input mixes CSV and Parquet files", fix="give files of one kind")
+    if kinds == {"parquet"}:
+        source = open_parquet(files)
+    else:
+        from .csv_files import open_csv
+
+        source = open_csv(files, null_values=null_values)
+    if not source.rows:
+        some = str(files[0]) if len(files) == 1 else f"{files[0]} and {len(files) - 1} more"
+        raise InputError(f"{some}: a header but no rows", fix="give a file with at least one row of data")
+    return source
+
+
+def _kind(path: Path) -> str:
+    if path.is_dir():
+        raise InputError(f"{path} is a folder", fix=f"name its files, e.g. {path}/*.csv")
+    if not path.exists():
+        raise InputError(f"{path} does not exist", fix="check the path; a relative one starts at the parent of --root")
+    name = path.name.lower()
+    if name.endswith((".parquet", ".pq")):
+        return "parquet"
+    if name.endswith((".csv", ".csv.gz", ".zip")):
+        return "csv"
+    raise InputError(f"{path}: not a kind of file that can be read", fix="give .csv, .csv.gz, .zip (one CSV), .parquet")
+
+
+@dataclass(frozen=True)
+class ParquetShard:
+    """One row group of a Parquet file."""
+
+    path: str
+    row_group: int
+    rows: int
+
+    def read(self, schema: pa.Schema, batch_rows: int, dictionaries: bool) -> Iterator[pa.RecordBatch]:
+        """See `Shard.read`."""
+        strings = [field.name for field in schema if pa.types.is_string(field.type)] if dictionaries else []
+        try:
+            with pq.ParquetFile(self.path, read_dictionary=strings) as file:
+                batches = file.iter_batches(
+                    batch_size=batch_rows, row_groups=[self.row_group], columns=schema.names, use_threads=False
+                )
+                for batch in batches:
+                    yield restore(batch, schema, dictionaries=dictionaries)
+        except (pa.ArrowException, OSError) as error:
+            raise damaged_parquet(self.path, error) from error
+
+
+def open_parquet(paths: Sequence[Path | str]) -> Source:
+    """A source over Parquet files: each row group is a shard; a source of no rows is allowed.
+
+    Raises:
+        InputError: A file is missing or damaged, or the files' columns do not fit together.
+    """
+    shards: list[Shard] = []
+    schema: pa.Schema | None = None
+    for path in map(str, paths):
+        try:
+            with pq.ParquetFile(path) as file:
+                found = normal_schema(file.schema_arrow, path)
+                groups = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
+        except (pa.ArrowException, OSError) as error:
+            raise damaged_parquet(path, error) from error
+        schema = found if schema is None else unify(schema, str(paths[0]), found, path)
+        shards += [ParquetShard(path, group, rows) for group, rows in enumerate(groups)]
+    if schema is None:
+        raise InputError("there are no Parquet files to open", fix="name at least one")
+    return Source(tuple(shards), settle(schema))
+
+
+def damaged_parquet(path: str, error: Exception) -> InputError:
+    """The one error for a Parquet file that cannot be read."""
+    if isinstance(error, FileNotFoundError):
+        return InputError(f"{path} does not exist", fix="check the path")
+    cause = str(error).splitlines()[0][:200]
+    return InputError(f"{path}: not a whole Parquet file ({cause})", fix="write or copy the file again")
+
+
+def unify(first: pa.Schema, first_path: str, second: pa.Schema, second_path: str) -> pa.Schema:
+    """The schema that holds both files' rows: the same columns, types widened (missing → any, integer → float → text).
+
+    Raises:
+        InputError: The files have different columns, or a column's types do not fit together.
+    """
+    for name in [*first.names, *second.names]:
+        if name not in first.names or name not in second.names:
+            has, lacks = (first_path, second_path) if name in first.names else (second_path, first_path)
+            raise InputError(f"{lacks} has no column {name!r}, {has} has", fix="give files with the same columns")
+    fields = []
+    for field in first:
+        other = second.field(field.name).type
+        joined = common_type(field.type, other)
+        if joined is None:
+            raise InputError(
+                f"{second_path}: column {field.name!r} is {other}, but {field.type} in {first_path}",
+                fix="write both files with one type",
+            )
+        fields.append(pa.field(field.name, joined))
+    return pa.schema(fields)
+
+
+def rebatch(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches of exactly `rows`, the last one shorter; empty batches vanish."""
+    held: list[pa.RecordBatch] = []
+    count = 0
+    for batch in batches:
+        start = 0
+        while count + batch.num_rows - start >= rows:
+            take = rows - count
+            held.append(batch.slice(start, take))
+            yield _joined(held)
+            held, count, start = [], 0, start + take
+        if start < batch.num_rows:
+            held.append(batch.slice(start))
+            count += batch.num_rows - start
+    if held:
+        yield _joined(held)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    if len(batches) == 1:
+        return batches[0]
+    table = pa.Table.from_batches(batches).unify_dictionaries().combine_chunks()
+    return table.to_batches()[0]
