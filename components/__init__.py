@@ -1,1 +1,23 @@
-""""""
+"""The standard components, one file each, thin over the rooms below."""
+
+from .evaluator import Evaluator
+from .example_gen import ExampleGen
+from .example_validator import ExampleValidator
+from .import_schema import ImportSchema
+from .pusher import Pusher
+from .schema_gen import SchemaGen
+from .statistics_gen import StatisticsGen
+from .trainer import Trainer
+from .transform import Transform
+
+__all__ = [
+    "Evaluator",
+    "ExampleGen",
+    "ExampleValidator",
+    "ImportSchema",
+    "Pusher",
+    "SchemaGen",
+    "StatisticsGen",
+    "Trainer",
+    "Transform",
+]

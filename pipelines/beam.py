@@ -1,0 +1,108 @@
+"""The beam runner: the DAG is itself a Beam pipeline whose elements are nodes, each launched by the entrypoint.
+
+A failed node is a state, not an exception, so that independent branches go on; a runner's retry of an element is
+fenced by the claim, and finds what the first attempt published.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+import threading
+from collections.abc import Iterable
+from typing import Any
+
+from ..errors import missing_extra
+from .launcher import Launcher, NodeResult, Observer, Silent
+
+IN_PROCESS = "apache_beam.runners.portability.fn_api_runner.FnApiRunner"
+# Elements carry names only; where driver and worker share a process, events find their observer here.
+_OBSERVERS: dict[str, Observer] = {}
+_CHILDREN: set[subprocess.Popen[str]] = set()
+_LOCK = threading.Lock()
+
+
+def run_beam(launcher: Launcher, nodes: Iterable[str]) -> dict[str, NodeResult]:
+    """Launch the nodes on a Beam runner (the in-process FnApiRunner unless the runner's options name another)."""
+    try:
+        import apache_beam as beam
+        from apache_beam.options.pipeline_options import PipelineOptions
+    except ImportError:
+        raise missing_extra("apache-beam", "beam") from None
+    logging.getLogger("apache_beam").setLevel(logging.ERROR)
+    run, todo = launcher.run, list(nodes)
+    flags = list(run.options.runner_options)
+    if not any(flag.startswith("--runner") for flag in flags):
+        flags.append(f"--runner={IN_PROCESS}")
+    command = [
+        *(sys.executable, "-m", "drivetrain.pipelines.node", "--root", str(launcher.home.root)),
+        *(["--store", launcher.home.url] if launcher.home.url else []),
+        *("--run", run.id, "--ir", run.pipeline.digest),
+    ]
+    _OBSERVERS[run.id] = launcher.observer
+    try:
+        with beam.Pipeline(options=PipelineOptions(flags)) as graph:
+            ended: dict[str, Any] = {}  # Any: Beam's PCollections have no types
+            for name in todo:
+                needs = [beam.pvalue.AsList(ended[up]) for up in run.pipeline[name].upstream if up in ended]
+                ended[name] = (
+                    graph
+                    | f"{name}/id" >> beam.Create([name])
+                    | f"{name}/launch" >> beam.Map(launch_child, run.id, command, *needs)
+                )
+    except KeyboardInterrupt:
+        launcher.cancel.set()
+    finally:
+        _OBSERVERS.pop(run.id, None)
+        _end_children()
+    found = {name: launcher.recorded(name) for name in todo}
+    return {name: result for name, result in found.items() if result is not None}
+
+
+def launch_child(node: str, run: str, command: list[str], *upstream: object) -> str:
+    """Launch one node in a child process and wait; gives the node's name, whatever its state."""
+    observer = _OBSERVERS.get(run, Silent())
+    child = subprocess.Popen([*command, "--node", node], stdout=subprocess.PIPE, text=True)  # noqa: S603
+    with _LOCK:
+        _CHILDREN.add(child)
+    try:
+        ended = False
+        for line in child.stdout or ():
+            try:
+                event = json.loads(line)
+            except ValueError:
+                sys.stdout.write(line)  # the user's own print
+                continue
+            ended |= isinstance(event, dict) and _relay(observer, event)
+        code = child.wait()
+    finally:
+        with _LOCK:
+            _CHILDREN.discard(child)
+    if not ended and code not in (0, 1, 130):
+        observer.ended(NodeResult(node, "FAILED", reason=f"its process ended with status {code}"))
+    return node
+
+
+def _relay(observer: Observer, event: dict[str, Any]) -> bool:
+    kind = event.get("event")
+    if kind == "started":
+        observer.started(event["node"])
+    elif kind == "progress":
+        observer.progress(event["node"], event["done"], event["total"], event["unit"])
+    elif kind == "note":
+        observer.note(event["node"], event["text"])
+    elif kind == "ended":
+        flags = {"vetoed": event["vetoed"], "user_error": event["user_error"]}
+        observer.ended(NodeResult(event["node"], event["state"], event["seconds"], event["reason"], **flags))
+    return kind == "ended"
+
+
+def _end_children() -> None:
+    with _LOCK:
+        children = list(_CHILDREN)
+    for child in children:
+        child.terminate()
+    for child in children:
+        child.wait()

@@ -1,0 +1,212 @@
+"""What code a function depends on: its module and every project module that one imports, read as text.
+
+Nothing is imported, so a pipeline is built, and a cached run decided, without the user's libraries.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import os
+import platform
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from ..digest import digest
+from ..errors import BuildError
+from .functions import FunctionRef, package_name
+
+_HOME = Path(__file__).parent.parent
+_DRIVETRAIN = package_name(None)
+# Rooms of ours that cannot change what a payload holds, so that a release that only touches them keeps the cache.
+_NEUTRAL = ("console", "metadata", "pipelines", "report", "__main__")
+# Distributions that carry work about or show it, and never touch a value.
+_CARRIERS = frozenset({"apache_beam", "click", "rich", "great_expectations"})
+_DISTRIBUTIONS = {"sklearn": "scikit-learn", "yaml": "PyYAML", "orbax": "orbax-checkpoint", "PIL": "pillow"}
+
+
+@dataclass(frozen=True)
+class Code:
+    """A function's source closure.
+
+    Attributes:
+        files: (path, SHA-256) of every module, the path relative to its package's parent, sorted.
+        imports: Top-level names of what is imported from outside, sorted.
+    """
+
+    files: tuple[tuple[str, str], ...]
+    imports: tuple[str, ...]
+
+    @property
+    def digest(self) -> str:
+        """One digest over the files."""
+        return digest("drivetrain-code-v1", self.files)
+
+
+def closure(ref: FunctionRef) -> Code:
+    """Read the modules that a function depends on, function-level imports and parent packages included.
+
+    Raises:
+        BuildError: Its module does not exist or is no Python.
+    """
+    roots = {_DRIVETRAIN: _HOME}
+    if ref.project is not None:
+        roots[package_name(ref.project)] = ref.project
+    start = ref.module
+    if _find(start, roots) is None:
+        if ref.project is not None:
+            raise BuildError(
+                f"there is no module {ref.name.partition(':')[0]!r} in {ref.project}", fix="check the name"
+            )
+        return Code((), (start.partition(".")[0],))
+    todo, seen, external = [start], {}, set()
+    while todo:
+        name = todo.pop()
+        if name in seen or _is_neutral(name):
+            continue
+        path = _find(name, roots)
+        if path is None:
+            continue
+        module = _read(str(path), *_stamp(path))
+        seen[name] = (path, module.sha256)
+        if "." in name:
+            todo.append(name.rpartition(".")[0])
+        for target in _targets(module, name, path.name == "__init__.py"):
+            if target.partition(".")[0] in roots:
+                todo += _modules(target, roots)
+            else:
+                external.add(target.partition(".")[0])
+    files = sorted(
+        (f"{name.partition('.')[0]}/{path.relative_to(roots[name.partition('.')[0]]).as_posix()}", sha256)
+        for name, (path, sha256) in seen.items()
+    )
+    return Code(tuple(files), tuple(sorted(external - set(sys.stdlib_module_names) - {"__future__"})))
+
+
+def defines(ref: FunctionRef) -> bool:
+    """Whether the referenced module's text binds the attribute at its top level (or star-imports something)."""
+    path = _find(ref.module, {package_name(ref.project): ref.project or _HOME})
+    if path is None:
+        return False
+    names = _read(str(path), *_stamp(path)).names
+    return ref.name.partition(":")[2] in names or "*" in names
+
+
+def environment(imports: Iterable[str]) -> dict[str, object]:
+    """What besides code and inputs can change a result: Python, platform, versions of the imported distributions.
+
+    With JAX among them also XLA's flags and the processor's model, which change a program's last bits.
+    """
+    names = sorted(set(imports) - _CARRIERS)
+    found: dict[str, object] = {
+        "python": platform.python_version(),
+        "platform": f"{sys.platform}-{platform.machine()}",
+        "distributions": {name: version for name in names if (version := _version(name))},
+    }
+    if "jax" in names:
+        found["xla_flags"] = os.environ.get("XLA_FLAGS", "")
+        found["jax_platforms"] = os.environ.get("JAX_PLATFORMS", "")
+        found["jaxlib"] = _version("jaxlib")
+        found["processor"] = _processor()
+    return found
+
+
+@cache
+def _version(name: str) -> str | None:
+    try:
+        return importlib.metadata.version(_DISTRIBUTIONS.get(name, name))
+    except importlib.metadata.PackageNotFoundError:
+        owners = importlib.metadata.packages_distributions().get(name)
+        return importlib.metadata.version(owners[0]) if owners else None
+
+
+@cache
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    wanted = ("model name", "flags", "cpu family", "model", "CPU part", "Features")
+    facts = {line.partition(":")[0].strip(): line.partition(":")[2].strip() for line in lines if ":" in line}
+    return digest("drivetrain-processor-v1", [facts.get(name, "") for name in wanted])[:16]
+
+
+@dataclass(frozen=True)
+class _Module:
+    sha256: str
+    imports: tuple[tuple[int, str, tuple[str, ...]], ...]  # (relative level, module, names)
+    names: frozenset[str]
+
+
+@cache
+def _read(path: str, mtime: int, size: int) -> _Module:
+    import hashlib
+
+    source = Path(path).read_bytes()
+    try:
+        tree = ast.parse(source)
+    except SyntaxError as error:
+        raise BuildError(f"{error.msg}", where=f"{path}:{error.lineno}", fix="correct the line") from None
+    imports: list[tuple[int, str, tuple[str, ...]]] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            imports += [(0, alias.name, ()) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            imports.append((node.level, node.module or "", tuple(alias.name for alias in node.names)))
+    return _Module(hashlib.sha256(source).hexdigest(), tuple(imports), frozenset(_bound(tree.body)))
+
+
+def _bound(body: list[ast.stmt]) -> Iterable[str]:
+    for node in body:
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            yield node.name
+        elif isinstance(node, (ast.Import, ast.ImportFrom)):
+            yield from ((alias.asname or alias.name).partition(".")[0] for alias in node.names)
+        elif isinstance(node, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            yield from (n.id for target in targets for n in ast.walk(target) if isinstance(n, ast.Name))
+        elif isinstance(node, (ast.If, ast.Try, ast.With)):
+            parts = [*node.body, *getattr(node, "orelse", []), *getattr(node, "finalbody", [])]
+            yield from _bound(parts + [s for handler in getattr(node, "handlers", []) for s in handler.body])
+
+
+def _targets(module: _Module, name: str, is_package: bool) -> Iterable[str]:
+    for level, target, names in module.imports:
+        if level:
+            parts = name.split(".")
+            keep = len(parts) - level + is_package
+            base = ".".join([*parts[:keep], *([target] if target else [])])
+        else:
+            base = target
+        yield base
+        yield from (f"{base}.{item}" for item in names if item != "*")
+
+
+def _modules(target: str, roots: dict[str, Path]) -> list[str]:
+    """The module that a dotted import names; `from .a import b` offers a.b, which may be an attribute of a."""
+    return [target] if _find(target, roots) is not None else []
+
+
+def _find(name: str, roots: dict[str, Path]) -> Path | None:
+    top, _, rest = name.partition(".")
+    if top not in roots:
+        return None
+    path = roots[top].joinpath(*rest.split(".")) if rest else roots[top]
+    for candidate in (path / "__init__.py", path.with_suffix(".py")) if rest else (path / "__init__.py",):
+        if candidate.is_file():
+            return candidate
+    return None
+
+
+def _is_neutral(name: str) -> bool:
+    top, _, rest = name.partition(".")
+    # The root's lazy face names every room; what is really used is imported by its own name.
+    return top == _DRIVETRAIN and (not rest or rest.partition(".")[0] in _NEUTRAL)
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    stat = path.stat()
+    return stat.st_mtime_ns, stat.st_size

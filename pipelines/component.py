@@ -1,0 +1,289 @@
+"""`@component`: a typed function becomes a pipeline's building block; its annotations are its interface."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, update_wrapper
+from pathlib import Path
+from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
+
+from ..errors import BuildError
+from ..metadata import Artifact
+from .files import FileSet
+from .functions import FunctionRef
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class Verify(Protocol):
+    """Checks an effect outside the root before a cache hit is believed."""
+
+    def __call__(self, outputs: Mapping[str, Artifact], parameters: Mapping[str, object], base: Path, /) -> str | None:
+        """None where the effect still stands, else why it does not."""
+        ...
+
+
+@dataclass(frozen=True)
+class InputSpec:
+    """An input: artifacts of one type; `many` for a list, `optional` where None may stand."""
+
+    name: str
+    type: type[Artifact]
+    many: bool = False
+    optional: bool = False
+
+
+@dataclass(frozen=True)
+class ParameterSpec:
+    """A parameter: a JSON value, a user's function, or input files."""
+
+    name: str
+    hint: Any  # Any: a type expression
+    kind: Literal["value", "function", "files"]
+    default: object = inspect.Parameter.empty
+
+    @property
+    def required(self) -> bool:
+        """Whether a call must give it."""
+        return self.default is inspect.Parameter.empty
+
+
+@dataclass(frozen=True)
+class Options:
+    """What one use of a component sets beside its parameters.
+
+    Attributes:
+        id: The node's id in the pipeline; the component's name where None.
+        cache: Whether an earlier execution with the same key may stand in.
+    """
+
+    id: str | None = None
+    cache: bool = True
+
+
+class Component(Generic[P, R]):
+    """A typed function that makes artifacts. A plain call runs it; a call while a pipeline is built adds a node."""
+
+    def __init__(
+        self,
+        fn: Callable[P, R],
+        *,
+        gates: str | None = None,
+        verify: Verify | None = None,
+        deterministic: bool = True,
+    ) -> None:
+        self.fn = fn
+        self.name = fn.__name__
+        self.gates = gates
+        self.verify = verify
+        self.deterministic = deterministic
+        self.options_: Options = Options()
+        update_wrapper(self, fn)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run the function, or add a node to the pipeline that is being built."""
+        from .pipeline import building
+
+        builder = building()
+        if builder is None:
+            return self.fn(*args, **kwargs)
+        return typing.cast(R, builder.add(self, args, kwargs))
+
+    def options(self, *, id: str | None = None, cache: bool = True) -> Component[P, R]:  # noqa: A002 - the field's word
+        """The same component for one use: under another node id, or never from the cache.
+
+        Example: `StatisticsGen.options(id="ServingStatistics")(examples)`.
+        """
+        copy = Component(self.fn, gates=self.gates, verify=self.verify, deterministic=self.deterministic)
+        copy.options_ = replace(self.options_, id=id or self.options_.id, cache=cache)
+        return copy
+
+    @property
+    def where(self) -> str:
+        """Where the function stands: "file:line"."""
+        return f"{self.fn.__code__.co_filename}:{self.fn.__code__.co_firstlineno}"
+
+    @property
+    def ref(self) -> str:
+        """`module:name`, as the component is imported."""
+        return f"{self.fn.__module__}:{self.fn.__qualname__}"
+
+    @cached_property
+    def signature(self) -> inspect.Signature:
+        """The function's signature."""
+        return inspect.signature(self.fn)
+
+    @cached_property
+    def _hints(self) -> dict[str, Any]:
+        try:
+            return typing.get_type_hints(self.fn)
+        except NameError as error:
+            raise BuildError(
+                f"{self.name}: the annotation {error.name!r} cannot be resolved",
+                where=self.where,
+                fix="import it at the top of the module, not only for type checking",
+            ) from None
+
+    @cached_property
+    def inputs(self) -> dict[str, InputSpec]:
+        """The artifact inputs, in order."""
+        specs = {name: _input(name, self._hint(name)) for name in self.signature.parameters}
+        found = {name: spec for name, spec in specs.items() if spec is not None}
+        if self.gates is not None and self.gates not in found:
+            raise BuildError(
+                f"{self.name} gates {self.gates!r}, which is no input",
+                where=self.where,
+                fix=f"name one of {', '.join(found)}",
+            )
+        return found
+
+    @cached_property
+    def parameters(self) -> dict[str, ParameterSpec]:
+        """The other parameters, in order."""
+        found = {}
+        for name, parameter in self.signature.parameters.items():
+            if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
+                raise BuildError(
+                    f"{self.name}: *args and **kwargs have no place in a component",
+                    where=self.where,
+                    fix="name every parameter",
+                )
+            if name not in self.inputs:
+                hint = self._hint(name)
+                found[name] = ParameterSpec(name, hint, _kind(hint), parameter.default)
+        return found
+
+    @cached_property
+    def outputs(self) -> dict[str, type[Artifact]]:
+        """The outputs by key: one artifact under its type's name, or a NamedTuple's fields."""
+        hint: Any = self._hints.get("return")
+        if _is_artifact(hint):
+            return {_snake(hint.__name__): hint}
+        fields = typing.get_type_hints(hint) if isinstance(hint, type) and hasattr(hint, "_fields") else {}
+        if fields and all(_is_artifact(field) for field in fields.values()):
+            return fields
+        raise BuildError(
+            f"{self.name} returns {getattr(hint, '__name__', hint)}",
+            where=self.where,
+            fix="annotate the return type with an artifact type, or a NamedTuple of artifact types",
+        )
+
+    @property
+    def result_type(self) -> Any:
+        """The annotated return type: an artifact type or a NamedTuple class."""
+        return self._hints["return"]
+
+    def _hint(self, name: str) -> Any:
+        if name not in self._hints:
+            raise BuildError(
+                f"{self.name}: the parameter {name!r} has no type", where=self.where, fix=f"annotate {name!r}"
+            )
+        return self._hints[name]
+
+
+@overload
+def component(fn: Callable[P, R], /) -> Component[P, R]: ...
+@overload
+def component(
+    *, gates: str | None = None, verify: Verify | None = None, deterministic: bool = True
+) -> Callable[[Callable[P, R]], Component[P, R]]: ...
+def component(
+    fn: Callable[P, R] | None = None,
+    /,
+    *,
+    gates: str | None = None,
+    verify: Verify | None = None,
+    deterministic: bool = True,
+) -> Component[P, R] | Callable[[Callable[P, R]], Component[P, R]]:
+    """Make a component of a typed function.
+
+    Parameters annotated with an artifact type (`X`, `X | None`, `list[X]`) are inputs; every other one is a JSON
+    value, a `Fn` (a user's function by name) or `Files` (input files by pattern). The return type is the output.
+
+    Args:
+        fn: The function (when used without parentheses).
+        gates: An input that this component may veto: when its output says `passed=False`, nothing else that
+            consumes the same artifact runs.
+        verify: For effects outside the root: asked before a cache hit is believed.
+        deterministic: False for a component whose equal inputs may give another content.
+
+    Raises:
+        BuildError: When used in a pipeline: an annotation is missing or not one of these.
+    """
+    if fn is not None:
+        return Component(fn)
+    return lambda function: Component(function, gates=gates, verify=verify, deterministic=deterministic)
+
+
+def _is_artifact(hint: object) -> bool:
+    return isinstance(hint, type) and issubclass(hint, Artifact)
+
+
+def _input(name: str, hint: Any) -> InputSpec | None:
+    options = _members(hint)
+    optional = type(None) in options
+    options = [option for option in options if option is not type(None)]
+    if len(options) != 1:
+        return None
+    many = typing.get_origin(options[0]) in (list, Sequence)
+    target = typing.get_args(options[0])[0] if many else options[0]
+    return InputSpec(name, target, many, optional) if _is_artifact(target) else None
+
+
+def _members(hint: Any) -> list[Any]:
+    """A union's members, or the hint alone."""
+    union = typing.get_origin(hint) in (typing.Union, types.UnionType)
+    return list(typing.get_args(hint)) if union else [hint]
+
+
+def _kind(hint: Any) -> Literal["value", "function", "files"]:
+    members = _members(hint)
+    if FunctionRef in members:
+        return "function"
+    return "files" if FileSet in members else "value"
+
+
+def accepts(hint: Any, value: object) -> bool:
+    """Whether a JSON value fits a type expression. An int is a float; a bool is neither."""
+    if hint is Any or hint is object:
+        return True
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        return any(accepts(member, value) for member in arguments)
+    if origin is Literal:
+        return any(value == option and type(value) is type(option) for option in arguments)
+    if hint is None or hint is type(None):
+        return value is None
+    if hint is float:
+        return isinstance(value, (int, float)) and not isinstance(value, bool)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    base = origin or hint
+    if isinstance(base, type) and issubclass(base, Mapping):
+        if not isinstance(value, Mapping):
+            return False
+        return not arguments or all(accepts(arguments[0], k) and accepts(arguments[1], v) for k, v in value.items())
+    if base is tuple and isinstance(value, (list, tuple)):
+        if not arguments or arguments[-1] is Ellipsis:
+            return all(accepts(arguments[0], item) for item in value) if arguments else True
+        return len(arguments) == len(value) and all(map(accepts, arguments, value))
+    if isinstance(base, type) and issubclass(base, Sequence) and base is not str:
+        if not isinstance(value, (list, tuple)):
+            return False
+        return not arguments or all(accepts(arguments[0], item) for item in value)
+    return isinstance(value, base) if isinstance(base, type) else True
+
+
+def spell(hint: Any) -> str:
+    """A type expression as a user wrote it."""
+    return hint.__name__ if isinstance(hint, type) else re.sub(r"\b(typing|collections\.abc)\.", "", str(hint))
+
+
+def _snake(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()

@@ -1,0 +1,64 @@
+"""What a running component may ask of its launch: where to work, how far it is, which executor to use."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+
+def _silent(done: int, total: int | None, unit: str) -> None:
+    """Nobody watches."""
+
+
+def _unheard(text: str) -> None:
+    """Nobody listens."""
+
+
+@dataclass(frozen=True)
+class LaunchContext:
+    """The launch that a component runs in; a plain call in a test gets one with harmless defaults.
+
+    Attributes:
+        run: Run id, empty outside a run.
+        node: Node id, empty outside a run.
+        base: The folder that relative outputs mean (the parent of the root).
+        executor: Which executor data passes use: "local" or "beam".
+        executor_options: Options of that executor, e.g. Beam's pipeline flags.
+        progress: Called as (done, total or None, unit); raises `Canceled` once the run is asked to stop.
+        note: Called with one line worth showing.
+    """
+
+    run: str = ""
+    node: str = ""
+    base: Path = field(default_factory=Path.cwd)
+    executor: str = "local"
+    executor_options: tuple[str, ...] = ()
+    progress: Callable[[int, int | None, str], None] = _silent
+    note: Callable[[str], None] = _unheard
+    work: Path | None = None
+
+    @cached_property
+    def work_dir(self) -> Path:
+        """A folder that outlives attempts at the same work until it is published: the place for checkpoints."""
+        if self.work is None:
+            return Path(tempfile.mkdtemp(prefix="drivetrain-work-"))
+        self.work.mkdir(parents=True, exist_ok=True)
+        return self.work
+
+
+_CURRENT: ContextVar[LaunchContext | None] = ContextVar("drivetrain_launch", default=None)
+
+
+def current() -> LaunchContext:
+    """The launch this code runs in."""
+    return _CURRENT.get() or LaunchContext()
+
+
+def enter(context: LaunchContext) -> Callable[[], None]:
+    """Make a context current for this thread; returns what undoes it."""
+    token = _CURRENT.set(context)
+    return lambda: _CURRENT.reset(token)

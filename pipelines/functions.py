@@ -1,0 +1,218 @@
+"""The one loader of code by name: a project's folder becomes a package, `module:attribute` becomes an object.
+
+Only a `FunctionRef` crosses a process border, never a pickled function.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import re
+import sys
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeAlias
+
+from ..errors import BuildError
+
+_LOCK = threading.RLock()
+_PACKAGE = __name__.split(".")[0]
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*")
+
+
+@dataclass(frozen=True)
+class FunctionRef:
+    """A function by name. Calling it loads the user's project first, in whatever process that happens.
+
+    Attributes:
+        project: The pipeline's folder, or None for a module that is installed.
+        name: `module:attribute`, the module relative to the project.
+    """
+
+    project: Path | None
+    name: str
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise BuildError(f"{self.name!r} does not name a function", fix='write "module:attribute"')
+
+    @property
+    def module(self) -> str:
+        """The full name of the module, as it is imported."""
+        name = self.name.partition(":")[0]
+        return f"{package_name(self.project)}.{name}" if self.project else name
+
+    def load(self) -> Any:  # Any: whatever the user's attribute is
+        """The object itself.
+
+        Raises:
+            BuildError: The module or its attribute does not exist. What the user's module raises passes through.
+        """
+        attribute = self.name.partition(":")[2]
+        module = import_project_module(self.project, self.module) if self.project else _import(self.module)
+        try:
+            return getattr(module, attribute)
+        except AttributeError:
+            names = sorted(n for n, v in vars(module).items() if callable(v) and not n.startswith("_"))
+            raise BuildError(
+                f"{module.__file__} has no {attribute!r}", fix=f"it defines {', '.join(names) or 'nothing callable'}"
+            ) from None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Load and call."""
+        return self.load()(*args, **kwargs)
+
+
+Fn: TypeAlias = FunctionRef | str | Callable[..., Any]
+"""What a component's parameter is annotated with when it takes a user's function (or a named constant)."""
+
+
+def load(fn: Fn) -> Any:
+    """The object behind a `Fn` parameter, inside a component: a loaded reference, or the object as it was given."""
+    if isinstance(fn, FunctionRef):
+        return fn.load()
+    if isinstance(fn, str):
+        return FunctionRef(None, fn).load()
+    return fn
+
+
+def reference(fn: Fn, project: Path | None) -> FunctionRef:
+    """Name a function, so that another process can find it.
+
+    Raises:
+        BuildError: A lambda, a closure or something of `__main__`, which no other process could import.
+    """
+    if isinstance(fn, FunctionRef):
+        return fn
+    if isinstance(fn, str):
+        module = fn.partition(":")[0]
+        inside = project is not None and _module_file(project, module) is not None
+        return FunctionRef(project if inside or not _installed(module) else None, fn)
+    name, module = getattr(fn, "__qualname__", ""), getattr(fn, "__module__", "")
+    if "<" in name or "." in name or not name or module == "__main__":
+        raise BuildError(
+            f"{name or fn!r} cannot be named from another process",
+            fix="define it at the top of a module of the project and pass it, or its name as 'module:attribute'",
+        )
+    package = package_name(project) if project else None
+    if package and module.startswith(f"{package}."):
+        return FunctionRef(project, f"{module.removeprefix(package + '.')}:{name}")
+    return FunctionRef(None, f"{module}:{name}")
+
+
+def package_name(project: Path | None) -> str:
+    """The name under which a project's folder is imported: the folder's own, made an identifier."""
+    if project is None:
+        return _PACKAGE
+    name = re.sub(r"\W", "_", project.name)
+    return f"_{name}" if name[:1].isdigit() else name
+
+
+def import_project_module(project: Path, module: str) -> ModuleType:
+    """Import a module of a project; a project whose source changed since it was imported is imported anew."""
+    package = package_name(project)
+    with _LOCK:
+        loaded = sys.modules.get(package)
+        if loaded is not None and (_home(loaded) != project or _changed(package)):
+            _forget(package)
+            loaded = None
+        if loaded is None:
+            _load_package(project, package)
+        return _import(module, project)
+
+
+def _load_package(project: Path, package: str) -> None:
+    if package in sys.stdlib_module_names or package == _PACKAGE:
+        raise BuildError(f"the folder {project} has the name of a Python module", fix="rename the folder")
+    init = project / "__init__.py"
+    spec = importlib.util.spec_from_file_location(
+        package, init if init.exists() else None, submodule_search_locations=[str(project)]
+    )
+    if spec is None and not init.exists():
+        spec = importlib.machinery.ModuleSpec(package, None, is_package=True)
+        spec.submodule_search_locations = [str(project)]
+    if spec is None:
+        raise BuildError(f"{project} cannot be imported as a package", fix="check that the folder is readable")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[package] = module
+    importlib.invalidate_caches()
+    if spec.loader is not None and init.exists():
+        try:
+            spec.loader.exec_module(module)
+        except BaseException:
+            _forget(package)
+            raise
+
+
+def _import(module: str, project: Path | None = None) -> ModuleType:
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name != module:
+            raise
+        where = f" in {project}" if project else ""
+        name = module.removeprefix(f"{package_name(project)}.") if project else module
+        raise BuildError(f"there is no module {name!r}{where}", fix="check the name before the colon") from None
+
+
+def _home(module: ModuleType) -> Path | None:
+    paths = list(getattr(module, "__path__", []))
+    return Path(paths[0]) if paths else None
+
+
+_SEEN: dict[str, tuple[int, int]] = {}
+
+
+def _changed(package: str) -> bool:
+    """Whether a loaded module's file is another than when it was first seen here."""
+    for name, module in list(sys.modules.items()):
+        if name != package and not name.startswith(f"{package}."):
+            continue
+        file = getattr(module, "__file__", None)
+        if file is None:
+            continue
+        try:
+            stat = Path(file).stat()
+        except FileNotFoundError:
+            return True
+        if _SEEN.setdefault(file, (stat.st_mtime_ns, stat.st_size)) != (stat.st_mtime_ns, stat.st_size):
+            return True
+    return False
+
+
+def _forget(package: str) -> None:
+    for name in [n for n in sys.modules if n == package or n.startswith(f"{package}.")]:
+        file = getattr(sys.modules.pop(name), "__file__", None)
+        _SEEN.pop(file or "", None)
+
+
+def _module_file(project: Path, module: str) -> Path | None:
+    path = project.joinpath(*module.split("."))
+    for candidate in (path.with_suffix(".py"), path / "__init__.py"):
+        if candidate.is_file():
+            return candidate
+    return None
+
+
+def _installed(module: str) -> bool:
+    try:
+        return importlib.util.find_spec(module.partition(".")[0]) is not None
+    except (ImportError, ValueError):
+        return False
+
+
+def user_line() -> str:
+    """The "file:line" of the nearest frame that is not drivetrain's own: the user's line that an error is about."""
+    frame = inspect.currentframe()
+    home = str(Path(__file__).parent.parent)
+    rooms = tuple(f"{home}/{room}/" for room in ("components", "console", "data", "engine", "metadata", "pipelines"))
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not file.startswith(rooms) and not file.startswith("<"):
+            return f"{file}:{frame.f_lineno}"
+        frame = frame.f_back
+    return "<unknown>"

@@ -1,0 +1,461 @@
+"""`launch`, the only way a node runs: inputs, conditions, key, claim, execute in staging, publish at once."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import shutil
+import threading
+import time
+import traceback
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal, Protocol
+
+from ..errors import BuildError, Canceled, DrivetrainError, InputError
+from ..metadata import (
+    Artifact,
+    ArtifactRecord,
+    Claim,
+    ContextRecord,
+    ExecutionRecord,
+    NewArtifact,
+    Owner,
+    explain,
+    staging,
+)
+from .component import Component
+from .context import LaunchContext, enter
+from .home import Home, Run
+from .ir import Node
+from .resolve import Resolver, Work
+
+State = Literal["COMPLETE", "CACHED", "SKIPPED", "BLOCKED", "FAILED", "CANCELED"]
+LEASE = 60.0
+"""Seconds after which the claim of a silent process is taken over; a dead process on the same host loses it at once."""
+
+
+@dataclass(frozen=True)
+class NodeResult:
+    """How a node ended.
+
+    Attributes:
+        seconds: Wall time of the launch.
+        reason: One line: why it ran, was reused, skipped or blocked, or what went wrong.
+        outputs: What it made or reused.
+        vetoed: Whether it is a gate that said no.
+        user_error: Whether the failure is one that the user can mend (bad input), not a crash.
+    """
+
+    node: str
+    state: State
+    seconds: float = 0.0
+    reason: str = ""
+    outputs: Mapping[str, tuple[ArtifactRecord, ...]] = field(default_factory=dict)
+    vetoed: bool = False
+    user_error: bool = False
+
+    def to_json(self) -> dict[str, object]:
+        """As `run --json` prints it."""
+        return {
+            "state": self.state,
+            "seconds": round(self.seconds, 3),
+            "reason": self.reason,
+            "outputs": {
+                key: [{"uri": r.uri, "type": r.type, "fingerprint": r.fingerprint} for r in records]
+                for key, records in self.outputs.items()
+            },
+        }
+
+
+class Observer(Protocol):
+    """Told what happens in a run, from any thread."""
+
+    def started(self, node: str) -> None:
+        """A node is launched."""
+
+    def progress(self, node: str, done: int, total: int | None, unit: str) -> None:
+        """A node says how far it is."""
+
+    def note(self, node: str, text: str) -> None:
+        """A node has something to say."""
+
+    def ended(self, result: NodeResult) -> None:
+        """A node is done."""
+
+
+class Silent:
+    """The observer that looks away."""
+
+    def started(self, node: str) -> None:
+        """Nothing."""
+
+    def progress(self, node: str, done: int, total: int | None, unit: str) -> None:
+        """Nothing."""
+
+    def note(self, node: str, text: str) -> None:
+        """Nothing."""
+
+    def ended(self, result: NodeResult) -> None:
+        """Nothing."""
+
+
+class Launcher:
+    """Launches the nodes of one run.
+
+    Args:
+        home: Where everything lies.
+        run: The run.
+        observer: Who is told.
+    """
+
+    def __init__(self, home: Home, run: Run, observer: Observer | None = None) -> None:
+        self.home = home
+        self.run = run
+        self.observer = observer or Silent()
+        self.cancel = threading.Event()
+        self.resolver = Resolver(home.store, run, home.base)
+
+    def launch(self, node_id: str) -> NodeResult:
+        """Run a node, or find out why it need not or must not run. Never raises; what happened is in the store."""
+        begin = time.monotonic()
+        node = self.run.pipeline[node_id]
+        self.observer.started(node_id)
+        try:
+            result = self._launch(node)
+        except (KeyboardInterrupt, Canceled):
+            self.cancel.set()
+            result = NodeResult(node_id, "CANCELED", reason="stopped while running")
+        except Exception as error:
+            # A failure outside the component: the store or the disk. The execution, if any, is reaped by its owner's
+            # death, so nothing is lost by not recording it here.
+            result = NodeResult(node_id, "FAILED", reason=_text(error), user_error=_is_users(error))
+        result = replace(result, seconds=time.monotonic() - begin)
+        self.observer.ended(result)
+        return result
+
+    def earlier(self, node_id: str) -> NodeResult | None:
+        """How a node ended in this run before it was interrupted, if it ended well and all of it is still there."""
+        result = self.recorded(node_id)
+        if result is None or result.state not in ("COMPLETE", "CACHED"):
+            return None
+        return result if all(self._present(r) for records in result.outputs.values() for r in records) else None
+
+    def recorded(self, node_id: str) -> NodeResult | None:
+        """What the store says of a node in this run, whichever process launched it; None if none did."""
+        execution = self.resolver.execution(node_id)
+        if execution is None:
+            return None
+        facts, node = execution.properties, self.run.pipeline[node_id]
+        if execution.state in ("COMPLETE", "CACHED"):
+            result = self._ended(node, execution, execution.state, str(facts.get("reason", "")))
+        else:
+            state: State = "FAILED"
+            if execution.state in ("SKIPPED", "BLOCKED", "CANCELED"):
+                state = execution.state
+            reason = str(facts.get("reason") or f"its process ended ({execution.state.lower()})")
+            result = NodeResult(node_id, state, reason=reason, user_error=bool(facts.get("user_error")))
+        return replace(result, seconds=execution.seconds or 0.0)
+
+    def _launch(self, node: Node) -> NodeResult:
+        hindered = self._hindered(node)
+        if hindered is not None:
+            state, reason = hindered
+            self._record(node, state, reason)
+            return NodeResult(node.id, state, reason=reason)
+        try:
+            work = self.resolver.work(node)
+        except Exception as error:
+            self._record_failure(node, error)
+            return NodeResult(node.id, "FAILED", reason=_text(error), user_error=_is_users(error))
+        while True:
+            reason = "the cache is off for it"
+            if node.cache and self.run.options.cache:
+                hit, reason = self._find(node, work)
+                if hit is not None:
+                    record = self._record(node, "CACHED", "", work=work, cached_from=hit)
+                    return self._ended(node, record, "CACHED", f"same work as {self._origin(hit)}")
+            claim = self.home.store.claim(work.key, owner=Owner.current(), lease=LEASE)
+            if claim is None:
+                self._wait(node, work.key)
+                continue
+            if node.cache and self.run.options.cache and self._find(node, work)[0] is not None:
+                self.home.store.release(claim)  # published between the look and the claim
+                continue
+            return self._execute(node, work, claim, reason)
+
+    def _hindered(self, node: Node) -> tuple[Literal["SKIPPED", "BLOCKED"], str] | None:
+        """Why a node must not run: an upstream that did not end well, a veto, a condition that is false."""
+        for name in node.upstream:
+            execution = self.resolver.execution(name)
+            state = execution.state if execution else "CANCELED"
+            if state == "SKIPPED":
+                return "SKIPPED", f"{name} was skipped"
+            if state not in ("COMPLETE", "CACHED"):
+                return "BLOCKED", f"{name} {'is blocked' if state == 'BLOCKED' else 'did not end well'}"
+        for gate in node.after:
+            vetoes = self._vetoes(gate)
+            if vetoes:
+                return "BLOCKED", f"{gate} vetoed: {vetoes}"
+        for condition in node.conditions:
+            if not self.resolver.property(condition.node, condition.output, condition.property):
+                return "SKIPPED", f"{condition} is false"
+        return None
+
+    def _vetoes(self, gate: str) -> str:
+        """What a gate objects to, empty where it passed."""
+        records = [record for records in self.resolver.outputs(gate).values() for record in records]
+        return "; ".join(
+            str(record.properties.get("summary") or "did not pass")
+            for record in records
+            if record.properties.get("passed") is False
+        )
+
+    def _find(self, node: Node, work: Work) -> tuple[ExecutionRecord | None, str]:
+        """An earlier execution that can stand in, else why there is none."""
+        hit = self.home.store.find_cached(work.key)
+        if hit is None:
+            return None, self._why(node, work)
+        outputs = self.home.store.outputs(hit)
+        for records in outputs.values():
+            for record in records:
+                if not self._present(record):
+                    return None, f"{record.uri} is gone from the disk"
+        if work.component.verify is not None:
+            artifacts = {key: self._artifact(work.component.outputs[key], r[0]) for key, r in outputs.items()}
+            missing = work.component.verify(artifacts, work.parameters, self.home.base)
+            if missing:
+                return None, missing
+        return hit, ""
+
+    def _why(self, node: Node, work: Work) -> str:
+        """Why the key is new: what changed since the node last ran, in any run."""
+        last = self.home.store.last_preimage(context=self._node_context(node))
+        if last is None:
+            return "first run"
+        changes = explain(last, work.preimage)
+        more = f" (and {len(changes) - 3} more)" if len(changes) > 3 else ""
+        return "; ".join(changes[:3]) + more if changes else "its last execution did not end well"
+
+    def _wait(self, node: Node, key: str) -> None:
+        holder = self.home.store.claim_holder(key)
+        if holder is not None:
+            self.observer.note(node.id, f"waiting for {holder}, which does the same work")
+        if self.cancel.wait(0.2):
+            raise Canceled("the run was stopped")
+
+    def _execute(self, node: Node, work: Work, claim: Claim, reason: str) -> NodeResult:
+        store = self.home.store
+        execution = store.start(
+            node.component,
+            contexts=self._contexts(node),
+            inputs=work.inputs,
+            cache_key=work.key,
+            preimage=work.preimage,
+            properties={"node": node.id, "reason": reason},
+        )
+        folder = self.home.root / "work" / "nodes" / work.key
+        try:
+            with self._staged(node, execution), self._heartbeat(claim):
+                outputs = self._call(node, work, execution, folder)
+                new = {key: self._store_payload(node, execution, key, artifact) for key, artifact in outputs.items()}
+                store.publish(execution, {key: [item] for key, item in new.items()}, claim=claim)
+        except BaseException as error:
+            canceled = isinstance(error, (KeyboardInterrupt, Canceled))
+            told = _explained(error, node)
+            with contextlib.suppress(DrivetrainError):  # a store on a full disk: the owner's death will tell
+                store.finish(
+                    execution,
+                    "CANCELED" if canceled else "FAILED",
+                    error=_trace(error),
+                    claim=claim,
+                    properties=_facts(told),
+                )
+            if canceled or not isinstance(error, Exception):
+                raise
+            return NodeResult(node.id, "FAILED", reason=_text(told), user_error=_is_users(told))
+        shutil.rmtree(folder, ignore_errors=True)
+        return self._ended(node, execution, "COMPLETE", reason)
+
+    def _call(self, node: Node, work: Work, execution: ExecutionRecord, folder: Path) -> dict[str, Artifact]:
+        """Call the component's function; gives its outputs by key, checked."""
+        component = work.component
+        arguments: dict[str, object] = dict(work.parameters)
+        for name, spec in component.inputs.items():
+            artifacts = [self._artifact(spec.type, record) for record in work.inputs[name]]
+            arguments[name] = artifacts if spec.many else artifacts[0] if artifacts else None
+        options = self.run.options
+
+        def progress(done: int, total: int | None, unit: str) -> None:
+            if self.cancel.is_set():
+                raise Canceled("the run was stopped")
+            self.observer.progress(node.id, done, total, unit)
+
+        leave = enter(
+            LaunchContext(
+                run=self.run.id,
+                node=node.id,
+                base=self.home.base,
+                executor=options.executor,
+                executor_options=options.executor_options,
+                progress=progress,
+                note=lambda text: self.observer.note(node.id, text),
+                work=folder,
+            )
+        )
+        try:
+            result = component.fn(**arguments)
+        finally:
+            leave()
+        return _outputs(component, result, self._staging_folder(execution))
+
+    def _store_payload(self, node: Node, execution: ExecutionRecord, key: str, artifact: Artifact) -> NewArtifact:
+        uri = f"artifacts/{node.id}/{execution.uid}/{key}"
+        content = self.home.payloads.publish(artifact.path, uri)
+        return NewArtifact(type(artifact).__name__, uri, content.fingerprint, content.size, artifact.properties)
+
+    @contextlib.contextmanager
+    def _staged(self, node: Node, execution: ExecutionRecord) -> Iterator[None]:
+        """`Artifact.new` makes its folders in this execution's staging folder, which is gone afterwards."""
+        made = 0
+
+        def provide(kind: type[Artifact]) -> Path:
+            nonlocal made
+            made += 1
+            return self.home.payloads.stage(node.id, execution.uid, f"{kind.__name__}-{made}")
+
+        token = staging.set(provide)
+        try:
+            yield
+        finally:
+            staging.reset(token)
+            shutil.rmtree(self._staging_folder(execution), ignore_errors=True)
+
+    def _staging_folder(self, execution: ExecutionRecord) -> Path:
+        return self.home.payloads.staging_folder(execution.uid)
+
+    @contextlib.contextmanager
+    def _heartbeat(self, claim: Claim) -> Iterator[None]:
+        done = threading.Event()
+
+        def beat() -> None:
+            while not done.wait(LEASE / 3):
+                # A lost lease shows when publishing, which is fenced; a busy store is tried again at the next beat.
+                with contextlib.suppress(DrivetrainError):
+                    self.home.store.heartbeat(claim)
+
+        thread = threading.Thread(target=beat, name="drivetrain-heartbeat", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
+
+    def _contexts(self, node: Node) -> list[ContextRecord]:
+        store = self.home.store
+        pipeline = store.context("pipeline", self.run.pipeline.name)
+        return [pipeline, self.run.context, self._node_context(node)]
+
+    def _node_context(self, node: Node) -> ContextRecord:
+        return self.home.store.context("node", f"{self.run.pipeline.name}.{node.id}")
+
+    def _record(
+        self,
+        node: Node,
+        state: Literal["CACHED", "SKIPPED", "BLOCKED"],
+        reason: str,
+        *,
+        work: Work | None = None,
+        cached_from: ExecutionRecord | None = None,
+    ) -> ExecutionRecord:
+        return self.home.store.record(
+            node.component,
+            state,
+            contexts=self._contexts(node),
+            inputs=work.inputs if work else None,
+            cache_key=work.key if work else None,
+            preimage=work.preimage if work else None,
+            cached_from=cached_from,
+            properties={"node": node.id, "reason": reason},
+        )
+
+    def _record_failure(self, node: Node, error: Exception) -> None:
+        """A node that failed before it had a key."""
+        self.home.store.record(
+            node.component,
+            "FAILED",
+            contexts=self._contexts(node),
+            properties={"node": node.id, **_facts(error)},
+            error=_trace(error),
+        )
+
+    def _ended(self, node: Node, execution: ExecutionRecord, state: str, reason: str) -> NodeResult:
+        outputs = {key: tuple(records) for key, records in self.home.store.outputs(execution).items()}
+        vetoed = node.gates is not None and any(
+            record.properties.get("passed") is False for records in outputs.values() for record in records
+        )
+        return NodeResult(
+            node.id, "CACHED" if state == "CACHED" else "COMPLETE", reason=reason, outputs=outputs, vetoed=vetoed
+        )
+
+    def _origin(self, execution: ExecutionRecord) -> str:
+        runs = [c.name for c in self.home.store.contexts_of(execution) if c.type == "run"]
+        return f"run {runs[0]}" if runs else f"execution {execution.uid}"
+
+    def _artifact(self, kind: type[Artifact], record: ArtifactRecord) -> Artifact:
+        return kind.from_record(record, self.home.payloads.path(record.uri))
+
+    def _present(self, record: ArtifactRecord) -> bool:
+        return (self.home.payloads.path(record.uri) / "manifest.json").is_file()
+
+
+def _outputs(component: Component[..., object], result: object, folder: Path) -> dict[str, Artifact]:
+    keys = list(component.outputs)
+    values = list(result) if isinstance(result, tuple) else [result]
+    if len(values) != len(keys):
+        raise BuildError(f"{component.name} returned {len(values)} outputs, not {', '.join(keys)}")
+    found: dict[str, Artifact] = {}
+    for (key, kind), value in zip(component.outputs.items(), values, strict=True):
+        if not isinstance(value, kind):
+            raise BuildError(
+                f"{component.name} returned {type(value).__name__} as {key!r}, not {kind.__name__}",
+                where=component.where,
+                fix=f"return {kind.__name__}.new(...)",
+            )
+        if not value.path.is_relative_to(folder):
+            raise BuildError(
+                f"{component.name} returned a {kind.__name__} that it did not make",
+                where=component.where,
+                fix=f"write the output into {kind.__name__}.new(...)",
+            )
+        found[key] = value
+    return found
+
+
+def _explained(error: BaseException, node: Node) -> BaseException:
+    """A full disk or a used-up quota, said in a user's words; any other error as it is."""
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        place = f" {error.filename}" if error.filename else ""
+        return InputError(f"no space was left while {node.id} wrote{place}", fix="free some, then `drivetrain resume`")
+    return error
+
+
+def _text(error: BaseException) -> str:
+    if isinstance(error, DrivetrainError):
+        return str(error)
+    return f"{type(error).__name__}: {error}"
+
+
+def _trace(error: BaseException) -> str:
+    return "".join(traceback.format_exception(error))
+
+
+def _facts(error: BaseException) -> dict[str, object]:
+    """What the store keeps of a failure beside its traceback."""
+    return {"reason": _text(error), "user_error": _is_users(error)}
+
+
+def _is_users(error: BaseException) -> bool:
+    return isinstance(error, DrivetrainError)

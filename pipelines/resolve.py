@@ -1,0 +1,171 @@
+"""From a node of the compiled form to what its component is called with, and to the key of that work."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import BuildError, InputError
+from ..metadata import ArtifactRecord, ExecutionRecord, MetadataStore, cache_key
+from . import code as source_code
+from .component import Component
+from .files import FileSet, resolve_files
+from .functions import FunctionRef
+from .home import Run
+from .ir import Edge, Json, Node, Query
+
+
+@dataclass(frozen=True)
+class Work:
+    """A node, resolved.
+
+    Attributes:
+        component: What to call.
+        parameters: With which values: JSON, `FunctionRef`s and resolved `FileSet`s.
+        inputs: And with which artifacts.
+        preimage: What the cache key is made of; equal preimages are the same work.
+    """
+
+    component: Component[..., object]
+    parameters: Mapping[str, object]
+    inputs: Mapping[str, tuple[ArtifactRecord, ...]]
+    preimage: Mapping[str, object]
+
+    @property
+    def key(self) -> str:
+        """The cache key."""
+        return cache_key(self.preimage)
+
+
+class Resolver:
+    """Resolves the nodes of one run against the store."""
+
+    def __init__(self, store: MetadataStore, run: Run, base: Path) -> None:
+        self.store = store
+        self.run = run
+        self.base = base
+
+    def execution(self, node: str) -> ExecutionRecord | None:
+        """The newest execution of a node in this run."""
+        context = self.store.find_context("node", f"{self.run.pipeline.name}.{node}")
+        if context is None:
+            return None
+        found = self.store.executions(contexts=[self.run.context, context], limit=1)
+        return found[0] if found else None
+
+    def outputs(self, node: str) -> dict[str, list[ArtifactRecord]]:
+        """What a node made in this run."""
+        execution = self.execution(node)
+        return self.store.outputs(execution) if execution else {}
+
+    def property(self, node: str, output: str, name: str) -> Json:
+        """A published property of a node's only artifact under a key."""
+        return self.outputs(node)[output][0].properties[name]
+
+    def work(self, node: Node) -> Work:
+        """Resolve a node whose upstream nodes have ended well.
+
+        Raises:
+            InputError: Files or artifacts that it needs are not there.
+            BuildError: Its code is not what was built.
+        """
+        ref = FunctionRef(self.run.project if node.code else None, node.component)
+        component = ref.load()
+        if not isinstance(component, Component):
+            raise BuildError(f"{node.component} is no component", fix="put @dt.component above it")
+        inputs = self._inputs(node)
+        parameters = {name: self._value(value, component.parameters[name].kind) for name, value in node.parameters}
+        own = source_code.closure(ref)
+        self._same(node.id, own, node.code)
+        codes = {
+            name: source_code.closure(value) for name, value in parameters.items() if isinstance(value, FunctionRef)
+        }
+        for name, value in node.parameters:
+            if name in codes and isinstance(value, dict) and "$fn" in value:
+                self._same(node.id, codes[name], value["code"])
+        imports = {name for code in (own, *codes.values()) for name in code.imports}
+        preimage = {
+            "component": node.component,
+            "code": dict(own.files),
+            "parameters": {
+                name: {"$fn": value.name, "code": dict(codes[name].files)}
+                if isinstance(value, FunctionRef)
+                else _plain(value)
+                for name, value in parameters.items()
+            },
+            "inputs": {name: [record.fingerprint for record in records] for name, records in inputs.items()},
+            "outputs": dict(node.outputs),
+            "environment": source_code.environment(imports),
+        }
+        return Work(component, parameters, inputs, preimage)
+
+    def _same(self, node: str, code: source_code.Code, built: str | None) -> None:
+        if built is not None and code.digest != built:
+            raise BuildError(
+                f"the code that {node} uses was edited after the pipeline was built", fix="run the pipeline again"
+            )
+
+    def _inputs(self, node: Node) -> dict[str, tuple[ArtifactRecord, ...]]:
+        found: dict[str, tuple[ArtifactRecord, ...]] = {}
+        for name, sources in node.inputs:
+            found[name] = tuple(
+                record
+                for source in sources
+                if isinstance(source, Edge)
+                for record in self.outputs(source.node)[source.output]
+            )
+        for name, sources in node.inputs:
+            for source in sources:
+                if isinstance(source, Query):
+                    chosen = self._choose(source, found)
+                    found[name] = (*found[name], *([chosen] if chosen else []))
+        return found
+
+    def _choose(self, query: Query, inputs: Mapping[str, tuple[ArtifactRecord, ...]]) -> ArtifactRecord | None:
+        pipeline = self.store.context("pipeline", self.run.pipeline.name)
+        if query.strategy == "latest":
+            found = self.store.artifacts(type=query.type, context=pipeline, limit=1)
+            return found[0] if found else None
+        candidates = {r.fingerprint for records in inputs.values() for r in records if r.type == query.type}
+        for blessing in self.store.artifacts(type="Evaluation", where={"blessed": True}, context=pipeline):
+            if blessing.producer is None:
+                continue
+            evaluated = self.store.inputs(self.store.execution(blessing.producer)).get("model", [])
+            for model in evaluated:
+                if model.state == "LIVE" and model.fingerprint not in candidates:
+                    return model
+        return None
+
+    def _value(self, value: Json, kind: str) -> object:
+        if isinstance(value, dict):
+            if "$param" in value:
+                return self._given(self.run.parameters[value["$param"]], kind)
+            if "$property" in value:
+                return self.property(*value["$property"])
+            if "$fn" in value:
+                return FunctionRef(self.run.project if value["code"] else None, value["$fn"])
+            if "$files" in value:
+                return self._given(value["$files"], "files")
+            return {key: self._value(item, "value") for key, item in value["$map"]}
+        return [self._value(item, "value") for item in value] if isinstance(value, list) else value
+
+    def _given(self, value: object, kind: str) -> object:
+        if kind == "files" and isinstance(value, str):
+            return resolve_files(FileSet(value), (self.run.project, self.base))
+        if kind == "function" and isinstance(value, str):
+            return FunctionRef(self.run.project, value)
+        if value is not None and kind != "value":
+            raise InputError(f"{value!r} names no {kind}", fix="give text")
+        return value
+
+
+def _plain(value: object) -> Json:
+    """A parameter's value as it enters the key: files by content, maps with their order."""
+    if isinstance(value, FileSet):
+        return {"$files": [[file.path.name, file.size, file.sha256] for file in value.files]}
+    if isinstance(value, Mapping):
+        return {"$map": [[_plain(key), _plain(item)] for key, item in value.items()]}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value

@@ -1,0 +1,123 @@
+"""From a built pipeline to a finished run: start or resume it, walk it with a runner, record how it ended."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from ..errors import InputError
+from .home import Home, Run, RunOptions, close_run, new_run, open_run, reopen_run
+from .launcher import Launcher, NodeResult, Observer
+from .pipeline import PipelineFunction
+
+RunState = Literal["COMPLETE", "FAILED", "STOPPED", "CANCELED"]
+Runner: TypeAlias = Callable[[Launcher, Iterable[str]], dict[str, NodeResult]]
+RUNNERS = ("inline", "beam")
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """How a run ended: STOPPED where a gate vetoed and nothing failed.
+
+    Attributes:
+        nodes: Every node of the pipeline, in topological order.
+    """
+
+    run: str
+    state: RunState
+    nodes: Mapping[str, NodeResult]
+
+    def to_json(self) -> dict[str, object]:
+        """As `run --json` prints it."""
+        return {
+            "run": self.run,
+            "state": self.state,
+            "nodes": {name: result.to_json() for name, result in self.nodes.items()},
+        }
+
+
+def run_pipeline(
+    home: Home,
+    pipeline: PipelineFunction,
+    parameters: Mapping[str, object] | None = None,
+    options: RunOptions | None = None,
+    observer: Callable[[Run], Observer] | None = None,
+) -> RunResult:
+    """Build a pipeline and run it.
+
+    Raises:
+        BuildError: The pipeline is wrong. Nothing was recorded.
+        InputError: A parameter or an option is. Nothing was recorded.
+    """
+    options = options or RunOptions()
+    runner = _runner(options.runner)
+    built = pipeline.build()
+    run = new_run(home, built, pipeline.project, pipeline.values(parameters or {}), options)
+    return _carry_out(home, run, runner, observer)
+
+
+def resume(home: Home, name: str | None = None, observer: Callable[[Run], Observer] | None = None) -> RunResult:
+    """Finish a failed, stopped or interrupted run: what ended well stays, the rest is launched again.
+
+    Raises:
+        InputError: There is no such run, or its process is still alive.
+    """
+    run = reopen_run(home, open_run(home, name))
+    return _carry_out(home, run, _runner(run.options.runner), observer)
+
+
+def _carry_out(home: Home, run: Run, runner: Runner, observer: Callable[[Run], Observer] | None) -> RunResult:
+    home.store.abandon()
+    launcher = Launcher(home, run, observer(run) if observer else None)
+    nodes = run.pipeline.ids
+    before = {name: result for name in nodes if (result := launcher.earlier(name)) is not None}
+    with _terminable():
+        after = runner(launcher, [name for name in nodes if name not in before])
+    missing = "stopped before it began"
+    results = {n: before.get(n) or after.get(n) or NodeResult(n, "CANCELED", reason=missing) for n in nodes}
+    state = _state(results.values())
+    close_run(home, run, state)
+    return RunResult(run.id, state, results)
+
+
+def _state(results: Iterable[NodeResult]) -> RunState:
+    results = list(results)
+    states = {result.state for result in results}
+    if "FAILED" in states:
+        return "FAILED"
+    if "CANCELED" in states:
+        return "CANCELED"
+    return "STOPPED" if any(result.vetoed for result in results) else "COMPLETE"
+
+
+def _runner(name: str) -> Runner:
+    if name == "inline":
+        from .inline import run_inline
+
+        return run_inline
+    if name == "beam":
+        from .beam import run_beam
+
+        return run_beam
+    raise InputError(f"there is no runner {name!r}", fix=f"choose one of {', '.join(RUNNERS)}")
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """SIGTERM ends a run as Ctrl-C does: nodes are cancelled and recorded, staging is removed."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
