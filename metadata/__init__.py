@@ -1,1 +1,81 @@
-""""""
+"""Artifact types, the store of what ran on what, cache keys, payloads: everything known about a result."""
+
+from __future__ import annotations
+
+from .cache import cache_key, explain
+from .errors import (
+    AlreadyExists,
+    ConflictError,
+    DiskFull,
+    LeaseLost,
+    NotFound,
+    SchemaMismatch,
+    StateError,
+    StoreUnavailable,
+)
+from .fsck import FsckReport, fsck
+from .owner import Owner
+from .payload import Payloads
+from .records import (
+    ArtifactRecord,
+    Claim,
+    ContextRecord,
+    Edge,
+    ExecutionRecord,
+    LineageGraph,
+    NewArtifact,
+)
+from .store import MetadataStore
+from .types import (
+    Anomalies,
+    Artifact,
+    Evaluation,
+    Examples,
+    Model,
+    PushedModel,
+    Schema,
+    Statistics,
+    TransformGraph,
+    artifact_type,
+    staging,
+)
+from .uri import check as check_uri
+from .uri import resolve as resolve_uri
+
+__all__ = [
+    "AlreadyExists",
+    "Anomalies",
+    "Artifact",
+    "ArtifactRecord",
+    "Claim",
+    "ConflictError",
+    "ContextRecord",
+    "DiskFull",
+    "Edge",
+    "Evaluation",
+    "Examples",
+    "ExecutionRecord",
+    "FsckReport",
+    "LeaseLost",
+    "LineageGraph",
+    "MetadataStore",
+    "Model",
+    "NewArtifact",
+    "NotFound",
+    "Owner",
+    "Payloads",
+    "PushedModel",
+    "Schema",
+    "SchemaMismatch",
+    "StateError",
+    "Statistics",
+    "StoreUnavailable",
+    "TransformGraph",
+    "artifact_type",
+    "cache_key",
+    "check_uri",
+    "explain",
+    "fsck",
+    "resolve_uri",
+    "staging",
+]

@@ -1,0 +1,198 @@
+"""Connections and transactions: one connection per thread, every write BEGIN IMMEDIATE, busy is retried with jitter."""
+
+from __future__ import annotations
+
+import os
+import random
+import sqlite3
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ..errors import InputError
+from .dialect import Sqlite, newer
+from .errors import SchemaMismatch, StoreUnavailable
+
+_T = TypeVar("_T")
+Row = Mapping[str, Any]  # a database row: Any is the driver's boundary
+Params = Mapping[str, Any]
+_PATIENCE = 60.0  # seconds that a write waits for its turn
+_MIGRATIONS = Path(__file__).parent / "migrations"
+
+
+def microseconds() -> int:
+    """Now, in microseconds since 1970, UTC: the store's clock unless another is given."""
+    return time.time_ns() // 1000
+
+
+class Transaction:
+    """What runs inside one transaction."""
+
+    def __init__(self, connection: sqlite3.Connection, now: int) -> None:
+        self._connection = connection
+        self.now = now
+
+    def all(self, sql: str, **params: Any) -> list[Row]:
+        """Every row."""
+        return self._connection.execute(sql, params).fetchall()
+
+    def one(self, sql: str, **params: Any) -> Row | None:
+        """The first row, None if there is none."""
+        rows: list[Row] = self.all(sql, **params)
+        return rows[0] if rows else None
+
+    def run(self, sql: str, **params: Any) -> int:
+        """How many rows the statement changed."""
+        return self._connection.execute(sql, params).rowcount
+
+    def insert(self, sql: str, **params: Any) -> int:
+        """The id of the inserted row (`RETURNING id` in the statement)."""
+        return int(self.all(sql, **params)[0]["id"])
+
+
+class Database:
+    """A database shared by the threads of a process (and safe across a fork)."""
+
+    def __init__(self, dialect: Sqlite, *, clock: Callable[[], int] = microseconds) -> None:
+        self.dialect = dialect
+        self.clock = clock
+        self._local = threading.local()
+        self._open: weakref.WeakSet[_Handle] = weakref.WeakSet()
+        self._closed = False
+
+    @contextmanager
+    def write(self) -> Iterator[Transaction]:
+        """A transaction that holds the write lock from its first statement; rolled back whole on any error."""
+        if self.dialect.readonly:
+            raise StoreUnavailable(f"{self.dialect.path} was opened to read only", fix="open it without readonly")
+        with self._transaction(self.dialect.begin_write) as transaction:
+            yield transaction
+
+    @contextmanager
+    def read(self) -> Iterator[Transaction]:
+        """A snapshot: every statement inside sees one and the same state."""
+        with self._transaction(self.dialect.begin_read) as transaction:
+            yield transaction
+
+    def all(self, sql: str, **params: Any) -> list[Row]:
+        """The rows of one statement outside any transaction."""
+        connection = self._connection()
+        return self._patiently(lambda: connection.execute(sql, params).fetchall())
+
+    def one(self, sql: str, **params: Any) -> Row | None:
+        """The first row of one statement, None if there is none."""
+        rows = self.all(sql, **params)
+        return rows[0] if rows else None
+
+    def integrity(self) -> list[str]:
+        """What the database finds wrong with itself."""
+        connection = self._connection()
+        return self._patiently(lambda: self.dialect.integrity(connection))
+
+    def close(self) -> None:
+        """Close every thread's connection."""
+        self._closed = True
+        for handle in list(self._open):
+            handle.close()
+
+    def migrate(self, *, upgrade: bool) -> None:
+        """Make the tables of a new file; check the version of one that exists.
+
+        Raises:
+            SchemaMismatch: A newer version, an older one without `upgrade`, or a file of somebody else.
+        """
+        scripts = {int(path.name[:4]): path for path in sorted(_MIGRATIONS.glob("[0-9]*.sql"))}
+        known = max(scripts)
+        connection = self._connection()
+        if self._patiently(lambda: self._version(connection)) == known:
+            return
+        if self.dialect.readonly:
+            self._check(self._patiently(lambda: self._version(connection)), known, upgrade=False)
+            raise SchemaMismatch(f"{self.dialect.path} is empty", fix="run a pipeline first")
+        self._patiently(lambda: self.dialect.enable(connection))
+        with self.write() as transaction:
+            # Asked again under the lock: of several first opens one makes the tables, the others find them.
+            version = self._version(connection)
+            self._check(version, known, upgrade=upgrade)
+            for number in range(version + 1, known + 1):
+                for statement in self.dialect.statements(scripts[number].read_text(encoding="utf-8")):
+                    transaction.run(statement)
+                transaction.run(
+                    "INSERT INTO schema_version VALUES (:version, :now)", version=number, now=transaction.now
+                )
+
+    def _version(self, connection: sqlite3.Connection) -> int:
+        tables = self.dialect.tables(connection)
+        if not tables:
+            return 0
+        if not {"schema_version", "artifact", "execution"} <= tables:
+            raise SchemaMismatch(f"{self.dialect.path} is no drivetrain store", fix="name another file")
+        return int(connection.execute("SELECT max(version) FROM schema_version").fetchone()[0] or 0)
+
+    def _check(self, version: int, known: int, *, upgrade: bool) -> None:
+        if version > known:
+            raise newer(self.dialect.path, version, known)
+        if 0 < version < known and not upgrade:
+            raise SchemaMismatch(
+                f"{self.dialect.path} has schema version {version}; this drivetrain writes {known}",
+                fix="back it up, then open it with upgrade=True",
+            )
+
+    @contextmanager
+    def _transaction(self, begin: Callable[[sqlite3.Connection], None]) -> Iterator[Transaction]:
+        connection = self._connection()
+        if connection.in_transaction:
+            raise RuntimeError("a transaction is already open in this thread")
+        self._patiently(lambda: begin(connection))
+        try:
+            yield Transaction(connection, self.clock())
+            connection.execute("COMMIT")
+        except BaseException as error:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            if isinstance(error, sqlite3.Error):
+                raise self.dialect.translate(error) from error
+            raise
+
+    def _connection(self) -> sqlite3.Connection:
+        if self._closed:
+            raise StoreUnavailable(f"{self.dialect.path} was closed", fix="open it again")
+        handle: _Handle | None = getattr(self._local, "handle", None)
+        if handle is None or handle.pid != os.getpid():  # SQLite forbids using a connection across a fork
+            handle = _Handle(self._patiently(self.dialect.connect))
+            self._local.handle = handle
+            self._open.add(handle)
+        return handle.connection
+
+    def _patiently(self, attempt: Callable[[], _T]) -> _T:
+        deadline = time.monotonic() + _PATIENCE
+        pause = 0.001
+        while True:
+            try:
+                return attempt()
+            except sqlite3.Error as error:
+                if not self.dialect.is_busy(error) or time.monotonic() > deadline:
+                    raise self.dialect.translate(error) from error
+            except UnicodeEncodeError as error:
+                raise InputError(f"text holds a lone surrogate: {error.object!r:.80}", fix="remove it") from error
+            time.sleep(random.uniform(0, pause))  # noqa: S311
+            pause = min(pause * 1.5, 0.05)
+
+
+class _Handle:
+    """A connection that closes itself when its thread is gone."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection = connection
+        self.pid = os.getpid()
+
+    def close(self) -> None:
+        if self.pid == os.getpid():
+            self.connection.close()
+
+    def __del__(self) -> None:
+        self.close()

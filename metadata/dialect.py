@@ -1,0 +1,196 @@
+"""What is particular to SQLite: how to connect, what may be retried, what its errors mean. The seam for PostgreSQL."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from ..errors import DrivetrainError, InputError
+from .errors import AlreadyExists, SchemaMismatch, StateError, StoreUnavailable
+
+_OLDEST = (3, 38, 0)  # RETURNING, STRICT and the -> operator
+# WAL keeps its index in memory shared by the processes of one host; over a network two hosts would not see each other.
+_NETWORK = {
+    "9p", "afs", "beegfs", "ceph", "cifs", "fuse.glusterfs", "fuse.s3fs", "fuse.sshfs", "glusterfs", "gpfs", "lustre",
+    "ncpfs", "nfs", "nfs4", "smb3", "smbfs",
+}  # fmt: skip
+
+# SQL: the numbers of a JSON list bound as `ids`.
+IDS = "(SELECT value FROM json_each(:ids))"
+
+
+class Sqlite:
+    """One database file, in WAL mode with synchronous=FULL: a commit that returned survives a power loss."""
+
+    def __init__(self, path: Path, *, readonly: bool) -> None:
+        self.path = path.absolute()
+        self.readonly = readonly
+
+    def prepare(self) -> None:
+        """Check that a database can live here.
+
+        Raises:
+            StoreUnavailable: It lies on a network filesystem, or cannot be made.
+            InputError: It is opened to read and does not exist.
+        """
+        if sqlite3.sqlite_version_info < _OLDEST:
+            raise StoreUnavailable(
+                f"SQLite {sqlite3.sqlite_version} is too old", fix="use a Python built with SQLite 3.38 or newer"
+            )
+        if self.readonly and not self.path.is_file():
+            raise InputError(f"there is no metadata store at {self.path}", fix="check --root, or run a pipeline first")
+        if (filesystem := _filesystem(self.path)) in _NETWORK:
+            raise StoreUnavailable(
+                f"{self.path} lies on a network filesystem ({filesystem}), where SQLite cannot lock safely",
+                fix="put --root on a local disk",
+            )
+        if self.path.is_dir():
+            raise InputError(f"{self.path} is a folder, not a metadata store", fix="name a file, such as metadata.db")
+        if not self.readonly:
+            try:
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise StoreUnavailable(
+                    f"cannot make the folder {self.path.parent}: {error.strerror}", fix="choose another --root"
+                ) from error
+
+    def connect(self) -> sqlite3.Connection:
+        """A new connection in autocommit mode: transactions are begun by name."""
+        uri = f"{self.path.as_uri()}?mode={'ro' if self.readonly else 'rwc'}"
+        # The busy handler's waits grow without jitter and starve some process for a second: wait little here, and
+        # let the caller retry.
+        connection = sqlite3.connect(
+            uri, uri=True, timeout=0.02, isolation_level=None, check_same_thread=False, cached_statements=256
+        )
+        connection.row_factory = sqlite3.Row
+        connection.execute("PRAGMA foreign_keys = ON")
+        connection.execute("PRAGMA synchronous = FULL")
+        return connection
+
+    def begin_write(self, connection: sqlite3.Connection) -> None:
+        """Begin with the write lock: a deferred transaction reads first and then fails at its first write."""
+        connection.execute("BEGIN IMMEDIATE")
+
+    def begin_read(self, connection: sqlite3.Connection) -> None:
+        """Begin with a snapshot: BEGIN alone takes it only at the first read, where nobody would retry."""
+        connection.execute("BEGIN")
+        try:
+            connection.execute("SELECT count(*) FROM schema_version").fetchone()
+        except sqlite3.Error:
+            connection.execute("ROLLBACK")
+            raise
+
+    def enable(self, connection: sqlite3.Connection) -> None:
+        """Settings that the file itself keeps."""
+        if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+            connection.execute("PRAGMA journal_mode = WAL")
+
+    def tables(self, connection: sqlite3.Connection) -> set[str]:
+        """The names of the tables there are."""
+        return {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+
+    def statements(self, script: str) -> Iterator[str]:
+        """The statements of a migration one by one (`executescript` would commit the transaction)."""
+        statement = ""
+        for line in script.splitlines(keepends=True):
+            statement += line
+            if sqlite3.complete_statement(statement):
+                yield statement
+                statement = ""
+
+    def json_equals(self, column: str, key: str, value: str) -> str:
+        """SQL: the property whose JSON path is bound as `key` has the canonical JSON text bound as `value`."""
+        return f"{column} -> :{key} = :{value}"
+
+    def integrity(self, connection: sqlite3.Connection) -> list[str]:
+        """What the database finds wrong with itself; empty when it is sound."""
+        found = [row[0] for row in connection.execute("PRAGMA integrity_check") if row[0] != "ok"]
+        broken = connection.execute("PRAGMA foreign_key_check").fetchall()
+        return found + [f"{row[0]} row {row[1]} refers to a missing {row[2]}" for row in broken]
+
+    def is_busy(self, error: sqlite3.Error) -> bool:
+        """Whether the same statement may succeed a moment later."""
+        return error.sqlite_errorname.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")) if _coded(error) else False
+
+    def translate(self, error: sqlite3.Error) -> DrivetrainError:
+        """The one clear error for what the driver raised."""
+        name, text = error.sqlite_errorname if _coded(error) else "", str(error)
+        if name.startswith("SQLITE_CONSTRAINT"):
+            return self._constraint(name, text)
+        if name.startswith("SQLITE_READONLY"):
+            return StoreUnavailable(f"{self.path} is read-only", fix="check the file's and its folder's permissions")
+        if name.startswith(("SQLITE_FULL", "SQLITE_IOERR")):
+            return StoreUnavailable(
+                f"cannot write {self.path}: {text}", fix="free space on that disk and run `drivetrain resume`"
+            )
+        if name.startswith(("SQLITE_NOTADB", "SQLITE_CORRUPT")):
+            return StoreUnavailable(
+                f"{self.path} is damaged or no SQLite database: {text}", fix="restore it from a backup"
+            )
+        if name.startswith("SQLITE_CANTOPEN"):
+            return StoreUnavailable(f"cannot open {self.path}", fix="check that the folder exists and may be written")
+        if self.is_busy(error):
+            return StoreUnavailable(
+                f"{self.path} has been locked by another process all the time", fix="end it, or try again later"
+            )
+        return StoreUnavailable(f"{self.path}: {text}", fix="run `drivetrain fsck`")
+
+    def _constraint(self, name: str, text: str) -> DrivetrainError:
+        if text.startswith("drivetrain: "):
+            return StateError(text.removeprefix("drivetrain: "), fix="publish every output once, by one execution")
+        if name in {"SQLITE_CONSTRAINT_UNIQUE", "SQLITE_CONSTRAINT_PRIMARYKEY"}:
+            columns = text.rpartition(": ")[2]
+            if "event" in columns:
+                return StateError("an artifact has one producer, and a key and index of an execution one artifact")
+            return AlreadyExists(f"there is already a row with the same {columns}", fix="choose another name or uid")
+        return InputError(f"the store refused a value: {text}")
+
+
+def parse(url: str | Path, *, readonly: bool) -> Sqlite:
+    """The database that a path or a URL names: `path/metadata.db`, `sqlite:///relative.db`, `sqlite:////absolute.db`.
+
+    Raises:
+        InputError: Another kind of URL, or none.
+    """
+    text = str(url)
+    if not text:
+        raise InputError("no metadata store is named", fix="pass a path such as .drivetrain/metadata.db")
+    if "\0" in text:
+        raise InputError(f"{text!r} holds a NUL", fix="pass a path such as .drivetrain/metadata.db")
+    if isinstance(url, Path) or "://" not in text:
+        return Sqlite(Path(url), readonly=readonly)
+    parts = urlsplit(text)
+    if parts.scheme != "sqlite" or parts.netloc or len(parts.path) < 2 or parts.query or parts.fragment:
+        raise InputError(
+            f"{parts.scheme}:// is no metadata store this version can open", fix="use sqlite:///path/to/metadata.db"
+        )
+    return Sqlite(Path(unquote(parts.path[1:])), readonly=readonly)
+
+
+def newer(path: Path, found: int, known: int) -> SchemaMismatch:
+    """The refusal of a database from the future."""
+    return SchemaMismatch(
+        f"{path} has schema version {found}; this drivetrain knows up to {known}", fix="upgrade drivetrain"
+    )
+
+
+def _coded(error: sqlite3.Error) -> bool:
+    return getattr(error, "sqlite_errorname", None) is not None
+
+
+def _filesystem(path: Path) -> str:
+    """The kind of filesystem a path lies on, "" where the system does not tell."""
+    with suppress(OSError):
+        there = next((str(folder) for folder in (path, *path.parents) if folder.exists()), "/")
+        there = str(Path(there).resolve())
+        best, kind = "", ""
+        for line in Path("/proc/self/mounts").read_text(encoding="utf-8", errors="surrogateescape").splitlines():
+            mount, fstype = line.split(" ")[1:3]
+            mount = mount.replace("\\040", " ")
+            if len(mount) >= len(best) and (mount == "/" or there == mount or there.startswith(f"{mount}/")):
+                best, kind = mount, fstype
+        return kind
+    return ""

@@ -1,0 +1,116 @@
+"""Lineage: the closure by one recursive query, a bounded walk level by level; no cap on hops."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Literal
+
+from ..errors import InputError
+from . import rows
+from .database import Database, Row, Transaction
+from .dialect import IDS
+from .records import ArtifactRecord, Edge, ExecutionRecord, LineageGraph
+
+# Where an execution's outputs stand: a CACHED one reuses another's.
+_REUSED = "coalesce(x.cached_from, x.id)"
+# From artifacts to all the executions above (their producers) or below (their consumers), through artifacts.
+_UPSTREAM = """
+WITH RECURSIVE reached (execution_id) AS (
+    SELECT execution_id FROM event WHERE direction = 'OUTPUT' AND artifact_id = :artifact
+    UNION SELECT id FROM execution WHERE id = :execution
+    UNION
+    SELECT o.execution_id FROM reached r
+    JOIN event i ON i.execution_id = r.execution_id AND i.direction = 'INPUT'
+    JOIN event o ON o.artifact_id = i.artifact_id AND o.direction = 'OUTPUT'
+)
+"""
+_DOWNSTREAM = f"""
+WITH RECURSIVE reached (execution_id) AS (
+    SELECT execution_id FROM event WHERE direction = 'INPUT' AND artifact_id = :artifact
+    UNION SELECT id FROM execution WHERE id = :execution
+    UNION
+    SELECT i.execution_id FROM reached r
+    JOIN execution x ON x.id = r.execution_id
+    JOIN event o ON o.execution_id = {_REUSED} AND o.direction = 'OUTPUT'
+    JOIN event i ON i.artifact_id = o.artifact_id AND i.direction = 'INPUT'
+)
+"""  # noqa: S608
+_INPUTS = "SELECT v.execution_id AS execution, v.direction, v.key, v.idx, v.artifact_id AS artifact FROM event v"
+_OUTPUTS = (
+    "SELECT x.id AS execution, v.direction, v.key, v.idx, v.artifact_id AS artifact "
+    f"FROM execution x JOIN event v ON v.execution_id = {_REUSED}"  # noqa: S608
+)
+
+
+def trace(
+    db: Database,
+    start: ArtifactRecord | ExecutionRecord,
+    direction: Literal["upstream", "downstream"],
+    max_hops: int | None,
+) -> LineageGraph:
+    """The graph that leads to, or on from, a start."""
+    if direction not in {"upstream", "downstream"}:
+        raise InputError(f"lineage has no direction {direction!r}", fix="use upstream or downstream")
+    if max_hops is not None and max_hops < 0:
+        raise InputError(f"max_hops is not negative: {max_hops}")
+    with db.read() as tx:
+        edges = _closure(tx, start, direction) if max_hops is None else _walk(tx, start, direction, max_hops)
+        artifacts = {edge.artifact for edge in edges}
+        executions = {edge.execution for edge in edges}
+        (artifacts if isinstance(start, ArtifactRecord) else executions).add(start.id)
+        return LineageGraph(
+            {row["id"]: rows.artifact(row) for row in _by_id(tx, rows.ARTIFACT, "a", artifacts)},
+            {row["id"]: rows.execution(row) for row in _by_id(tx, rows.EXECUTION, "e", executions)},
+            tuple(sorted(edges, key=lambda edge: (edge.execution, edge.direction, edge.key, edge.index))),
+        )
+
+
+def _closure(tx: Transaction, start: ArtifactRecord | ExecutionRecord, direction: str) -> set[Edge]:
+    artifact = start.id if isinstance(start, ArtifactRecord) else None
+    execution = start.id if isinstance(start, ExecutionRecord) else None
+    recursion = _UPSTREAM if direction == "upstream" else _DOWNSTREAM
+    reached = [
+        row["execution_id"]
+        for row in tx.all(f"{recursion} SELECT * FROM reached", artifact=artifact, execution=execution)
+    ]
+    inputs = _edges(tx, f"{_INPUTS} WHERE v.execution_id IN {IDS} AND v.direction = 'INPUT'", reached)
+    outputs = _edges(tx, f"{_OUTPUTS} WHERE x.id IN {IDS} AND v.direction = 'OUTPUT'", reached)
+    # Of an execution on the way only those edges count that lie on a path: above, outputs that something used.
+    if direction == "upstream":
+        wanted = {edge.artifact for edge in inputs} | {artifact}
+        return inputs | {edge for edge in outputs if edge.artifact in wanted and edge.execution != execution}
+    wanted = {edge.artifact for edge in outputs} | {artifact}
+    return outputs | {edge for edge in inputs if edge.artifact in wanted and edge.execution != execution}
+
+
+def _walk(tx: Transaction, start: ArtifactRecord | ExecutionRecord, direction: str, hops: int) -> set[Edge]:
+    to_execution, to_artifact = ("OUTPUT", "INPUT") if direction == "upstream" else ("INPUT", "OUTPUT")
+    artifacts = {start.id} if isinstance(start, ArtifactRecord) else set()
+    executions = {start.id} if isinstance(start, ExecutionRecord) else set()
+    seen_artifacts, seen_executions, edges = set(artifacts), set(executions), set[Edge]()
+    for _ in range(hops):
+        select = f"{_INPUTS} WHERE v.artifact_id IN {IDS} AND v.direction = '{to_execution}'"
+        found = _edges(tx, select, artifacts)
+        source, column = (_OUTPUTS, "x.id") if to_artifact == "OUTPUT" else (_INPUTS, "v.execution_id")
+        select = f"{source} WHERE {column} IN {IDS} AND v.direction = '{to_artifact}'"
+        onward = _edges(tx, select, executions)
+        edges |= found | onward
+        executions = {edge.execution for edge in found} - seen_executions
+        artifacts = {edge.artifact for edge in onward} - seen_artifacts
+        seen_executions |= executions
+        seen_artifacts |= artifacts
+        if not executions and not artifacts:
+            break
+    return edges
+
+
+def _edges(tx: Transaction, sql: str, ids: Iterable[int]) -> set[Edge]:
+    return {
+        Edge(row["execution"], row["direction"], row["key"], row["idx"], row["artifact"])
+        for row in tx.all(sql, ids=json.dumps(sorted(ids)))
+    }
+
+
+def _by_id(tx: Transaction, sql: str, table: str, ids: Iterable[int]) -> list[Row]:
+    return tx.all(f"{sql} WHERE {table}.id IN {IDS} ORDER BY {table}.id", ids=json.dumps(sorted(ids)))

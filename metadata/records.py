@@ -1,0 +1,159 @@
+"""The store's rows as values: what is read, and what is to be published."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal
+
+from .owner import Owner
+
+ArtifactState = Literal["PENDING", "LIVE", "MARKED_FOR_DELETION", "DELETED", "ABANDONED", "REFERENCE"]
+ExecutionState = Literal[
+    "NEW", "RUNNING", "COMPLETE", "CACHED", "FAILED", "CANCELED", "SKIPPED", "BLOCKED", "ABANDONED"
+]
+Direction = Literal["INPUT", "OUTPUT"]
+Properties = dict[str, Any]  # JSON values: Any is their boundary
+
+ARTIFACT_MOVES: Mapping[str, frozenset[str]] = {
+    "PENDING": frozenset({"LIVE", "ABANDONED", "DELETED"}),
+    "LIVE": frozenset({"MARKED_FOR_DELETION", "ABANDONED", "DELETED"}),
+    "MARKED_FOR_DELETION": frozenset({"LIVE", "ABANDONED", "DELETED"}),
+    "REFERENCE": frozenset({"ABANDONED", "DELETED"}),
+    "ABANDONED": frozenset({"DELETED"}),
+    "DELETED": frozenset(),
+}
+EXECUTION_MOVES: Mapping[str, frozenset[str]] = {
+    "NEW": frozenset({"RUNNING", "CANCELED", "ABANDONED"}),
+    "RUNNING": frozenset({"COMPLETE", "FAILED", "CANCELED", "ABANDONED"}),
+    **{end: frozenset() for end in ("COMPLETE", "CACHED", "FAILED", "CANCELED", "SKIPPED", "BLOCKED", "ABANDONED")},
+}
+
+
+@dataclass(frozen=True)
+class ContextRecord:
+    """A pipeline, a run, a node: what executions and artifacts are grouped by. Times are UTC."""
+
+    id: int
+    uid: str
+    type: str
+    name: str
+    properties: Properties = field(hash=False)
+    version: int
+    created_at: datetime
+    updated_at: datetime
+
+
+@dataclass(frozen=True)
+class ArtifactRecord:
+    """A published artifact: what it is, where its payload lies, who made it.
+
+    Attributes:
+        uri: Below the root, see `metadata.uri`.
+        fingerprint: SHA-256 (hex) of its `content/`.
+        size: Bytes in its `content/`.
+        producer: Id of the execution that made it.
+        version: Counts the updates of the row, for optimistic locking.
+    """
+
+    id: int
+    uid: str
+    type: str
+    name: str | None
+    uri: str
+    fingerprint: str
+    size: int
+    state: ArtifactState
+    producer: int | None
+    properties: Properties = field(hash=False)
+    version: int
+    created_at: datetime
+    updated_at: datetime
+
+
+@dataclass(frozen=True)
+class ExecutionRecord:
+    """One attempt to run a node, or the note that it was not needed, skipped or blocked.
+
+    Attributes:
+        cached_from: Id of the COMPLETE execution whose outputs a CACHED one reuses.
+        error: What went wrong: the text and the traceback of a FAILED one, the reason of others.
+        owner: The process that runs or ran it.
+        version: Counts the updates of the row.
+    """
+
+    id: int
+    uid: str
+    component: str
+    name: str | None
+    cache_key: str | None
+    state: ExecutionState
+    cached_from: int | None
+    properties: Properties = field(hash=False)
+    error: str | None
+    owner: Owner | None
+    version: int
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    updated_at: datetime
+
+    @property
+    def seconds(self) -> float | None:
+        """How long it ran; None before its end."""
+        if self.started_at is None or self.finished_at is None:
+            return None
+        return (self.finished_at - self.started_at).total_seconds()
+
+
+@dataclass(frozen=True)
+class NewArtifact:
+    """An artifact about to be published; its payload is already in place."""
+
+    type: str
+    uri: str
+    fingerprint: str
+    size: int
+    properties: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    name: str | None = None
+    uid: str | None = None
+
+
+@dataclass(frozen=True)
+class Claim:
+    """The right to publish under one cache key, until the lease runs out.
+
+    Attributes:
+        token: Grows with every holder of the key: an old holder's is refused.
+        expires_at: When others may take over, UTC.
+        lease: Seconds that a heartbeat adds.
+        displaced: The owner it was taken over from: dead, or silent past its lease.
+    """
+
+    cache_key: str
+    owner: Owner
+    token: int
+    expires_at: datetime
+    lease: float
+    displaced: Owner | None = None
+
+
+@dataclass(frozen=True)
+class Edge:
+    """An artifact goes into, or comes out of, an execution, as the index-th of the values named key."""
+
+    execution: int
+    direction: Direction
+    key: str
+    index: int
+    artifact: int
+
+
+@dataclass(frozen=True)
+class LineageGraph:
+    """Artifacts and executions by id, and the edges between them, from one starting point."""
+
+    artifacts: dict[int, ArtifactRecord] = field(hash=False)
+    executions: dict[int, ExecutionRecord] = field(hash=False)
+    edges: tuple[Edge, ...]

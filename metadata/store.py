@@ -1,0 +1,469 @@
+"""The metadata store: what ran, on what, with what result, each change one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal
+
+from . import claims as leases
+from . import lineage, queries, rows, writes
+from .database import Database, microseconds
+from .dialect import parse
+from .errors import StateError
+from .owner import Owner
+from .records import (
+    ArtifactRecord,
+    ArtifactState,
+    Claim,
+    ContextRecord,
+    ExecutionRecord,
+    ExecutionState,
+    LineageGraph,
+    NewArtifact,
+)
+
+Inputs = Mapping[str, Sequence[ArtifactRecord]]
+
+
+class MetadataStore:
+    """One store, shared by any number of threads, processes and runs; every write is one durable transaction.
+
+    Records are snapshots: a method that changes something returns the record as it is afterwards.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    @classmethod
+    def open(
+        cls,
+        url: str | Path,
+        *,
+        readonly: bool = False,
+        upgrade: bool = False,
+        clock: Callable[[], int] = microseconds,
+    ) -> MetadataStore:
+        """Open a store, making it where there is none; any number of processes may do so at once.
+
+        Args:
+            url: The path of a SQLite file, or `sqlite:///` and the path.
+            readonly: Refuse every write; the file must exist.
+            upgrade: Bring an older schema up to date (back it up first).
+            clock: Microseconds since 1970, UTC; for tests.
+
+        Raises:
+            InputError: The URL names nothing that can be opened.
+            SchemaMismatch: A newer or older schema, or a file of something else.
+            StoreUnavailable: Not writable, damaged, or on a network filesystem.
+        """
+        dialect = parse(url, readonly=readonly)
+        dialect.prepare()
+        database = Database(dialect, clock=clock)
+        try:
+            database.migrate(upgrade=upgrade)
+        except BaseException:
+            database.close()
+            raise
+        return cls(database)
+
+    @property
+    def path(self) -> Path:
+        """The database file."""
+        return self._db.dialect.path
+
+    def now(self) -> int:
+        """The store's clock, in microseconds since 1970, UTC."""
+        return self._db.clock()
+
+    def close(self) -> None:
+        """Close the connections of every thread."""
+        self._db.close()
+
+    def __enter__(self) -> MetadataStore:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # -- contexts
+
+    def context(
+        self, type: str, name: str, properties: Mapping[str, Any] | None = None, parents: Iterable[ContextRecord] = ()
+    ) -> ContextRecord:
+        """Get or create the context of that type and name, and link it to its parents.
+
+        The properties of one that exists stay as they are: `update_context` changes them.
+
+        Raises:
+            InputError: A name is empty or longer than 255, or a property is no JSON.
+            StateError: A parent is the context itself or below it.
+        """
+        with self._db.write() as tx:
+            created = writes.insert_context(tx, type, name, properties)
+            for parent in parents:
+                writes.link_parent(tx, parent, created)
+            return writes.context(tx, created)
+
+    def find_context(self, type: str, name: str) -> ContextRecord | None:
+        """The context of that type and name, None if there is none."""
+        return queries.find_context(self._db, type, name)
+
+    def contexts(self, type: str, *, limit: int | None = 50) -> list[ContextRecord]:
+        """The contexts of a type, newest first."""
+        return queries.contexts(self._db, type, limit)
+
+    def parents(self, context: ContextRecord) -> list[ContextRecord]:
+        """The contexts directly above one, oldest first."""
+        return queries.parents(self._db, context.id)
+
+    def update_context(
+        self, context: ContextRecord, properties: Mapping[str, Any], *, expected_version: int | None = None
+    ) -> ContextRecord:
+        """Merge properties into a context's; those not named stay.
+
+        Raises:
+            ConflictError: It is no longer at `expected_version`.
+        """
+        with self._db.write() as tx:
+            writes.change_context(tx, context.id, properties, expected_version)
+            return writes.context(tx, context.id)
+
+    # -- executions
+
+    def start(
+        self,
+        component: str,
+        *,
+        name: str | None = None,
+        contexts: Iterable[ContextRecord] = (),
+        inputs: Inputs | None = None,
+        cache_key: str | None = None,
+        preimage: Mapping[str, Any] | None = None,
+        properties: Mapping[str, Any] | None = None,
+        owner: Owner | None = None,
+    ) -> ExecutionRecord:
+        """Record that an execution is RUNNING, with its inputs, in its contexts.
+
+        Args:
+            component: What runs; the execution's type.
+            name: Unique among the component's executions, or None.
+            contexts: What it belongs to.
+            inputs: Artifacts by input name, in order.
+            cache_key: See `cache.cache_key`.
+            preimage: What the key digests, kept for `why`.
+            properties: JSON values.
+            owner: The process that runs it; this one unless given.
+
+        Raises:
+            AlreadyExists: The name is taken.
+            NotFound: An input or a context is not in this store.
+            StateError: An input is not LIVE (or a REFERENCE).
+        """
+        with self._db.write() as tx:
+            created = writes.insert_execution(
+                tx,
+                component,
+                "RUNNING",
+                name=name,
+                cache_key=cache_key,
+                preimage=preimage,
+                properties=properties,
+                owner=owner or Owner.current(),
+            )
+            writes.attach(tx, created, contexts, inputs)
+            return writes.execution(tx, created)
+
+    def publish(
+        self,
+        execution: ExecutionRecord,
+        outputs: Mapping[str, Sequence[NewArtifact]],
+        *,
+        claim: Claim | None = None,
+        properties: Mapping[str, Any] | None = None,
+    ) -> dict[str, list[ArtifactRecord]]:
+        """Make a RUNNING execution COMPLETE and its outputs LIVE, all or nothing; the claim is done.
+
+        The payloads must be in place before: a crash between leaves a payload without a row, never the reverse.
+
+        Raises:
+            LeaseLost: The claim is no longer ours.
+            StateError: The execution is not RUNNING.
+            AlreadyExists: An output's uid, URI or name is taken: an artifact has one producer.
+            InputError: A URI, a name, a uid or a property is malformed.
+        """
+        with self._db.write() as tx:
+            if claim is not None and not leases.close(tx, claim, "DONE"):
+                raise leases.lost(claim)
+            writes.move(tx, execution, "COMPLETE", properties=properties)
+            published = {
+                key: [writes.output(tx, execution.id, key, index, new) for index, new in enumerate(several)]
+                for key, several in outputs.items()
+            }
+            tx.run(
+                "INSERT INTO attribution (context_id, artifact_id) SELECT a.context_id, e.artifact_id "
+                "FROM association a JOIN event e ON e.execution_id = a.execution_id AND e.direction = 'OUTPUT' "
+                "WHERE a.execution_id = :id",
+                id=execution.id,
+            )
+            return published
+
+    def finish(
+        self,
+        execution: ExecutionRecord,
+        state: Literal["FAILED", "CANCELED", "ABANDONED"],
+        *,
+        error: str | None = None,
+        properties: Mapping[str, Any] | None = None,
+        claim: Claim | None = None,
+    ) -> ExecutionRecord:
+        """End a RUNNING execution without outputs and release its claim.
+
+        Raises:
+            LeaseLost: The claim is no longer ours; who took over has ended the execution.
+            StateError: The execution is not RUNNING, or `state` is no such end.
+        """
+        if state not in {"FAILED", "CANCELED", "ABANDONED"}:
+            raise StateError(f"an execution does not finish as {state}", fix="use publish for COMPLETE")
+        with self._db.write() as tx:
+            if claim is not None and not leases.close(tx, claim, "RELEASED"):
+                raise leases.lost(claim)
+            writes.move(tx, execution, state, error=error, properties=properties)
+            return writes.execution(tx, execution.id)
+
+    def record(
+        self,
+        component: str,
+        state: ExecutionState,
+        *,
+        name: str | None = None,
+        contexts: Iterable[ContextRecord] = (),
+        inputs: Inputs | None = None,
+        cache_key: str | None = None,
+        preimage: Mapping[str, Any] | None = None,
+        cached_from: ExecutionRecord | None = None,
+        properties: Mapping[str, Any] | None = None,
+        error: str | None = None,
+    ) -> ExecutionRecord:
+        """Record in one go what needed no work: CACHED, SKIPPED, BLOCKED (or FAILED, CANCELED before a start).
+
+        The outputs of a CACHED execution are those of `cached_from`; its contexts are attributed to them.
+
+        Raises:
+            StateError: Another state; CACHED from an execution that is not COMPLETE or has lost an output.
+        """
+        if state not in {"CACHED", "SKIPPED", "BLOCKED", "FAILED", "CANCELED"}:
+            raise StateError(f"an execution cannot be recorded as {state} in one go", fix="use start, then publish")
+        if (state == "CACHED") != (cached_from is not None):
+            raise StateError("a CACHED execution, and no other, has one it is cached from", fix="pass cached_from")
+        with self._db.write() as tx:
+            source = None if cached_from is None else writes.reusable(tx, cached_from)
+            created = writes.insert_execution(
+                tx,
+                component,
+                state,
+                name=name,
+                cache_key=cache_key,
+                preimage=preimage,
+                properties=properties,
+                owner=Owner.current(),
+                cached_from=source,
+                error=error,
+            )
+            writes.attach(tx, created, contexts, inputs)
+            if source is not None:
+                tx.run(
+                    "INSERT INTO attribution (context_id, artifact_id) SELECT a.context_id, e.artifact_id "
+                    "FROM association a JOIN event e ON e.execution_id = :source AND e.direction = 'OUTPUT' "
+                    "WHERE a.execution_id = :id ON CONFLICT DO NOTHING",
+                    id=created,
+                    source=source,
+                )
+            return writes.execution(tx, created)
+
+    def is_dead(self, execution: ExecutionRecord) -> bool:
+        """Whether the process that ran an execution certainly does so no more.
+
+        Dead is: gone from this host; or its lease is over, or the host has booted since, where the process itself cannot
+        be seen. Of one on another host, without a lease, nothing is known: it counts as living.
+        """
+        return queries.owner_is_dead(self._db, execution, self.now())
+
+    def abandon(self) -> list[ExecutionRecord]:
+        """Make ABANDONED every RUNNING execution that `is_dead`, and release the claims of the dead.
+
+        Returns:
+            The executions it ended.
+        """
+        with self._db.write() as tx:
+            dead = [execution for execution in queries.running(tx) if queries.owner_is_dead(tx, execution, tx.now)]
+            for execution in dead:
+                writes.move(tx, execution, "ABANDONED", error=f"abandoned: {execution.owner} died")
+            leases.release_dead(tx)
+            return [writes.execution(tx, execution.id) for execution in dead]
+
+    def execution(self, reference: int | str) -> ExecutionRecord:
+        """The execution with that id or uid.
+
+        Raises:
+            NotFound: There is none.
+        """
+        return queries.execution(self._db, reference)
+
+    def executions(
+        self,
+        *,
+        context: ContextRecord | None = None,
+        contexts: Iterable[ContextRecord] | None = None,
+        component: str | None = None,
+        state: ExecutionState | None = None,
+        limit: int | None = None,
+    ) -> list[ExecutionRecord]:
+        """Executions, newest first, that are in the context (in all the contexts), of the component, in the state."""
+        within = [*([] if context is None else [context]), *(contexts or ())]
+        return queries.executions(self._db, within, component, state, limit)
+
+    def inputs(self, execution: ExecutionRecord) -> dict[str, list[ArtifactRecord]]:
+        """What went into an execution, by input name, in order."""
+        return queries.linked(self._db, execution.id, "INPUT")
+
+    def outputs(self, execution: ExecutionRecord) -> dict[str, list[ArtifactRecord]]:
+        """What came out of an execution, by output name, in order; of a CACHED one, what it reuses."""
+        return queries.linked(self._db, execution.cached_from or execution.id, "OUTPUT")
+
+    # -- cache
+
+    def find_cached(self, cache_key: str) -> ExecutionRecord | None:
+        """The newest COMPLETE execution under a key whose outputs are all LIVE."""
+        return queries.find_cached(self._db, cache_key)
+
+    def preimage(self, cache_key: str) -> dict[str, Any] | None:
+        """What a key digests; None if it was never stored."""
+        return queries.preimage(self._db, cache_key)
+
+    def last_preimage(
+        self, component: str, context: ContextRecord | None = None, *, before: ExecutionRecord | None = None
+    ) -> dict[str, Any] | None:
+        """What the key of a component's newest execution digests, to compare another with by `cache.explain`.
+
+        Args:
+            component: Whose executions.
+            context: Only those in it, such as a node's context.
+            before: Only those older than this one.
+        """
+        return queries.last_preimage(self._db, component, context, before)
+
+    def claim(self, cache_key: str, *, owner: Owner | None = None, lease: float = 60.0) -> Claim | None:
+        """Take the right to publish under a key; None while somebody alive holds it.
+
+        A dead process of this host and boot loses it at once, any other at the end of its lease. What it was running
+        becomes ABANDONED. At most one holder can publish; more than one may have run.
+
+        Args:
+            cache_key: The key.
+            owner: Who takes it; this process unless given.
+            lease: Seconds until others may take over; call `heartbeat` every third of it.
+        """
+        with self._db.write() as tx:
+            return leases.acquire(tx, rows.name_text(cache_key, "cache key"), owner or Owner.current(), lease)
+
+    def heartbeat(self, claim: Claim) -> Claim:
+        """Begin the lease anew.
+
+        Raises:
+            LeaseLost: Somebody else has the key by now.
+        """
+        with self._db.write() as tx:
+            return leases.extend(tx, claim)
+
+    def release(self, claim: Claim) -> None:
+        """Give the claim up; nothing happens if it is no longer ours."""
+        with self._db.write() as tx:
+            leases.close(tx, claim, "RELEASED")
+
+    def claim_holder(self, cache_key: str) -> Owner | None:
+        """Who holds a key, dead or alive; None if nobody does."""
+        return queries.claim_holder(self._db, cache_key)
+
+    def claims(self) -> list[Claim]:
+        """Every claim that is held."""
+        return queries.held(self._db)
+
+    # -- artifacts
+
+    def artifact(self, reference: int | str) -> ArtifactRecord:
+        """The artifact with that id or uid.
+
+        Raises:
+            NotFound: There is none.
+        """
+        return queries.artifact(self._db, reference)
+
+    def artifact_by_uri(self, uri: str) -> ArtifactRecord | None:
+        """The artifact whose payload lies there (the newest, if others before it were deleted)."""
+        return queries.artifact_by_uri(self._db, uri)
+
+    def artifacts(
+        self,
+        *,
+        type: str | None = None,
+        state: ArtifactState | None = "LIVE",
+        where: Mapping[str, Any] | None = None,
+        fingerprint: str | None = None,
+        context: ContextRecord | None = None,
+        limit: int | None = None,
+    ) -> list[ArtifactRecord]:
+        """Artifacts, newest first.
+
+        Args:
+            type: Of that type.
+            state: In that state; None for any.
+            where: With these properties: equal JSON, so `True` is not `1` and `1` not `1.0`.
+            fingerprint: With that content.
+            context: In that context.
+            limit: At most so many.
+        """
+        return queries.artifacts(self._db, type, state, where, fingerprint, context, limit)
+
+    def update_artifact(
+        self,
+        artifact: ArtifactRecord,
+        *,
+        state: ArtifactState | None = None,
+        properties: Mapping[str, Any] | None = None,
+        expected_version: int | None = None,
+    ) -> ArtifactRecord:
+        """Move an artifact to another state, merge properties into its own, or both.
+
+        Raises:
+            ConflictError: It is no longer at `expected_version`.
+            StateError: It cannot go to that state.
+        """
+        with self._db.write() as tx:
+            writes.change_artifact(tx, artifact.id, state, properties, expected_version)
+            return writes.artifact(tx, artifact.id)
+
+    def lineage(
+        self,
+        start: ArtifactRecord | ExecutionRecord,
+        direction: Literal["upstream", "downstream"] = "upstream",
+        max_hops: int | None = None,
+    ) -> LineageGraph:
+        """Everything that led to an artifact or execution, or everything made from it; the start is in the graph.
+
+        Downstream, a CACHED execution leads to the outputs it reuses. From an execution, upstream leaves out its
+        outputs and downstream its inputs.
+
+        Args:
+            start: Where to begin.
+            direction: Which way to go.
+            max_hops: Edges to follow at most (artifact to execution is one); None for all.
+        """
+        return lineage.trace(self._db, start, direction, max_hops)
+
+    def integrity(self) -> list[str]:
+        """What the database finds wrong with its own file; empty when it is sound."""
+        return self._db.integrity()

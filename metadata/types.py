@@ -1,0 +1,246 @@
+"""Artifact types: what passes between components, declared as classes with a few JSON properties."""
+
+from __future__ import annotations
+
+import atexit
+import copy
+import html
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ..digest import canonical_json
+from ..errors import InputError
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from .records import ArtifactRecord
+
+# Gives a fresh folder for an artifact of that type; the launcher sets it while a component runs.
+staging: ContextVar[Callable[[type[Artifact]], Path] | None] = ContextVar("drivetrain_staging", default=None)
+
+_OWN = {"path", "uid", "uri", "fingerprint"}
+_TYPES: dict[str, type[Artifact]] = {}
+
+
+class Artifact:
+    """A folder with a type: `content/` is fingerprinted, `extra/` is not.
+
+    A subclass declares its properties as annotated attributes with JSON defaults, and is a type of its own wherever it
+    is defined:
+
+        class Report(Artifact):
+            pages: int = 0
+
+    Attributes:
+        path: The local folder.
+        uid: Its identity in the store; None until published, as are `uri` and `fingerprint`.
+        uri: Where its payload lies below the root.
+        fingerprint: SHA-256 (hex) of `content/`.
+    """
+
+    path: Path
+    uid: str | None
+    uri: str | None
+    fingerprint: str | None
+    _declared: ClassVar[Mapping[str, Any]] = {}
+    _nullable: ClassVar[frozenset[str]] = frozenset()
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        declared, nullable = dict(cls._declared), set(cls._nullable)
+        for name, annotation in cls.__dict__.get("__annotations__", {}).items():
+            spelled = annotation if isinstance(annotation, str) else repr(annotation)
+            if name.startswith("_") or "ClassVar" in spelled:
+                continue
+            if name in _OWN or hasattr(Artifact, name):
+                raise InputError(f"{cls.__name__}.{name} is a name that every artifact has", fix="choose another name")
+            if name not in cls.__dict__:
+                raise InputError(f"{cls.__name__}.{name} has no default", fix=f"write `{name}: {spelled} = …`")
+            declared[name] = _checked(cls, name, cls.__dict__[name])
+            if "None" in spelled or "Optional" in spelled or "Any" in spelled:
+                nullable.add(name)
+        cls._declared, cls._nullable = declared, frozenset(nullable)
+        _TYPES[cls.__name__] = cls
+
+    def __init__(self, path: Path, **properties: Any) -> None:
+        self.path = path
+        self.uid = self.uri = self.fingerprint = None
+        for name, value in copy.deepcopy(dict(self._declared)).items():
+            self.__dict__[name] = value
+        for name, value in properties.items():
+            setattr(self, name, value)
+
+    @classmethod
+    def new(cls, **properties: Any) -> Self:
+        """A fresh artifact to write to, with empty `content/` and `extra/`.
+
+        The running launch gives the folder and publishes it; elsewhere it is temporary and goes with the process.
+
+        Raises:
+            InputError: A property that the type does not declare, or a value that is no JSON or of another type.
+        """
+        provider = staging.get()
+        path = Path(tempfile.mkdtemp(prefix=f"{cls.__name__}-", dir=_scratch())) if provider is None else provider(cls)
+        artifact = cls(path, **properties)
+        artifact.content.mkdir(parents=True, exist_ok=True)
+        artifact.extra.mkdir(parents=True, exist_ok=True)
+        return artifact
+
+    @classmethod
+    def from_record(cls, record: ArtifactRecord, path: Path) -> Self:
+        """The published artifact of a record, whose payload lies at path; its properties can no longer be set.
+
+        Raises:
+            InputError: The record is of another type (the base class takes any).
+        """
+        if cls is not Artifact and record.type not in {known.__name__ for known in _family(cls)}:
+            raise InputError(f"{record.uri} is of type {record.type}, not {cls.__name__}")
+        artifact = cls(path)
+        artifact.__dict__.update(copy.deepcopy(record.properties))
+        artifact.__dict__["_stored"] = tuple(record.properties)
+        artifact.__dict__.update(uid=record.uid, uri=record.uri, fingerprint=record.fingerprint)
+        return artifact
+
+    @property
+    def content(self) -> Path:
+        """The folder that counts: equal inputs give equal bytes here."""
+        return self.path / "content"
+
+    @property
+    def extra(self) -> Path:
+        """The folder for reports, logs and caches, which no fingerprint covers."""
+        return self.path / "extra"
+
+    @property
+    def properties(self) -> dict[str, Any]:
+        """The properties by name, checked.
+
+        Raises:
+            InputError: One was changed in place to something that is no JSON.
+        """
+        names = dict.fromkeys((*self._declared, *self.__dict__.get("_stored", ())))
+        return {name: _checked(type(self), name, self.__dict__[name]) for name in names}
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _OWN:
+            object.__setattr__(self, name, value)
+            return
+        cls = type(self)
+        if name not in self._declared:
+            known = ", ".join(self._declared) or "none"
+            raise InputError(f"{cls.__name__} has no property {name!r}", fix=f"declare it; there are: {known}")
+        if self.uid is not None:
+            raise InputError(f"{cls.__name__}.{name} cannot be set: the artifact is published", fix="make a new one")
+        self.__dict__[name] = _of_kind(cls, name, _checked(cls, name, value))
+
+    def __repr__(self) -> str:
+        properties = "".join(f", {name}={value!r}" for name, value in self.properties.items())
+        return f"{type(self).__name__}({self.uri or self.path}{properties})"
+
+    def _repr_html_(self) -> str:
+        report = self.extra / "report.html"
+        if report.is_file():
+            # An empty sandbox: the report's markup is shown, its scripts, forms and links to us are not run.
+            source = html.escape(report.read_text(encoding="utf-8"), quote=True)
+            return f'<iframe sandbox="" srcdoc="{source}" style="width:100%;height:600px;border:0"></iframe>'
+        facts = {"uri": self.uri, "path": self.path, "fingerprint": self.fingerprint, **self.properties}
+        cells = "".join(
+            f"<tr><th>{html.escape(str(name))}</th><td>{html.escape(str(value))}</td></tr>"
+            for name, value in facts.items()
+            if value is not None
+        )
+        return f"<table><caption>{html.escape(type(self).__name__)}</caption>{cells}</table>"
+
+
+def artifact_type(name: str) -> type[Artifact]:
+    """The newest loaded class of that name; the base class for a type whose code is not loaded."""
+    return _TYPES.get(name, Artifact)
+
+
+def _checked(cls: type[Artifact], name: str, value: Any) -> Any:
+    try:
+        canonical_json(value)
+    except InputError as error:
+        raise InputError(f"{cls.__name__}.{name}: {error.message}", fix=error.fix) from error
+    return copy.deepcopy(value)
+
+
+def _of_kind(cls: type[Artifact], name: str, value: Any) -> Any:
+    """The value, if it is of its default's JSON type; a whole number becomes the float that is declared."""
+    default = cls._declared[name]
+    wanted = _kind(default)
+    if default is None or _kind(value) == wanted or (value is None and name in cls._nullable):
+        return value
+    if wanted == "number" and _kind(value) == "integer":
+        return float(value)
+    raise InputError(f"{cls.__name__}.{name} is {'an' if wanted[0] in 'aio' else 'a'} {wanted}, not {value!r:.80}")
+
+
+def _kind(value: object) -> str:
+    kinds = ((bool, "boolean"), (int, "integer"), (float, "number"), (str, "text"), (Mapping, "mapping"))
+    return next((kind for known, kind in kinds if isinstance(value, known)), "nothing" if value is None else "list")
+
+
+def _family(cls: type[Artifact]) -> set[type[Artifact]]:
+    return {cls}.union(*(_family(known) for known in cls.__subclasses__()))
+
+
+@cache
+def _scratch() -> str:
+    folder = tempfile.mkdtemp(prefix="drivetrain-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+class Examples(Artifact):
+    """Rows in splits, as Parquet. `rows`: how many in each split."""
+
+    span: int = 0
+    rows: dict[str, int] = {}  # noqa: RUF012  # a declaration: every artifact gets its own copy
+
+
+class Statistics(Artifact):
+    """Full-pass statistics of every split."""
+
+    span: int = 0
+
+
+class Schema(Artifact):
+    """What the data should look like."""
+
+
+class Anomalies(Artifact):
+    """Where the data is not what the schema says. `passed`: whether it may be used."""
+
+    passed: bool = True
+    errors: int = 0
+    summary: str = ""
+
+
+class TransformGraph(Artifact):
+    """The preprocessing, as a bundle."""
+
+
+class Model(Artifact):
+    """Preprocessing and model in one program, as a bundle."""
+
+
+class Evaluation(Artifact):
+    """Metrics by slice. `blessed`: whether every threshold was met."""
+
+    blessed: bool = False
+    summary: str = ""
+
+
+class PushedModel(Artifact):
+    """The receipt of a model that was pushed: where to, as which version, with which digest."""
+
+    destination: str = ""
+    version: int = 0
+    digest: str = ""

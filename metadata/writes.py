@@ -1,0 +1,280 @@
+"""The steps that a writing transaction is made of; each assumes the write lock and checks before it changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from . import rows, uri
+from .claims import owner_json
+from .database import Row, Transaction
+from .errors import AlreadyExists, ConflictError, NotFound, StateError
+from .owner import Owner
+from .records import (
+    ARTIFACT_MOVES,
+    EXECUTION_MOVES,
+    ArtifactRecord,
+    ContextRecord,
+    ExecutionRecord,
+    NewArtifact,
+)
+
+
+def type_id(tx: Transaction, kind: str, name: str) -> int:
+    """The id of a type, made at its first use."""
+    name = rows.name_text(name, f"{kind} type")
+    row = tx.one("SELECT id FROM type WHERE kind = :kind AND name = :name AND version = ''", kind=kind, name=name)
+    if row is not None:
+        return int(row["id"])
+    return tx.insert("INSERT INTO type (kind, name) VALUES (:kind, :name) RETURNING id", kind=kind, name=name)
+
+
+def context(tx: Transaction, reference: int) -> ContextRecord:
+    """The context as it is now."""
+    return rows.context(_found(tx.one(f"{rows.CONTEXT} WHERE c.id = :id", id=reference), "context", reference))
+
+
+def execution(tx: Transaction, reference: int) -> ExecutionRecord:
+    """The execution as it is now."""
+    return rows.execution(_found(tx.one(f"{rows.EXECUTION} WHERE e.id = :id", id=reference), "execution", reference))
+
+
+def artifact(tx: Transaction, reference: int) -> ArtifactRecord:
+    """The artifact as it is now."""
+    return rows.artifact(_found(tx.one(f"{rows.ARTIFACT} WHERE a.id = :id", id=reference), "artifact", reference))
+
+
+def insert_context(tx: Transaction, type: str, name: str, properties: Mapping[str, Any] | None) -> int:
+    """The id of the context of that type and name, made if there is none."""
+    name = rows.name_text(name, "context name")
+    type_ = type_id(tx, "context", type)
+    row = tx.one("SELECT id FROM context WHERE type_id = :type AND name = :name", type=type_, name=name)
+    if row is not None:
+        return int(row["id"])
+    return tx.insert(
+        "INSERT INTO context (uid, type_id, name, properties, created_at, updated_at) "
+        "VALUES (:uid, :type, :name, :properties, :now, :now) RETURNING id",
+        uid=rows.uid_text(None),
+        type=type_,
+        name=name,
+        properties=rows.as_json(properties),
+        now=tx.now,
+    )
+
+
+def change_context(tx: Transaction, reference: int, properties: Mapping[str, Any], expected: int | None) -> None:
+    """Merge properties into a context's."""
+    row = _found(tx.one("SELECT * FROM context WHERE id = :id", id=reference), "context", reference)
+    _expect(row, expected, f"context {row['name']!r}")
+    tx.run(
+        "UPDATE context SET properties = :properties, version = version + 1, updated_at = :now WHERE id = :id",
+        id=reference,
+        properties=rows.merged(row["properties"], properties),
+        now=tx.now,
+    )
+
+
+def link_parent(tx: Transaction, parent: ContextRecord, child: int) -> None:
+    """Put a context below another, once; refused where that closes a circle."""
+    context(tx, parent.id)
+    above = tx.all(
+        "WITH RECURSIVE up (id) AS (SELECT :start UNION SELECT p.parent_id FROM context_parent p "
+        "JOIN up ON p.child_id = up.id) SELECT id FROM up",
+        start=parent.id,
+    )
+    if child in {row["id"] for row in above}:
+        raise StateError(f"context {parent.name!r} cannot be a parent of itself or of what it lies below")
+    tx.run(
+        "INSERT INTO context_parent (parent_id, child_id) VALUES (:parent, :child) ON CONFLICT DO NOTHING",
+        parent=parent.id,
+        child=child,
+    )
+
+
+def insert_execution(
+    tx: Transaction,
+    component: str,
+    state: str,
+    *,
+    name: str | None,
+    cache_key: str | None,
+    preimage: Mapping[str, Any] | None,
+    properties: Mapping[str, Any] | None,
+    owner: Owner,
+    cached_from: int | None = None,
+    error: str | None = None,
+) -> int:
+    """The id of a new execution; the key's preimage is kept beside."""
+    type_ = type_id(tx, "execution", component)
+    name = None if name is None else rows.name_text(name, "execution name")
+    taken = "SELECT id FROM execution WHERE type_id = :type AND name = :name"
+    if name is not None and tx.one(taken, type=type_, name=name) is not None:
+        raise AlreadyExists(f"{component} already has an execution named {name!r}", fix="choose another name")
+    cache_key = None if cache_key is None else rows.name_text(cache_key, "cache key")
+    if cache_key is not None and preimage is not None:
+        tx.run(
+            "INSERT INTO cache_preimage (cache_key, preimage) VALUES (:key, :preimage) ON CONFLICT DO NOTHING",
+            key=cache_key,
+            preimage=rows.as_json(preimage),
+        )
+    running = state == "RUNNING"
+    return tx.insert(
+        "INSERT INTO execution (uid, type_id, name, cache_key, state, cached_from, properties, error, owner, created_at, "
+        "started_at, finished_at, updated_at) VALUES (:uid, :type, :name, :key, :state, :cached_from, :properties, "
+        ":error, :owner, :now, :now, :finished, :now) RETURNING id",
+        uid=rows.uid_text(None),
+        type=type_,
+        name=name,
+        key=cache_key,
+        state=state,
+        cached_from=cached_from,
+        properties=rows.as_json(properties),
+        error=rows.free_text(error),
+        owner=owner_json(owner),
+        now=tx.now,
+        finished=None if running else tx.now,
+    )
+
+
+def attach(
+    tx: Transaction,
+    created: int,
+    contexts: Iterable[ContextRecord],
+    inputs: Mapping[str, Sequence[ArtifactRecord]] | None,
+) -> None:
+    """Link a new execution to its contexts and its inputs."""
+    for each in contexts:
+        context(tx, each.id)
+        tx.run(
+            "INSERT INTO association (context_id, execution_id) VALUES (:context, :execution) ON CONFLICT DO NOTHING",
+            context=each.id,
+            execution=created,
+        )
+    for key, several in (inputs or {}).items():
+        for index, given in enumerate(several):
+            there = artifact(tx, given.id)
+            if there.uid != given.uid:
+                raise NotFound(f"artifact {given.uid} is not in this store", fix="read the input from this store")
+            if there.state not in {"LIVE", "REFERENCE"}:
+                raise StateError(
+                    f"input {key!r} is {there.state}: {there.type} at {there.uri}", fix="run its producer again"
+                )
+            _event(tx, created, "INPUT", key, index, given.id)
+
+
+def move(
+    tx: Transaction,
+    given: ExecutionRecord,
+    state: str,
+    *,
+    error: str | None = None,
+    properties: Mapping[str, Any] | None = None,
+) -> None:
+    """Take an execution to its next state, if it may go there."""
+    row = _found(tx.one("SELECT * FROM execution WHERE uid = :uid", uid=given.uid), "execution", given.uid)
+    if state not in EXECUTION_MOVES[row["state"]]:
+        raise StateError(
+            f"execution {row['id']} of {given.component} is {row['state']} and cannot become {state}",
+            fix="start a new execution",
+        )
+    tx.run(
+        "UPDATE execution SET state = :state, error = :error, properties = :properties, version = version + 1, "
+        "finished_at = :now, updated_at = :now WHERE id = :id",
+        id=row["id"],
+        state=state,
+        error=rows.free_text(error),
+        properties=rows.merged(row["properties"], properties or {}),
+        now=tx.now,
+    )
+
+
+def output(tx: Transaction, producer: int, key: str, index: int, new: NewArtifact) -> ArtifactRecord:
+    """Store one LIVE output of an execution."""
+    place, uid, type_ = uri.check(new.uri), rows.uid_text(new.uid), type_id(tx, "artifact", new.type)
+    name = None if new.name is None else rows.name_text(new.name, "artifact name")
+    for column, value in (("uid", uid), ("uri", place), ("name", name)):
+        clash = tx.one(
+            f"SELECT id, producer_id FROM artifact WHERE {column} = :value AND "  # noqa: S608
+            + {"uid": "1 = 1", "uri": "state NOT IN ('DELETED', 'ABANDONED')", "name": f"type_id = {type_}"}[column],
+            value=value,
+        )
+        if clash is not None:
+            raise AlreadyExists(
+                f"{new.type} with {column} {value!r} is artifact {clash['id']} of execution {clash['producer_id']} already",
+                fix="an artifact has one producer: publish under a new uid and URI",
+            )
+    created = tx.insert(
+        "INSERT INTO artifact (uid, type_id, name, uri, fingerprint, size, state, producer_id, properties, created_at, "
+        "updated_at) VALUES (:uid, :type, :name, :uri, :fingerprint, :size, 'LIVE', :producer, :properties, :now, :now) "
+        "RETURNING id",
+        uid=uid,
+        type=type_,
+        name=name,
+        uri=place,
+        fingerprint=rows.name_text(new.fingerprint, "fingerprint"),
+        size=new.size,
+        producer=producer,
+        properties=rows.as_json(new.properties),
+        now=tx.now,
+    )
+    _event(tx, producer, "OUTPUT", key, index, created)
+    return artifact(tx, created)
+
+
+def reusable(tx: Transaction, given: ExecutionRecord) -> int:
+    """The id of the COMPLETE execution, all of whose outputs are LIVE, that a CACHED one may point to."""
+    there = execution(tx, given.cached_from or given.id)
+    if there.state != "COMPLETE":
+        raise StateError(f"execution {there.id} is {there.state}: only a COMPLETE one can be reused")
+    lost = tx.one(
+        "SELECT a.uri, a.state FROM event v JOIN artifact a ON a.id = v.artifact_id "
+        "WHERE v.execution_id = :id AND v.direction = 'OUTPUT' AND a.state <> 'LIVE'",
+        id=there.id,
+    )
+    if lost is not None:
+        raise StateError(f"execution {there.id} cannot be reused: {lost['uri']} is {lost['state']}", fix="run it again")
+    return there.id
+
+
+def change_artifact(
+    tx: Transaction, reference: int, state: str | None, properties: Mapping[str, Any] | None, expected: int | None
+) -> None:
+    """Move an artifact to another state and merge properties into its own."""
+    row = _found(tx.one("SELECT * FROM artifact WHERE id = :id", id=reference), "artifact", reference)
+    _expect(row, expected, f"artifact {row['uri']}")
+    if state is not None and state not in ARTIFACT_MOVES[row["state"]]:
+        raise StateError(f"artifact {row['id']} is {row['state']} and cannot become {state}: {row['uri']}")
+    tx.run(
+        "UPDATE artifact SET state = :state, properties = :properties, version = version + 1, updated_at = :now "
+        "WHERE id = :id",
+        id=reference,
+        state=state or row["state"],
+        properties=rows.merged(row["properties"], properties or {}),
+        now=tx.now,
+    )
+
+
+def _event(tx: Transaction, execution: int, direction: str, key: str, index: int, artifact: int) -> None:
+    tx.run(
+        "INSERT INTO event (execution_id, direction, key, idx, artifact_id, at) "
+        "VALUES (:execution, :direction, :key, :index, :artifact, :now)",
+        execution=execution,
+        direction=direction,
+        key=rows.name_text(key, f"{direction.lower()} name"),
+        index=index,
+        artifact=artifact,
+        now=tx.now,
+    )
+
+
+def _expect(row: Row, expected: int | None, what: str) -> None:
+    if expected is not None and row["version"] != expected:
+        raise ConflictError(
+            f"{what} is at version {row['version']}, not {expected}: somebody changed it", fix="read it again and retry"
+        )
+
+
+def _found(row: Row | None, kind: str, reference: object) -> Row:
+    if row is None:
+        raise NotFound(f"there is no {kind} {reference!r} in this store")
+    return row
