@@ -274,3 +274,11 @@ def _range(values: Iterable[float]) -> tuple[float, float]:
     found = list(values)
     low, high = min(found, default=0.0), max(found, default=1.0)
     return (low, high) if high > low else (low - 0.5, high + 0.5)
+
+
+def framed(document: str, height: int = 560) -> str:
+    """A whole page as it can stand within another (a notebook's cell): isolated, so that no style leaks."""
+    return (
+        f'<iframe srcdoc="{escape(document, quote=True)}" style="width:100%;height:{height}px;border:0" '
+        'sandbox="" loading="lazy"></iframe>'
+    )

@@ -1,0 +1,373 @@
+"""The state of one column in the statistics pass: exact tables up to a limit of distinct values, sketches beyond it.
+
+Whether a column is exact depends on its rows alone, not on shards: if any part has more distinct values than the limit,
+so has the whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..errors import InputError
+from .sketches import DistinctSketch, FrequentSketch, QuantileSketch
+from .sums import ExactMoments
+from .tables import (
+    NumberTable,
+    TextTable,
+    count_numbers,
+    count_texts,
+    merge_numbers,
+    merge_texts,
+    text_bytes,
+    text_lengths,
+)
+
+EXACT_LIMIT: Final = 100_000  # distinct values of a column up to which everything about it is exact
+EXACT_BYTES: Final = 1 << 26  # and bytes of its distinct texts together
+
+NUMERIC: Final = frozenset({"bool", "int", "float", "timestamp", "date", "time", "duration", "list"})
+TEXT: Final = frozenset({"string", "bytes"})
+_UNITS: Final = frozenset({"timestamp", "date", "time", "duration"})
+
+
+def kind_of(arrow: Any) -> str:
+    """The statistics' type of an Arrow type: bool, int, float, string, bytes, timestamp, date, time, duration, list,
+    struct, null, or other.
+    """  # fmt: skip
+    types = pa.types
+    if types.is_dictionary(arrow):
+        return kind_of(arrow.value_type)
+    for kind, checks in _KINDS:
+        if any(getattr(types, f"is_{check}")(arrow) for check in checks):
+            return kind
+    return "other"
+
+
+_KINDS: Final = (
+    ("null", ("null",)),
+    ("bool", ("boolean",)),
+    ("int", ("integer",)),
+    ("float", ("floating", "decimal")),
+    ("string", ("string", "large_string", "string_view")),
+    ("bytes", ("binary", "large_binary", "fixed_size_binary", "binary_view")),
+    ("timestamp", ("timestamp",)),
+    ("date", ("date",)),
+    ("time", ("time",)),
+    ("duration", ("duration",)),
+    ("list", ("list", "large_list", "fixed_size_list", "list_view", "large_list_view", "map")),
+    ("struct", ("struct",)),
+)
+
+
+class ColumnState:
+    """What one pass remembers of a column.
+
+    Attributes:
+        kind: See `kind_of`; "null" until a batch has a type.
+        arrow: The Arrow type's name.
+        unit: Of dates and times: "s", "ms", "us", "ns" or "D"; else "".
+        zone: Of timestamps: their time zone, or "".
+        rows: Rows seen.
+        missing: Rows that are null.
+        nan: Rows that are NaN; they, like infinities, are present but in no table, moment or quantile.
+        positive_infinity: Rows that are +Inf.
+        negative_infinity: Rows that are −Inf.
+        sketches: None while the column is exact.
+    """
+
+    def __init__(self, name: str, limit: int = EXACT_LIMIT) -> None:
+        self.name = name
+        self.limit = limit
+        self.kind = "null"
+        self.arrow = "null"
+        self.unit = ""
+        self.zone = ""
+        self.rows = 0
+        self.missing = 0
+        self.nan = 0
+        self.positive_infinity = 0
+        self.negative_infinity = 0
+        self.sketches: Sketches | None = None
+        self._pending: list[Any] = []  # tables, all of one kind
+        self._waiting = 0
+
+    @property
+    def count(self) -> int:
+        """Rows that are not null."""
+        return self.rows - self.missing
+
+    def add(self, array: Any) -> None:
+        """Take in a batch's column (a pyarrow array).
+
+        Raises:
+            InputError: Its type differs from the earlier batches'.
+        """
+        self._accept(array.type)
+        self.rows += len(array)
+        self.missing += array.null_count
+        if self.kind in TEXT:
+            self._push(count_texts(array))
+        elif self.kind in NUMERIC:
+            self._push(count_numbers(self._finite(self._numbers(array))))
+
+    def _accept(self, arrow: Any) -> None:
+        if pa.types.is_dictionary(arrow):
+            arrow = arrow.value_type
+        kind = kind_of(arrow)
+        if kind == "null" or str(arrow) == self.arrow:
+            return
+        if self.kind != "null":
+            self._agree(kind, str(arrow))
+            return
+        self.kind, self.arrow = kind, str(arrow)
+        if kind == "date":
+            self.unit = "D" if pa.types.is_date32(arrow) else "ms"
+        elif kind in _UNITS:
+            self.unit = arrow.unit
+            self.zone = getattr(arrow, "tz", None) or ""
+
+    def _agree(self, kind: str, arrow: str) -> None:
+        # int32 and int64 count alike; seconds and milliseconds do not.
+        if kind != self.kind or (kind in _UNITS and arrow != self.arrow):
+            raise InputError(
+                f"column {self.name!r} is {self.arrow} in one part of the data and {arrow} in another",
+                fix="write the files with one type per column, or name the column's type when reading them",
+            )
+
+    def _numbers(self, array: Any) -> Any:
+        """The values that are not null, as int64, uint64 or float64."""
+        if pa.types.is_dictionary(array.type):
+            array = array.dictionary_decode()
+        if array.null_count:
+            array = array.drop_null()
+        if self.kind == "list":
+            if pa.types.is_map(array.type):
+                array = array.cast(pa.list_(pa.struct([("key", array.type.key_type), ("value", array.type.item_type)])))
+            return pc.list_value_length(array).to_numpy(zero_copy_only=False).astype(np.int64)
+        if self.kind == "float" and pa.types.is_decimal(array.type):
+            array = array.cast(pa.float64())
+        if self.kind in _UNITS:
+            array = array.view(pa.int32() if array.type.bit_width == 32 else pa.int64())
+        values = array.to_numpy(zero_copy_only=False)
+        if values.dtype == np.uint64:
+            return values
+        return values.astype(np.float64 if self.kind == "float" else np.int64, copy=False)
+
+    def _finite(self, values: Any) -> Any:
+        if self.kind != "float":
+            return values
+        finite = np.isfinite(values)
+        if finite.all():
+            return values
+        odd = values[~finite]
+        self.nan += int(np.isnan(odd).sum())
+        self.positive_infinity += int((odd == np.inf).sum())
+        self.negative_infinity += int((odd == -np.inf).sum())
+        return values[finite]
+
+    def _push(self, table: Any) -> None:
+        if not len(table.counts):
+            return
+        if self.sketches is not None:
+            self.sketches.add(table)
+            return
+        self._pending.append(table)
+        self._waiting += self._weight(table)
+        if self._waiting > 2 * self.limit:
+            self._settle()
+
+    def _weight(self, table: Any) -> int:
+        """An upper bound of what the table adds to the limit; 64 MB of text weigh as much as 100,000 values."""
+        text = text_bytes(table.values) if self.kind in TEXT else 0
+        return max(len(table.counts), -(-text * self.limit // EXACT_BYTES))
+
+    def compact(self) -> None:
+        """Bound the size: tables that may be over the limit together are merged, and become sketches if they are.
+
+        Below that, merging early or late gives the same table, so waiting costs nothing but is faster.
+        """
+        if self._waiting > self.limit or (self.sketches is not None and self._pending):
+            self._settle()
+
+    def _settle(self) -> None:
+        if len(self._pending) > 1:
+            merge: Any = merge_texts if self.kind in TEXT else merge_numbers
+            self._pending = [merge(self._pending)]
+        if not self._pending:
+            return
+        table = self._pending[0]
+        self._waiting = self._weight(table)
+        if self.sketches is not None or self._waiting > self.limit:
+            self._spill()
+
+    def _spill(self) -> None:
+        if self.sketches is None:
+            self.sketches = Sketches(text=self.kind in TEXT)
+        for table in self._pending:
+            self.sketches.add(table)
+        self._pending, self._waiting = [], 0
+
+    def merge(self, other: ColumnState) -> None:
+        """Take in the state of the rows that follow.
+
+        Raises:
+            InputError: The two are of different types.
+        """
+        # The outcome must not depend on whether a state was stored (and so settled) in between.
+        self.compact()
+        other.compact()
+        if self.kind == "null":
+            self.kind, self.arrow, self.unit, self.zone = other.kind, other.arrow, other.unit, other.zone
+        elif other.kind != "null":
+            self._agree(other.kind, other.arrow)
+        for name in ("rows", "missing", "nan", "positive_infinity", "negative_infinity"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        if self.sketches is None and other.sketches is not None:
+            self._settle()
+            self._spill()
+        if self.sketches is not None and other.sketches is not None:
+            self.sketches.merge(other.sketches)
+        elif self.sketches is not None:
+            other._settle()
+        self._pending += other._pending
+        self._waiting += other._waiting
+        self.compact()
+
+    @property
+    def table(self) -> NumberTable | TextTable | None:
+        """The exact table, or None where there are only sketches (or nothing: no value, or a type without one)."""
+        self._settle()
+        return self._pending[0] if self._pending else None
+
+    def to_parts(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The state as JSON-able scalars and named pyarrow arrays."""
+        table = self.table
+        head: dict[str, Any] = {name: getattr(self, name) for name in _SCALARS}
+        arrays: dict[str, Any] = {}
+        if table is not None:
+            arrays = {"values": _arrow(table.values), "counts": pa.array(table.counts)}
+        if self.sketches is not None:
+            more, arrays = self.sketches.to_parts()
+            head["sketches"] = more
+        return head, arrays
+
+    @classmethod
+    def from_parts(cls, head: Mapping[str, Any], arrays: Mapping[str, Any]) -> ColumnState:
+        """The state that `to_parts` gave."""
+        made = cls(head["name"], head["limit"])
+        for name in _SCALARS:
+            setattr(made, name, head[name])
+        if "sketches" in head:
+            made.sketches = Sketches.from_parts(head["sketches"], arrays, text=made.kind in TEXT)
+        elif "values" in arrays:
+            made._pending = [_table(arrays["values"], arrays["counts"])]
+            made._waiting = made._weight(made._pending[0])
+        return made
+
+
+_SCALARS: Final = (
+    "name", "limit", "kind", "arrow", "unit", "zone", "rows", "missing", "nan", "positive_infinity",
+    "negative_infinity",
+)  # fmt: skip
+
+
+class Sketches:
+    """The summaries of a column with too many distinct values. Minimum, maximum, moments and lengths stay exact.
+
+    Attributes:
+        low: Smallest number, or None (text, nothing).
+        high: Largest number, or None.
+        zeros: Rows that are 0.
+        length: Code points of all rows together; of text only.
+        bytes: Bytes of all rows together; of text only.
+    """
+
+    def __init__(self, *, text: bool) -> None:
+        self.text = text
+        self.distinct = DistinctSketch()
+        self.frequent = FrequentSketch()
+        self.quantile = QuantileSketch()
+        self.moments = ExactMoments()
+        self.low: int | float | None = None
+        self.high: int | float | None = None
+        self.zeros = 0
+        self.length = 0
+        self.bytes = 0
+
+    def add(self, table: Any) -> None:
+        """Take in a table."""
+        self.distinct.add(table)
+        self.frequent.add(table)
+        if self.text:
+            self.length += int((text_lengths(table.values) * table.counts).sum())
+            offsets = np.frombuffer(table.values.buffers()[1], np.int64, len(table.values) + 1, 8 * table.values.offset)
+            self.bytes += int((np.diff(offsets) * table.counts).sum())
+            return
+        self.quantile.add(table)
+        self.moments.add(table.values, table.counts)
+        self.zeros += int(table.counts[table.values == 0].sum())
+        self._bound(table.values[0].item(), table.values[-1].item())
+
+    def _bound(self, low: float, high: float) -> None:
+        self.low = low if self.low is None else min(self.low, low)
+        self.high = high if self.high is None else max(self.high, high)
+
+    def merge(self, other: Sketches) -> None:
+        """Take in the summaries of the rows that follow."""
+        self.distinct.merge(other.distinct)
+        self.frequent.merge(other.frequent)
+        self.quantile.merge(other.quantile)
+        self.moments.merge(other.moments)
+        self.zeros += other.zeros
+        self.length += other.length
+        self.bytes += other.bytes
+        if other.low is not None and other.high is not None:
+            self._bound(other.low, other.high)
+
+    def to_parts(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """JSON-able scalars and named pyarrow arrays."""
+        frequent = self.frequent.table
+        assert frequent is not None
+        head: dict[str, Any] = {
+            "low": self.low, "high": self.high, "zeros": self.zeros, "length": self.length, "bytes": self.bytes,
+            "frequent_error": self.frequent.error, "quantile_error": self.quantile.error, "odd": self.quantile.odd,
+        }  # fmt: skip
+        arrays = {
+            "values": _arrow(frequent.values),
+            "counts": pa.array(frequent.counts),
+            "registers": pa.array(self.distinct.registers),
+            "moments": pa.array([self.moments.to_bytes()], pa.large_binary()),
+        }
+        for level, values in enumerate(self.quantile.levels):
+            arrays[f"level{level}"] = pa.array(values)
+        return head, arrays
+
+    @classmethod
+    def from_parts(cls, head: Mapping[str, Any], arrays: Mapping[str, Any], *, text: bool) -> Sketches:
+        """The summaries that `to_parts` gave."""
+        made = cls(text=text)
+        for name in ("low", "high", "zeros", "length", "bytes"):
+            setattr(made, name, head[name])
+        made.frequent.table = _table(arrays["values"], arrays["counts"])
+        made.frequent.error = head["frequent_error"]
+        made.distinct.registers = arrays["registers"].to_numpy().copy()
+        made.moments = ExactMoments.from_bytes(arrays["moments"][0].as_py())
+        made.quantile.error = head["quantile_error"]
+        made.quantile.odd = list(head["odd"])
+        made.quantile.levels = [arrays[f"level{level}"].to_numpy() for level in range(len(head["odd"]))]
+        return made
+
+
+def _arrow(values: Any) -> Any:
+    return pa.array(values) if isinstance(values, np.ndarray) else values
+
+
+def _table(values: Any, counts: Any) -> NumberTable | TextTable:
+    if pa.types.is_large_binary(values.type):
+        return TextTable(values, counts.to_numpy())
+    return NumberTable(values.to_numpy(), counts.to_numpy())

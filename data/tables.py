@@ -1,0 +1,209 @@
+"""Value → count tables of one column: built per batch, merged in any order, and every exact statistic read off them.
+
+A table is canonical: distinct values ascending, each with a count above zero. Equal rows give equal tables however they
+were split. Numbers (and dates, times: their integer form) are numpy arrays; text is `large_binary` in byte order, which
+for UTF-8 is code point order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+Numbers = NDArray[Any]  # int64, uint64 or float64: what the column's type asks for
+Counts = NDArray[np.int64]
+
+_DENSE: Final = 1024  # integers spread over no more than this, or twice the rows, are counted in an array
+
+
+class NumberTable(NamedTuple):
+    """Distinct finite numbers, ascending (`-0.0` counts as `0.0`), and how often each occurs."""
+
+    values: Numbers
+    counts: Counts
+
+    @property
+    def total(self) -> int:
+        """Rows counted."""
+        return int(self.counts.sum())
+
+
+class TextTable(NamedTuple):
+    """Distinct byte strings (pyarrow `large_binary`), ascending, and how often each occurs."""
+
+    values: Any  # pa.LargeBinaryArray; pyarrow ships no types
+    counts: Counts
+
+    @property
+    def total(self) -> int:
+        """Rows counted."""
+        return int(self.counts.sum())
+
+    @property
+    def size(self) -> int:
+        """Bytes of the distinct values."""
+        return text_bytes(self.values)
+
+
+def count_numbers(values: Numbers) -> NumberTable:
+    """The table of finite numbers (no NaN, no infinity)."""
+    if not len(values):
+        return NumberTable(values, np.zeros(0, np.int64))
+    if values.dtype == np.int64:
+        low, high = int(values.min()), int(values.max())
+        if high - low < max(_DENSE, 2 * len(values)):
+            dense = np.bincount(values - low)
+            found = np.flatnonzero(dense)
+            return NumberTable(found + low, dense[found])
+    elif values.dtype == np.float64:
+        values = values + 0.0  # -0.0 becomes 0.0: they are equal and must have one spelling
+    distinct, counts = np.unique(values, return_counts=True)
+    return NumberTable(distinct, counts.astype(np.int64, copy=False))
+
+
+def count_texts(array: Any) -> TextTable:
+    """The table of a string, binary or dictionary array's values that are not null."""
+    if not pa.types.is_dictionary(array.type):
+        array = array.dictionary_encode()
+    indices = array.indices.drop_null() if array.indices.null_count else array.indices
+    counts = np.bincount(indices.to_numpy(zero_copy_only=False), minlength=len(array.dictionary))
+    return _sum_texts(_binary(array.dictionary), counts)
+
+
+def merge_numbers(tables: Sequence[NumberTable]) -> NumberTable:
+    """The table of all the tables' rows; at least one table."""
+    if len(tables) == 1:
+        return tables[0]
+    values = np.concatenate([table.values for table in tables])
+    counts = np.concatenate([table.counts for table in tables])
+    order = np.argsort(values, kind="stable")
+    values, counts = values[order], counts[order]
+    if not len(values):
+        return NumberTable(values, counts)
+    starts = np.flatnonzero(np.concatenate(([True], values[1:] != values[:-1])))
+    return NumberTable(values[starts], np.add.reduceat(counts, starts))
+
+
+def merge_texts(tables: Sequence[TextTable]) -> TextTable:
+    """The table of all the tables' rows; at least one table."""
+    if len(tables) == 1:
+        return tables[0]
+    values = pa.concat_arrays([table.values for table in tables])
+    return _sum_texts(values, np.concatenate([table.counts for table in tables]))
+
+
+def _sum_texts(values: Any, counts: Counts) -> TextTable:
+    """Canonical from values that may repeat, be null or have no rows."""
+    encoded = values.dictionary_encode()
+    distinct = encoded.dictionary
+    if len(distinct) != len(values) or values.null_count:
+        valid = values.is_valid().to_numpy(zero_copy_only=False)
+        indices = encoded.indices.drop_null().to_numpy(zero_copy_only=False)
+        # float64 weights hold whole numbers up to 2^53 rows.
+        counts = np.bincount(indices, counts[valid], len(distinct)).astype(np.int64)
+    order = pc.sort_indices(distinct).to_numpy()
+    counts = counts[order].astype(np.int64, copy=False)
+    if (counts == 0).any():  # a Parquet dictionary may name values that no row has
+        order, counts = order[counts > 0], counts[counts > 0]
+    return TextTable(distinct.take(pa.array(order)), counts)
+
+
+def _binary(values: Any) -> Any:
+    if pa.types.is_large_binary(values.type):
+        return values
+    if not (pa.types.is_string(values.type) or pa.types.is_binary(values.type)):
+        values = values.cast(pa.large_binary() if pa.types.is_fixed_size_binary(values.type) else pa.large_string())
+    return values.cast(pa.large_binary())
+
+
+def text_bytes(values: Any) -> int:
+    """Bytes of a `large_binary` array's values."""
+    offsets = np.frombuffer(values.buffers()[1], np.int64, len(values) + 1, 8 * values.offset) if len(values) else [0]
+    return int(offsets[-1] - offsets[0])
+
+
+def text_lengths(values: Any) -> NDArray[np.int64]:
+    """Length of each `large_binary` value in code points, taking it for UTF-8 (bytes that start none are not counted)."""
+    text = pa.Array.from_buffers(pa.large_string(), len(values), values.buffers(), offset=values.offset)
+    return pc.utf8_length(text).to_numpy(zero_copy_only=False).astype(np.int64)
+
+
+def invalid_utf8(table: TextTable) -> int:
+    """Rows whose value is no valid UTF-8."""
+    values = table.values
+    text = pa.Array.from_buffers(pa.large_string(), len(values), values.buffers(), offset=values.offset)
+    try:
+        text.validate(full=True)
+    except pa.ArrowInvalid:
+        return sum(int(n) for value, n in zip(values.to_pylist(), table.counts, strict=True) if not _is_utf8(value))
+    return 0
+
+
+def _is_utf8(value: bytes) -> bool:
+    try:
+        value.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def show_text(value: bytes) -> str:
+    r"""Text for people and JSON: UTF-8, other bytes as `\xNN`, NUL as `\x00`."""
+    return value.decode("utf-8", "backslashreplace").replace("\0", "\\x00")
+
+
+def top(table: NumberTable | TextTable, limit: int) -> list[tuple[Any, int]]:
+    """The most frequent values with their counts: count descending, ties by value descending (TFDV's order)."""
+    counts = table.counts
+    order = np.lexsort((np.arange(len(counts)), counts))[::-1][:limit]
+    if isinstance(table, TextTable):
+        values = table.values.take(pa.array(order)).to_pylist()
+    else:
+        values = table.values[order].tolist()
+    return list(zip(values, counts[order].tolist(), strict=True))
+
+
+def quantiles(table: NumberTable, levels: Sequence[float]) -> list[int | float]:
+    """Quantiles of the rows by linear interpolation between neighbours, as `numpy.quantile` gives them by default.
+
+    A level that falls on a row gives that row's value unchanged (integers of any size stay exact).
+    """
+    ends = np.cumsum(table.counts)
+    last = int(ends[-1]) - 1
+    found: list[int | float] = []
+    for level in levels:
+        place = last * level
+        below = int(place)
+        share = place - below
+        low = table.values[int(np.searchsorted(ends, below, side="right"))].item()
+        high = table.values[int(np.searchsorted(ends, min(below + 1, last), side="right"))].item()
+        if share == 0 or low == high:
+            found.append(low)
+        elif share >= 0.5:
+            found.append(high - (high - low) * (1 - share))
+        else:
+            found.append(low + (high - low) * share)
+    return found
+
+
+def median(table: NumberTable) -> int | float:
+    """The middle row's value, or the midpoint of the two middle ones."""
+    return quantiles(table, [0.5])[0]
+
+
+def bucket_edges(low: float, high: float, buckets: int) -> NDArray[np.float64]:
+    """Edges of equal-width buckets from low to high, as `numpy.linspace`; also where high − low overflows."""
+    if np.isfinite(float(high) - float(low)):
+        return np.linspace(float(low), float(high), buckets + 1)
+    return np.linspace(float(low) / 2, float(high) / 2, buckets + 1) * 2
+
+
+def histogram(values: Numbers, counts: Counts, edges: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Whole counts per bucket [edge, next edge), the last one closed on both sides."""
+    bucket = np.searchsorted(edges[1:-1], values.astype(np.float64), side="right")
+    return np.bincount(bucket, counts, len(edges) - 1).astype(np.int64)

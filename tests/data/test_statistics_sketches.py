@@ -1,0 +1,125 @@
+"""Sketches keep the error they state, and moments stay exact."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from drivetrain.data import sketches
+from drivetrain.data.sketches import DistinctSketch, FrequentSketch, QuantileSketch
+from drivetrain.data.statistics_pass import StatisticsAccumulator
+from drivetrain.data.tables import count_numbers, count_texts
+
+
+def worst_rank_error(sketch: QuantileSketch, values: np.ndarray) -> int:
+    """The largest difference between a true rank and the summary's, over all values."""
+    table = sketch.table()
+    assert table.total == len(values)
+    probes = np.unique(values)
+    true = np.searchsorted(np.sort(values), probes, side="right")
+    ends = np.concatenate(([0], np.cumsum(table.counts)))
+    estimated = ends[np.searchsorted(table.values, probes, side="right")]
+    return int(np.abs(true - estimated).max())
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(0, 2**32 - 1), st.lists(st.integers(1, 3000), min_size=1, max_size=12), st.booleans())
+def test_quantiles_keep_their_bound(seed: int, sizes: list[int], repeats: bool) -> None:
+    random = np.random.default_rng(seed)
+    whole = QuantileSketch()
+    every = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sketches, "_WIDTH", 16)
+        for size in sizes:
+            values = random.normal(size=size)
+            if repeats:
+                values = np.round(values, 1)
+            part = QuantileSketch()
+            part.add(count_numbers(values))
+            whole.merge(part)
+            every.append(values)
+        assert worst_rank_error(whole, np.concatenate(every)) <= whole.error
+
+
+def test_quantiles_of_a_million_rows_are_within_half_a_percent() -> None:
+    values = np.random.default_rng(0).normal(size=1_000_000)
+    sketch = QuantileSketch()
+    for part in np.split(values, 16):
+        sketch.add(count_numbers(part))
+    assert worst_rank_error(sketch, values) <= sketch.error <= 0.005 * len(values)
+
+
+@pytest.mark.parametrize("size", [0, 1, 100, 5_000, 200_000])
+def test_distinct_counts(size: int) -> None:
+    for table in (
+        count_numbers(np.arange(size) * 1.5),
+        count_texts(pa.array([f"v{i}" for i in range(size)], pa.string())),
+    ):
+        sketch = DistinctSketch()
+        sketch.add(table)
+        assert abs(sketch.estimate() - size) <= 4 * sketch.standard_error * size
+        again = DistinctSketch()
+        again.add(table)
+        again.merge(sketch)
+        assert (again.registers == sketch.registers).all()
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(st.lists(st.integers(0, 60), max_size=200), min_size=1, max_size=6), st.booleans())
+def test_frequent_values_keep_their_bound(parts: list[list[int]], text: bool) -> None:
+    whole = FrequentSketch()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sketches, "_CAPACITY", 10)
+        for part in parts:
+            sketch = FrequentSketch()
+            if text:
+                sketch.add(count_texts(pa.array([str(value) for value in part], pa.string())))
+            else:
+                sketch.add(count_numbers(np.array(part, np.int64)))
+            whole.merge(sketch)
+    true = Counter(value for part in parts for value in part)
+    assert whole.table is not None
+    kept = dict(zip(map(int, whole.table.values.tolist()), whole.table.counts.tolist(), strict=True))
+    assert len(kept) <= 10
+    for value, count in true.items():
+        assert kept.get(value, 0) <= count <= kept.get(value, 0) + whole.error
+    assert whole.error <= sum(true.values()) / 11
+
+
+def test_a_continuous_column() -> None:
+    values = np.random.default_rng(1).normal(1e9, 1.0, size=300_000)
+    values[::7] = 1e9
+    state = StatisticsAccumulator()
+    for part in np.array_split(values, 5):
+        piece = StatisticsAccumulator()
+        piece.add_batch(pa.RecordBatch.from_arrays([pa.array(part)], ["x"]))
+        state.merge(StatisticsAccumulator.from_bytes(piece.to_bytes()))
+    found = state.result()["features"][0]
+    assert found["mean"] == {"value": math.fsum(values) / len(values), "exact": True}
+    assert found["std"]["value"] == pytest.approx(np.std(values - 1e9), rel=1e-9)
+    assert (found["min"]["value"], found["max"]["value"]) == (values.min(), values.max())
+    assert found["unique"]["method"] == "hyperloglog"
+    assert found["unique"]["value"] == pytest.approx(len(np.unique(values)), rel=0.04)
+    first = found["top_values"]["value"][0]
+    true = int((values == 1e9).sum())
+    assert first["value"] == 1e9
+    assert true - found["top_values"]["error"] <= first["count"] <= true
+    rank = np.searchsorted(np.sort(values), found["median"]["value"]) / len(values)
+    assert found["median"]["value"] == 1e9 or abs(rank - 0.5) <= found["median"]["error"]
+    assert sum(bucket["count"] for bucket in found["histogram"]["value"]) == len(values)
+
+
+def test_a_near_unique_text_column() -> None:
+    values = [f"id-{i:07d}" for i in range(150_000)] + ["same"] * 5_000
+    state = StatisticsAccumulator()
+    state.add_batch(pa.RecordBatch.from_arrays([pa.array(values)], ["x"]))
+    found = state.result()["features"][0]
+    assert found["avg_length"] == {"value": sum(map(len, values)) / len(values), "exact": True}
+    assert found["unique"]["value"] == pytest.approx(150_001, rel=0.04)
+    assert found["top_values"]["value"][0]["value"] == "same"
