@@ -1,1 +1,8 @@
-""""""
+"""How good a model is: metrics by slice, thresholds and blessing. Importing it loads no model library."""
+
+from __future__ import annotations
+
+from .config import EXACT_ROWS, EvaluationConfig, Threshold
+from .metrics import DEFAULT_METRICS, METRICS, Metric
+
+__all__ = ["DEFAULT_METRICS", "EXACT_ROWS", "METRICS", "EvaluationConfig", "Metric", "Threshold"]

@@ -1,0 +1,123 @@
+"""One evaluation from examples to files: `metrics.parquet`, `validation.json`, `plots.json`, `report.html`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ...data.base import BatchFn, Executor, Progress, no_progress
+from ...data.sources import Source
+from ...report.evaluation import render
+from .accumulator import MetricsAccumulator
+from .checks import check_columns
+from .config import EvaluationConfig
+from .metrics import METRICS
+from .scoring import Scores
+from .validation import summary, validate
+
+METRICS_SCHEMA: Final = pa.schema(
+    [
+        pa.field("slice", pa.string(), nullable=False),
+        pa.field("slice_key", pa.string(), nullable=False),
+        pa.field("metric", pa.string(), nullable=False),
+        pa.field("n", pa.int64(), nullable=False),
+        pa.field("value", pa.float64()),
+        pa.field("undefined", pa.string()),
+        pa.field("baseline", pa.float64()),
+        pa.field("baseline_undefined", pa.string()),
+        pa.field("change", pa.float64()),
+        pa.field("exact", pa.bool_(), nullable=False),
+        pa.field("error_bound", pa.float64()),
+    ]
+)
+"""One row for each slice and metric. `slice` is for people, `slice_key` a JSON list of [column, value]; `undefined` is
+why `value` is null; `exact` whether the scores themselves were used; `error_bound` the most AUC can be off, else null.
+"""
+
+
+def evaluate(
+    source: Source,
+    config: EvaluationConfig,
+    executor: Executor,
+    model: BatchFn,
+    baseline: BatchFn | None = None,
+    *,
+    inputs: Mapping[str, str] | None = None,
+    progress: Progress = no_progress,
+) -> dict[str, Any]:
+    """Measure a model on raw examples and judge it.
+
+    Args:
+        source: The examples of a split.
+        config: What to measure and what to ask for.
+        executor: Who walks the shards.
+        model: Raw rows to the model's outputs and the label.
+        baseline: Raw rows to the outputs of the model to compare with.
+        inputs: Raw columns that the models need → what for; with them only the columns in use are read.
+        progress: Told how many rows are done.
+
+    Returns:
+        `metrics` (see `MetricsAccumulator.result`), `validation` (see `validate`) and `summary`, one line.
+
+    Raises:
+        InputError: A column that does not exist, labels or predictions that cannot be judged, or no examples.
+    """
+    known = tuple(source.schema.names)
+    wanted = {name: f"the slice {list(spec)}" for spec in config.slices for name in spec} | dict(inputs or {})
+    check_columns(wanted, known)
+    if inputs is not None:
+        weight = {config.weight} & set(known)
+        source = source.select([name for name in known if name in wanted or name in weight])
+    make = partial(MetricsAccumulator, config, baseline is not None)
+    metrics = executor.combine(source, make, Scores(config, model, baseline), progress).result()
+    verdict = validate(metrics, config, baseline=baseline is not None)
+    return {"metrics": metrics, "validation": verdict, "summary": summary(metrics, verdict)}
+
+
+def write(evaluation: Mapping[str, Any], content: Path, extra: Path, *, title: str = "Evaluation") -> None:
+    """Write what `evaluate` returned: three files into `content`, the report into `extra`."""
+    metrics = evaluation["metrics"]
+    pq.write_table(metrics_table(metrics["slices"]), content / "metrics.parquet")
+    _json(content / "validation.json", evaluation["validation"])
+    _json(content / "plots.json", {"slice": "overall", "models": metrics["plots"]})
+    titles = {name: metric.title for name, metric in METRICS.items()}
+    (extra / "report.html").write_text(render(evaluation, titles=titles, title=title), encoding="utf-8")
+
+
+def metrics_table(slices: Sequence[Mapping[str, Any]]) -> pa.Table:
+    """The metrics of all slices as a table of `METRICS_SCHEMA`."""
+    rows = []
+    for item in slices:
+        before = item["metrics"].get("baseline", {})
+        for name, value in item["metrics"]["candidate"].items():
+            known, old = _number(value), _number(before.get(name))
+            rows.append(
+                {
+                    "slice": item["slice"],
+                    "slice_key": item["key"],
+                    "metric": name,
+                    "n": item["n"],
+                    "value": known,
+                    "undefined": value if isinstance(value, str) else None,
+                    "baseline": old,
+                    "baseline_undefined": before[name] if isinstance(before.get(name), str) else None,
+                    "change": None if known is None or old is None else known - old,
+                    "exact": item["exact"],
+                    "error_bound": item["auc_error"] if name == "auc" else None,
+                }
+            )
+    return pa.Table.from_pylist(rows, schema=METRICS_SCHEMA)
+
+
+def _number(value: object) -> float | None:
+    return value if isinstance(value, float) else None
+
+
+def _json(path: Path, value: object) -> None:
+    path.write_text(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n", encoding="utf-8")

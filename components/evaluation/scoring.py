@@ -1,0 +1,69 @@
+"""Raw examples in, scored rows out: slices, labels and weights beside the predictions of one or two models."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from ...data.base import BatchFn
+from ...errors import InputError
+from .config import EvaluationConfig
+
+
+@dataclass
+class Scores:
+    """A batch function over raw examples; gives what `MetricsAccumulator` takes.
+
+    Columns out: `label`, `candidate`, `baseline` where there is one, `weight` where configured, and `slice:NAME` for
+    each raw column that slices need. One row out for each row in.
+
+    Args:
+        config: Which outputs and columns to take.
+        model: Raw rows to the model's outputs and the label.
+        baseline: Raw rows to the baseline's outputs.
+    """
+
+    config: EvaluationConfig
+    model: BatchFn
+    baseline: BatchFn | None = None
+
+    def setup(self) -> None:
+        """Prepare the models."""
+        self.model.setup()
+        if self.baseline is not None:
+            self.baseline.setup()
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Score a batch.
+
+        Raises:
+            InputError: A model does not give the configured output, or not one row for each row.
+        """
+        config = self.config
+        outputs = self.model(batch)
+        columns = {
+            "label": _output(outputs, config.label, "label", batch.num_rows),
+            "candidate": _output(outputs, config.prediction, "prediction", batch.num_rows),
+        }
+        if self.baseline is not None:
+            before = self.baseline(batch)
+            columns["baseline"] = _output(before, config.prediction, "baseline's prediction", batch.num_rows)
+        if config.weight is not None:
+            source = outputs if config.weight in outputs.schema.names else batch
+            columns["weight"] = _output(source, config.weight, "weight", batch.num_rows)
+        columns |= {f"slice:{name}": batch.column(name) for name in config.slice_columns}
+        return pa.record_batch(list(columns.values()), names=list(columns))
+
+
+def _output(batch: pa.RecordBatch, name: str, role: str, rows: int) -> pa.Array:
+    if name not in batch.schema.names:
+        raise InputError(
+            f"the evaluation's {role} is {name!r}, which the model does not give",
+            fix=f"it gives {', '.join(batch.schema.names)}; change the EvaluationConfig or what predict returns",
+        )
+    if batch.num_rows != rows:
+        raise InputError(
+            f"the model gave {batch.num_rows} rows for {rows}", fix="preprocessing must keep one row for each example"
+        )
+    return batch.column(name)

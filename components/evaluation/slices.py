@@ -1,0 +1,126 @@
+"""Slices as codes: each row of a batch gets the number of its slice, for every list of slice columns."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import json
+import math
+from collections.abc import Sequence
+from typing import Final, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ...errors import InputError
+from .config import SliceSpec, SliceValue
+
+SliceKey: TypeAlias = tuple[int, tuple[SliceValue, ...]]
+"""The position of its spec in the configuration, and the value of each column; None where it is missing."""
+
+MISSING: Final = "(missing)"
+MAX_SLICES: Final = 10_000
+
+
+class SliceTable:
+    """Every slice met so far, by key; its code is the order in which it was met, until `sort` gives a canonical one."""
+
+    def __init__(self, specs: Sequence[SliceSpec]) -> None:
+        self.specs = tuple(specs)
+        self.codes: dict[SliceKey, int] = {}
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def encode(self, columns: dict[str, pa.Array], rows: int) -> list[NDArray[np.int64]]:
+        """The code of each row, one array of shape (rows,) per spec.
+
+        Raises:
+            InputError: A column is of a type that makes no slices, or has too many values.
+        """
+        encoded = {name: _encode(name, column) for name, column in columns.items()}
+        found = []
+        for index, spec in enumerate(self.specs):
+            local = np.zeros(rows, dtype=np.int64)
+            for name in spec:
+                local = local * len(encoded[name][1]) + encoded[name][0]
+            present, inverse = np.unique(local, return_inverse=True) if spec else (local[:1], local)
+            values = [_unravel(int(number), [encoded[name][1] for name in spec]) for number in present]
+            codes = np.array([self.code((index, value)) for value in values], dtype=np.int64)
+            found.append(codes[inverse] if len(codes) else local)
+        return found
+
+    def code(self, key: SliceKey) -> int:
+        """The slice's code, a new one if it was not met before."""
+        code = self.codes.setdefault(key, len(self.codes))
+        if code == MAX_SLICES * len(self.specs):
+            raise InputError(
+                f"the slices by {[list(spec) for spec in self.specs if spec]} are more than {code:,}",
+                fix="slice by columns with few values, or by buckets of them",
+            )
+        return code
+
+    def sort(self) -> NDArray[np.int64]:
+        """Number the slices by spec and value, missing last; returns each old code's new one."""
+        keys = list(self.codes)
+        ranked = sorted(range(len(keys)), key=lambda code: (keys[code][0], [_rank(value) for value in keys[code][1]]))
+        renumber = np.empty(len(keys), dtype=np.int64)
+        renumber[ranked] = np.arange(len(keys))
+        self.codes = {keys[old]: new for new, old in enumerate(ranked)}
+        return renumber
+
+    def pairs(self, key: SliceKey) -> list[tuple[str, SliceValue]]:
+        """The slice as (column, value) pairs; empty for the overall slice."""
+        return list(zip(self.specs[key[0]], key[1], strict=True))
+
+
+def title(pairs: Sequence[tuple[str, SliceValue]]) -> str:
+    """The slice for people: "overall", or "carrier=AA, month=1"."""
+    return ", ".join(f"{name}={MISSING if value is None else value}" for name, value in pairs) or "overall"
+
+
+def key_text(pairs: Sequence[tuple[str, SliceValue]]) -> str:
+    """The slice for programs: a JSON list of [column, value] pairs with typed values, null where missing."""
+    return json.dumps([list(pair) for pair in pairs], ensure_ascii=False, separators=(",", ":"))
+
+
+def _encode(name: str, column: pa.Array) -> tuple[NDArray[np.int64], list[SliceValue]]:
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if pa.types.is_null(column.type):
+        return np.zeros(len(column), dtype=np.int64), [None]
+    if pa.types.is_nested(column.type) or pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
+        raise InputError(
+            f"column {name!r} of type {column.type} makes no slices", fix="slice by text, numbers, booleans or dates"
+        )
+    encoded = column.dictionary_encode(null_encoding="encode")
+    values = [_plain(value) for value in encoded.dictionary.to_pylist()]
+    return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), values
+
+
+def _plain(value: object) -> SliceValue:
+    if isinstance(value, float):
+        if math.isnan(value):
+            return None
+        return value + 0.0 if math.isfinite(value) else str(value)  # -0.0 is the slice of 0.0
+    if value is None or isinstance(value, (str, int, bool)):
+        return value
+    if isinstance(value, (datetime.datetime, datetime.date, datetime.time)):
+        return value.isoformat()
+    if isinstance(value, (decimal.Decimal, datetime.timedelta)):
+        return str(value)
+    raise InputError(f"a value of type {type(value).__name__} makes no slice", fix="slice by text, numbers or dates")
+
+
+def _unravel(number: int, values: Sequence[Sequence[SliceValue]]) -> tuple[SliceValue, ...]:
+    key: list[SliceValue] = []
+    for column in reversed(values):
+        number, index = divmod(number, len(column))
+        key.append(column[index])
+    return tuple(reversed(key))
+
+
+def _rank(value: SliceValue) -> tuple[bool, str, object]:
+    kind = "number" if isinstance(value, (int, float)) else "text"
+    return value is None, kind, 0 if value is None else value

@@ -1,0 +1,163 @@
+"""Is the model good enough? Every threshold against every slice it is meant for, in numbers and in words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from .config import EvaluationConfig, Threshold
+from .metrics import METRICS
+from .slices import title
+
+_ROUNDING: Final = 1e-12  # a difference of two metrics is inclusive to this, since 0.91 - 0.90 < 0.01 in floats
+NO_BASELINE: Final = "no baseline yet"
+
+
+def validate(result: Mapping[str, Any], config: EvaluationConfig, *, baseline: bool) -> dict[str, Any]:
+    """Judge the metrics.
+
+    Args:
+        result: What `MetricsAccumulator.result` gave.
+        config: The thresholds.
+        baseline: Whether the result holds a baseline's metrics.
+
+    Returns:
+        `blessed`; `baseline` ("compared" or "no baseline yet"); `thresholds`, a list of `slice`, `key`, `metric`,
+        `n`, `value`, `baseline` (its value), `change`, `relative_change` (text "inf" where infinite), the bounds,
+        `passed` (None where nothing of the threshold applies) and `text`; `missing_slices`, what was to be judged
+        and has no examples; `failures`, one line for each reason why the model is not blessed.
+    """
+    checks: list[dict[str, Any]] = []
+    missing: list[str] = []
+    for threshold in config.thresholds:
+        matching = [item for item in result["slices"] if matches(threshold, item["pairs"])]
+        if not matching:
+            missing.append(_named(threshold))
+        checks += [_judge(threshold, item, baseline) for item in matching]
+    failures = [check["text"] for check in checks if check["passed"] is False]
+    failures += [f"no examples in the slice {name}, which has a threshold" for name in dict.fromkeys(missing)]
+    if not config.thresholds:
+        failures.append("no thresholds are configured")
+    return {
+        "blessed": not failures,
+        "baseline": "compared" if baseline else NO_BASELINE,
+        "examples": result["rows"],
+        "thresholds": checks,
+        "missing_slices": list(dict.fromkeys(missing)),
+        "missing_thresholds": not config.thresholds,
+        "failures": failures,
+    }
+
+
+def summary(result: Mapping[str, Any], verdict: Mapping[str, Any]) -> str:
+    """One line: the main metrics of the overall slice, and whether the model is blessed, else why not."""
+    overall = result["slices"][0]["metrics"]["candidate"]
+    parts = [f"{METRICS[name].inline} {_number(overall[name])}" for name in ("auc", "log_loss") if name in overall]
+    said = ", ".join(parts) or f"{result['rows']:,} examples"
+    if verdict["blessed"]:
+        skipped = any(check["passed"] is None or check["skipped"] for check in verdict["thresholds"])
+        return f"{said}; blessed" + (f" ({NO_BASELINE})" if skipped else "")
+    first, *more = verdict["failures"]
+    return f"{said}; not blessed: {first}" + (f", and {len(more)} more" if more else "")
+
+
+def matches(threshold: Threshold, pairs: Sequence[tuple[str, Any]]) -> bool:
+    """Whether the threshold is meant for this slice."""
+    slice_ = dict(pairs)
+    if set(slice_) != set(threshold.columns):
+        return False
+    return all(slice_[name] == value and _same_kind(slice_[name], value) for name, value in threshold.pinned.items())
+
+
+def _same_kind(left: object, right: object) -> bool:
+    return isinstance(left, bool) == isinstance(right, bool)
+
+
+def _named(threshold: Threshold) -> str:
+    pinned = threshold.pinned
+    if not threshold.columns:
+        return "overall"
+    return ", ".join(title([(name, pinned[name])]) if name in pinned else f"{name}=*" for name in threshold.columns)
+
+
+def _judge(threshold: Threshold, item: Mapping[str, Any], baseline: bool) -> dict[str, Any]:
+    value = item["metrics"]["candidate"][threshold.metric]
+    before = item["metrics"]["baseline"][threshold.metric] if baseline else None
+    change = relative = None
+    if isinstance(value, float) and isinstance(before, float):
+        change, relative = value - before, relative_change(value, before)
+    name = f"{METRICS[threshold.metric].inline} of {item['slice']}"
+    skipped = threshold.has_change and not baseline
+    parts = list(_value_parts(threshold, value)) if threshold.has_value else []
+    if threshold.has_change and baseline:
+        parts += _change_parts(threshold, value, before, change, relative)
+    passed = all(passed for passed, _ in parts) if parts else None
+    shown = [text for ok, text in parts if ok is passed] + ([f"change not judged, {NO_BASELINE}"] if skipped else [])
+    return {
+        "slice": item["slice"],
+        "key": item["key"],
+        "metric": threshold.metric,
+        "n": item["n"],
+        "value": _value(value),
+        "baseline": _value(before),
+        "change": change,
+        "relative_change": relative if relative is None or math.isfinite(relative) else str(relative),
+        "lower": threshold.lower,
+        "upper": threshold.upper,
+        "change_absolute": threshold.change_absolute,
+        "change_relative": threshold.change_relative,
+        "direction": threshold.direction,
+        "skipped": skipped,
+        "passed": passed,
+        "text": f"{name} {_number(value)}: {', '.join(dict.fromkeys(shown))}",
+    }
+
+
+def _value_parts(threshold: Threshold, value: float | str) -> Iterator[tuple[bool, str]]:
+    if isinstance(value, str):
+        yield False, value
+        return
+    if threshold.lower is not None:
+        passed = value >= threshold.lower
+        yield passed, f"{'≥' if passed else '<'} {threshold.lower:g}"
+    if threshold.upper is not None:
+        passed = value <= threshold.upper
+        yield passed, f"{'≤' if passed else '>'} {threshold.upper:g}"
+
+
+def _change_parts(
+    threshold: Threshold, value: float | str, before: float | str | None, change: float | None, relative: float | None
+) -> Iterator[tuple[bool, str]]:
+    if isinstance(value, str):
+        yield False, value
+        return
+    if change is None or relative is None:
+        yield False, f"the baseline's value is undefined: {before}"
+        return
+    for bound, moved, form in (
+        (threshold.change_absolute, change, "{:+.4g}"),
+        (threshold.change_relative, relative, "{:+.4%}"),
+    ):
+        if bound is None:
+            continue
+        higher = threshold.direction == "higher"
+        passed = moved >= bound - _ROUNDING if higher else moved <= bound + _ROUNDING
+        sign = ("≥" if higher else "≤") if passed else ("<" if higher else ">")
+        yield passed, f"change {form.format(moved)} {sign} {form.format(bound)} (baseline {_number(before)})"
+
+
+def relative_change(value: float, before: float) -> float:
+    """(value − before) / before; over a baseline of 0: 0 for no change, else infinite with the change's sign."""
+    change = value - before
+    if before:
+        return change / before
+    return math.copysign(math.inf, change) if change else 0.0
+
+
+def _value(value: float | str | None) -> float | None:
+    return value if isinstance(value, float) else None
+
+
+def _number(value: float | str | None) -> str:
+    return "undefined" if not isinstance(value, float) else f"{value:.4g}"
