@@ -5,6 +5,7 @@ from .examples import Manifest, Part, Sink, open_examples, sinks, splits
 from .executors import executor
 from .local import LocalExecutor
 from .sources import BATCH_ROWS, Shard, Source, open_files, open_parquet
+from .split import HashSplit
 from .sums import ExactMoments, ExactSum
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "ExactMoments",
     "ExactSum",
     "Executor",
+    "HashSplit",
     "LocalExecutor",
     "Manifest",
     "Part",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -282,6 +281,5 @@ def collect(written: Iterable[Written], sinks: Mapping[str, Sink]) -> Manifest:
 def remove_leftovers(sinks: Mapping[str, Sink]) -> None:
     """Remove temporary files that killed workers left in the sinks."""
     for sink in sinks.values():
-        for name in os.listdir(sink.folder) if sink.folder.is_dir() else ():
-            if name.startswith(".part-") and name.endswith(".tmp"):
-                (sink.folder / name).unlink()
+        for path in sink.folder.glob(".part-*.tmp"):
+            path.unlink(missing_ok=True)

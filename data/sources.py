@@ -185,8 +185,12 @@ def damaged_parquet(path: str, error: Exception) -> InputError:
     return InputError(f"{path}: not a whole Parquet file ({cause})", fix="write or copy the file again")
 
 
-def unify(first: pa.Schema, first_path: str, second: pa.Schema, second_path: str) -> pa.Schema:
-    """The schema that holds both files' rows: the same columns, types widened (missing → any, integer → float → text).
+def unify(
+    first: pa.Schema, first_path: str, second: pa.Schema, second_path: str, *, or_text: bool = False
+) -> pa.Schema:
+    """The schema that holds both files' rows: the same columns, types widened (missing → any, integer → float).
+
+    With `or_text`, types that do not fit together become text.
 
     Raises:
         InputError: The files have different columns, or a column's types do not fit together.
@@ -199,6 +203,8 @@ def unify(first: pa.Schema, first_path: str, second: pa.Schema, second_path: str
     for field in first:
         other = second.field(field.name).type
         joined = common_type(field.type, other)
+        if joined is None and or_text:
+            joined = pa.string()
         if joined is None:
             raise InputError(
                 f"{second_path}: column {field.name!r} is {other}, but {field.type} in {first_path}",
