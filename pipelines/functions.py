@@ -5,6 +5,7 @@ Only a `FunctionRef` crosses a process border, never a pickled function.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import inspect
@@ -120,9 +121,15 @@ def import_project_module(project: Path, module: str) -> ModuleType:
         if loaded is not None and (_home(loaded) != project or _changed(package)):
             _forget(package)
             loaded = None
-        if loaded is None:
-            _load_package(project, package)
-        return _import(module, project)
+        # No bytecode: Python trusts it by the second, and an edit within the same second would not be seen.
+        writes, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+        try:
+            if loaded is None:
+                _load_package(project, package)
+            return _import(module, project)
+        finally:
+            sys.dont_write_bytecode = writes
+            _changed(package)  # remembers what was read
 
 
 def _load_package(project: Path, package: str) -> None:
@@ -212,7 +219,7 @@ def user_line() -> str:
     rooms = tuple(f"{home}/{room}/" for room in ("components", "console", "data", "engine", "metadata", "pipelines"))
     while frame is not None:
         file = frame.f_code.co_filename
-        if not file.startswith(rooms) and not file.startswith("<"):
+        if not file.startswith(rooms) and not file.startswith("<") and file != contextlib.__file__:
             return f"{file}:{frame.f_lineno}"
         frame = frame.f_back
     return "<unknown>"

@@ -19,7 +19,7 @@ class Symbolic:
 
     def _refuse(self, use: str) -> NoReturn:
         raise BuildError(
-            f"{self} has no value while the pipeline is built, so it cannot be used in {use}",
+            f"{self!r} has no value while the pipeline is built, so it cannot be used in {use}",
             where=user_line(),
             fix="pass it to a component, or branch with `dt.when(...)`",
         )
@@ -108,7 +108,8 @@ class Handle(Symbolic):
                 where=user_line(),
                 fix=f"did you mean {close[0]!r}?" if close else f"it has {', '.join(declared) or 'none'}",
             )
-        return Property(self._node, self._output, name, declared[name])
+        default = declared[name]
+        return Property(self._node, self._output, name, Any if default is None else type(default))
 
     def __repr__(self) -> str:
         return f"the output {self._output!r} of {self._node}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import shutil
 import threading
 import time
@@ -13,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal, Protocol
 
-from ..errors import BuildError, Canceled, DrivetrainError, InputError
+from ..errors import BuildError, Canceled, DrivetrainError
 from ..metadata import (
     Artifact,
     ArtifactRecord,
@@ -25,6 +24,7 @@ from ..metadata import (
     explain,
     staging,
 )
+from ..metadata.payload import explain_full_disk
 from .component import Component
 from .context import LaunchContext, enter
 from .home import Home, Run
@@ -231,7 +231,7 @@ class Launcher:
 
     def _why(self, node: Node, work: Work) -> str:
         """Why the key is new: what changed since the node last ran, in any run."""
-        last = self.home.store.last_preimage(context=self._node_context(node))
+        last = self.home.store.last_preimage(node.component, self._node_context(node))
         if last is None:
             return "first run"
         changes = explain(last, work.preimage)
@@ -253,7 +253,7 @@ class Launcher:
             inputs=work.inputs,
             cache_key=work.key,
             preimage=work.preimage,
-            properties={"node": node.id, "reason": reason},
+            properties={"run": self.run.id, "node": node.id, "reason": reason},
         )
         folder = self.home.root / "work" / "nodes" / work.key
         try:
@@ -263,18 +263,17 @@ class Launcher:
                 store.publish(execution, {key: [item] for key, item in new.items()}, claim=claim)
         except BaseException as error:
             canceled = isinstance(error, (KeyboardInterrupt, Canceled))
-            told = _explained(error, node)
             with contextlib.suppress(DrivetrainError):  # a store on a full disk: the owner's death will tell
                 store.finish(
                     execution,
                     "CANCELED" if canceled else "FAILED",
                     error=_trace(error),
                     claim=claim,
-                    properties=_facts(told),
+                    properties=_facts(error),
                 )
             if canceled or not isinstance(error, Exception):
                 raise
-            return NodeResult(node.id, "FAILED", reason=_text(told), user_error=_is_users(told))
+            return NodeResult(node.id, "FAILED", reason=_text(error), user_error=_is_users(error))
         shutil.rmtree(folder, ignore_errors=True)
         return self._ended(node, execution, "COMPLETE", reason)
 
@@ -305,10 +304,11 @@ class Launcher:
             )
         )
         try:
-            result = component.fn(**arguments)
+            with explain_full_disk(f"running {node.id}"):
+                result = component.fn(**arguments)
         finally:
             leave()
-        return _outputs(component, result, self._staging_folder(execution))
+        return _outputs(component, result, self._staging_folder(node, execution))
 
     def _store_payload(self, node: Node, execution: ExecutionRecord, key: str, artifact: Artifact) -> NewArtifact:
         uri = f"artifacts/{node.id}/{execution.uid}/{key}"
@@ -330,10 +330,10 @@ class Launcher:
             yield
         finally:
             staging.reset(token)
-            shutil.rmtree(self._staging_folder(execution), ignore_errors=True)
+            shutil.rmtree(self._staging_folder(node, execution), ignore_errors=True)
 
-    def _staging_folder(self, execution: ExecutionRecord) -> Path:
-        return self.home.payloads.staging_folder(execution.uid)
+    def _staging_folder(self, node: Node, execution: ExecutionRecord) -> Path:
+        return self.home.root / "work" / "staging" / node.id / execution.uid
 
     @contextlib.contextmanager
     def _heartbeat(self, claim: Claim) -> Iterator[None]:
@@ -378,7 +378,7 @@ class Launcher:
             cache_key=work.key if work else None,
             preimage=work.preimage if work else None,
             cached_from=cached_from,
-            properties={"node": node.id, "reason": reason},
+            properties={"run": self.run.id, "node": node.id, "reason": reason},
         )
 
     def _record_failure(self, node: Node, error: Exception) -> None:
@@ -387,7 +387,7 @@ class Launcher:
             node.component,
             "FAILED",
             contexts=self._contexts(node),
-            properties={"node": node.id, **_facts(error)},
+            properties={"run": self.run.id, "node": node.id, **_facts(error)},
             error=_trace(error),
         )
 
@@ -401,14 +401,13 @@ class Launcher:
         )
 
     def _origin(self, execution: ExecutionRecord) -> str:
-        runs = [c.name for c in self.home.store.contexts_of(execution) if c.type == "run"]
-        return f"run {runs[0]}" if runs else f"execution {execution.uid}"
+        return f"run {execution.properties['run']}"
 
     def _artifact(self, kind: type[Artifact], record: ArtifactRecord) -> Artifact:
         return kind.from_record(record, self.home.payloads.path(record.uri))
 
     def _present(self, record: ArtifactRecord) -> bool:
-        return (self.home.payloads.path(record.uri) / "manifest.json").is_file()
+        return self.home.payloads.present(record.uri)
 
 
 def _outputs(component: Component[..., object], result: object, folder: Path) -> dict[str, Artifact]:
@@ -432,14 +431,6 @@ def _outputs(component: Component[..., object], result: object, folder: Path) ->
             )
         found[key] = value
     return found
-
-
-def _explained(error: BaseException, node: Node) -> BaseException:
-    """A full disk or a used-up quota, said in a user's words; any other error as it is."""
-    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        place = f" {error.filename}" if error.filename else ""
-        return InputError(f"no space was left while {node.id} wrote{place}", fix="free some, then `drivetrain resume`")
-    return error
 
 
 def _text(error: BaseException) -> str:

@@ -49,7 +49,7 @@ def when(condition: bool) -> Iterator[None]:
         )
     if given.hint is not bool:
         raise BuildError(
-            f"{given} is {spell(given.hint)}, not bool", where=user_line(), fix="give a property that is true or false"
+            f"{given!r} is {spell(given.hint)}, not bool", where=user_line(), fix="give one that is true or false"
         )
     builder.conditions.append(given.condition)
     try:
@@ -278,7 +278,7 @@ class Builder:
                 )
             if not spec.optional:
                 raise BuildError(
-                    f"{node}: the input {spec.name!r} must be given, and {value} may find nothing",
+                    f"{node}: the input {spec.name!r} must be given, and {value!r} may find nothing",
                     where=where,
                     fix=f"declare it `{spec.name}: {wanted.__name__} | None`",
                 )
@@ -291,25 +291,26 @@ class Builder:
             )
         if not issubclass(value._type, wanted):
             raise BuildError(
-                f"{node}: the input {spec.name!r} takes {wanted.__name__}, not {value._type.__name__} ({value})",
+                f"{node}: the input {spec.name!r} takes {wanted.__name__}, not {value._type.__name__} ({value!r})",
                 where=where,
                 fix=f"pass an output of type {wanted.__name__}",
             )
         if value._node not in self.nodes:
-            raise BuildError(f"{value} belongs to another pipeline", where=where, fix="call its component here")
+            raise BuildError(f"{value!r} belongs to another pipeline", where=where, fix="call its component here")
         return Edge(value._node, value._output)
 
     def _parameter(self, node: str, spec: ParameterSpec, value: object, where: str) -> Json:
         if isinstance(value, (Handle, Chosen)):
             raise BuildError(
-                f"{node}: the parameter {spec.name!r} takes a value, not {value}",
+                f"{node}: the parameter {spec.name!r} takes a value, not {value!r}",
                 where=where,
                 fix="pass a property of it, or declare the parameter with an artifact type",
             )
         if isinstance(value, (Parameter, Property)):
             if not _compatible(spec, value.hint):
                 raise BuildError(
-                    f"{node}: the parameter {spec.name!r} takes {spell(spec.hint)}, and {value} is {spell(value.hint)}",
+                    f"{node}: the parameter {spec.name!r} takes {spell(spec.hint)}, "
+                    f"and {value!r} is {spell(value.hint)}",
                     where=where,
                 )
             return self.encode(value, where)

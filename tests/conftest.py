@@ -1,0 +1,69 @@
+"""What every test relies on: no skip of what is required, no socket beyond loopback, no library phoning home."""
+
+from __future__ import annotations
+
+import importlib.util
+import ipaddress
+import os
+import socket
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+NEEDS = {"beam": "apache_beam", "engine": "jax", "gx": "great_expectations"}
+REQUIRED = {name for name in os.environ.get("DRIVETRAIN_REQUIRE", "").split(",") if name}
+
+os.environ.update(GX_ANALYTICS_ENABLED="false", DO_NOT_TRACK="1", JAX_PLATFORMS=os.environ.get("JAX_PLATFORMS", "cpu"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what needs an extra that is not installed."""
+    for item in items:
+        for marker, module in NEEDS.items():
+            if item.get_closest_marker(marker) and importlib.util.find_spec(module) is None:
+                item.add_marker(pytest.mark.skip(reason=f"{module} is not installed"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """A skip of something that DRIVETRAIN_REQUIRE names is a failure."""
+    report = yield
+    names = REQUIRED & {marker.name for marker in item.iter_markers()}
+    if report.skipped and names and not hasattr(report, "wasxfail"):
+        report.outcome = "failed"
+        report.longrepr = f"skipped, but DRIVETRAIN_REQUIRE names {', '.join(sorted(names))}: {report.longrepr}"
+    return report
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _loopback_only() -> Iterator[None]:
+    """A connection to anywhere but this machine is an error."""
+    real = socket.socket.connect
+
+    def connect(self: socket.socket, address: Any) -> None:
+        if self.family in (socket.AF_INET, socket.AF_INET6):
+            host = address[0]
+            if host != "localhost" and not ipaddress.ip_address(host).is_loopback:
+                raise AssertionError(f"a socket left this machine: {address}")
+        real(self, address)
+
+    socket.socket.connect = connect  # type: ignore[method-assign]
+    yield
+    socket.socket.connect = real  # type: ignore[method-assign]
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Callable[..., Path]:
+    """Writes a small project: `project("shop", pipeline="...", parts="...")` gives its folder."""
+
+    def write(name: str = "shop", **modules: str) -> Path:
+        folder = tmp_path / name
+        folder.mkdir(exist_ok=True)
+        for module, text in modules.items():
+            (folder / f"{module}.py").write_text(textwrap.dedent(text))
+        return folder
+
+    return write

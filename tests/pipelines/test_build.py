@@ -1,0 +1,164 @@
+"""Everything wrong with a pipeline is found when it is built, in one error at the user's own line."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from drivetrain.errors import BuildError
+from drivetrain.pipelines import Pipeline, load_pipeline
+
+PARTS = """
+    from typing import NamedTuple
+    import drivetrain as dt
+    from drivetrain.pipelines import Fn, load
+
+    class Numbers(dt.Artifact):
+        total: int = 0
+        good: bool = True
+
+    class Words(dt.Artifact):
+        passed: bool = True
+
+    class Both(NamedTuple):
+        numbers: Numbers
+        words: Words
+
+    @dt.component
+    def Make(*, count: int = 3, weights: dict[str, int] | None = None) -> Numbers:
+        return Numbers.new()
+
+    @dt.component
+    def Double(numbers: Numbers, *, fn: Fn = "parts:twice") -> Numbers:
+        return Numbers.new()
+
+    @dt.component
+    def Split(numbers: Numbers) -> Both:
+        return Both(Numbers.new(), Words.new())
+
+    @dt.component(gates="numbers")
+    def Check(numbers: Numbers, *, limit: float = 1.0) -> Words:
+        return Words.new()
+
+    def twice(x):
+        return 2 * x
+"""
+HEAD = "import drivetrain as dt\nfrom .parts import *\n\n@dt.pipeline\ndef shop(count: int = 3, label: str = 'x') -> None:\n"
+
+
+def build(project: Callable[..., Path], body: str) -> Pipeline:
+    lines = "\n".join(f"    {line}" for line in body.splitlines())
+    folder = project("shop", parts=PARTS)
+    (folder / "pipeline.py").write_text(HEAD + lines + "\n")
+    return load_pipeline(folder).build()
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ("Double(Split(Make()).words)", "takes Numbers, not Words"),
+        ("Double()", "missing a required argument: 'numbers'"),
+        ("Make(cuont=3)", "did you mean 'count'"),
+        ("Make(count='three')", "takes int, not 'three'"),
+        ("Make(count=True)", "takes int, not True"),
+        ("Make()\nMake()", "there already is a node 'Make'"),
+        ("Double(3)", "takes Numbers, not 3"),
+        ("if count > 2: Make()", "the parameter 'count' has no value"),
+        ("Make(count=count + 1)", "cannot be used in arithmetic"),
+        ("Make(count=f'{count}')", "cannot be used in an f-string"),
+        ("Make(count=label)", "takes int, and the parameter 'label' is str"),
+        ("if Make().good: Make.options(id='B')()", "cannot be used in `if`"),
+        ("Make().godo", "did you mean 'good'"),
+        ("with dt.when(Make().total): pass", "is int, not bool"),
+        ("with dt.when(True): pass", "takes an output's property"),
+        ("Double(Make(), fn='parts:thrice')", "does not define 'thrice'"),
+        ("Double(Make(), fn='prats:twice')", "no module 'prats'"),
+        ("Double(Make(), fn='twice')", "does not name a function"),
+        ("Double(Make(), fn=lambda x: x)", "cannot be named from another process"),
+        ("Double(Make(), fn=Make.options(id='B')())", "takes a value, not the output"),
+        ("Double(dt.latest(Words))", "takes Numbers, not Words"),
+        ("Double(dt.latest(Numbers))", "may find nothing"),
+        ("Make(weights={'a': 'b'})", "takes dict[str, int] | None"),
+        ("pass", "has no nodes"),
+    ],
+)
+def test_wrong_pipelines_name_the_users_line(project: Callable[..., Path], body: str, says: str) -> None:
+    with pytest.raises(BuildError) as caught:
+        build(project, body)
+    assert says in str(caught.value)
+    if says not in ("has no nodes",):
+        line = HEAD.count("\n") + len(body.splitlines())
+        assert f"pipeline.py:{line}" in str(caught.value), str(caught.value)
+
+
+def test_an_output_tuple_means_its_only_output_of_the_type(project: Callable[..., Path]) -> None:
+    pipeline = build(project, "Double(Split(Make()))")
+    assert [edge.output for edge in pipeline["Double"].edges] == ["numbers"]
+
+
+def test_a_gate_holds_back_the_other_consumers_but_not_its_own_ancestors(project: Callable[..., Path]) -> None:
+    pipeline = build(project, "n = Make()\nDouble(n)\nCheck(n)\nDouble.options(id='Other')(Double.options(id='D2')(n))")
+    assert pipeline["Double"].after == ("Check",)
+    assert pipeline["D2"].after == ("Check",)
+    assert pipeline["Other"].after == ()
+    assert pipeline.ids.index("Check") < pipeline.ids.index("Double")
+
+
+def test_the_compiled_form_keeps_order_and_round_trips(project: Callable[..., Path]) -> None:
+    pipeline = build(project, "Make(weights={'train': 2, 'eval': 1}, count=count)")
+    text = pipeline.to_json()
+    assert Pipeline.from_json(text) == pipeline
+    assert Pipeline.from_json(text).to_json() == text
+    assert dict(pipeline["Make"].parameters)["weights"] == {"$map": [["train", 2], ["eval", 1]]}
+    assert dict(pipeline["Make"].parameters)["count"] == {"$param": "count"}
+    other = build(project, "Make(weights={'eval': 1, 'train': 2}, count=count)")
+    assert other.digest != pipeline.digest
+
+
+def test_the_compiled_form_is_the_same_in_another_folder_and_hash_seed(
+    project: Callable[..., Path], tmp_path: Path
+) -> None:
+    here = build(project, "Double(Make(count=count), fn='parts:twice')").to_json()
+    there = tmp_path / "elsewhere"
+    there.mkdir()
+    (tmp_path / "shop").rename(there / "shop")
+    script = (
+        "import sys; from pathlib import Path; from drivetrain.pipelines import load_pipeline;"
+        "sys.stdout.write(load_pipeline(Path(sys.argv[1])).build().to_json())"
+    )
+    for seed in ("1", "2"):
+        done = subprocess.run(
+            [sys.executable, "-c", script, str(there / "shop")],
+            env={"PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
+        )
+        assert done.stdout == here
+
+
+def test_damaged_compiled_forms_are_refused() -> None:
+    for text in ("", "{}", "[]", '{"format": "drivetrain-pipeline/9"}', '{"format": "drivetrain-pipeline/1"}'):
+        with pytest.raises(BuildError):
+            Pipeline.from_json(text)
+    cyclic = {
+        "format": "drivetrain-pipeline/1", "name": "p", "parameters": [],
+        "nodes": [{"id": "A", "component": "m:A", "code": None, "inputs": [["x", [{"node": "A", "output": "o"}]]],
+                   "parameters": [], "outputs": [["o", "O"]], "conditions": [], "gates": None, "after": [],
+                   "cache": True}],
+    }  # fmt: skip
+    with pytest.raises(BuildError, match="comes before"):
+        Pipeline.from_json(json.dumps(cyclic))
+
+
+def test_a_component_called_plainly_runs(project: Callable[..., Path]) -> None:
+    folder = project("shop", parts=PARTS)
+    from drivetrain.pipelines import FunctionRef
+
+    make = FunctionRef(folder, "parts:Make").load()
+    assert make(count=2).total == 0
