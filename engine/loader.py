@@ -1,0 +1,239 @@
+"""Batches for training: transformed Examples as numpy arrays, shuffled through a window, resumable at any batch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..data import open_examples, splits
+from ..errors import InputError
+
+WINDOW_BYTES = 128 * 2**20
+# Devices compute in 32 bits unless told otherwise; narrowing here is checked, on the device it would wrap silently.
+_NARROW = {"float64": "float32", "int64": "int32", "uint64": "uint32"}
+
+Array = npt.NDArray[Any]  # Any: one batch holds arrays of several dtypes
+Batch = dict[str, Array]
+
+
+@dataclass(frozen=True)
+class FeatureSpec:
+    """One column of the transformed examples.
+
+    Attributes:
+        dtype: Name of the numpy dtype, e.g. "float32".
+        shape: Shape of one row's value; () for a scalar.
+        size: How many ids there are, unknown and null included, where the column holds category ids, else None.
+    """
+
+    dtype: str
+    shape: tuple[int, ...] = ()
+    size: int | None = None
+
+    @property
+    def device_dtype(self) -> np.dtype[Any]:
+        """The dtype in a batch: 64-bit numbers become 32-bit ones."""
+        return np.dtype(_NARROW.get(self.dtype, self.dtype))
+
+
+class Loader:
+    """Batches of one split of transformed examples, in a random order fixed by the seed and the epoch.
+
+    Row groups are dealt in random order into windows of at most `window_bytes` (or one row group, if that is larger),
+    and the rows of a window are shuffled together; data that fits into one window is read once and shuffled as a
+    whole. Memory is bounded by one window and one row group. Every row comes once per epoch, except the last
+    `rows % batch_size` of the order, which are left out so that all batches have one shape; they are different rows
+    in every epoch. The state is (seed, epoch, batch): any batch can be reached without the ones before it.
+
+    Attributes:
+        rows: Rows in the split.
+        batches: Batches per epoch.
+    """
+
+    def __init__(
+        self,
+        content: Path,
+        split: str,
+        features: Mapping[str, FeatureSpec],
+        *,
+        batch_size: int,
+        seed: int = 0,
+        shuffle: bool = True,
+        window_bytes: int = WINDOW_BYTES,
+    ) -> None:
+        """Look at the files, read no rows.
+
+        Args:
+            content: The content folder of an Examples artifact.
+            split: Name of the split.
+            features: The columns wanted.
+            batch_size: Rows per batch.
+            seed: Of the order.
+            shuffle: False gives the rows as they are stored, in every epoch.
+            window_bytes: How much decoded data is shuffled together.
+
+        Raises:
+            InputError: There is no such split or column, or the split has fewer rows than one batch.
+        """
+        if batch_size < 1:
+            raise InputError(f"batch_size is {batch_size}", fix="use 1 or more")
+        self.split, self.features, self.batch_size, self.seed, self.shuffle = split, features, batch_size, seed, shuffle
+        if not features:
+            raise InputError("there are no features to train on", fix="return columns from preprocess")
+        self._source = open_examples(content, split, features)
+        self._sizes = [shard.rows for shard in self._source.shards]
+        self.rows = sum(self._sizes)
+        if self.rows < batch_size:
+            raise InputError(
+                f"split {split!r} has {self.rows} rows, fewer than one batch of {batch_size}",
+                fix=f"set batch_size to {self.rows} or less" if self.rows else "look at the split of ExampleGen",
+            )
+        self.batches = self.rows // batch_size
+        row_bytes = sum(spec.device_dtype.itemsize * math.prod(spec.shape) for spec in features.values())
+        self._window_rows = max(1, window_bytes // max(1, row_bytes))
+
+    def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
+        """The batches of an epoch from number `start` on: arrays of shape [batch_size, *feature shape] by name.
+
+        Raises:
+            InputError: A column holds missing values or text, or integers that need 64 bits.
+        """
+        yield from self._blocks(epoch, start * self.batch_size, self.batch_size)
+
+    def stacks(self, epoch: int, start: int, depth: int) -> Iterator[tuple[Batch, int]]:
+        """The same batches, up to `depth` of them stacked: arrays [depth, batch_size, *feature shape], and how many.
+
+        Where fewer than `depth` are left in the epoch the rest is zeros.
+        """
+        for block in self._blocks(epoch, start * self.batch_size, depth * self.batch_size):
+            rows = len(next(iter(block.values())))
+            if rows < depth * self.batch_size:
+                block = {name: _padded(array, depth * self.batch_size) for name, array in block.items()}
+            shaped = {name: a.reshape(depth, self.batch_size, *a.shape[1:]) for name, a in block.items()}
+            yield shaped, rows // self.batch_size
+
+    def _blocks(self, epoch: int, position: int, size: int) -> Iterator[Batch]:
+        """Consecutive blocks of `size` rows (the last one of what is left) of the epoch's order from a row on."""
+        end = self.batches * self.batch_size
+        begin = 0  # of the window, in rows of the epoch
+        parts: list[Batch] = []
+        for number, window in enumerate(self._windows(epoch)):
+            rows = sum(self._sizes[shard] for shard in window)
+            if begin + rows > position:
+                table = self._whole if rows == self.rows else self._read(window)
+                order = self._random(epoch, 1 + number).permutation(rows) if self.shuffle else np.arange(rows)
+                while position < min(begin + rows, end):
+                    missing = size - sum(map(_length, parts))
+                    take = order[position - begin :][: min(missing, end - position)]
+                    parts.append({name: column[take] for name, column in table.items()})
+                    position += len(take)
+                    if len(take) == missing or position == end:
+                        yield _joined(parts)
+                        parts = []
+                del table  # before the next window is read
+            begin += rows
+
+    def _windows(self, epoch: int) -> list[list[int]]:
+        """The shards (row groups) of each window; inside a window they keep their stored order."""
+        count = len(self._sizes)
+        order = self._random(epoch, 0).permutation(count) if self.shuffle else np.arange(count)
+        windows: list[list[int]] = []
+        room = 0
+        for shard in order.tolist():
+            if self._sizes[shard] > room:
+                windows.append([])
+                room = self._window_rows
+            windows[-1].append(shard)
+            room -= self._sizes[shard]
+        return [sorted(window) for window in windows]
+
+    def _random(self, epoch: int, stream: int) -> np.random.Generator:
+        return np.random.Generator(np.random.Philox(np.random.SeedSequence([self.seed, epoch, stream])))
+
+    @cached_property
+    def _whole(self) -> Batch:
+        """All rows, kept: only used where one window holds them."""
+        return self._read(range(len(self._sizes)))
+
+    def _read(self, shards: Iterable[int]) -> Batch:
+        chosen = list(shards)
+        rows = sum(self._sizes[shard] for shard in chosen)
+        table = {name: np.empty((rows, *spec.shape), spec.device_dtype) for name, spec in self.features.items()}
+        begin = 0
+        for shard in chosen:
+            for batch in self._source.read(shard):
+                for name, spec in self.features.items():
+                    table[name][begin : begin + batch.num_rows] = _values(batch.column(name), name, spec)
+                begin += batch.num_rows
+        return table
+
+
+def split_rows(content: Path, split: str) -> int:
+    """Rows in a split of transformed examples.
+
+    Raises:
+        InputError: There is no such split.
+    """
+    rows = splits(content)
+    if split not in rows:
+        raise InputError(f"the examples have no split {split!r}", fix=f"splits here: {', '.join(rows)}")
+    return rows[split]
+
+
+def _length(batch: Batch) -> int:
+    return len(next(iter(batch.values())))
+
+
+def _joined(parts: list[Batch]) -> Batch:
+    return parts[0] if len(parts) == 1 else {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
+
+
+def _padded(array: Array, rows: int) -> Array:
+    whole = np.zeros((rows, *array.shape[1:]), array.dtype)
+    whole[: len(array)] = array
+    return whole
+
+
+def _values(array: pa.Array, name: str, spec: FeatureSpec) -> Array:
+    """A column as an array [rows, *shape] of its device dtype."""
+    rows = len(array)
+    missing = array.null_count
+    ragged = False
+    while pa.types.is_nested(array.type) and not pa.types.is_struct(array.type):
+        lengths = np.unique(pc.list_value_length(array.drop_null()).to_numpy(zero_copy_only=False))
+        ragged = ragged or len(lengths) > 1
+        array = array.flatten()
+        missing += array.null_count
+    if missing:
+        raise InputError(
+            f"feature {name!r} has {missing} missing values", fix="fill them in preprocess (ops.fill_missing)"
+        )
+    if not (pa.types.is_integer(array.type) or pa.types.is_floating(array.type) or pa.types.is_boolean(array.type)):
+        raise InputError(
+            f"feature {name!r} is of type {array.type}, not numbers",
+            fix="turn it into ids in preprocess (ops.vocabulary) or leave it out",
+        )
+    values: Array = array.to_numpy(zero_copy_only=False)
+    if ragged or len(values) != rows * math.prod(spec.shape):
+        raise InputError(
+            f"feature {name!r} holds {len(values)} values in {rows} rows, not {list(spec.shape)} each",
+            fix="give every row a value of the same shape in preprocess",
+        )
+    target = spec.device_dtype
+    if values.dtype.kind in "iu" and target.kind in "iu" and len(values):
+        limits = np.iinfo(target)
+        if values.min() < limits.min or values.max() > limits.max:
+            raise InputError(
+                f"feature {name!r} holds integers that do not fit {target}",
+                fix="cast it to float32 or look it up in a vocabulary in preprocess",
+            )
+    return values.astype(target, copy=False).reshape(rows, *spec.shape)

@@ -1,0 +1,123 @@
+"""Strategies: how parameters and batches lie on the devices, written as sharding rules on a mesh."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ..errors import InputError
+
+if TYPE_CHECKING:
+    import jax
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+Axes = tuple[str | None, ...]  # one entry per array dimension: the mesh axis it is split on, or None; may be shorter
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """Sharding rules as data; XLA inserts the collectives that they imply.
+
+    Attributes:
+        name: What a pipeline calls it.
+        axes: The mesh: axis names and sizes; -1 (once) takes all local devices that are left.
+        batch: The mesh axes that split the batch dimension of every feature.
+        rules: (pattern, axes) for the training state, the first pattern found in an array's path
+            ("params.dense.kernel", "optimizer.0.mu.dense.kernel") wins; replicated where none is found.
+    """
+
+    name: str
+    axes: tuple[tuple[str, int], ...]
+    batch: tuple[str, ...] = ()
+    rules: tuple[tuple[str, Axes], ...] = ()
+
+    def place(self, devices: Sequence[jax.Device] | None = None) -> Placement:
+        """The strategy on devices (all local ones by default).
+
+        Raises:
+            InputError: The mesh needs more devices than there are.
+        """
+        import jax
+        import numpy as np
+        from jax.sharding import AxisType, Mesh
+
+        devices = list(jax.local_devices() if devices is None else devices)
+        fixed = math.prod(size for _, size in self.axes if size != -1)
+        shape = tuple(len(devices) // fixed if size == -1 else size for _, size in self.axes)
+        count = math.prod(shape)
+        if not 0 < count <= len(devices):
+            raise InputError(
+                f"strategy {self.name!r} needs {max(count, fixed)} devices, here are {len(devices)}",
+                fix="choose a smaller mesh",
+            )
+        grid = np.array(devices[:count]).reshape(shape)
+        # Auto: with explicit axes a plain embedding lookup is a type error.
+        mesh = Mesh(grid, tuple(name for name, _ in self.axes), axis_types=(AxisType.Auto,) * len(shape))
+        return Placement(self, mesh)
+
+
+@dataclass(frozen=True)
+class Placement:
+    """A strategy on its mesh."""
+
+    strategy: Strategy
+    mesh: Mesh
+
+    @property
+    def shards(self) -> int:
+        """Into how many parts a batch is split; the batch size must be a multiple of it."""
+        return math.prod(self.mesh.shape[axis] for axis in self.strategy.batch)
+
+    @property
+    def blocking(self) -> bool:
+        """Whether one dispatch must end before the next starts.
+
+        Several devices of one CPU share a thread pool; collectives of two programs in flight can wait for each other
+        until XLA aborts the process.
+        """
+        return self.mesh.size > 1 and self.mesh.devices.flat[0].platform == "cpu"
+
+    def batches(self, leading: int) -> NamedSharding:
+        """The sharding of feature arrays whose batch dimension comes after `leading` others."""
+        from jax.sharding import NamedSharding
+
+        split = self.strategy.batch
+        return NamedSharding(self.mesh, _spec(*(None,) * leading, split or None))
+
+    def state(self, tree: Any) -> Any:  # Any: pytrees have no type
+        """The sharding of every array of a training state, as a tree of the same structure."""
+        import jax
+        from jax.sharding import NamedSharding
+
+        def rule(path: Any, _: Any) -> NamedSharding:
+            name = jax.tree_util.keystr(path, simple=True, separator=".")
+            axes = next((axes for pattern, axes in self.strategy.rules if re.search(pattern, name)), ())
+            return NamedSharding(self.mesh, _spec(*axes))
+
+        return jax.tree_util.tree_map_with_path(rule, tree)
+
+
+def _spec(*axes: str | tuple[str, ...] | None) -> PartitionSpec:
+    from jax.sharding import PartitionSpec
+
+    return PartitionSpec(*axes)  # type: ignore[no-untyped-call]  # jax leaves it untyped
+
+
+STRATEGIES: Mapping[str, Strategy] = {
+    "single": Strategy("single", axes=(("data", 1),)),
+    "data_parallel": Strategy("data_parallel", axes=(("data", -1),), batch=("data",)),
+}
+
+
+def strategy(name: str) -> Strategy:
+    """A strategy by its name.
+
+    Raises:
+        InputError: There is none of that name.
+    """
+    if name not in STRATEGIES:
+        raise InputError(f"there is no strategy {name!r}", fix=f"use one of {', '.join(STRATEGIES)}")
+    return STRATEGIES[name]
