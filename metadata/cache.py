@@ -11,14 +11,7 @@ from ..digest import canonical_json, digest
 _DOMAIN = "drivetrain-cache-v1"
 _HEX = re.compile(r"[0-9a-f]{32,}")
 # How the parts of a preimage are called in a sentence; a part without a name here keeps its own.
-_NAMES = {
-    "code": "code of",
-    "inputs": "input",
-    "outputs": "output",
-    "parameters": "parameter",
-    "params": "parameter",
-    "env": "environment",
-}
+_NAMES = {"inputs": "input", "outputs": "output", "parameters": "parameter"}
 _ABSENT = object()
 
 
@@ -35,10 +28,11 @@ def cache_key(preimage: Mapping[str, Any]) -> str:
 
 
 def explain(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """What changed from one preimage to another, a line per change in the new one's order; empty when keys are equal.
+    """What changed from one preimage to another, a line per change; empty when the keys are equal.
 
-    Digests are named as changed, not quoted at length: "code of features:preprocess changed: helpers.py",
-    "parameter epochs: 1 -> 2", "input examples: fingerprint 1c0ffee5… -> 5eed5eed…".
+    For example "code of features:preprocess changed: helpers.py", "parameter epochs: 1 -> 2", "input examples:
+    fingerprint 1c0ffee5… -> 5eed5eed…". Any nested JSON can be compared; a mapping with `$fn` and `code` is a function
+    and the digests of its source files.
     """
     lines: dict[str, None] = {}  # an ordered set: two digests of one file need one line
     for path, before, after in _changes((), old, new):
@@ -47,17 +41,25 @@ def explain(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
 
 
 def _changes(path: tuple[str, ...], old: object, new: object) -> Iterator[tuple[tuple[str, ...], object, object]]:
+    """Each differing leaf with the way to it."""
     if _same(old, new):
         return
     one, two = _members(old), _members(new)
     if one is None or two is None:
         yield path, old, new
         return
-    if one.keys() == two.keys() and list(one) != list(two) and all(_same(one[key], two[key]) for key in one):
+    if set(one) == set(two) and all(_same(one[key], two[key]) for key in one):
         yield (*path, "order"), list(one), list(two)
         return
+    function = one.get("$fn") if one.get("$fn") == two.get("$fn") else None
     for key in dict.fromkeys((*two, *one)):
-        yield from _changes((*path, key), one.get(key, _ABSENT), two.get(key, _ABSENT))
+        if key == "code" and isinstance(function, str):
+            way: tuple[str, ...] = ("code", function)
+        elif key == "[0]" and len(one) == len(two) == 1:
+            way = path  # the only one needs no number
+        else:
+            way = (*path, key)
+        yield from _changes(way, one.get(key, _ABSENT), two.get(key, _ABSENT))
 
 
 def _same(old: object, new: object) -> bool:
@@ -69,44 +71,36 @@ def _same(old: object, new: object) -> bool:
 def _members(value: object) -> dict[str, object] | None:
     """The named parts of a mapping, a list of pairs or a list; None for a leaf."""
     if isinstance(value, Mapping):
-        return {str(key): item for key, item in sorted(value.items())}
-    if isinstance(value, str) or not isinstance(value, Sequence) or not value:
+        return {str(key): value[key] for key in sorted(value)}
+    if isinstance(value, str) or not isinstance(value, Sequence):
         return None
-    if all(isinstance(item, Sequence) and len(item) == 2 and isinstance(item[0], str) for item in value) and all(
-        not isinstance(item, str) for item in value
-    ):
-        named = {item[0]: item[1] for item in value}
-        if len(named) == len(value):
-            return named
+    if value and all(_is_pair(item) for item in value) and len({item[0] for item in value}) == len(value):
+        return {item[0]: item[1] for item in value}
     return {f"[{index}]": item for index, item in enumerate(value)}
 
 
+def _is_pair(value: object) -> bool:
+    if isinstance(value, str) or not isinstance(value, Sequence):
+        return False
+    return len(value) == 2 and isinstance(value[0], str)
+
+
 def _line(path: tuple[str, ...], old: object, new: object) -> str:
+    verb = "added" if old is _ABSENT else "removed" if new is _ABSENT else "changed"
     head, *rest = path or ("key",)
-    name = _NAMES.get(head, head)
-    if head == "code" and rest:
-        what, verb = ".".join(rest[1:]), _verb(old, new)
-        if what and _quiet(old) and _quiet(new):
-            return f"{name} {rest[0]} {'changed' if verb == 'changed' else verb}: {what}"
-        if _quiet(old) and _quiet(new):
-            return f"{name} {rest[0]} {verb}"
-    where, *deeper = (part for part in rest) if rest else (None,)
-    subject = name if where is None else f"{name} {where}"
-    subject += "".join(part if part.startswith("[") else f".{part}" for part in deeper[:-1])
-    last = deeper[-1] if deeper else None
-    if last is not None and last.startswith("["):
-        subject, last = subject + last, None
-    if old is _ABSENT or new is _ABSENT:
-        label = subject if last is None else f"{subject}: {last}"
-        return f"{label} {_verb(old, new)} ({_short(old if new is _ABSENT else new)})"
-    return f"{subject}: {'' if last is None else last + ' '}{_short(old)} -> {_short(new)}"
+    if head == "code" and rest and _is_digest(old) and _is_digest(new):
+        *function, file = rest
+        return f"code{' of ' if function else ''}{'.'.join(function)} {verb}: {file}"
+    subject = _NAMES.get(head, head)
+    for index, part in enumerate(rest):
+        subject += part if part.startswith("[") else f"{' ' if index == 0 else '.'}{part}"
+    if verb != "changed":
+        return f"{subject} {verb}: {_short(old if new is _ABSENT else new)}"
+    fingerprint = "fingerprint " if head == "inputs" and _is_digest(old) and _is_digest(new) else ""
+    return f"{subject}: {fingerprint}{_short(old)} -> {_short(new)}"
 
 
-def _verb(old: object, new: object) -> str:
-    return "added" if old is _ABSENT else "removed" if new is _ABSENT else "changed"
-
-
-def _quiet(value: object) -> bool:
+def _is_digest(value: object) -> bool:
     return value is _ABSENT or (isinstance(value, str) and _HEX.fullmatch(value) is not None)
 
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from ..digest import canonical_json
 from ..errors import InputError
-from .database import Transaction
+from .database import Database, Transaction
 from .errors import LeaseLost
 from .owner import Owner
-from .records import Claim
-from .rows import when
+from .records import Claim, ExecutionRecord
+from .rows import EXECUTION, execution, when
 
 # What ends a claim. DONE: published. RELEASED: given up, or its owner died.
 _ABANDON = """
@@ -43,12 +43,14 @@ def acquire(transaction: Transaction, key: str, owner: Owner, lease: float) -> C
     token = 1 if row is None else row["token"] + 1
     expires = transaction.now + round(lease * 1e6)
     transaction.run(
-        "INSERT INTO claim (cache_key, owner, token, expires_at, state) VALUES (:key, :owner, :token, :expires, 'HELD') "
-        "ON CONFLICT (cache_key) DO UPDATE SET owner = :owner, token = :token, expires_at = :expires, state = 'HELD'",
+        "INSERT INTO claim (cache_key, owner, token, expires_at, lease, state) "
+        "VALUES (:key, :owner, :token, :expires, :lease, 'HELD') ON CONFLICT (cache_key) DO UPDATE "
+        "SET owner = :owner, token = :token, expires_at = :expires, lease = :lease, state = 'HELD'",
         key=key,
         owner=owner_json(owner),
         token=token,
         expires=expires,
+        lease=float(lease),
     )
     return Claim(key, owner, token, when(expires), lease, displaced)
 
@@ -88,6 +90,24 @@ def release_dead(transaction: Transaction) -> None:
         living = Owner.from_dict(json.loads(row["owner"])).liveness()
         if living == "dead" or (living == "unknown" and row["expires_at"] <= transaction.now):
             transaction.run("UPDATE claim SET state = 'RELEASED' WHERE cache_key = :key", key=row["cache_key"])
+
+
+def running(transaction: Transaction) -> list[ExecutionRecord]:
+    """What is RUNNING, oldest first."""
+    return [execution(row) for row in transaction.all(f"{EXECUTION} WHERE e.state = 'RUNNING' ORDER BY e.id")]
+
+
+def owner_is_dead(db: Database | Transaction, execution: ExecutionRecord, now: int) -> bool:
+    """Whether whoever runs an execution certainly does so no more: see `StoreReader.is_dead`."""
+    if execution.owner is None:
+        return False
+    living = execution.owner.liveness()
+    if living != "unknown":
+        return living == "dead"
+    lease = db.one("SELECT expires_at, state FROM claim WHERE cache_key = :key", key=execution.cache_key)
+    if lease is not None and lease["state"] == "HELD":
+        return bool(lease["expires_at"] <= now)
+    return execution.owner.rebooted()
 
 
 def lost(claim: Claim) -> LeaseLost:

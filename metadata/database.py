@@ -152,8 +152,7 @@ class Database:
             yield Transaction(connection, self.clock())
             connection.execute("COMMIT")
         except BaseException as error:
-            if connection.in_transaction:
-                connection.execute("ROLLBACK")
+            _roll_back(connection)
             if isinstance(error, sqlite3.Error):
                 raise self.dialect.translate(error) from error
             raise
@@ -181,6 +180,11 @@ class Database:
                 raise InputError(f"text holds a lone surrogate: {error.object!r:.80}", fix="remove it") from error
             time.sleep(random.uniform(0, pause))  # noqa: S311
             pause = min(pause * 1.5, 0.05)
+
+
+def _roll_back(connection: sqlite3.Connection) -> None:
+    if connection.in_transaction:  # after some errors, such as a full disk, SQLite has rolled back itself
+        connection.execute("ROLLBACK")
 
 
 class _Handle:

@@ -1,4 +1,5 @@
 """What the metadata room can refuse, each by its own name."""
+# ruff: noqa: N818 (named for what happened, as the caller reads them: `except LeaseLost`)
 
 from __future__ import annotations
 

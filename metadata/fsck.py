@@ -57,9 +57,9 @@ class FsckReport:
 def fsck(store: MetadataStore, root: Path, repair: bool = False, progress: Progress | None = None) -> FsckReport:
     """Check every payload by digest, and look for what crashes left; safe while pipelines run.
 
-    Repair removes orphans and stale staging, makes the executions of dead processes ABANDONED, releases dead claims, and
-    marks artifacts without a payload DELETED and those with a changed one ABANDONED, so that the next run makes them
-    anew. A changed payload stays where it is, to be looked at.
+    Repair removes orphans and stale staging, makes the executions of dead processes ABANDONED, releases dead claims,
+    and marks artifacts without a payload DELETED and those with a changed one ABANDONED, so that the next run makes
+    them anew. A changed payload stays where it is, to be looked at.
 
     Args:
         store: The store.
@@ -93,7 +93,6 @@ def fsck(store: MetadataStore, root: Path, repair: bool = False, progress: Progr
             payloads.remove(uri)
         for path in stale:
             shutil.rmtree(path)
-            payloads.discard(path)
         for artifact in missing:
             store.update_artifact(artifact, state="DELETED", expected_version=artifact.version)
         for artifact, _ in corrupt:
@@ -125,8 +124,8 @@ def _published(root: Path) -> list[str]:
 
 
 def _staged(root: Path) -> list[Path]:
-    """The folders work/staging/<node>/<execution uid>."""
-    return sorted(path for path in (root / "work" / "staging").glob("*/*") if path.is_dir())
+    """The folders work/staging/<execution uid>."""
+    return sorted(path for path in (root / "work" / "staging").glob("*") if path.is_dir())
 
 
 def _in_flight(payload: Path, running: list[ExecutionRecord]) -> bool:

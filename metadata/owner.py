@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import socket
 import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
+_PROC = Path("/proc/self")  # Linux has it, macOS does not
 Liveness = Literal["alive", "dead", "unknown"]
 
 
@@ -83,7 +83,7 @@ def _boot_id() -> str:
 
 def _start_time(pid: int) -> str | None:
     """When the process started, "" where that cannot be learned, None where there is no such process."""
-    if sys.platform == "linux":
+    if _PROC.is_dir():
         try:
             stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
         except (FileNotFoundError, ProcessLookupError):

@@ -36,13 +36,17 @@ class Payloads:
 
     def stage(self, node: str, execution_uid: str, key: str) -> Path:
         """A fresh folder for one output of an execution, with empty `content/` and `extra/`."""
-        path = resolve(self.root, f"work/staging/{node}/{execution_uid}/{key}")
+        path = self.staging_folder(execution_uid) / resolve(Path(), f"{node}/{key}")
         with explain_full_disk(f"staging {key} of {node}"):
             if path.exists():
                 shutil.rmtree(path)
             for part in _PARTS:
                 (path / part).mkdir(parents=True)
         return path
+
+    def staging_folder(self, execution_uid: str) -> Path:
+        """Where everything that an execution stages lies."""
+        return resolve(self.root, f"work/staging/{execution_uid}")
 
     def publish(self, staged: Path, uri: str) -> TreeDigest:
         """Move a staged folder to its URI, whole or not at all, durable on return; its files become read-only.
@@ -91,7 +95,7 @@ class Payloads:
         path = self.path(uri)
         if not path.exists():
             return
-        doomed = self.root / "work" / "staging" / "removed" / f"{time.time_ns()}"
+        doomed = self.root / "work" / "staging" / f"removed-{time.time_ns()}"
         doomed.parent.mkdir(parents=True, exist_ok=True)
         path.rename(doomed)
         sync_folder(path.parent)

@@ -12,7 +12,7 @@ from ..digest import canonical_json
 from ..errors import InputError
 from .database import Row
 from .owner import Owner
-from .records import ArtifactRecord, ArtifactState, ContextRecord, ExecutionRecord, ExecutionState, Properties
+from .records import ArtifactRecord, ArtifactState, Claim, ContextRecord, ExecutionRecord, ExecutionState, Properties
 
 ARTIFACT = "SELECT a.*, t.name AS type FROM artifact a JOIN type t ON t.id = a.type_id"
 EXECUTION = "SELECT e.*, t.name AS type FROM execution e JOIN type t ON t.id = e.type_id"
@@ -79,6 +79,17 @@ def context(row: Row) -> ContextRecord:
     )
 
 
+def claim(row: Row) -> Claim:
+    """A row of claim as its record."""
+    return Claim(
+        cache_key=row["cache_key"],
+        owner=Owner.from_dict(json.loads(row["owner"])),
+        token=row["token"],
+        expires_at=when(row["expires_at"]),
+        lease=row["lease"],
+    )
+
+
 def as_json(value: Mapping[str, Any] | None) -> str:
     """Properties as the store keeps them.
 
@@ -127,8 +138,3 @@ def uid_text(uid: str | None) -> str:
         return str(uuid.UUID(uid))
     except (ValueError, AttributeError, TypeError) as error:
         raise InputError(f"{uid!r:.80} is no UUID") from error
-
-
-def is_id(value: object) -> bool:
-    """Whether a reference is a row's number (else a uid)."""
-    return isinstance(value, int) and not isinstance(value, bool)

@@ -1,4 +1,5 @@
 """The metadata store: what ran, on what, with what result, each change one transaction."""
+# ruff: noqa: A002 (`type` is the field's word)
 
 from __future__ import annotations
 
@@ -8,11 +9,12 @@ from types import TracebackType
 from typing import Any, Literal
 
 from . import claims as leases
-from . import lineage, queries, rows, writes
+from . import rows, writes
 from .database import Database, microseconds
 from .dialect import parse
 from .errors import StateError
 from .owner import Owner
+from .reader import StoreReader
 from .records import (
     ArtifactRecord,
     ArtifactState,
@@ -20,21 +22,17 @@ from .records import (
     ContextRecord,
     ExecutionRecord,
     ExecutionState,
-    LineageGraph,
     NewArtifact,
 )
 
 Inputs = Mapping[str, Sequence[ArtifactRecord]]
 
 
-class MetadataStore:
+class MetadataStore(StoreReader):
     """One store, shared by any number of threads, processes and runs; every write is one durable transaction.
 
     Records are snapshots: a method that changes something returns the record as it is afterwards.
     """
-
-    def __init__(self, database: Database) -> None:
-        self._db = database
 
     @classmethod
     def open(
@@ -68,15 +66,6 @@ class MetadataStore:
             raise
         return cls(database)
 
-    @property
-    def path(self) -> Path:
-        """The database file."""
-        return self._db.dialect.path
-
-    def now(self) -> int:
-        """The store's clock, in microseconds since 1970, UTC."""
-        return self._db.clock()
-
     def close(self) -> None:
         """Close the connections of every thread."""
         self._db.close()
@@ -107,18 +96,6 @@ class MetadataStore:
             for parent in parents:
                 writes.link_parent(tx, parent, created)
             return writes.context(tx, created)
-
-    def find_context(self, type: str, name: str) -> ContextRecord | None:
-        """The context of that type and name, None if there is none."""
-        return queries.find_context(self._db, type, name)
-
-    def contexts(self, type: str, *, limit: int | None = 50) -> list[ContextRecord]:
-        """The contexts of a type, newest first."""
-        return queries.contexts(self._db, type, limit)
-
-    def parents(self, context: ContextRecord) -> list[ContextRecord]:
-        """The contexts directly above one, oldest first."""
-        return queries.parents(self._db, context.id)
 
     def update_context(
         self, context: ContextRecord, properties: Mapping[str, Any], *, expected_version: int | None = None
@@ -284,14 +261,6 @@ class MetadataStore:
                 )
             return writes.execution(tx, created)
 
-    def is_dead(self, execution: ExecutionRecord) -> bool:
-        """Whether the process that ran an execution certainly does so no more.
-
-        Dead is: gone from this host; or its lease is over, or the host has booted since, where the process itself cannot
-        be seen. Of one on another host, without a lease, nothing is known: it counts as living.
-        """
-        return queries.owner_is_dead(self._db, execution, self.now())
-
     def abandon(self) -> list[ExecutionRecord]:
         """Make ABANDONED every RUNNING execution that `is_dead`, and release the claims of the dead.
 
@@ -299,62 +268,13 @@ class MetadataStore:
             The executions it ended.
         """
         with self._db.write() as tx:
-            dead = [execution for execution in queries.running(tx) if queries.owner_is_dead(tx, execution, tx.now)]
+            dead = [execution for execution in leases.running(tx) if leases.owner_is_dead(tx, execution, tx.now)]
             for execution in dead:
                 writes.move(tx, execution, "ABANDONED", error=f"abandoned: {execution.owner} died")
             leases.release_dead(tx)
             return [writes.execution(tx, execution.id) for execution in dead]
 
-    def execution(self, reference: int | str) -> ExecutionRecord:
-        """The execution with that id or uid.
-
-        Raises:
-            NotFound: There is none.
-        """
-        return queries.execution(self._db, reference)
-
-    def executions(
-        self,
-        *,
-        context: ContextRecord | None = None,
-        contexts: Iterable[ContextRecord] | None = None,
-        component: str | None = None,
-        state: ExecutionState | None = None,
-        limit: int | None = None,
-    ) -> list[ExecutionRecord]:
-        """Executions, newest first, that are in the context (in all the contexts), of the component, in the state."""
-        within = [*([] if context is None else [context]), *(contexts or ())]
-        return queries.executions(self._db, within, component, state, limit)
-
-    def inputs(self, execution: ExecutionRecord) -> dict[str, list[ArtifactRecord]]:
-        """What went into an execution, by input name, in order."""
-        return queries.linked(self._db, execution.id, "INPUT")
-
-    def outputs(self, execution: ExecutionRecord) -> dict[str, list[ArtifactRecord]]:
-        """What came out of an execution, by output name, in order; of a CACHED one, what it reuses."""
-        return queries.linked(self._db, execution.cached_from or execution.id, "OUTPUT")
-
     # -- cache
-
-    def find_cached(self, cache_key: str) -> ExecutionRecord | None:
-        """The newest COMPLETE execution under a key whose outputs are all LIVE."""
-        return queries.find_cached(self._db, cache_key)
-
-    def preimage(self, cache_key: str) -> dict[str, Any] | None:
-        """What a key digests; None if it was never stored."""
-        return queries.preimage(self._db, cache_key)
-
-    def last_preimage(
-        self, component: str, context: ContextRecord | None = None, *, before: ExecutionRecord | None = None
-    ) -> dict[str, Any] | None:
-        """What the key of a component's newest execution digests, to compare another with by `cache.explain`.
-
-        Args:
-            component: Whose executions.
-            context: Only those in it, such as a node's context.
-            before: Only those older than this one.
-        """
-        return queries.last_preimage(self._db, component, context, before)
 
     def claim(self, cache_key: str, *, owner: Owner | None = None, lease: float = 60.0) -> Claim | None:
         """Take the right to publish under a key; None while somebody alive holds it.
@@ -384,49 +304,7 @@ class MetadataStore:
         with self._db.write() as tx:
             leases.close(tx, claim, "RELEASED")
 
-    def claim_holder(self, cache_key: str) -> Owner | None:
-        """Who holds a key, dead or alive; None if nobody does."""
-        return queries.claim_holder(self._db, cache_key)
-
-    def claims(self) -> list[Claim]:
-        """Every claim that is held."""
-        return queries.held(self._db)
-
     # -- artifacts
-
-    def artifact(self, reference: int | str) -> ArtifactRecord:
-        """The artifact with that id or uid.
-
-        Raises:
-            NotFound: There is none.
-        """
-        return queries.artifact(self._db, reference)
-
-    def artifact_by_uri(self, uri: str) -> ArtifactRecord | None:
-        """The artifact whose payload lies there (the newest, if others before it were deleted)."""
-        return queries.artifact_by_uri(self._db, uri)
-
-    def artifacts(
-        self,
-        *,
-        type: str | None = None,
-        state: ArtifactState | None = "LIVE",
-        where: Mapping[str, Any] | None = None,
-        fingerprint: str | None = None,
-        context: ContextRecord | None = None,
-        limit: int | None = None,
-    ) -> list[ArtifactRecord]:
-        """Artifacts, newest first.
-
-        Args:
-            type: Of that type.
-            state: In that state; None for any.
-            where: With these properties: equal JSON, so `True` is not `1` and `1` not `1.0`.
-            fingerprint: With that content.
-            context: In that context.
-            limit: At most so many.
-        """
-        return queries.artifacts(self._db, type, state, where, fingerprint, context, limit)
 
     def update_artifact(
         self,
@@ -445,25 +323,3 @@ class MetadataStore:
         with self._db.write() as tx:
             writes.change_artifact(tx, artifact.id, state, properties, expected_version)
             return writes.artifact(tx, artifact.id)
-
-    def lineage(
-        self,
-        start: ArtifactRecord | ExecutionRecord,
-        direction: Literal["upstream", "downstream"] = "upstream",
-        max_hops: int | None = None,
-    ) -> LineageGraph:
-        """Everything that led to an artifact or execution, or everything made from it; the start is in the graph.
-
-        Downstream, a CACHED execution leads to the outputs it reuses. From an execution, upstream leaves out its
-        outputs and downstream its inputs.
-
-        Args:
-            start: Where to begin.
-            direction: Which way to go.
-            max_hops: Edges to follow at most (artifact to execution is one); None for all.
-        """
-        return lineage.trace(self._db, start, direction, max_hops)
-
-    def integrity(self) -> list[str]:
-        """What the database finds wrong with its own file; empty when it is sound."""
-        return self._db.integrity()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import copy
 import html
+import inspect
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
@@ -54,7 +55,7 @@ class Artifact:
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         declared, nullable = dict(cls._declared), set(cls._nullable)
-        for name, annotation in cls.__dict__.get("__annotations__", {}).items():
+        for name, annotation in inspect.get_annotations(cls).items():
             spelled = annotation if isinstance(annotation, str) else repr(annotation)
             if name.startswith("_") or "ClassVar" in spelled:
                 continue
@@ -106,6 +107,11 @@ class Artifact:
         artifact.__dict__["_stored"] = tuple(record.properties)
         artifact.__dict__.update(uid=record.uid, uri=record.uri, fingerprint=record.fingerprint)
         return artifact
+
+    @classmethod
+    def declared(cls) -> Mapping[str, Any]:
+        """The declared properties by name, with their defaults."""
+        return cls._declared
 
     @property
     def content(self) -> Path:

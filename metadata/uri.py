@@ -18,7 +18,7 @@ def check(uri: str) -> str:
     Raises:
         InputError: It is anything else: empty, absolute, with ``..``, ``%``, a backslash, a scheme, …
     """
-    if not isinstance(uri, str) or len(uri) > _LONGEST or not all(map(_SEGMENT.fullmatch, uri.split("/"))):
+    if len(uri) > _LONGEST or not all(map(_SEGMENT.fullmatch, uri.split("/"))):
         raise InputError(
             f"{uri!r:.200} is no payload URI",
             fix="use a relative path such as artifacts/Trainer/<uid>/model: letters, digits and . _ = + @ , -",

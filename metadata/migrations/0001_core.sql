@@ -127,6 +127,7 @@ CREATE TABLE claim (
     owner TEXT NOT NULL CHECK (json_valid(owner)),
     token INTEGER NOT NULL,
     expires_at INTEGER NOT NULL,
+    lease REAL NOT NULL,
     state TEXT NOT NULL CHECK (state IN ('HELD', 'DONE', 'RELEASED'))
 ) STRICT;
 CREATE INDEX claim_by_state ON claim (state, expires_at);

@@ -1,0 +1,287 @@
+"""The store's reading half: every question is one statement, or one snapshot."""
+# ruff: noqa: A002, S608
+# A002: `type` is the field's word. S608: only this room's own constants are put into SQL; every value is bound.
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from ..digest import canonical_json
+from ..errors import InputError
+from . import lineage, rows
+from .claims import owner_is_dead
+from .database import Database
+from .errors import NotFound
+from .owner import Owner
+from .records import (
+    ArtifactRecord,
+    ArtifactState,
+    Claim,
+    ContextRecord,
+    Direction,
+    ExecutionRecord,
+    ExecutionState,
+    LineageGraph,
+)
+
+_PROPERTY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+
+
+class StoreReader:
+    """What can be asked of a store. Records are snapshots."""
+
+    def __init__(self, database: Database) -> None:
+        self._db = database
+
+    @property
+    def path(self) -> Path:
+        """The database file."""
+        return self._db.dialect.path
+
+    def now(self) -> int:
+        """The store's clock, in microseconds since 1970, UTC."""
+        return self._db.clock()
+
+    def integrity(self) -> list[str]:
+        """What the database finds wrong with its own file; empty when it is sound."""
+        return self._db.integrity()
+
+    # -- contexts
+
+    def find_context(self, type: str, name: str) -> ContextRecord | None:
+        """The context of that type and name, None if there is none."""
+        row = self._db.one(
+            f"{rows.CONTEXT} WHERE t.kind = 'context' AND t.name = :type AND t.version = '' AND c.name = :name",
+            type=type,
+            name=name,
+        )
+        return None if row is None else rows.context(row)
+
+    def contexts(self, type: str, *, limit: int | None = 50) -> list[ContextRecord]:
+        """The contexts of a type, newest first."""
+        sql = f"{rows.CONTEXT} WHERE t.kind = 'context' AND t.name = :type ORDER BY c.id DESC LIMIT :limit"
+        return [rows.context(row) for row in self._db.all(sql, type=type, limit=_limit(limit))]
+
+    def contexts_of(self, record: ExecutionRecord | ArtifactRecord) -> list[ContextRecord]:
+        """What an execution or an artifact belongs to, oldest context first."""
+        table, column = (
+            ("association", "execution_id") if isinstance(record, ExecutionRecord) else ("attribution", "artifact_id")
+        )
+        sql = f"{rows.CONTEXT} JOIN {table} s ON s.context_id = c.id WHERE s.{column} = :id ORDER BY c.id"
+        return [rows.context(row) for row in self._db.all(sql, id=record.id)]
+
+    def parents(self, context: ContextRecord) -> list[ContextRecord]:
+        """The contexts directly above one, oldest first."""
+        sql = f"{rows.CONTEXT} JOIN context_parent p ON p.parent_id = c.id WHERE p.child_id = :child ORDER BY c.id"
+        return [rows.context(row) for row in self._db.all(sql, child=context.id)]
+
+    # -- executions
+
+    def execution(self, reference: int | str) -> ExecutionRecord:
+        """The execution with that id or uid.
+
+        Raises:
+            NotFound: There is none.
+        """
+        row = self._db.one(f"{rows.EXECUTION} WHERE e.{_column(reference)} = :reference", reference=reference)
+        if row is None:
+            raise NotFound(f"there is no execution {reference!r} in this store")
+        return rows.execution(row)
+
+    def executions(
+        self,
+        *,
+        context: ContextRecord | None = None,
+        contexts: Iterable[ContextRecord] | None = None,
+        component: str | None = None,
+        state: ExecutionState | None = None,
+        limit: int | None = None,
+    ) -> list[ExecutionRecord]:
+        """Executions, newest first, that are in the context (in all the contexts), of the component, in the state."""
+        params: dict[str, Any] = {"limit": _limit(limit)}
+        sql, tests = rows.EXECUTION, []
+        for index, each in enumerate([*([] if context is None else [context]), *(contexts or ())]):
+            sql += (
+                f" JOIN association s{index} ON s{index}.execution_id = e.id AND s{index}.context_id = :context{index}"
+            )
+            params[f"context{index}"] = each.id
+        if component is not None:
+            tests.append("t.name = :component")
+            params["component"] = component
+        if state is not None:
+            tests.append("e.state = :state")
+            params["state"] = state
+        sql += _where(tests) + " ORDER BY e.id DESC LIMIT :limit"
+        return [rows.execution(row) for row in self._db.all(sql, **params)]
+
+    def is_dead(self, execution: ExecutionRecord) -> bool:
+        """Whether the process that ran an execution certainly does so no more.
+
+        Dead is: gone from this host; or, where the process itself cannot be seen, its lease is over or the host has
+        booted since. Of one on another host, without a lease, nothing is known: it counts as living.
+        """
+        return owner_is_dead(self._db, execution, self.now())
+
+    def inputs(self, execution: ExecutionRecord) -> dict[str, list[ArtifactRecord]]:
+        """What went into an execution, by input name, in order."""
+        return self._linked(execution.id, "INPUT")
+
+    def outputs(self, execution: ExecutionRecord) -> dict[str, list[ArtifactRecord]]:
+        """What came out of an execution, by output name, in order; of a CACHED one, what it reuses."""
+        return self._linked(execution.cached_from or execution.id, "OUTPUT")
+
+    def _linked(self, execution: int, direction: Direction) -> dict[str, list[ArtifactRecord]]:
+        sql = rows.ARTIFACT.replace(" FROM", ", v.key AS event_key FROM", 1)
+        sql += " JOIN event v ON v.artifact_id = a.id WHERE v.execution_id = :execution AND v.direction = :direction"
+        found: dict[str, list[ArtifactRecord]] = {}
+        for row in self._db.all(f"{sql} ORDER BY v.key, v.idx", execution=execution, direction=direction):
+            found.setdefault(row["event_key"], []).append(rows.artifact(row))
+        return found
+
+    # -- cache
+
+    def find_cached(self, cache_key: str) -> ExecutionRecord | None:
+        """The newest COMPLETE execution under a key whose outputs are all LIVE."""
+        row = self._db.one(
+            f"{rows.EXECUTION} WHERE e.cache_key = :key AND e.state = 'COMPLETE' AND NOT EXISTS ("
+            "SELECT 1 FROM event v JOIN artifact a ON a.id = v.artifact_id "
+            "WHERE v.execution_id = e.id AND v.direction = 'OUTPUT' AND a.state <> 'LIVE') ORDER BY e.id DESC LIMIT 1",
+            key=cache_key,
+        )
+        return None if row is None else rows.execution(row)
+
+    def preimage(self, cache_key: str) -> dict[str, Any] | None:
+        """What a key digests; None if it was never stored."""
+        row = self._db.one("SELECT preimage FROM cache_preimage WHERE cache_key = :key", key=cache_key)
+        return None if row is None else dict(json.loads(row["preimage"]))
+
+    def last_preimage(
+        self,
+        component: str | None = None,
+        context: ContextRecord | None = None,
+        *,
+        before: ExecutionRecord | None = None,
+    ) -> dict[str, Any] | None:
+        """What the key of the newest execution digests, to compare another with by `cache.explain`.
+
+        Args:
+            component: Only its executions.
+            context: Only those in it, such as a node's context.
+            before: Only those older than this one.
+        """
+        row = self._db.one(
+            "SELECT p.preimage FROM execution e JOIN type t ON t.id = e.type_id "
+            "JOIN cache_preimage p ON p.cache_key = e.cache_key "
+            "WHERE (:component IS NULL OR t.name = :component) AND (:before IS NULL OR e.id < :before) "
+            "AND (:context IS NULL OR EXISTS (SELECT 1 FROM association s "
+            "WHERE s.execution_id = e.id AND s.context_id = :context)) ORDER BY e.id DESC LIMIT 1",
+            component=component,
+            context=None if context is None else context.id,
+            before=None if before is None else before.id,
+        )
+        return None if row is None else dict(json.loads(row["preimage"]))
+
+    def claim_holder(self, cache_key: str) -> Owner | None:
+        """Who holds a key, dead or alive; None if nobody does."""
+        row = self._db.one("SELECT owner FROM claim WHERE cache_key = :key AND state = 'HELD'", key=cache_key)
+        return None if row is None else Owner.from_dict(json.loads(row["owner"]))
+
+    def claims(self) -> list[Claim]:
+        """Every claim that is held, by key."""
+        found = self._db.all("SELECT * FROM claim WHERE state = 'HELD' ORDER BY cache_key")
+        return [rows.claim(row) for row in found]
+
+    # -- artifacts
+
+    def artifact(self, reference: int | str) -> ArtifactRecord:
+        """The artifact with that id or uid.
+
+        Raises:
+            NotFound: There is none.
+        """
+        row = self._db.one(f"{rows.ARTIFACT} WHERE a.{_column(reference)} = :reference", reference=reference)
+        if row is None:
+            raise NotFound(f"there is no artifact {reference!r} in this store")
+        return rows.artifact(row)
+
+    def artifact_by_uri(self, uri: str) -> ArtifactRecord | None:
+        """The artifact whose payload lies there (the newest, if others before it were deleted)."""
+        row = self._db.one(
+            f"{rows.ARTIFACT} WHERE a.uri = :uri ORDER BY a.state IN ('DELETED', 'ABANDONED'), a.id DESC LIMIT 1",
+            uri=uri,
+        )
+        return None if row is None else rows.artifact(row)
+
+    def artifacts(
+        self,
+        *,
+        type: str | None = None,
+        state: ArtifactState | None = "LIVE",
+        where: Mapping[str, Any] | None = None,
+        fingerprint: str | None = None,
+        context: ContextRecord | None = None,
+        limit: int | None = None,
+    ) -> list[ArtifactRecord]:
+        """Artifacts, newest first.
+
+        Args:
+            type: Of that type.
+            state: In that state; None for any.
+            where: With these properties: equal JSON, so `True` is not `1` and `1` not `1.0`.
+            fingerprint: With that content.
+            context: In that context.
+            limit: At most so many.
+        """
+        params: dict[str, Any] = {"limit": _limit(limit)}
+        sql, tests = rows.ARTIFACT, []
+        if context is not None:
+            sql += " JOIN attribution s ON s.artifact_id = a.id AND s.context_id = :context"
+            params["context"] = context.id
+        for column, value in (("t.name", type), ("a.state", state), ("a.fingerprint", fingerprint)):
+            if value is not None:
+                name = column.replace(".", "_")
+                tests.append(f"{column} = :{name}")
+                params[name] = value
+        for index, (key, value) in enumerate((where or {}).items()):
+            if not _PROPERTY.fullmatch(key):
+                raise InputError(f"{key!r:.80} is no property name", fix="use a name such as span")
+            tests.append(self._db.dialect.json_equals("a.properties", f"key{index}", f"value{index}"))
+            params |= {f"key{index}": key, f"value{index}": canonical_json(value).decode()}
+        sql += _where(tests) + " ORDER BY a.id DESC LIMIT :limit"
+        return [rows.artifact(row) for row in self._db.all(sql, **params)]
+
+    def lineage(
+        self,
+        start: ArtifactRecord | ExecutionRecord,
+        direction: Literal["upstream", "downstream"] = "upstream",
+        max_hops: int | None = None,
+    ) -> LineageGraph:
+        """Everything that led to an artifact or execution, or everything made from it; the start is in the graph.
+
+        Downstream, a CACHED execution leads to the outputs it reuses. From an execution, upstream leaves out its
+        outputs and downstream its inputs.
+
+        Args:
+            start: Where to begin.
+            direction: Which way to go.
+            max_hops: Edges to follow at most (artifact to execution is one); None for all.
+        """
+        return lineage.trace(self._db, start, direction, max_hops)
+
+
+def _column(reference: int | str) -> str:
+    return "uid" if isinstance(reference, str) else "id"
+
+
+def _where(tests: list[str]) -> str:
+    return f" WHERE {' AND '.join(tests)}" if tests else ""
+
+
+def _limit(limit: int | None) -> int:
+    if limit is not None and limit < 0:
+        raise InputError(f"a limit is not negative: {limit}")
+    return -1 if limit is None else limit
