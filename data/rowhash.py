@@ -77,7 +77,8 @@ def hash_column(column: pa.Array) -> Hashes:
     if pa.types.is_dictionary(kind):
         values = np.append(hash_column(column.dictionary), _NULL)
         codes = column.indices.fill_null(len(values) - 1).to_numpy(zero_copy_only=False)
-        return values[codes]
+        taken: Hashes = values[codes]
+        return taken
     if pa.types.is_null(kind):
         return np.full(len(column), _NULL, dtype=np.uint64)
     hashes = _present(column, kind)
@@ -125,7 +126,7 @@ def _numpy(column: pa.Array) -> NDArray[np.generic]:
 
 
 def _words(values: NDArray[np.generic], family: int) -> Hashes:
-    wide = values if values.dtype == np.uint64 else values.astype(np.int64).view(np.uint64)
+    wide: Hashes = values.astype(np.uint64 if values.dtype == np.uint64 else np.int64, copy=False).view(np.uint64)
     return mix(wide + _seed(family))
 
 

@@ -32,20 +32,22 @@ class HashSplit:
     by: str | None = None
 
     @classmethod
-    def of(cls, weights: Mapping[str, int], by: str | None = None) -> Self:
+    def of(cls, weights: Mapping[str, object], by: str | None = None) -> Self:
         """A split from names and whole-number shares, e.g. {"train": 2, "eval": 1}; order matters.
 
         Raises:
-            InputError: No splits, a share that is no positive integer, or a name that cannot be a folder's.
+            InputError: No splits, a share that is no positive whole number, or a name that cannot be a folder's.
         """
         if not weights:
             raise InputError("there are no splits", fix='say e.g. splits={"train": 2, "eval": 1}')
+        shares: list[tuple[str, int]] = []
         for name, weight in weights.items():
             if not _NAME.fullmatch(name):
                 raise InputError(f"{name!r} cannot name a split", fix="use letters, digits, '_', '-' and '.'")
             if isinstance(weight, bool) or not isinstance(weight, int) or weight < 1:
                 raise InputError(f"split {name!r} has the share {weight!r}", fix="use whole numbers from 1")
-        return cls(tuple(weights.items()), by)
+            shares.append((name, weight))
+        return cls(tuple(shares), by)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -69,4 +71,5 @@ class HashSplit:
                 f"split_by: there is no column {self.by!r}", fix=f"the columns are: {', '.join(batch.schema.names)}"
             )
         bounds = np.cumsum([weight for _, weight in self.weights]).astype(np.uint64)
-        return np.searchsorted(bounds, hashes % bounds[-1], side="right").astype(np.int64)
+        chosen: NDArray[np.integer] = np.searchsorted(bounds, hashes % bounds[-1], side="right").astype(np.int64)
+        return chosen

@@ -260,7 +260,7 @@ def _sum_integers(values: NDArray[np.generic]) -> int:
 def _sum_integer_squares(values: NDArray[np.generic]) -> int:
     wide = np.asarray(values).astype(np.uint64)
     if values.dtype.kind == "i":
-        wide = np.where(np.asarray(values) < 0, np.uint64(0) - wide, wide)  # type: ignore[operator]
+        wide = np.where(np.asarray(values) < 0, np.uint64(0) - wide, wide)
     mask = np.uint64((1 << 22) - 1)
     total = 0
     for start in range(0, len(wide), _BLOCK):

@@ -1,0 +1,298 @@
+"""The executor that runs on any Beam runner: shard descriptors travel, rows do not.
+
+`Create(shard numbers) → Reshuffle → ParDo` in which a worker reads its shards from the file system it shares with the
+driver. States are merged along the same tree as `LocalExecutor` merges them: within a bundle first, then in a
+CombineFn, siblings only. The one result comes back as a file in `scratch`, because a runner has no other way out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import secrets
+import shutil
+import struct
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from ..digest import canonical_json
+from ..errors import BuildError, DrivetrainError, InputError, missing_extra
+from .base import A, BatchFn, Progress, Route, no_progress
+from .examples import Manifest, Part, Sink, Written, collect, remove_leftovers, write_shard
+from .local import merge_states, shard_state
+from .sources import Source
+from .tree import MergeTree
+
+try:
+    _logging_before = logging.root.manager.disable
+    with warnings.catch_warnings():  # Beam's own imports warn of optional parts and of what its dependencies deprecate
+        warnings.simplefilter("ignore")
+        logging.disable(logging.WARNING)
+        import apache_beam as beam
+        from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
+        from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+        from apache_beam.runners.runner import PipelineState
+        from apache_beam.transforms.window import GlobalWindow
+        from apache_beam.utils.windowed_value import WindowedValue
+except ModuleNotFoundError as error:
+    if (error.name or "").partition(".")[0] != "apache_beam":
+        raise
+    raise missing_extra("apache_beam", "beam") from error
+finally:
+    logging.disable(_logging_before)
+
+_POLL_SECONDS: Final = 0.2
+_FAILED: Final = -1
+_Piece = tuple[int, int, bytes]  # level (or _FAILED) and index in the tree, and the state's bytes
+
+
+@dataclass(frozen=True)
+class BeamExecutor:
+    """Runs shards on the workers of a Beam runner; see `Executor`. Gives the same bytes as `LocalExecutor`.
+
+    Attributes:
+        options: Beam's pipeline options, e.g. ("--runner=PortableRunner", "--job_endpoint=localhost:8099"); without
+            a runner, Beam runs in this process.
+        scratch: A folder that driver and workers share, for the result; default the temporary folder, which only
+            works where the workers run on this machine.
+    """
+
+    options: tuple[str, ...] = ()
+    scratch: Path | None = None
+
+    def combine(
+        self, source: Source, make: Callable[[], A], via: BatchFn | None = None, progress: Progress = no_progress
+    ) -> A:
+        """See `Executor.combine`. Progress is told of the beginning and the end; a runner reports nothing between."""
+        if not source.shards:
+            return make()
+        merge = _MergeStates(len(source.shards), make)
+        [data] = self._run(source, _Accumulate(source, make, via), merge, progress)
+        return type(make()).from_bytes(data)
+
+    def map(
+        self,
+        source: Source,
+        fn: BatchFn | None,
+        sinks: Mapping[str, Sink],
+        *,
+        route: Route | None = None,
+        progress: Progress = no_progress,
+    ) -> Manifest:
+        """See `Executor.map`. The workers write the parts, so the sinks must lie where they can."""
+        if not source.shards:
+            return collect([], sinks)
+        try:
+            pieces = self._run(source, _Write(source, fn, sinks, route), _Collect(), progress)
+        finally:
+            remove_leftovers(sinks)
+        return collect(map(_written, pieces), sinks)
+
+    def _run(self, source: Source, work: beam.DoFn, combine: beam.CombineFn, progress: Progress) -> list[bytes]:
+        folder = Path(tempfile.mkdtemp(prefix="drivetrain-beam-", dir=self.scratch))
+        result = folder / "result"
+        progress(0, source.rows, "rows")
+        try:
+            with _quiet():
+                pipeline = self._pipeline()
+                _ = (
+                    pipeline
+                    | "Shards" >> beam.Create(range(len(source.shards)))
+                    | "Spread" >> beam.Reshuffle()
+                    | "Read" >> beam.ParDo(work)
+                    | "Merge" >> beam.CombineGlobally(combine).without_defaults()
+                    | "Result" >> beam.ParDo(_Store(str(result)))
+                )
+                _wait(pipeline.run(), source.rows, progress)
+            if not result.is_file():
+                raise DrivetrainError(
+                    f"the Beam runner finished, but no worker left a result in {folder}",
+                    fix="give BeamExecutor a scratch folder that the workers share",
+                )
+            data = result.read_bytes()
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        pieces = _opened(data)
+        progress(source.rows, source.rows, "rows")
+        return pieces
+
+    def _pipeline(self) -> beam.Pipeline:
+        options = PipelineOptions(list(self.options))
+        if options.view_as(StandardOptions).runner is not None:
+            return beam.Pipeline(options=options)
+        # Never Beam's default, DirectRunner: it first tries to download another runner.
+        return beam.Pipeline(runner=FnApiRunner(), options=options)
+
+
+def _wait(result: Any, rows: int, progress: Progress) -> None:  # Any: each runner has its own result class
+    """Wait for the pipeline, telling progress now and then; what that raises cancels the pipeline first."""
+    try:
+        while not PipelineState.is_terminal(result.state):
+            progress(0, rows, "rows")
+            time.sleep(_POLL_SECONDS)
+    except BaseException:
+        result.cancel()
+        raise
+    result.wait_until_finish()
+    if result.state != PipelineState.DONE:
+        raise DrivetrainError(f"the Beam pipeline ended as {result.state}", fix="see the runner's own log")
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Beam logs every stage at INFO and the lack of optional parts as warnings; errors still come through."""
+    logger = logging.getLogger("apache_beam")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+class _Accumulate(beam.DoFn):
+    """Shard number → state, merged within the bundle as far as siblings meet."""
+
+    def __init__(self, source: Source, make: Callable[[], A], via: BatchFn | None) -> None:
+        self._source = source
+        self._make: Callable[[], Any] = make  # Any: a DoFn cannot be generic in Beam's eyes
+        self._via = via
+
+    def setup(self) -> None:
+        if self._via is not None:
+            self._via.setup()
+
+    def start_bundle(self) -> None:
+        self._tree: MergeTree[Any] = MergeTree(len(self._source.shards), merge_states)
+        self._failures: list[_Piece] = []
+
+    def process(self, index: int) -> None:
+        try:
+            state = shard_state(self._source, index, self._make, self._via, _ignore)
+        except DrivetrainError as error:
+            self._failures.append(_failure(index, error))
+        else:
+            self._tree.put(0, index, state)
+
+    def finish_bundle(self) -> Iterator[Any]:
+        pieces = [(level, index, state.to_bytes()) for level, index, state in self._tree.pieces()]
+        for piece in pieces + self._failures:
+            yield WindowedValue(piece, 0, (GlobalWindow(),))
+
+
+class _Collect(beam.CombineFn):
+    """Pieces in whatever order and grouping to one byte string: a mark, then the result or the first failure."""
+
+    def create_accumulator(self) -> list[_Piece]:
+        return []
+
+    def add_input(self, pieces: list[_Piece], piece: _Piece) -> list[_Piece]:
+        return [*pieces, piece]
+
+    def merge_accumulators(self, accumulators: Iterable[list[_Piece]]) -> list[_Piece]:
+        return self.compact([piece for pieces in accumulators for piece in pieces])
+
+    def compact(self, pieces: list[_Piece]) -> list[_Piece]:
+        failures = sorted(piece for piece in pieces if piece[0] == _FAILED)
+        return failures[:1] or self.join(pieces)
+
+    def join(self, pieces: list[_Piece]) -> list[_Piece]:
+        """Fewer pieces, where some belong together."""
+        return pieces
+
+    def extract_output(self, pieces: list[_Piece]) -> bytes:
+        left = sorted(self.compact(pieces))
+        if left[0][0] == _FAILED:
+            return b"E" + left[0][2]
+        return b"R" + b"".join(struct.pack("<q", len(data)) + data for _, _, data in left)
+
+
+class _MergeStates(_Collect):
+    """Pieces of states to the root's."""
+
+    def __init__(self, shards: int, make: Callable[[], A]) -> None:
+        self._shards = shards
+        self._make = make
+
+    def join(self, pieces: list[_Piece]) -> list[_Piece]:
+        if len(pieces) < 2:
+            return pieces
+        load = type(self._make()).from_bytes
+
+        def merge(left: bytes, right: bytes) -> bytes:
+            return merge_states(load(left), load(right)).to_bytes()
+
+        tree = MergeTree(self._shards, merge)
+        for level, index, data in pieces:
+            tree.put(level, index, data)
+        return list(tree.pieces())
+
+
+class _Write(beam.DoFn):
+    """Shard number → what was written, as JSON; a retried shard renames over its own parts."""
+
+    def __init__(self, source: Source, fn: BatchFn | None, sinks: Mapping[str, Sink], route: Route | None) -> None:
+        self._source = source
+        self._fn = fn
+        self._sinks = dict(sinks)
+        self._route = route
+
+    def setup(self) -> None:
+        if self._fn is not None:
+            self._fn.setup()
+
+    def process(self, index: int) -> Iterator[_Piece]:
+        try:
+            written = write_shard(self._source, index, self._fn, self._sinks, self._route, _ignore)
+        except DrivetrainError as error:
+            yield _failure(index, error)
+        else:
+            parts = [[part.path, part.rows, part.bytes, part.sha256] for part in written.parts]
+            yield 0, index, canonical_json([parts, written.schema])
+
+
+class _Store(beam.DoFn):
+    """Leaves the result where the driver looks; a retry renames the same bytes over it."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def process(self, data: bytes) -> None:
+        final = Path(self._path)
+        temporary = final.with_name(f".{secrets.token_hex(8)}.tmp")
+        temporary.write_bytes(data)
+        temporary.replace(final)
+
+
+def _ignore(rows: int) -> None:
+    """Rows that a worker has read: there is nobody to tell."""
+
+
+def _failure(index: int, error: DrivetrainError) -> _Piece:
+    """A user's error as a result, so that no runner retries it or buries it in a traceback of its own."""
+    return _FAILED, index, json.dumps([type(error).__name__, error.message, error.fix, error.where]).encode()
+
+
+def _opened(data: bytes) -> list[bytes]:
+    """The pieces of a result, or the failure raised."""
+    if data[:1] == b"E":
+        name, message, fix, where = json.loads(data[1:])
+        kinds: dict[str, type[DrivetrainError]] = {"InputError": InputError, "BuildError": BuildError}
+        raise kinds.get(name, DrivetrainError)(message, fix=fix, where=where)
+    pieces, start = [], 1
+    while start < len(data):
+        (size,) = struct.unpack_from("<q", data, start)
+        pieces.append(data[start + 8 : start + 8 + size])
+        start += 8 + size
+    return pieces
+
+
+def _written(data: bytes) -> Written:
+    parts, schema = json.loads(data)
+    return Written(tuple(Part(*part) for part in parts), tuple((name, kind) for name, kind in schema))
