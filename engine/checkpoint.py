@@ -193,7 +193,10 @@ def _typed(array: Any, like: Any) -> Any:
 
     if array is None:
         return np.zeros(like.shape, like.dtype)
-    return jax.random.wrap_key_data(array, impl=jax.random.key_impl(like)) if _is_key(like) else array
+    whole = jax.random.wrap_key_data(array) if _is_key(like) else array
+    if whole.dtype != like.dtype:
+        raise ValueError(f"an array of {whole.dtype}, not {like.dtype}")
+    return whole
 
 
 def _digest(arrays: Mapping[str, Any], record: Mapping[str, Any]) -> str:

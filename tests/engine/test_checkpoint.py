@@ -1,0 +1,214 @@
+"""Checkpoints survive kill -9 and a damaged disk, and a resumed training ends with the same bits."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from drivetrain.engine.checkpoint import Checkpoints
+from drivetrain.engine.training import TrainingRun
+from drivetrain.errors import InputError
+
+pytestmark = pytest.mark.engine
+
+
+def state(value: float) -> dict[str, Any]:
+    """A state with what an optimizer may hold: named tuples, scalars, integers, a PRNG key."""
+    import jax
+    import jax.numpy as jnp
+    import optax
+
+    params = {"dense": {"kernel": jnp.full((50, 8), value)}, "list": {0: jnp.ones(3), 1: jnp.zeros((0, 2))}}
+    optimizer = optax.chain(optax.add_noise(0.1, 0.5, jax.random.key(7)), optax.adam(1e-3))
+    return {"params": params, "optimizer": optimizer.init(params)}
+
+
+def same(a: Any, b: Any) -> bool:
+    import jax
+    import jax.numpy as jnp
+
+    def plain(leaf: Any) -> Any:
+        return jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
+
+    assert jax.tree.structure(a) == jax.tree.structure(b)
+    pairs = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
+    return all(np.array_equal(plain(x), plain(y)) and x.dtype == y.dtype for x, y in pairs)
+
+
+def shapes(value: Any) -> Any:
+    import jax
+
+    return jax.eval_shape(lambda: value)
+
+
+def test_nothing_there(tmp_path: Path) -> None:
+    assert Checkpoints(tmp_path / "none").restore(shapes(state(0.0))) is None
+    assert not (tmp_path / "none").exists()
+
+
+def test_round_trip_keeps_the_last_two(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    for step in (10, 20, 30):
+        checkpoints.save(step, state(step / 10), {"loss": step / 3})
+    checkpoints.save(30, state(99.0), {"loss": 0.0})  # the same step again: the first stays
+    checkpoints.close()
+    assert sorted(int(path.name) for path in tmp_path.iterdir()) == [20, 30]
+    found = Checkpoints(tmp_path).restore(shapes(state(0.0)))
+    assert found is not None
+    step, restored, record = found
+    assert step == 30
+    assert record == {"loss": 10.0}
+    assert same(restored, state(3.0))
+
+
+def damage(folder: Path, how: str) -> None:
+    files = sorted((path for path in folder.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size)
+    if how == "flipped":
+        data = bytearray(files[-1].read_bytes())
+        data[len(data) // 2] ^= 1
+        files[-1].write_bytes(data)
+    elif how == "truncated":
+        files[-1].write_bytes(files[-1].read_bytes()[: files[-1].stat().st_size // 2])
+    elif how == "record changed":
+        path = next(path for path in files if "record" in path.parts and b"loss" in path.read_bytes())
+        path.write_bytes(path.read_bytes().replace(b'"loss": 2', b'"loss": 3').replace(b'"loss":2', b'"loss":3'))
+    elif how == "record gone":
+        shutil.rmtree(folder / "record")
+    elif how == "state gone":
+        shutil.rmtree(folder / "state")
+    elif how == "empty":
+        shutil.rmtree(folder)
+        folder.mkdir()
+
+
+@pytest.mark.parametrize("how", ["flipped", "truncated", "record changed", "record gone", "state gone", "empty"])
+def test_a_damaged_checkpoint_falls_back(tmp_path: Path, how: str) -> None:
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(1, state(1.0), {"loss": 1})
+    checkpoints.save(2, state(2.0), {"loss": 2})
+    checkpoints.close()
+    damage(tmp_path / "2", how)
+    notes: list[str] = []
+    again = Checkpoints(tmp_path, note=notes.append)
+    found = again.restore(shapes(state(0.0)))
+    assert found is not None
+    assert found[0] == 1
+    assert found[2] == {"loss": 1}
+    assert same(found[1], state(1.0))
+    assert len(notes) == 1
+    assert notes[0].startswith("checkpoint 2 cannot be used (")
+    assert (tmp_path / "unusable-2").is_dir()
+    again.save(2, state(2.0), {"loss": 2})
+    again.close()
+    newest = Checkpoints(tmp_path, note=notes.append).restore(shapes(state(0.0)))
+    assert newest is not None
+    assert newest[0] == 2
+    assert len(notes) == 1
+
+
+def test_due_at_eighths_and_after_a_while() -> None:
+    now = 0.0
+    checkpoints = Checkpoints(Path("unused"), seconds=30.0, clock=lambda: now)
+    assert [step for step in range(0, 81, 5) if checkpoints.due(step, 80)][:2] == [10, 15]  # none saved so far
+    assert not checkpoints.due(1, 10**6)
+    now = 31.0
+    assert checkpoints.due(1, 10**6)
+    assert not checkpoints.due(0, 10**6)
+    assert not checkpoints.due(10**6, 10**6)
+
+
+def test_checkpoints_of_another_training_are_refused(problem: ModuleType, tmp_path: Path) -> None:
+    content = problem.examples(tmp_path / "content", train=640, evaluation=64)
+    run = TrainingRun(problem.SPECS, content, batch_size=16, work_dir=tmp_path / "work")
+    problem.fit(run)
+    with pytest.raises(InputError, match="of another training"):
+        problem.fit(dataclasses.replace(run, seed=1))
+    resumed = problem.fit(run)  # finished before: goes on from the last checkpoint
+    assert resumed.first_step > 0
+    assert resumed.examples < 640
+
+
+def start(problem: ModuleType, **options: Any) -> subprocess.Popen[str]:
+    command = [sys.executable, problem.__file__, json.dumps(options)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def finish(process: subprocess.Popen[str]) -> dict[str, Any]:
+    out, errors = process.communicate(timeout=200)
+    assert process.returncode == 0, errors
+    result: dict[str, Any] = json.loads(out.splitlines()[-1])
+    return result
+
+
+@pytest.mark.slow
+def test_kill_and_resume_ends_with_the_same_bits(problem: ModuleType, tmp_path: Path) -> None:
+    """Killed at several points of its second half, one kill after another, it resumes and ends the same."""
+    content = problem.examples(tmp_path / "content", train=100_000, evaluation=10_000)
+    common = {"examples": str(content), "epochs": 3, "batch_size": 100, "depth": 8, "seed": 5}
+    whole = finish(start(problem, **common))
+    assert whole["examples"] == 300_000
+    for attempt, fraction in enumerate([0.5, 0.62, 0.9]):
+        work = tmp_path / f"work{attempt}"
+        process = start(problem, **common, work_dir=str(work))
+        assert process.stdout is not None
+        for line in process.stdout:
+            report = json.loads(line)
+            if report["done"] >= fraction * report["total"]:
+                break
+        process.send_signal(signal.SIGKILL)
+        process.communicate(timeout=60)
+        assert process.returncode == -signal.SIGKILL
+        resumed = finish(start(problem, **common, work_dir=str(work)))
+        assert resumed["first_step"] > 0
+        assert resumed["examples"] < whole["examples"]
+        assert resumed["examples"] == whole["examples"] - resumed["first_step"] * 100
+        assert resumed["digest"] == whole["digest"]
+        assert resumed["losses"] == whole["losses"]
+
+
+SAVER = """
+import sys
+from pathlib import Path
+import numpy as np
+from drivetrain.engine.checkpoint import Checkpoints
+checkpoints = Checkpoints(Path(sys.argv[1]))
+for step in range(1, 10_000):
+    checkpoints.save(step, {"a": np.full((200, 1000), step, np.float32)}, {"step": step})
+    print(step, flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_killed_while_saving_the_newest_whole_one_is_found(tmp_path: Path) -> None:
+    """The writer does nothing but save, so the kill falls into a save; what was reported as saved is still there."""
+    like = {"a": np.empty((200, 1000), np.float32)}
+    random = np.random.default_rng(0)
+    for _ in range(5):
+        process = subprocess.Popen([sys.executable, "-c", SAVER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+        assert process.stdout is not None
+        wanted = int(random.integers(3, 25))
+        reported = next(int(line) for line in process.stdout if int(line) >= wanted)
+        process.send_signal(signal.SIGKILL)
+        out, _ = process.communicate(timeout=60)
+        reported = max([reported, *map(int, out.split())])
+        notes: list[str] = []
+        checkpoints = Checkpoints(tmp_path, note=notes.append)
+        found = checkpoints.restore(like)
+        checkpoints.close()
+        assert found is not None
+        assert not notes
+        assert found[0] >= reported
+        assert found[2] == {"step": found[0]}
+        np.testing.assert_array_equal(found[1]["a"], np.full((200, 1000), found[0], np.float32))
+        shutil.rmtree(tmp_path)
+        tmp_path.mkdir()
