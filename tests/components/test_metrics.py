@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import warnings
@@ -11,14 +12,13 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from sklearn import metrics as sk
-
 from drivetrain import InputError
 from drivetrain.components.evaluation import METRICS, EvaluationConfig
 from drivetrain.components.evaluation.accumulator import MetricsAccumulator
 from drivetrain.components.evaluation.tally import BINS, bin_middle, bin_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn import metrics as sk
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "tfma_cases.json").read_text())
 CASES = {case["name"]: case for case in GOLDEN["cases"]}
@@ -268,7 +268,7 @@ def test_equal_rows_give_equal_bytes_however_split_ordered_and_merged(rows, cuts
     whole = state(rows)
     shuffled = [rows[index] for index in np.random.default_rng(seed).permutation(len(rows))]
     bounds = [0, *sorted(min(cut, len(rows)) for cut in cuts), len(rows)]
-    parts = [state(shuffled[low:high]) for low, high in zip(bounds[:-1], bounds[1:], strict=True)]
+    parts = [state(shuffled[low:high]) for low, high in itertools.pairwise(bounds)]
     parts = [part if seed % 2 else MetricsAccumulator.from_bytes(part.to_bytes()) for part in parts]
 
     def merged(left, right):

@@ -1,0 +1,198 @@
+"""Pushing: whole versions or none, several pushers at once, killed pushers, and destinations that cannot be used."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from drivetrain import InputError
+from drivetrain.components import pusher
+from drivetrain.components.pusher import Pusher, push, still_pushed
+from drivetrain.digest import digest_tree
+from drivetrain.metadata import Model
+
+PUSH = """
+import sys
+from pathlib import Path
+from drivetrain.components.pusher import push
+for _ in range(int(sys.argv[3])):
+    print(*push(Path(sys.argv[1]), Path(sys.argv[2])))
+"""
+
+
+def bundle(folder: Path, text: str, size: int = 10) -> Path:
+    (folder / "weights").mkdir(parents=True)
+    (folder / "manifest.json").write_text(json.dumps({"model": text}))
+    (folder / "weights" / "w.bin").write_bytes(text.encode() * size)
+    return folder
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(entry.name for entry in folder.iterdir())
+
+
+def test_versions_count_up_and_the_newest_is_adopted(tmp_path):
+    first, second = bundle(tmp_path / "a", "a"), bundle(tmp_path / "b", "b")
+    serving = tmp_path / "serving" / "flights"
+    assert push(first, serving) == (1, digest_tree(first).fingerprint)
+    assert push(first, serving) == (1, digest_tree(first).fingerprint)
+    assert push(second, serving)[0] == 2
+    assert push(first, serving)[0] == 3  # version 2 is what is served, so this is a change
+    assert names(serving) == ["1", "2", "3"]
+    assert digest_tree(serving / "2") == digest_tree(second)
+
+
+def test_versions_of_others_are_counted_and_left_alone(tmp_path):
+    serving = tmp_path / "serving"
+    (serving / "7").mkdir(parents=True)
+    (serving / "notes").write_text("mine")
+    (serving / "08").mkdir()
+    (serving / "9").symlink_to(tmp_path)
+    assert push(bundle(tmp_path / "a", "a"), serving)[0] == 10
+    assert names(serving) == ["08", "10", "7", "9", "notes"]
+
+
+def test_keep_removes_the_oldest(tmp_path):
+    serving = tmp_path / "serving"
+    for text in "abcd":
+        push(bundle(tmp_path / text, text), serving, keep=2)
+    assert names(serving) == ["3", "4"]
+    assert push(tmp_path / "d", serving, keep=1)[0] == 4
+    assert names(serving) == ["4"]
+
+
+def test_a_changed_version_is_not_adopted(tmp_path):
+    serving, source = tmp_path / "serving", bundle(tmp_path / "a", "a")
+    push(source, serving)
+    (serving / "1" / "manifest.json").write_text("{}")
+    assert push(source, serving)[0] == 2
+
+
+def test_a_copy_that_fails_leaves_nothing(tmp_path, monkeypatch):
+    serving, source = tmp_path / "serving", bundle(tmp_path / "a", "a")
+
+    def full(*paths):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(pusher.shutil, "copyfile", full)
+    with pytest.raises(InputError, match=r"cannot push to .*serving: No space left on device\n.*room"):
+        push(source, serving)
+    assert names(serving) == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /dev/full and procfs")
+@pytest.mark.parametrize("place", ["/proc/serving", "/dev/full/serving"])
+def test_a_destination_that_cannot_be_written_is_one_error(tmp_path, place):
+    with pytest.raises(InputError, match=f"cannot push to {place}: "):
+        push(bundle(tmp_path / "a", "a"), Path(place))
+
+
+def test_a_file_in_the_destinations_place(tmp_path):
+    (tmp_path / "serving").write_text("occupied")
+    source = bundle(tmp_path / "a", "a")
+    for place in (tmp_path / "serving", tmp_path / "serving" / "flights"):
+        with pytest.raises(InputError, match="there is a file in its place"):
+            push(source, place)
+    assert (tmp_path / "serving").read_text() == "occupied"
+
+
+def test_an_empty_model_is_not_pushed(tmp_path):
+    with pytest.raises(InputError, match="there is no bundle"):
+        push(tmp_path, tmp_path.parent / f"{tmp_path.name}-serving")
+
+
+def test_pushers_at_once_get_different_whole_versions(tmp_path):
+    serving = tmp_path / "serving"
+    sources = [bundle(tmp_path / text, text, 50_000) for text in "abcd"]
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-c", PUSH, str(source), str(serving), "5"], stdout=subprocess.PIPE, text=True
+        )
+        for source in sources
+    ]
+    pushed = [line.split() for process in running for line in process.communicate()[0].splitlines()]
+    assert [process.returncode for process in running] == [0] * 4
+    assert len(pushed) == 20
+    for version, digest in pushed:
+        assert digest_tree(serving / version).fingerprint == digest
+    versions = [int(name) for name in names(serving)]
+    assert sorted(versions) == list(range(1, len(versions) + 1))
+    assert {int(version) for version, _ in pushed} == set(versions)
+
+
+def test_a_killed_pusher_leaves_no_version_and_the_next_one_sweeps(tmp_path):
+    serving, source = tmp_path / "serving", bundle(tmp_path / "a", "a", 20_000_000)
+    code = "import drivetrain.components.pusher as p\np.sync_tree = lambda root: __import__('time').sleep(60)\n" + PUSH
+    process = subprocess.Popen([sys.executable, "-c", code, str(source), str(serving), "1"])
+    try:
+        deadline = time.monotonic() + 60
+        while not list(serving.glob(".incoming-*/weights/w.bin")):
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        left = next(serving.glob(".incoming-*"))
+        other = bundle(tmp_path / "b", "b")
+        assert push(other, serving)[0] == 1  # another pusher at work is neither waited for nor swept
+        assert left.exists()
+    finally:
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    assert left.exists()
+    assert push(other, serving)[0] == 1
+    assert names(serving) == ["1"]
+
+
+def model_of(text: str) -> Model:
+    model = Model.new()
+    bundle(model.content / "bundle", text)
+    return model
+
+
+def test_the_component_writes_a_receipt_without_times_or_paths(tmp_path, monkeypatch):
+    contents = []
+    model = model_of("a")
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        pushed = Pusher(model, destination="serving/flights")
+        contents.append(digest_tree(pushed.content).fingerprint)
+        assert digest_tree(tmp_path / name / "serving" / "flights" / "1") == digest_tree(model.content)
+        receipt = json.loads((pushed.content / "receipt.json").read_text())
+        assert receipt == {"destination": "serving/flights", "version": 1, "digest": pushed.digest}
+        assert (pushed.destination, pushed.version) == ("serving/flights", 1)
+    assert contents[0] == contents[1]
+
+
+def test_a_push_is_believed_while_the_destination_holds_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pushed = Pusher(model_of("a"), destination="serving")
+
+    def verdict():
+        return still_pushed({"pushed": pushed}, {}, tmp_path)
+
+    assert verdict() is None
+    Pusher(model_of("b"), destination="serving")
+    assert verdict() is None  # a newer version beside it changes nothing
+    (tmp_path / "serving" / "1" / "bundle" / "manifest.json").write_text("{}")
+    assert verdict() == "version 1 at serving is no longer what was pushed"
+    (tmp_path / "serving" / "1").rename(tmp_path / "serving" / "old")
+    assert verdict() == "version 1 is no longer at serving"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"destination": "s3://bucket/model"}, "cannot push to s3://bucket/model"),
+        ({"destination": ""}, "no destination"),
+        ({"destination": "serving", "keep": 0}, "keep must be at least 1, not 0"),
+    ],
+)
+def test_parameters_that_cannot_be(options, words):
+    with pytest.raises(InputError, match=words):
+        Pusher(model_of("a"), **options)
