@@ -20,7 +20,7 @@ A = TypeVar("A", bound="Accumulator")
 class Progress(Protocol):
     """Told how far a long task is. It may raise `Canceled`: report often and let that pass through."""
 
-    def __call__(self, done: int, total: int | None, unit: str) -> None:
+    def __call__(self, done: int, total: int | None, unit: str, /) -> None:
         """`done` of `total` (None where unknown) `unit`s, e.g. rows, are finished."""
         ...
 

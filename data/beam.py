@@ -36,7 +36,7 @@ try:
         logging.disable(logging.WARNING)
         import apache_beam as beam
         from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
-        from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+        from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
         from apache_beam.runners.runner import PipelineState
         from apache_beam.transforms.window import GlobalWindow
         from apache_beam.utils.windowed_value import WindowedValue

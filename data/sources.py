@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -92,12 +92,18 @@ class Source:
         return replace(self, dictionaries=True)
 
 
-def open_files(paths: Sequence[Path | str], *, null_values: Sequence[str] = ("", "NA")) -> Source:
+def open_files(
+    paths: Sequence[Path | str],
+    *,
+    null_values: Sequence[str] = ("", "NA"),
+    progress: Callable[[int, int | None, str], None] | None = None,
+) -> Source:
     """One source over CSV files (`.csv`, `.csv.gz`, a `.zip` with one CSV) or Parquet files, in the order given.
 
     Args:
         paths: All of one kind, with the same columns; column types are unified over all of them.
         null_values: What a missing value looks like in a CSV; see `data.csv_files`.
+        progress: Told of CSV rows scanned, which settles their types; may raise to stop.
 
     Raises:
         InputError: No files, an unknown kind, a damaged file, different columns, or no rows in any of them.
@@ -113,7 +119,7 @@ def open_files(paths: Sequence[Path | str], *, null_values: Sequence[str] = ("",
     else:
         from .csv_files import open_csv
 
-        source = open_csv(files, null_values=null_values)
+        source = open_csv(files, null_values=null_values, progress=progress)
     if not source.rows:
         some = str(files[0]) if len(files) == 1 else f"{files[0]} and {len(files) - 1} more"
         raise InputError(f"{some}: a header but no rows", fix="give a file with at least one row of data")
