@@ -46,11 +46,15 @@ def run_beam(launcher: Launcher, nodes: Iterable[str]) -> dict[str, NodeResult]:
         with beam.Pipeline(options=PipelineOptions(flags)) as graph:
             ended: dict[str, Any] = {}  # Any: Beam's PCollections have no types
             for name in todo:
-                needs = [beam.pvalue.AsList(ended[up]) for up in run.pipeline[name].upstream if up in ended]
+                needs = [ended[up] for up in run.pipeline[name].upstream if up in ended]
+                # A side input makes the launch wait until every upstream node's element has been worked on.
+                upstream = {}
+                if needs:
+                    upstream["upstream"] = beam.pvalue.AsList(needs | f"{name}/upstream" >> beam.Flatten())
                 ended[name] = (
                     graph
                     | f"{name}/id" >> beam.Create([name])
-                    | f"{name}/launch" >> beam.Map(launch_child, run.id, command, *needs)
+                    | f"{name}/launch" >> beam.Map(launch_child, run.id, command, **upstream)
                 )
     except KeyboardInterrupt:
         launcher.cancel.set()
@@ -61,25 +65,25 @@ def run_beam(launcher: Launcher, nodes: Iterable[str]) -> dict[str, NodeResult]:
     return {name: result for name, result in found.items() if result is not None}
 
 
-def launch_child(node: str, run: str, command: list[str], *upstream: object) -> str:
+def launch_child(node: str, run: str, command: list[str], upstream: Iterable[str] = ()) -> str:
     """Launch one node in a child process and wait; gives the node's name, whatever its state."""
     observer = _OBSERVERS.get(run, Silent())
-    child = subprocess.Popen([*command, "--node", node], stdout=subprocess.PIPE, text=True)  # noqa: S603
-    with _LOCK:
-        _CHILDREN.add(child)
-    try:
-        ended = False
-        for line in child.stdout or ():
-            try:
-                event = json.loads(line)
-            except ValueError:
-                sys.stdout.write(line)  # the user's own print
-                continue
-            ended |= isinstance(event, dict) and _relay(observer, event)
-        code = child.wait()
-    finally:
+    ended = False
+    with subprocess.Popen([*command, "--node", node], stdout=subprocess.PIPE, text=True) as child:  # noqa: S603
         with _LOCK:
-            _CHILDREN.discard(child)
+            _CHILDREN.add(child)
+        try:
+            for line in child.stdout or ():
+                try:
+                    event = json.loads(line)
+                except ValueError:
+                    sys.stdout.write(line)  # the user's own print
+                    continue
+                ended |= isinstance(event, dict) and _relay(observer, event)
+            code = child.wait()
+        finally:
+            with _LOCK:
+                _CHILDREN.discard(child)
     if not ended and code not in (0, 1, 130):
         observer.ended(NodeResult(node, "FAILED", reason=f"its process ended with status {code}"))
     return node

@@ -308,7 +308,7 @@ class Launcher:
                 result = component.fn(**arguments)
         finally:
             leave()
-        return _outputs(component, result, self._staging_folder(node, execution))
+        return _outputs(component, result, self._staging_folder(execution))
 
     def _store_payload(self, node: Node, execution: ExecutionRecord, key: str, artifact: Artifact) -> NewArtifact:
         uri = f"artifacts/{node.id}/{execution.uid}/{key}"
@@ -330,10 +330,10 @@ class Launcher:
             yield
         finally:
             staging.reset(token)
-            shutil.rmtree(self._staging_folder(node, execution), ignore_errors=True)
+            shutil.rmtree(self._staging_folder(execution), ignore_errors=True)
 
-    def _staging_folder(self, node: Node, execution: ExecutionRecord) -> Path:
-        return self.home.root / "work" / "staging" / node.id / execution.uid
+    def _staging_folder(self, execution: ExecutionRecord) -> Path:
+        return self.home.root / "work" / "staging" / execution.uid
 
     @contextlib.contextmanager
     def _heartbeat(self, claim: Claim) -> Iterator[None]:

@@ -7,7 +7,7 @@ import ipaddress
 import os
 import socket
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """A skip of something that DRIVETRAIN_REQUIRE names is a failure."""
     report = yield
     names = REQUIRED & {marker.name for marker in item.iter_markers()}
@@ -43,7 +45,7 @@ def _loopback_only() -> Iterator[None]:
     """A connection to anywhere but this machine is an error."""
     real = socket.socket.connect
 
-    def connect(self: socket.socket, address: Any) -> None:
+    def connect(self: Any, address: Any) -> None:
         if self.family in (socket.AF_INET, socket.AF_INET6):
             host = address[0]
             if host != "localhost" and not ipaddress.ip_address(host).is_loopback:

@@ -47,7 +47,12 @@ PARTS = """
     def twice(x):
         return 2 * x
 """
-HEAD = "import drivetrain as dt\nfrom .parts import *\n\n@dt.pipeline\ndef shop(count: int = 3, label: str = 'x') -> None:\n"
+HEAD = """import drivetrain as dt
+from .parts import *
+
+@dt.pipeline
+def shop(count: int = 3, label: str = 'x') -> None:
+"""
 
 
 def build(project: Callable[..., Path], body: str) -> Pipeline:

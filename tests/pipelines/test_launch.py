@@ -1,0 +1,336 @@
+"""A run through the real launcher: cache, conditions, gates, failures, resume, two processes, a kill."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from drivetrain.errors import InputError
+from drivetrain.metadata import fsck
+from drivetrain.pipelines import Home, RunOptions, RunResult, list_runs, load_pipeline, resume, run_pipeline
+
+PARTS = """
+    import os, signal, time
+    from pathlib import Path
+    import drivetrain as dt
+    from drivetrain.pipelines import Files, Fn, current, load, resolve_files
+
+    class Numbers(dt.Artifact):
+        total: int = 0
+        good: bool = True
+
+    class Verdict(dt.Artifact):
+        passed: bool = True
+        summary: str = ""
+
+    def made(total: int, good: bool = True) -> Numbers:
+        numbers = Numbers.new(total=total, good=good)
+        (numbers.content / "total.txt").write_text(str(total))
+        return numbers
+
+    @dt.component
+    def Make(*, count: int = 3, good: bool = True) -> Numbers:
+        return made(count, good)
+
+    @dt.component
+    def Read(data: Files) -> Numbers:
+        return made(sum(int(file.path.read_text()) for file in resolve_files(data).files))
+
+    @dt.component
+    def Double(numbers: Numbers, *, fn: Fn) -> Numbers:
+        return made(load(fn)(int((numbers.content / "total.txt").read_text())))
+
+    @dt.component
+    def Add(left: Numbers, right: Numbers) -> Numbers:
+        return made(left.total + right.total)
+
+    @dt.component
+    def Fail(numbers: Numbers) -> Numbers:
+        raise ValueError("no such thing as a free lunch")
+
+    @dt.component
+    def Flaky(numbers: Numbers, *, flag: str) -> Numbers:
+        if not Path(flag).exists():
+            raise RuntimeError("not yet")
+        return made(numbers.total)
+
+    @dt.component(gates="numbers")
+    def Check(numbers: Numbers, *, limit: int) -> Verdict:
+        verdict = Verdict.new(passed=numbers.total <= limit, summary=f"{numbers.total} > {limit}")
+        (verdict.content / "verdict.txt").write_text(str(verdict.passed))
+        return verdict
+
+    @dt.component
+    def Slow(numbers: Numbers, *, seconds: float = 30.0) -> Numbers:
+        begin = time.monotonic()
+        (current().work_dir / "begun").write_text("")
+        while time.monotonic() - begin < seconds:
+            current().progress(0, None, "steps")
+            time.sleep(0.01)
+        return made(numbers.total)
+"""
+FEATURES = "from .helper import factor\n\ndef twice(x):\n    return factor() * x\n"
+HELPER = "def factor():\n    return 2\n"
+HEAD = "import drivetrain as dt\nfrom .parts import *\n\n@dt.pipeline\ndef shop(count: int = 3) -> None:\n"
+
+
+class Shop:
+    """A project and its root."""
+
+    def __init__(self, folder: Path, root: Path) -> None:
+        self.folder = folder
+        self.home = Home(root)
+
+    def write(self, body: str) -> None:
+        lines = "\n".join(f"    {line}" for line in body.splitlines())
+        (self.folder / "pipeline.py").write_text(HEAD + lines + "\n")
+
+    def run(self, body: str | None = None, options: RunOptions | None = None, **parameters: object) -> RunResult:
+        if body is not None:
+            self.write(body)
+        return run_pipeline(self.home, load_pipeline(self.folder), parameters, options)
+
+    def states(self, result: RunResult) -> dict[str, str]:
+        return {name: node.state for name, node in result.nodes.items()}
+
+    def clean(self) -> None:
+        report = fsck(self.home.store, self.home.root)
+        assert report.clean, report.to_dict()
+
+
+@pytest.fixture
+def shop(project: Callable[..., Path], tmp_path: Path) -> Shop:
+    return Shop(project("shop", parts=PARTS, features=FEATURES, helper=HELPER), tmp_path / "home" / ".drivetrain")
+
+
+CHAIN = 'n = Make(count=count)\nDouble(n, fn="features:twice")'
+
+
+def test_a_second_run_is_cached_and_says_of_which(shop: Shop) -> None:
+    first = shop.run(CHAIN)
+    assert first.state == "COMPLETE"
+    assert shop.states(first) == {"Make": "COMPLETE", "Double": "COMPLETE"}
+    assert first.nodes["Make"].reason == "first run"
+    assert first.nodes["Double"].outputs["numbers"][0].properties["total"] == 6
+    second = shop.run()
+    assert shop.states(second) == {"Make": "CACHED", "Double": "CACHED"}
+    assert first.run in second.nodes["Make"].reason
+    assert [r.fingerprint for r in second.nodes["Double"].outputs["numbers"]] == [
+        r.fingerprint for r in first.nodes["Double"].outputs["numbers"]
+    ]
+    shop.clean()
+
+
+def test_a_changed_parameter_reruns_and_equal_content_cuts_off(shop: Shop) -> None:
+    shop.run(CHAIN)
+    third = shop.run(count=4)
+    assert shop.states(third) == {"Make": "COMPLETE", "Double": "COMPLETE"}
+    assert "count: 3 -> 4" in third.nodes["Make"].reason
+    shop.write('n = Make(count=count, good=False)\nDouble(n, fn="features:twice")')
+    fourth = shop.run()  # another key for Make, but the same content
+    assert shop.states(fourth) == {"Make": "COMPLETE", "Double": "CACHED"}
+
+
+def test_an_edited_helper_reruns_what_uses_it_and_nothing_else(shop: Shop) -> None:
+    shop.run(CHAIN)
+    (shop.folder / "helper.py").write_text("def factor():\n    return 3\n")
+    edited = shop.run()
+    assert shop.states(edited) == {"Make": "CACHED", "Double": "COMPLETE"}
+    assert "helper.py" in edited.nodes["Double"].reason
+    assert edited.nodes["Double"].outputs["numbers"][0].properties["total"] == 9
+    (shop.folder / "unrelated.py").write_text("x = 1\n")
+    os.utime(shop.folder / "helper.py")
+    assert set(shop.states(shop.run()).values()) == {"CACHED"}
+
+
+def test_files_count_by_content(shop: Shop) -> None:
+    data = shop.folder / "n.txt"
+    data.write_text("5")
+    body = 'Read("n.txt")'
+    assert shop.run(body).nodes["Read"].outputs["numbers"][0].properties["total"] == 5
+    os.utime(data, (1, 1))
+    assert shop.states(shop.run()) == {"Read": "CACHED"}
+    data.write_text("6")
+    changed = shop.run()
+    assert shop.states(changed) == {"Read": "COMPLETE"}
+    data.unlink()
+    gone = shop.run()
+    assert gone.state == "FAILED"
+    assert gone.nodes["Read"].user_error
+    assert "no file matches 'n.txt'" in gone.nodes["Read"].reason
+    shop.clean()
+
+
+def test_one_failing_branch_does_not_stop_the_others(shop: Shop) -> None:
+    twice = 'fn="features:twice"'
+    body = f'n = Make()\nf = Fail(n)\nd = Double(n, {twice})\nAdd(d, f)\nDouble.options(id="Last")(d, {twice})'
+    result = shop.run(body)
+    assert result.state == "FAILED"
+    states = {"Make": "COMPLETE", "Fail": "FAILED", "Double": "COMPLETE", "Add": "BLOCKED", "Last": "COMPLETE"}
+    assert shop.states(result) == states
+    assert result.nodes["Fail"].reason == "ValueError: no such thing as a free lunch"
+    assert not result.nodes["Fail"].user_error
+    execution = shop.home.store.executions(state="FAILED")[0]
+    assert "Traceback" in (execution.error or "")
+    assert "parts.py" in (execution.error or "")
+    shop.clean()
+
+
+@pytest.mark.parametrize(("limit", "state"), [(2, "STOPPED"), (3, "COMPLETE")])
+def test_a_gate_vetoes_the_other_consumers_cached_or_not(shop: Shop, limit: int, state: str) -> None:
+    body = f'n = Make()\nDouble(n, fn="features:twice")\nCheck(n, limit={limit})'
+    for attempt in (shop.run(body), shop.run()):
+        assert attempt.state == state
+        assert attempt.nodes["Double"].state == (
+            "BLOCKED" if state == "STOPPED" else "COMPLETE" if attempt.nodes["Check"].state == "COMPLETE" else "CACHED"
+        )
+        if state == "STOPPED":
+            assert attempt.nodes["Double"].reason == "Check vetoed: 3 > 2"
+
+
+def test_a_false_condition_skips_and_what_follows(shop: Shop) -> None:
+    twice = 'fn="features:twice"'
+    body = f"with dt.when(n.good):\n    d = Double(n, {twice})\nDouble.options(id='Last')(d, {twice})"
+    body = "n = Make(good={good})\n" + body
+    result = shop.run(body.format(good=False))
+    assert result.state == "COMPLETE"
+    assert shop.states(result) == {"Make": "COMPLETE", "Double": "SKIPPED", "Last": "SKIPPED"}
+    assert result.nodes["Double"].reason == "Make.good is false"
+    assert set(shop.states(shop.run(body.format(good=True))).values()) == {"COMPLETE"}
+
+
+def test_resume_keeps_what_ended_well(shop: Shop, tmp_path: Path) -> None:
+    flag = tmp_path / "flag"
+    failed = shop.run(f'n = Make()\nf = Flaky(n, flag="{flag}")\nAdd(n, f)')
+    assert shop.states(failed) == {"Make": "COMPLETE", "Flaky": "FAILED", "Add": "BLOCKED"}
+    flag.touch()
+    done = resume(shop.home, failed.run)
+    assert done.state == "COMPLETE"
+    assert shop.states(done) == {"Make": "COMPLETE", "Flaky": "COMPLETE", "Add": "COMPLETE"}
+    assert len(shop.home.store.executions(component="parts:Make")) == 1
+    assert [run.state for run in list_runs(shop.home)] == ["COMPLETE"]
+
+
+def test_a_payload_that_is_gone_is_made_again(shop: Shop) -> None:
+    first = shop.run(CHAIN)
+    shop.home.payloads.remove(first.nodes["Double"].outputs["numbers"][0].uri)
+    again = shop.run()
+    assert shop.states(again) == {"Make": "CACHED", "Double": "COMPLETE"}
+    assert "gone from the disk" in again.nodes["Double"].reason
+
+
+def test_without_the_cache_everything_runs(shop: Shop) -> None:
+    shop.run(CHAIN)
+    assert set(shop.states(shop.run(options=RunOptions(cache=False))).values()) == {"COMPLETE"}
+    body = 'n = Make.options(cache=False)(count=count)\nDouble(n, fn="features:twice")'
+    assert shop.states(shop.run(body)) == {"Make": "COMPLETE", "Double": "CACHED"}
+
+
+@pytest.mark.parametrize(
+    ("returns", "says"),
+    [("None", "returned NoneType"), ("Verdict.new()", "returned Verdict"), ("numbers", "that it did not make")],
+)
+def test_a_wrong_output_is_refused(shop: Shop, returns: str, says: str) -> None:
+    parts = shop.folder / "parts.py"
+    parts.write_text(
+        parts.read_text() + f"\n@dt.component\ndef Bad(numbers: Numbers) -> Numbers:\n    return {returns}\n"
+    )
+    result = shop.run("Bad(Make())")
+    assert result.state == "FAILED"
+    assert says in result.nodes["Bad"].reason
+    shop.clean()
+
+
+def test_parameters_are_read_and_checked(shop: Shop) -> None:
+    assert shop.run(CHAIN, count="7").nodes["Make"].outputs["numbers"][0].properties["total"] == 7
+    for given in ({"count": "many"}, {"count": 1.5}, {"cuont": 1}):
+        with pytest.raises(InputError):
+            shop.run(None, None, **given)
+
+
+def start(shop: Shop, *arguments: str) -> subprocess.Popen[str]:
+    script = (
+        "import sys; from pathlib import Path; from drivetrain.pipelines import *\n"
+        "home = Home(Path(sys.argv[2]))\n"
+        "again = sys.argv[3:] == ['resume']\n"
+        "result = resume(home) if again else run_pipeline(home, load_pipeline(Path(sys.argv[1])))\n"
+        "import json; print(json.dumps(result.to_json()))"
+    )
+    command = [sys.executable, "-c", script, str(shop.folder), str(shop.home.root), *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def answer(process: subprocess.Popen[str]) -> dict[str, Any]:
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    result: dict[str, Any] = json.loads(out.splitlines()[-1])
+    return result
+
+
+def begun(shop: Shop, process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 30
+    while not list(shop.home.root.glob("work/nodes/*/begun")):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_two_processes_do_the_same_work_once(shop: Shop) -> None:
+    shop.write("Slow(Make(), seconds=0.7)")
+    both = [start(shop) for _ in range(2)]
+    results = [answer(process) for process in both]
+    assert {result["state"] for result in results} == {"COMPLETE"}
+    assert sorted(result["nodes"]["Slow"]["state"] for result in results) == ["CACHED", "COMPLETE"]
+    assert len(shop.home.store.executions(component="parts:Slow", state="COMPLETE")) == 1
+    shop.clean()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_cancels_and_resume_finishes(shop: Shop, number: int) -> None:
+    shop.write("Add(Slow(Make(), seconds=2.0), Make.options(id='Other')())")
+    process = start(shop)
+    begun(shop, process)
+    process.send_signal(number)
+    result = answer(process)
+    assert result["state"] == "CANCELED"
+    assert result["nodes"]["Slow"]["state"] == "CANCELED"
+    assert result["nodes"]["Add"]["state"] == "CANCELED"
+    shop.clean()
+    assert answer(start(shop, "resume"))["state"] == "COMPLETE"
+    shop.clean()
+
+
+def test_a_killed_run_is_resumed(shop: Shop) -> None:
+    shop.write("Slow(Make(), seconds=2.0)")
+    process = start(shop)
+    begun(shop, process)
+    process.kill()
+    process.communicate()
+    assert [run.state for run in list_runs(shop.home)] == ["INTERRUPTED"]
+    result = answer(start(shop, "resume"))
+    assert result["state"] == "COMPLETE"
+    assert [e.state for e in shop.home.store.executions(component="parts:Slow")] == ["COMPLETE", "ABANDONED"]
+    fsck(shop.home.store, shop.home.root, repair=True)
+    shop.clean()
+
+
+@pytest.mark.beam
+def test_the_beam_runner_gives_the_same_content(shop: Shop) -> None:
+    body = 'n = Make()\nf = Fail(n)\nd = Double(n, fn="features:twice")\nAdd(d, f)\nCheck(n, limit=3)'
+    options = RunOptions(runner="beam", cache=False)
+    inline, beam = shop.run(body), shop.run(body, options)
+    assert shop.states(beam) == shop.states(inline)
+    assert beam.state == inline.state == "FAILED"
+    for name, node in inline.nodes.items():
+        ours = [[r.fingerprint for r in records] for records in node.outputs.values()]
+        theirs = [[r.fingerprint for r in records] for records in beam.nodes[name].outputs.values()]
+        assert ours == theirs, name
+    shop.clean()
