@@ -8,6 +8,7 @@ import math
 import warnings
 from functools import reduce
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +19,7 @@ from drivetrain.components.evaluation.accumulator import MetricsAccumulator
 from drivetrain.components.evaluation.tally import BINS, bin_middle, bin_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from sklearn import metrics as sk
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "tfma_cases.json").read_text())
@@ -25,7 +27,7 @@ CASES = {case["name"]: case for case in GOLDEN["cases"]}
 ALL = tuple(METRICS)
 
 
-def batch(label, score, weight=None, **slices):
+def batch(label: Any, score: Any, weight: Any = None, **slices: Any) -> pa.RecordBatch:
     columns = {"label": pa.array(label), "candidate": pa.array(score)}
     if weight is not None:
         columns["weight"] = pa.array(weight)
@@ -35,18 +37,19 @@ def batch(label, score, weight=None, **slices):
     return pa.record_batch(columns)
 
 
-def measured(config, *batches):
+def measured(config: EvaluationConfig, *batches: pa.RecordBatch) -> dict[str, dict[str, Any]]:
     accumulator = MetricsAccumulator(config)
     for each in batches:
         accumulator.add_batch(each)
     return {item["slice"]: item["metrics"]["candidate"] for item in accumulator.result()["slices"]}
 
 
-def config(**options):
-    return EvaluationConfig(**{"label": "y", "prediction": "p", "metrics": ALL} | options)
+def config(**options: Any) -> EvaluationConfig:
+    given: dict[str, Any] = {"label": "y", "prediction": "p", "metrics": ALL}
+    return EvaluationConfig(**given | options)
 
 
-def drawn(rows, seed, *, tied):
+def drawn(rows: int, seed: int, *, tied: bool) -> tuple[NDArray[Any], ...]:
     rng = np.random.default_rng(seed)
     score = rng.beta(0.5, 2, rows).astype(np.float32)
     if tied:
@@ -57,7 +60,7 @@ def drawn(rows, seed, *, tied):
     return label, score, carrier, month, rng.exponential(2.0, rows)
 
 
-def sklearn_metrics(label, score, weight=None):
+def sklearn_metrics(label: NDArray[Any], score: NDArray[Any], weight: NDArray[Any] | None = None) -> dict[str, Any]:
     score = score.astype(np.float64)
     clipped = np.clip(score, 1e-7, 1 - 1e-7)
     called = score > 0.5
@@ -78,9 +81,9 @@ def sklearn_metrics(label, score, weight=None):
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("tied", [False, True])
-def test_every_slice_equals_scikit_learn(tied, weighted):
-    label, score, carrier, month, weight = drawn(4_000, 1, tied=tied)
-    weight = weight if weighted else None
+def test_every_slice_equals_scikit_learn(tied: bool, weighted: bool) -> None:
+    label, score, carrier, month, drawn_weight = drawn(4_000, 1, tied=tied)
+    weight = drawn_weight if weighted else None
     found = measured(
         config(slices=[[], ["carrier"], ["carrier", "month"]], weight="w" if weighted else None),
         batch(label, score, weight, carrier=carrier, month=month),
@@ -102,7 +105,7 @@ def test_every_slice_equals_scikit_learn(tied, weighted):
                 assert metrics[metric] == pytest.approx(value, rel=1e-12), (name, metric)
 
 
-def test_scores_closer_than_1e_4_are_not_ties():
+def test_scores_closer_than_1e_4_are_not_ties() -> None:
     """TFMA's 10,000 thresholds put these two into one bucket and print 0.5."""
     assert measured(config(), batch([0, 1], [0.500010, 0.500011]))["overall"]["auc"] == 1.0
 
@@ -110,7 +113,7 @@ def test_scores_closer_than_1e_4_are_not_ties():
 @pytest.mark.parametrize(
     "name", ["binary_all_metrics", "threshold_tie", "auc_ties_and_methods", "auc_single_class", "weighted_examples"]
 )
-def test_tfma_golden(name):
+def test_tfma_golden(name: str) -> None:
     case = CASES[name]
     expected = {
         value["key"]["name"]: value["value"].get("double_value") for value in case["expected"]["metrics"][0]["values"]
@@ -146,7 +149,7 @@ def test_tfma_golden(name):
     assert found["example_count"] == len(case["input"]["label"])  # the peer's is weighted: 10, not 4
 
 
-def test_pr_auc_equals_keras_on_10_000_thresholds():
+def test_pr_auc_equals_keras_on_10_000_thresholds() -> None:
     label, score, *_ = drawn(3_000, 2, tied=False)
     thresholds = np.array([-1e-7, *(np.arange(1, 9_999) / 9_999), 1 + 1e-7])
     hits = np.array([(label[score > t] == 1).sum() for t in thresholds], float)
@@ -160,7 +163,7 @@ def test_pr_auc_equals_keras_on_10_000_thresholds():
     assert measured(config(), batch(label, score))["overall"]["pr_auc"] == pytest.approx(keras, abs=2e-4)
 
 
-def test_undefined_is_a_reason_and_never_zero():
+def test_undefined_is_a_reason_and_never_zero() -> None:
     found = measured(config(), batch([1.0, 1.0], [0.2, 0.3]))["overall"]
     assert found["auc"] == found["pr_auc"] == "only one class among the labels"
     assert found["precision"] == "nothing predicted positive"
@@ -168,7 +171,7 @@ def test_undefined_is_a_reason_and_never_zero():
     assert found["recall"] == found["calibration"] == "no positive labels"
 
 
-def test_missing_slice_values_are_their_own_slice():
+def test_missing_slice_values_are_their_own_slice() -> None:
     found = measured(
         config(slices=[["dest"], ["delay"]]),
         batch([0, 1, 1], [0.1, 0.9, 0.8], dest=["X", None, None], delay=[float("nan"), None, 1.5]),
@@ -179,7 +182,7 @@ def test_missing_slice_values_are_their_own_slice():
     }  # fmt: skip
 
 
-def test_slices_come_in_order_of_columns_then_values():
+def test_slices_come_in_order_of_columns_then_values() -> None:
     found = measured(
         config(slices=[["month"], ["dest"]]),
         batch([0, 1, 1], [0.1, 0.9, 0.8], month=[10, 9, None], dest=["b", "a", "c"]),
@@ -187,7 +190,7 @@ def test_slices_come_in_order_of_columns_then_values():
     assert list(found) == ["overall", "month=9", "month=10", "month=(missing)", "dest=a", "dest=b", "dest=c"]
 
 
-def test_dictionary_and_plain_columns_are_the_same_slices():
+def test_dictionary_and_plain_columns_are_the_same_slices() -> None:
     plain = pa.array(["a", None, "b", "a"])
     states = []
     for column in (plain, plain.dictionary_encode(), plain.cast(pa.large_string())):
@@ -197,7 +200,7 @@ def test_dictionary_and_plain_columns_are_the_same_slices():
     assert len(set(states)) == 1
 
 
-def test_too_many_slices_are_refused():
+def test_too_many_slices_are_refused() -> None:
     accumulator = MetricsAccumulator(config(slices=[["id"]]))
     rows = 20_001
     with pytest.raises(InputError, match="more than 20,000"):
@@ -216,12 +219,14 @@ def test_too_many_slices_are_refused():
         (["0", "1", "1"], [0.1, 0.5, 0.3], None, "label 'y' is of type string"),
     ],
 )
-def test_what_cannot_be_judged_is_counted_and_quoted(label, score, weight, words):
+def test_what_cannot_be_judged_is_counted_and_quoted(
+    label: list[Any], score: list[Any], weight: list[Any] | None, words: str
+) -> None:
     with pytest.raises(InputError, match=words):
         measured(config(weight=None if weight is None else "w"), batch(label, score, weight))
 
 
-def test_rows_of_later_shards_are_quoted_by_their_place_in_the_split():
+def test_rows_of_later_shards_are_quoted_by_their_place_in_the_split() -> None:
     parts = [MetricsAccumulator(config()) for _ in range(3)]
     for part, label in zip(parts, ([0.0, 1.0], [1.0, None], [3.0, None]), strict=True):
         part.add_batch(batch(label, [0.5, 0.5]))
@@ -231,7 +236,7 @@ def test_rows_of_later_shards_are_quoted_by_their_place_in_the_split():
         parts[0].result()
 
 
-def test_no_examples_is_an_error():
+def test_no_examples_is_an_error() -> None:
     with pytest.raises(InputError, match="no examples"):
         MetricsAccumulator(config()).result()
 
@@ -255,10 +260,12 @@ rows_of = st.lists(
     seed=st.integers(0, 99),
     exact=st.sampled_from([0, 6, 99]),
 )
-def test_equal_rows_give_equal_bytes_however_split_ordered_and_merged(rows, cuts, seed, exact):
+def test_equal_rows_give_equal_bytes_however_split_ordered_and_merged(
+    rows: list[Any], cuts: list[int], seed: int, exact: int
+) -> None:
     judged = config(slices=[["c"], ["c", "m"]], exact_rows=exact)
 
-    def state(part):
+    def state(part: list[Any]) -> MetricsAccumulator:
         accumulator = MetricsAccumulator(judged)
         if part:
             label, score, first, second = zip(*part, strict=True)
@@ -271,7 +278,7 @@ def test_equal_rows_give_equal_bytes_however_split_ordered_and_merged(rows, cuts
     parts = [state(shuffled[low:high]) for low, high in itertools.pairwise(bounds)]
     parts = [part if seed % 2 else MetricsAccumulator.from_bytes(part.to_bytes()) for part in parts]
 
-    def merged(left, right):
+    def merged(left: MetricsAccumulator, right: MetricsAccumulator) -> MetricsAccumulator:
         left.merge(right)
         return left
 
@@ -282,7 +289,7 @@ def test_equal_rows_give_equal_bytes_however_split_ordered_and_merged(rows, cuts
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_large_slices_are_histograms_within_their_stated_error(weighted):
+def test_large_slices_are_histograms_within_their_stated_error(weighted: bool) -> None:
     label, score, carrier, _, weight = drawn(20_000, 3, tied=False)
     given = batch(label, score, weight if weighted else None, carrier=carrier)
     options = {"slices": [["carrier"]], "weight": "w" if weighted else None}
@@ -309,7 +316,7 @@ def test_large_slices_are_histograms_within_their_stated_error(weighted):
 
 
 @given(st.lists(st.floats(0, 1), min_size=2, max_size=50))
-def test_bins_never_fall_as_scores_rise(scores):
+def test_bins_never_fall_as_scores_rise(scores: list[float]) -> None:
     ordered = np.sort(np.array(scores) + 0.0)
     bins = bin_of(ordered)
     assert (np.diff(bins) >= 0).all()
@@ -317,7 +324,7 @@ def test_bins_never_fall_as_scores_rise(scores):
     assert bins.max() < BINS
 
 
-def test_the_middle_of_a_bin_lies_in_it():
+def test_the_middle_of_a_bin_lies_in_it() -> None:
     bins = np.arange(BINS)
     middles = bin_middle(bins)
     assert (np.diff(middles) > 0).all()
@@ -325,6 +332,6 @@ def test_the_middle_of_a_bin_lies_in_it():
     assert (bin_of(middles)[inner] == bins[inner]).all()
 
 
-def test_bytes_of_another_kind_are_refused():
+def test_bytes_of_another_kind_are_refused() -> None:
     with pytest.raises(InputError, match="no metrics"):
         MetricsAccumulator.from_bytes(b"DTXS\x01 something else entirely, long enough for a header")

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from drivetrain import InputError
-from drivetrain.components import pusher
 from drivetrain.components.pusher import Pusher, push, still_pushed
 from drivetrain.digest import digest_tree
 from drivetrain.metadata import Model
@@ -20,6 +21,7 @@ from drivetrain.metadata import Model
 PUSH = """
 import sys
 from pathlib import Path
+from typing import Any
 from drivetrain.components.pusher import push
 for _ in range(int(sys.argv[3])):
     print(*push(Path(sys.argv[1]), Path(sys.argv[2])))
@@ -37,7 +39,7 @@ def names(folder: Path) -> list[str]:
     return sorted(entry.name for entry in folder.iterdir())
 
 
-def test_versions_count_up_and_the_newest_is_adopted(tmp_path):
+def test_versions_count_up_and_the_newest_is_adopted(tmp_path: Path) -> None:
     first, second = bundle(tmp_path / "a", "a"), bundle(tmp_path / "b", "b")
     serving = tmp_path / "serving" / "flights"
     assert push(first, serving) == (1, digest_tree(first).fingerprint)
@@ -48,7 +50,7 @@ def test_versions_count_up_and_the_newest_is_adopted(tmp_path):
     assert digest_tree(serving / "2") == digest_tree(second)
 
 
-def test_versions_of_others_are_counted_and_left_alone(tmp_path):
+def test_versions_of_others_are_counted_and_left_alone(tmp_path: Path) -> None:
     serving = tmp_path / "serving"
     (serving / "7").mkdir(parents=True)
     (serving / "notes").write_text("mine")
@@ -58,7 +60,7 @@ def test_versions_of_others_are_counted_and_left_alone(tmp_path):
     assert names(serving) == ["08", "10", "7", "9", "notes"]
 
 
-def test_keep_removes_the_oldest(tmp_path):
+def test_keep_removes_the_oldest(tmp_path: Path) -> None:
     serving = tmp_path / "serving"
     for text in "abcd":
         push(bundle(tmp_path / text, text), serving, keep=2)
@@ -67,20 +69,20 @@ def test_keep_removes_the_oldest(tmp_path):
     assert names(serving) == ["4"]
 
 
-def test_a_changed_version_is_not_adopted(tmp_path):
+def test_a_changed_version_is_not_adopted(tmp_path: Path) -> None:
     serving, source = tmp_path / "serving", bundle(tmp_path / "a", "a")
     push(source, serving)
     (serving / "1" / "manifest.json").write_text("{}")
     assert push(source, serving)[0] == 2
 
 
-def test_a_copy_that_fails_leaves_nothing(tmp_path, monkeypatch):
+def test_a_copy_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     serving, source = tmp_path / "serving", bundle(tmp_path / "a", "a")
 
-    def full(*paths):
+    def full(*paths: Path) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(pusher.shutil, "copyfile", full)
+    monkeypatch.setattr(shutil, "copyfile", full)
     with pytest.raises(InputError, match=r"cannot push to .*serving: No space left on device\n.*room"):
         push(source, serving)
     assert names(serving) == []
@@ -88,12 +90,12 @@ def test_a_copy_that_fails_leaves_nothing(tmp_path, monkeypatch):
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /dev/full and procfs")
 @pytest.mark.parametrize("place", ["/proc/serving", "/dev/full/serving"])
-def test_a_destination_that_cannot_be_written_is_one_error(tmp_path, place):
+def test_a_destination_that_cannot_be_written_is_one_error(tmp_path: Path, place: str) -> None:
     with pytest.raises(InputError, match=f"cannot push to {place}: "):
         push(bundle(tmp_path / "a", "a"), Path(place))
 
 
-def test_a_file_in_the_destinations_place(tmp_path):
+def test_a_file_in_the_destinations_place(tmp_path: Path) -> None:
     (tmp_path / "serving").write_text("occupied")
     source = bundle(tmp_path / "a", "a")
     for place in (tmp_path / "serving", tmp_path / "serving" / "flights"):
@@ -102,12 +104,12 @@ def test_a_file_in_the_destinations_place(tmp_path):
     assert (tmp_path / "serving").read_text() == "occupied"
 
 
-def test_an_empty_model_is_not_pushed(tmp_path):
+def test_an_empty_model_is_not_pushed(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there is no bundle"):
         push(tmp_path, tmp_path.parent / f"{tmp_path.name}-serving")
 
 
-def test_pushers_at_once_get_different_whole_versions(tmp_path):
+def test_pushers_at_once_get_different_whole_versions(tmp_path: Path) -> None:
     serving = tmp_path / "serving"
     sources = [bundle(tmp_path / text, text, 50_000) for text in "abcd"]
     running = [
@@ -126,7 +128,7 @@ def test_pushers_at_once_get_different_whole_versions(tmp_path):
     assert {int(version) for version, _ in pushed} == set(versions)
 
 
-def test_a_killed_pusher_leaves_no_version_and_the_next_one_sweeps(tmp_path):
+def test_a_killed_pusher_leaves_no_version_and_the_next_one_sweeps(tmp_path: Path) -> None:
     serving, source = tmp_path / "serving", bundle(tmp_path / "a", "a", 20_000_000)
     code = "import drivetrain.components.pusher as p\np.sync_tree = lambda root: __import__('time').sleep(60)\n" + PUSH
     process = subprocess.Popen([sys.executable, "-c", code, str(source), str(serving), "1"])
@@ -154,7 +156,7 @@ def model_of(text: str) -> Model:
     return model
 
 
-def test_the_component_writes_a_receipt_without_times_or_paths(tmp_path, monkeypatch):
+def test_the_component_writes_a_receipt_without_times_or_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     contents = []
     model = model_of("a")
     for name in ("one", "two"):
@@ -169,11 +171,11 @@ def test_the_component_writes_a_receipt_without_times_or_paths(tmp_path, monkeyp
     assert contents[0] == contents[1]
 
 
-def test_a_push_is_believed_while_the_destination_holds_it(tmp_path, monkeypatch):
+def test_a_push_is_believed_while_the_destination_holds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     pushed = Pusher(model_of("a"), destination="serving")
 
-    def verdict():
+    def verdict() -> str | None:
         return still_pushed({"pushed": pushed}, {}, tmp_path)
 
     assert verdict() is None
@@ -193,6 +195,6 @@ def test_a_push_is_believed_while_the_destination_holds_it(tmp_path, monkeypatch
         ({"destination": "serving", "keep": 0}, "keep must be at least 1, not 0"),
     ],
 )
-def test_parameters_that_cannot_be(options, words):
+def test_parameters_that_cannot_be(options: dict[str, Any], words: str) -> None:
     with pytest.raises(InputError, match=words):
         Pusher(model_of("a"), **options)
