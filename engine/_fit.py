@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,9 @@ State = dict[str, Any]  # "params" and "optimizer": pytrees
 
 # The initial state is computed once: compiling it well costs more than it saves (half the CPU seconds on flights).
 _RUN_ONCE = {"xla_backend_optimization_level": 0}
+
+
+_POINTS = 100  # of the loss curve
 
 
 class Program:
@@ -146,6 +149,8 @@ class Fit:
         self._depth = max(1, min(run.depth, self._total // FRACTIONS))  # so that a short run can be saved midway
         self._step = self._first = 0  # steps whose losses are known; where this attempt began
         self._loss = 0.0  # sum over the epoch under way
+        self._stride = -(-self._total // _POINTS)
+        self._sums = [0.0] * -(-self._total // self._stride)  # of the losses, for the curve
         self._history: list[EpochRecord] = []
         self._eval = run.eval_data(self._placement.shards)
         self._checkpoints: Checkpoints | None = None
@@ -169,6 +174,7 @@ class Fit:
             predict=self._predict,
             label=self._label,
             history=tuple(self._history),
+            curve=tuple(self._curve()),
             first_step=self._first,
             steps=ran,
             examples=ran * self._run.batch_size,
@@ -190,7 +196,7 @@ class Fit:
         self._first = self._step
         self._state = self._program.put(state)
         self._history = [EpochRecord(**epoch) for epoch in record["history"]]
-        self._loss = record["loss"]
+        self._loss, self._sums = record["loss"], record["sums"]
         self._run.note(f"training resumed at step {self._step} of {self._total}")
 
     def _train_epoch(self) -> None:
@@ -224,6 +230,7 @@ class Fit:
             if not math.isfinite(value):
                 raise self._broken(self._step + offset, value)
             self._loss += value
+            self._sums[(self._step + offset) // self._stride] += value
         self._step += count
 
     def _end_epoch(self, epoch: int) -> None:
@@ -246,12 +253,25 @@ class Fit:
         if self._checkpoints:
             history = [asdict(epoch) for epoch in self._history]
             self._checkpoints.save(
-                self._step, self._state, {"plan": self._plan(), "history": history, "loss": self._loss}
+                self._step,
+                self._state,
+                {"plan": self._plan(), "history": history, "loss": self._loss, "sums": self._sums},
             )
+
+    def _curve(self) -> Iterator[tuple[int, float]]:
+        for number, total in enumerate(self._sums):
+            begin = number * self._stride
+            end = min(begin + self._stride, self._total)
+            yield end, total / (end - begin)
 
     def _plan(self) -> dict[str, int]:
         """What must be equal for a checkpoint to mean the same place in the same data."""
-        return {"seed": self._run.seed, "batch_size": self._run.batch_size, "rows": self._data.rows}
+        return {
+            "seed": self._run.seed,
+            "batch_size": self._run.batch_size,
+            "rows": self._data.rows,
+            "steps": self._total,
+        }
 
     def _broken(self, step: int, value: float) -> InputError:
         """The error for a loss that is no number: names the step, and the column where the data is to blame."""

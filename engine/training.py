@@ -51,6 +51,7 @@ class Trained:
         predict: What a prediction shows, arrays [batch, ...] by name, from the outputs.
         label: Name of the label's column; never among the features of `apply`.
         history: One record per epoch.
+        curve: The training loss as some hundred points (step, mean loss of the steps since the point before).
         first_step: The step of the checkpoint that this attempt went on from, 0 where it began anew.
         steps: Steps that this attempt ran.
         examples: Rows that this attempt trained on.
@@ -61,6 +62,7 @@ class Trained:
     predict: Predict
     label: str
     history: tuple[EpochRecord, ...] = ()
+    curve: tuple[tuple[int, float], ...] = ()
     first_step: int = 0
     steps: int = 0
     examples: int = 0

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
 from drivetrain.engine.checkpoint import Checkpoints
 from drivetrain.engine.training import TrainingRun
 from drivetrain.errors import InputError
@@ -40,7 +39,7 @@ def same(a: Any, b: Any) -> bool:
     def plain(leaf: Any) -> Any:
         return jax.random.key_data(leaf) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
 
-    assert jax.tree.structure(a) == jax.tree.structure(b)
+    assert str(jax.tree.structure(a)) == str(jax.tree.structure(b))
     pairs = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
     return all(np.array_equal(plain(x), plain(y)) and x.dtype == y.dtype for x, y in pairs)
 
@@ -139,7 +138,7 @@ def test_checkpoints_of_another_training_are_refused(problem: ModuleType, tmp_pa
 
 
 def start(problem: ModuleType, **options: Any) -> subprocess.Popen[str]:
-    command = [sys.executable, problem.__file__, json.dumps(options)]
+    command = [sys.executable, str(problem.__file__), json.dumps(options)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 

@@ -11,11 +11,10 @@ from types import ModuleType
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
-
 from drivetrain.engine.loader import FeatureSpec, Loader, split_rows
 from drivetrain.errors import InputError
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 ROW = {"row": FeatureSpec("int64")}
 
@@ -24,7 +23,8 @@ ROW = {"row": FeatureSpec("int64")}
 def numbered(tmp_path_factory: pytest.TempPathFactory, problem: ModuleType) -> Path:
     """1,003 numbered rows in 3 files of row groups of 100."""
     table = pa.table({"row": np.arange(1003), "double": np.arange(1003) * 2.0})
-    return problem.write(tmp_path_factory.mktemp("numbered"), {"train": table}, parts=3, group=100)
+    made: Path = problem.write(tmp_path_factory.mktemp("numbered"), {"train": table}, parts=3, group=100)
+    return made
 
 
 def rows_of(loader: Loader, epoch: int, start: int = 0) -> list[np.ndarray]:
@@ -49,9 +49,7 @@ def test_every_row_at_most_once_and_only_the_remainder_left_out(
     assert rows.max() < 1003
 
 
-@given(
-    data=st.data(), batch_size=st.integers(1, 300), seed=st.integers(0, 9), window=windows, depth=st.integers(1, 40)
-)
+@given(data=st.data(), batch_size=st.integers(1, 300), seed=st.integers(0, 9), window=windows, depth=st.integers(1, 40))
 @settings(max_examples=60, deadline=None)
 def test_any_batch_is_reached_without_those_before(
     numbered: Path, data: st.DataObject, batch_size: int, seed: int, window: int, depth: int

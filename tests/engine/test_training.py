@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-
 from drivetrain.engine.loader import FeatureSpec
 from drivetrain.engine.model import Model, nnx_model
 from drivetrain.engine.training import TrainingRun
@@ -61,6 +60,8 @@ def test_equals_a_loop_of_plain_optax(run: TrainingRun, problem: ModuleType) -> 
     for ours, reference in zip(jax.tree.leaves(trained.params), jax.tree.leaves(params), strict=True):
         np.testing.assert_allclose(ours, reference, atol=1e-6)
     assert [record.loss for record in trained.history] == pytest.approx([np.mean(epoch) for epoch in losses], abs=1e-6)
+    assert [step for step, _ in trained.curve] == list(range(1, 63))
+    assert [value for _, value in trained.curve] == pytest.approx([v for epoch in losses for v in epoch], abs=1e-6)
     assert [record.steps for record in trained.history] == [31, 31]
     features = {name: value for name, value in problem.columns(1000, 1).items() if name != "late"}
     logits = model.apply(params, {name: value[:896] for name, value in features.items()})
@@ -134,6 +135,7 @@ def test_cancel_keeps_what_was_done(run: TrainingRun, problem: ModuleType, tmp_p
     assert resumed.steps + resumed.first_step == whole.steps
     assert problem.digest(resumed.params) == problem.digest(whole.params)
     assert resumed.history == whole.history
+    assert resumed.curve == whole.curve
 
 
 def test_a_loop_of_ones_own_sees_the_same_batches(run: TrainingRun) -> None:

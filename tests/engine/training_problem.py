@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-
 from drivetrain.data import Manifest, Part
 from drivetrain.digest import digest_file
 from drivetrain.engine.loader import FeatureSpec
@@ -86,7 +85,6 @@ def fit(run: Any, *, loss: Callable[..., Any] | None = None, model: Any = None) 
     """Train the network on a run."""
     import jax
     import optax
-
     from drivetrain.engine.model import nnx_model
 
     return run.fit(

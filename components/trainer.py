@@ -1,0 +1,165 @@
+"""Trainer: runs the user's `train(run)` on transformed examples and saves preprocessing and model as one bundle."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..errors import InputError
+from ..metadata import Examples, Model, TransformGraph
+from ..pipelines import Fn, component, current, load
+
+if TYPE_CHECKING:
+    from ..engine import FeatureSpec, Trained
+
+
+@component
+def Trainer(
+    examples: Examples,
+    graph: TransformGraph,
+    *,
+    fn: Fn,
+    epochs: int = 1,
+    batch_size: int = 512,
+    seed: int = 0,
+    strategy: str = "single",
+    train_split: str = "train",
+    eval_split: str | None = "eval",
+    hyperparameters: Mapping[str, object] | None = None,
+) -> Model:
+    """A model from transformed examples, in one program with the preprocessing that made them.
+
+    A killed training goes on from its newest checkpoint and ends with the same bits.
+
+    Args:
+        examples: Transformed examples.
+        graph: The preprocessing they came from.
+        fn: The user's `train(run: TrainingRun) -> Trained`, e.g. "model:train".
+        epochs: Passes over the train split.
+        batch_size: Rows per step; the rows of an epoch that fill no batch are left out of it.
+        seed: Of the initial parameters and of the order of rows.
+        strategy: "single" or "data_parallel" (over all local devices).
+        train_split: The split to train on.
+        eval_split: The split whose loss is shown after each epoch; None for none.
+        hyperparameters: JSON values for the user's function, as `run.hyperparameters`.
+
+    Returns:
+        The bundle with signatures `predict` and `evaluate`; extra/history.json and extra/report.html.
+
+    Raises:
+        InputError: A split, column, strategy or batch size that cannot be used; a loss or a parameter that became
+            NaN; a function that returns something else than `Trained`.
+    """
+    # Late, so that building a pipeline and a cached run import neither JAX nor Arrow.
+    from .. import engine
+    from ..engine.strategy import strategy as find_strategy
+
+    launch = current()
+    run = engine.TrainingRun(
+        features=_features(graph.content),
+        examples=examples.content,
+        epochs=_positive("epochs", epochs),
+        batch_size=_positive("batch_size", batch_size),
+        seed=seed,
+        hyperparameters=dict(hyperparameters or {}),
+        strategy=find_strategy(strategy),
+        train_split=train_split,
+        eval_split=eval_split,
+        work_dir=None if launch.work is None else launch.work_dir,
+        progress=launch.progress,
+        note=launch.note,
+    )
+    trained = load(fn)(run)
+    if not isinstance(trained, engine.Trained):
+        raise InputError(
+            f"Trainer: {fn} returned a {type(trained).__name__}, not Trained", fix="return run.fit(…), or Trained(…)"
+        )
+    _refuse_broken(trained.params)
+    model = Model.new()
+    engine.export_model(
+        transform=graph.content,
+        apply=trained.apply,
+        params=trained.params,
+        predict=trained.predict,
+        label=trained.label,
+        out=model.content,
+    )
+    write_report(trained, model.extra, settings=_settings(run.epochs, batch_size, seed, strategy))
+    return model
+
+
+def _features(transform: Path) -> dict[str, FeatureSpec]:
+    """The transformed columns that are numbers; text has no place on a device."""
+    from .. import engine
+
+    outputs = engine.Bundle.load(transform).signatures["transform"].outputs
+    return {
+        name: engine.FeatureSpec(spec.dtype, spec.shape, spec.size)
+        for name, spec in outputs.items()
+        if spec.dtype != "string"
+    }
+
+
+def _positive(name: str, value: int) -> int:
+    if value < 1:
+        raise InputError(f"Trainer: {name} is {value}", fix="use 1 or more")
+    return value
+
+
+def _refuse_broken(params: object) -> None:
+    import jax
+    import numpy as np
+
+    for path, leaf in jax.tree_util.tree_flatten_with_path(params)[0]:
+        array = np.asarray(leaf)
+        if array.dtype.kind not in "iub" and not np.isfinite(array.astype(np.float32)).all():
+            raise InputError(
+                f"Trainer: parameter {jax.tree_util.keystr(path, simple=True, separator='.')} holds NaN or infinity",
+                fix="lower the learning rate or clip the gradients",
+            )
+
+
+def _settings(epochs: int, batch_size: int, seed: int, strategy: str) -> dict[str, object]:
+    return {"epochs": epochs, "batch_size": batch_size, "seed": seed, "strategy": strategy}
+
+
+def write_report(trained: Trained, extra: Path, *, settings: Mapping[str, object]) -> None:
+    """Write history.json and report.html about a training into a folder."""
+    history = {
+        "settings": dict(settings),
+        "epochs": [asdict(epoch) for epoch in trained.history],
+        "curve": [list(point) for point in trained.curve],
+        "resumed_at_step": trained.first_step,
+        "steps": trained.steps,
+        "examples": trained.examples,
+    }
+    (extra / "history.json").write_text(json.dumps(history, indent=1) + "\n", encoding="utf-8")
+    (extra / "report.html").write_text(_page(trained, settings), encoding="utf-8")
+
+
+def _page(trained: Trained, settings: Mapping[str, object]) -> str:
+    from ..report import Column, curves, figures, join, number, page, section, table
+
+    series = {"training": list(trained.curve)}
+    ends, step = [], 0
+    for epoch in trained.history:
+        step += epoch.steps
+        if epoch.eval_loss is not None:
+            ends.append((step, epoch.eval_loss))
+    if ends:
+        series["eval split"] = ends
+    resumed = f"Resumed at step {trained.first_step}." if trained.first_step else ""
+    columns = [Column(name, numeric=True) for name in ("epoch", "steps", "loss", "eval loss")]
+    rows = [
+        [epoch.epoch, epoch.steps, number(epoch.loss), "" if epoch.eval_loss is None else number(epoch.eval_loss)]
+        for epoch in trained.history
+    ]
+    body = [
+        figures({"examples trained": number(trained.examples), **settings}),
+        section("Loss", curves(series, x="step", y="loss", width=640), note=resumed),
+        section("Epochs", table(columns, rows, empty="the training recorded no history")),
+    ]
+    return page("Training", join(body))
