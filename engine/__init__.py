@@ -1,19 +1,23 @@
-"""The graph engine: a preprocessing function and a model as one dataflow graph, traced, analysed, trained and saved.
+"""The engine: graphs of host and device stages, training, and the bundles that carry both into serving.
 
-Names load on first use: `import drivetrain.engine` imports neither JAX nor pyarrow.
+Names load on first use: a cached run and the building of a pipeline touch neither JAX nor Arrow.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from . import ops
-    from .bundle import Bundle, BundleFn, FieldSpec, Signature, reseal
-    from .columns import Column
-    from .export import export_model
-    from .graph import Graph
+    from . import ops as ops
+    from .bundle import Bundle as Bundle
+    from .bundle import BundleFn as BundleFn
+    from .bundle import FieldSpec as FieldSpec
+    from .bundle import Signature as Signature
+    from .bundle import reseal as reseal
+    from .columns import Column as Column
+    from .export import export_model as export_model
+    from .graph import Graph as Graph
     from .loader import Batch as Batch
     from .loader import FeatureSpec as FeatureSpec
     from .loader import Loader as Loader
@@ -28,16 +32,6 @@ if TYPE_CHECKING:
     from .transform import apply as apply
 
 _HOMES = {
-    "Bundle": "bundle",
-    "BundleFn": "bundle",
-    "Column": "columns",
-    "FieldSpec": "bundle",
-    "Graph": "graph",
-    "Signature": "bundle",
-    "analyze": "transform",
-    "apply": "transform",
-    "export_model": "export",
-    "reseal": "bundle",
     "Batch": "loader",
     "Bundle": "bundle",
     "BundleFn": "bundle",
@@ -61,7 +55,7 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:  # Any: a class or function of a module below
+def __getattr__(name: str) -> object:
     if name == "ops":
         return import_module(f"{__name__}.ops")
     if name in _HOMES:

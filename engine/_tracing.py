@@ -1,0 +1,111 @@
+"""Host ops and analyzers as JAX primitives: so that one jaxpr, traced with a symbolic batch, is the whole graph."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
+from functools import cache
+from typing import Any, Final
+
+import jax
+from jax.extend.core import Primitive
+
+from ..errors import DrivetrainError, InputError
+from ._caller import caller
+
+HANDLE: Final = "uint32"
+"""The aval of what JAX must not touch: a host column, or a vocabulary."""
+
+KIND: Final = "drivetrain_kind"
+
+
+@cache
+def _primitive(kind: str, name: str) -> Primitive:
+    primitive = Primitive(name)
+    primitive.multiple_results = True
+
+    @primitive.def_abstract_eval
+    def shapes(*avals: Any, outputs: Any, **_: Any) -> list[Any]:  # Any: JAX avals and params
+        batch = next((aval.shape[0] for aval in avals if aval.shape), None)
+        made = []
+        for dtype, shape, _column in outputs:
+            dims = tuple(batch if dim == "b" else dim for dim in shape)
+            made.append(jax.core.ShapedArray(dims, HANDLE if dtype in _OPAQUE else dtype))
+        return made
+
+    @primitive.def_impl
+    def run(*_: Any, where: str | None = None, **__: Any) -> None:
+        raise InputError(
+            f"{name} runs on the host and cannot run inside a JAX transformation",
+            fix="use it in preprocess",
+            where=where,
+        )
+
+    return primitive
+
+
+_OPAQUE: Final = ("string", "int64", "float64", "column:bool", "vocabulary")
+
+
+def bind_host(
+    op: str,
+    inputs: Sequence[Any],
+    outputs: Sequence[tuple[str, tuple[str | int, ...], bool]],
+    params: Mapping[str, Any],
+) -> list[Any]:  # Any: tracers
+    """Add a host op to the trace; `outputs` are (dtype, shape, whether a column)."""
+    described = tuple(
+        ("column:bool" if column and dtype == "bool" else dtype, shape, column) for dtype, shape, column in outputs
+    )
+    found = _primitive("host", op).bind(
+        *inputs, outputs=described, settings=json.dumps(params, sort_keys=True), where=caller(), **{KIND: "host"}
+    )
+    return list(found)
+
+
+def bind_analyzer(
+    kind: str, inputs: Sequence[Any], output: tuple[str, tuple[int, ...]], params: Mapping[str, Any]
+) -> Any:  # Any: a tracer
+    """Add an analyzer to the trace: of a host column (one input) or of an array and its validity (two)."""
+    (found,) = _primitive("analyzer", kind).bind(
+        *inputs,
+        outputs=((*output, False),),
+        settings=json.dumps(params, sort_keys=True),
+        where=caller(),
+        **{KIND: "analyzer"},
+    )
+    return found
+
+
+class Trace:
+    """What is known, beyond the jaxpr, about arrays while a preprocessing function is traced."""
+
+    def __init__(self, batch: Any) -> None:
+        self.batch = batch
+        self._facts: dict[int, tuple[Any, Any]] = {}
+
+    def note(self, array: Any, fact: Any) -> Any:
+        """Remember a fact about an array; gives the array."""
+        self._facts[id(array)] = (array, fact)  # the array is kept, so its id stays its own
+        return array
+
+    def fact(self, array: Any) -> Any:
+        """What was noted about this very array, or None."""
+        found = self._facts.get(id(array))
+        return None if found is None else found[1]
+
+
+CURRENT: ContextVar[Trace | None] = ContextVar("drivetrain_trace", default=None)
+
+
+def current() -> Trace:
+    """The running trace. Raises DrivetrainError outside of one."""
+    trace = CURRENT.get()
+    if trace is None:
+        raise DrivetrainError(
+            "engine.ops work on the columns of a preprocessing function",
+            fix="call them in preprocess(columns)",
+            where=caller(),
+        )
+    return trace

@@ -1,0 +1,366 @@
+"""The bundle: a graph saved as a folder that loads without the code that made it, and refuses what was tampered with.
+
+    manifest.json            format, signatures, required extensions, export facts, every file's size and SHA-256
+    graph.json               host nodes (executable), device stages by reference
+    device/NAME.stablehlo    jax.export programs: StableHLO with a symbolic batch, weights as arguments
+    weights/GROUP.safetensors
+    assets/NAME.arrow        vocabularies as Arrow IPC
+
+Nothing in it depends on the time, the host or the folder: equal graphs give equal bytes. Loading parses JSON, Arrow,
+safetensors and StableHLO; nothing is unpickled or imported.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path, PurePosixPath
+from types import MappingProxyType
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ..digest import canonical_json, digest, sync_tree
+from ..errors import InputError
+from .graph import DeviceStage, Graph, HostNode
+from .host import host_op
+from .runner import Payload, Programs, Runner, to_arrow, to_numpy
+
+FORMAT: Final = "drivetrain-bundle"
+VERSION: Final = 1
+MANIFEST: Final = "manifest.json"
+_GRAPH: Final = "graph.json"
+
+
+@dataclass(frozen=True)
+class FieldSpec:
+    """One named input or output.
+
+    Attributes:
+        dtype: string, int64, float64 or bool for a raw column (each may be missing); a JAX dtype for an array.
+        shape: Per row: `()` for a scalar.
+        size: How many ids a category has, unknown and missing included; None for what is no category.
+    """
+
+    dtype: str
+    shape: tuple[int, ...] = ()
+    size: int | None = None
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What a bundle can be asked: raw columns in, named results out."""
+
+    inputs: Mapping[str, FieldSpec]
+    outputs: Mapping[str, FieldSpec]
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A graph with its programs, weights and vocabularies, in memory. `load` and `save` tie it to a folder."""
+
+    graph: Graph
+    payload: Payload
+    export: Mapping[str, Any] = field(default_factory=dict)  # Any: JSON: what the device programs were exported with
+
+    @cached_property
+    def signatures(self) -> Mapping[str, Signature]:
+        """The signatures by name."""
+        tensors = self.graph.tensors()
+        found = {}
+        for name, outputs in self.graph.signatures.items():
+            inputs = {key: FieldSpec(tensor.dtype) for key, tensor in self.graph.signature(name).inputs.items()}
+            made = {key: (tensors[out.tensor], out.size) for key, out in outputs.items()}
+            specs = {
+                key: FieldSpec(t.dtype, tuple(int(d) for d in t.shape[1:]), size) for key, (t, size) in made.items()
+            }
+            found[name] = Signature(MappingProxyType(inputs), MappingProxyType(specs))
+        return MappingProxyType(found)
+
+    @cached_property
+    def _programs(self) -> Programs:
+        return Programs(self.payload)
+
+    @cached_property
+    def _runners(self) -> dict[str, Runner]:
+        return {}
+
+    def _runner(self, name: str) -> Runner:
+        if name not in self._runners:
+            self._runners[name] = Runner(self.graph, name, self._programs)
+        return self._runners[name]
+
+    def run(self, name: str, batch: pa.RecordBatch) -> dict[str, NDArray[Any]]:
+        """Evaluate a signature on a batch.
+
+        Returns:
+            Output name → array of `batch.num_rows` (and the output's shape); text as objects, None where missing.
+
+        Raises:
+            InputError: No such signature; a column is missing or of another type; a value cannot be used.
+        """
+        return {key: to_numpy(value) for key, value in self._runner(name).batch(batch).items()}
+
+    def run_arrow(self, name: str, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """`run`, as Arrow: vectors are fixed-size lists."""
+        made = {key: to_arrow(value) for key, value in self._runner(name).batch(batch).items()}
+        return pa.RecordBatch.from_arrays(list(made.values()), names=list(made))
+
+    def run_row(self, name: str, row: Mapping[str, object]) -> dict[str, object]:
+        """Evaluate a signature on one row of Python values (None is missing); scalars come back as Python values."""
+        found = self._runner(name).row(row)
+        return {key: value.item() if isinstance(value, np.generic) else value for key, value in found.items()}
+
+    # --- bytes ---
+
+    def to_files(self) -> dict[str, bytes]:
+        """The folder's files, path → bytes, manifest last."""
+        from safetensors.numpy import save
+
+        files = {_GRAPH: canonical_json(self.graph.to_json()) + b"\n"}
+        for name, program in sorted(self.payload.programs.items()):
+            files[f"device/{name}.stablehlo"] = program
+        groups: dict[str, dict[str, NDArray[Any]]] = {}
+        for name, array in sorted(self.payload.weights.items()):
+            groups.setdefault(name.split("/", 1)[0], {})[name] = np.asarray(array, order="C")
+        for group, arrays in groups.items():
+            files[f"weights/{group}.safetensors"] = save(arrays)
+        for name, table in sorted(self.payload.assets.items()):
+            files[f"assets/{name}.arrow"] = _write_ipc(table)
+        return {**files, MANIFEST: self._manifest(files)}
+
+    def _manifest(self, files: Mapping[str, bytes]) -> bytes:
+        body = {
+            "format": FORMAT,
+            "version": VERSION,
+            "signatures": _describe(self.signatures),
+            "required_extensions": [],
+            "export": dict(self.export),
+            "files": _entries(files),
+        }
+        return _sealed(body)
+
+    @classmethod
+    def from_files(cls, files: Mapping[str, bytes], where: str = "the bundle") -> Bundle:
+        """The bundle of `to_files`' bytes; raises as `load`."""
+        manifest = _read_manifest(files, where)
+        try:
+            graph = Graph.from_json(json.loads(files[_GRAPH]))
+            payload = _payload(files, manifest)
+            bundle = cls(graph, payload, MappingProxyType(dict(manifest["export"])))
+            _check(bundle, manifest)
+        except InputError as error:
+            raise InputError(f"{where}: {error.message}", fix=error.fix) from error
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError, pa.ArrowException) as error:
+            raise _broken(where, f"its contents do not fit together ({error!r:.120})") from error
+        return bundle
+
+    def save(self, path: Path) -> None:
+        """Write the folder (which may exist, if empty) durably, manifest last.
+
+        Raises:
+            InputError: The folder holds something already.
+        """
+        if path.exists() and any(path.iterdir()):
+            raise InputError(f"{path} is not empty", fix="save a bundle in a folder of its own")
+        for name, data in self.to_files().items():
+            target = path / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(data)
+        sync_tree(path)
+
+    @classmethod
+    def load(cls, path: Path | str) -> Bundle:
+        """Read a folder that `save` wrote, checking every file against its digest. Files it does not list are ignored.
+
+        Raises:
+            InputError: A file is missing or was changed, the manifest is no such manifest, or it is of a newer format.
+        """
+        root = Path(path)
+        manifest = root / MANIFEST
+        if not manifest.is_file():
+            raise InputError(
+                f"{root} is no bundle: it has no {MANIFEST}", fix="name the folder of a saved graph or model"
+            )
+        files = {MANIFEST: manifest.read_bytes()}
+        for name, _, _ in _listed(_parse_manifest(files[MANIFEST], str(root)), str(root)):
+            target = root / name
+            if target.is_symlink() or not target.is_file():
+                raise _broken(str(root), f"{name} is missing")
+            files[name] = target.read_bytes()
+        return cls.from_files(files, str(root))
+
+
+def reseal(path: Path) -> None:
+    """Make a bundle's manifest agree with its files after an edit on purpose. For tools and tests."""
+    manifest = json.loads((path / MANIFEST).read_bytes())
+    files = {name: (path / name).read_bytes() for name, _, _ in manifest["files"]}
+    manifest.pop("digest", None)
+    (path / MANIFEST).write_bytes(_sealed({**manifest, "files": _entries(files)}))
+
+
+def export_facts(platforms: tuple[str, ...]) -> dict[str, Any]:  # Any: JSON
+    """What device programs are exported with, for the manifest."""
+    import jax
+
+    return {
+        "jax": jax.__version__,
+        "calling_convention": jax.export.maximum_supported_calling_convention_version,
+        "platforms": list(platforms),
+    }
+
+
+def _sealed(body: dict[str, Any]) -> bytes:
+    text = json.dumps({**body, "digest": digest(FORMAT, body)}, indent=1, sort_keys=True, ensure_ascii=False)
+    return (text + "\n").encode()
+
+
+def _entries(files: Mapping[str, bytes]) -> list[list[object]]:
+    return [[name, len(data), sha256(data).hexdigest()] for name, data in files.items()]
+
+
+def _describe(signatures: Mapping[str, Signature]) -> list[Any]:
+    def fields(specs: Mapping[str, FieldSpec]) -> list[Any]:
+        return [[key, {"dtype": s.dtype, "shape": list(s.shape), "size": s.size}] for key, s in specs.items()]
+
+    return [[name, {"inputs": fields(s.inputs), "outputs": fields(s.outputs)}] for name, s in signatures.items()]
+
+
+def _broken(where: str, cause: str) -> InputError:
+    return InputError(f"{where} was changed or is damaged: {cause}", fix="fetch it again, or run the step that made it")
+
+
+def _parse_manifest(data: bytes, where: str) -> dict[str, Any]:
+    try:
+        manifest = json.loads(data)
+        if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+            raise ValueError("its format is another one")
+        version = manifest["version"]
+        if isinstance(version, int) and version > VERSION:
+            raise InputError(
+                f"{where} has bundle format {version}, this release reads up to {VERSION}", fix="upgrade drivetrain"
+            )
+        sealed = manifest.pop("digest", None)
+        if version != VERSION or sealed != digest(FORMAT, manifest):
+            raise ValueError("it does not match its own digest")
+        if manifest["required_extensions"]:
+            raise InputError(
+                f"{where} requires extensions that this release cannot load: {manifest['required_extensions']!r:.200}",
+                fix="upgrade drivetrain",
+            )
+    except InputError:
+        raise
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise _broken(where, f"{MANIFEST} is not valid ({error!s:.100})") from error
+    return manifest
+
+
+def _listed(manifest: Mapping[str, Any], where: str) -> list[tuple[str, int, str]]:
+    listed = []
+    try:
+        for name, size, checksum in manifest["files"]:
+            parts = PurePosixPath(name).parts
+            if not parts or name.startswith("/") or "\\" in name or any(part in ("..", ".") for part in parts):
+                raise ValueError(f"the path {name!r}")
+            listed.append((name, size, checksum))
+    except (KeyError, TypeError, ValueError) as error:
+        raise _broken(where, f"{MANIFEST} is not valid ({error!s:.100})") from error
+    return listed
+
+
+def _read_manifest(files: Mapping[str, bytes], where: str) -> dict[str, Any]:
+    manifest = _parse_manifest(files[MANIFEST], where)
+    for name, size, checksum in _listed(manifest, where):
+        if name not in files:
+            raise _broken(where, f"{name} is missing")
+        if len(files[name]) != size or sha256(files[name]).hexdigest() != checksum:
+            raise _broken(where, f"{name} does not match its digest")
+    if _GRAPH not in files:
+        raise _broken(where, f"{_GRAPH} is missing")
+    return manifest
+
+
+def _payload(files: Mapping[str, bytes], manifest: Mapping[str, Any]) -> Payload:
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    programs: dict[str, bytes] = {}
+    weights: dict[str, NDArray[Any]] = {}
+    assets: dict[str, pa.Table] = {}
+    for name, _, _ in manifest["files"]:
+        path = PurePosixPath(name)
+        if path.suffix == ".stablehlo":
+            programs[path.stem] = files[name]
+        elif path.suffix == ".safetensors":
+            try:
+                weights |= load(files[name])
+            except SafetensorError as error:
+                raise ValueError(f"{name}: {error}") from error
+        elif path.suffix == ".arrow":
+            assets[path.stem] = pa.ipc.open_file(files[name]).read_all()
+    return Payload(programs, weights, assets)
+
+
+def _check(bundle: Bundle, manifest: Mapping[str, Any]) -> None:
+    """Everything the graph refers to is there, before anything runs."""
+    for node in bundle.graph.nodes:
+        if isinstance(node, HostNode):
+            host_op(node.op).row(node.params, tuple(bundle.payload.assets[name] for name in node.assets))
+        elif isinstance(node, DeviceStage):
+            bundle.payload.programs[node.program]
+            for name in node.weights:
+                bundle.payload.weights[name]
+    if canonical_json(_describe(bundle.signatures)) != canonical_json(manifest["signatures"]):
+        raise ValueError("manifest and graph differ on the signatures")
+
+
+def _write_ipc(table: pa.Table) -> bytes:
+    sink = io.BytesIO()
+    with pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue()
+
+
+@dataclass
+class BundleFn:
+    """A `data.BatchFn` over a saved bundle: batch → the signature's outputs, with some raw columns passed along.
+
+    Pickles as path and names only; each worker loads the bundle once.
+
+    Attributes:
+        path: The bundle's folder, readable by every worker.
+        signature: Which signature.
+        keep: Raw columns put before the outputs; an output of the same name replaces one.
+    """
+
+    path: Path
+    signature: str
+    keep: tuple[str, ...] = ()
+    _bundle: Bundle | None = field(default=None, init=False, repr=False, compare=False)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return BundleFn, (self.path, self.signature, self.keep)
+
+    def setup(self) -> None:
+        """Load and verify the bundle, once."""
+        if self._bundle is None:
+            self._bundle = Bundle.load(self.path)
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The outputs for the batch; raises as `Bundle.run`."""
+        self.setup()
+        assert self._bundle is not None
+        return with_columns(batch, self.keep, self._bundle.run_arrow(self.signature, batch))
+
+
+def with_columns(batch: pa.RecordBatch, keep: tuple[str, ...], made: pa.RecordBatch) -> pa.RecordBatch:
+    """Some of a batch's columns, then those made from it."""
+    columns = {name: batch.column(name) for name in keep if name not in made.schema.names}
+    columns.update(zip(made.schema.names, made.columns, strict=True))
+    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))

@@ -1,0 +1,175 @@
+"""Trace a preprocessing function once, with a symbolic batch, into one jaxpr."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pyarrow as pa
+
+from ..errors import DrivetrainError, InputError
+from ._caller import caller, raised_at
+from ._tracing import CURRENT, HANDLE, Trace, bind_host
+from .columns import Column, Fact
+from .graph import ARRAY_DTYPES
+from .host import column_dtype
+
+_DEVICE = {"string": "string", "int64": "int32", "float64": "float32", "bool": "bool"}
+
+
+@dataclass(frozen=True)
+class TracedOutput:
+    """One output of the function: where it stands among the jaxpr's outputs, and how many ids a category has."""
+
+    name: str
+    place: int
+    text: bool
+    extra_ids: int | None = None
+    vocabulary_place: int | None = None
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A traced function. Its inputs are the columns' handles, in order; `batch` is the symbolic dimension."""
+
+    jaxpr: Any  # jax.extend.core.ClosedJaxpr
+    columns: tuple[tuple[str, str], ...]
+    outputs: tuple[TracedOutput, ...]
+    batch: Any
+
+
+def trace(fn: Callable[[Mapping[str, Any]], Mapping[str, Any]], schema: pa.Schema) -> Traced:
+    """Call the function once on symbolic columns.
+
+    Args:
+        fn: Takes a mapping from column name to `Column` or JAX array, returns one from output name to such.
+        schema: The raw columns with their Arrow types.
+
+    Raises:
+        InputError: The function used a column that does not exist, treated text as a number, gave something that is
+            no mapping of columns, or failed under JAX; with the user's file and line.
+    """
+    columns = tuple((field.name, column_dtype(field.type) or f"other:{field.type}") for field in schema)
+    (batch,) = jax.export.symbolic_shape("b")
+    outputs: list[TracedOutput] = []
+
+    def run(*handles: Any) -> list[Any]:
+        token = CURRENT.set(Trace(batch))
+        try:
+            given = fn(_Columns(columns, handles))
+            flat: list[Any] = []
+            for name, value in _checked(fn, given).items():
+                outputs.append(_emit(name, value, flat, batch))
+            return flat
+        finally:
+            CURRENT.reset(token)
+
+    handle = jax.ShapeDtypeStruct((batch,), jnp.dtype(HANDLE))
+    try:
+        jaxpr = jax.make_jaxpr(run)(*[handle] * len(columns))
+    except DrivetrainError:
+        raise
+    except Exception as error:  # the user's own code failed: whatever it is, name his line
+        text = str(error).splitlines()[0] if str(error) else ""
+        raise InputError(
+            f"the preprocessing function failed: {type(error).__name__}: {text}",
+            fix=_advice(error),
+            where=raised_at(error.__traceback__),
+        ) from error
+    return Traced(jaxpr, columns, tuple(outputs), batch)
+
+
+def _advice(error: Exception) -> str | None:
+    if "truth value" in str(error) or "TracerBool" in type(error).__name__:
+        return "use ops.where(condition, a, b), and & | ~ in place of and, or, not"
+    if "__jax_array__" in str(error) or "no 'a" in str(error):
+        return "ops.fill_missing or ops.cast(…, 'float32') makes a Column a JAX array"
+    return None
+
+
+class _Columns(Mapping[str, Any]):
+    """The raw columns by name, made when first asked for."""
+
+    def __init__(self, columns: tuple[tuple[str, str], ...], handles: tuple[Any, ...]) -> None:
+        self._columns = {name: (dtype, handle) for (name, dtype), handle in zip(columns, handles, strict=True)}
+        self._made: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._columns:
+            near = difflib.get_close_matches(str(name), self._columns, 1)
+            known = ", ".join(self._columns)
+            raise InputError(
+                f"there is no column {name!r}",
+                fix=f"did you mean {near[0]!r}?" if near else f"the columns are {known}",
+                where=caller(),
+            )
+        if name not in self._made:
+            host, handle = self._columns[name]
+            if host.startswith("other:"):
+                self._made[name] = Column(name, "other", Fact(name, None, host[6:]))
+            else:
+                self._made[name] = Column(name, _DEVICE[host], Fact(name, handle, host)).public()
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._columns)
+
+    def __len__(self) -> int:
+        return len(self._columns)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._columns
+
+
+def _checked(fn: Callable[..., Any], given: Any) -> Mapping[str, Any]:
+    code = getattr(fn, "__code__", None)
+    where = f"{code.co_filename}:{code.co_firstlineno}" if code is not None else None
+    if not isinstance(given, Mapping) or not given:
+        raise InputError(
+            f"the preprocessing function returned {type(given).__name__ if given != {} else 'nothing'}",
+            fix="return a dict from output name to column",
+            where=where,
+        )
+    for name in given:
+        if not isinstance(name, str) or not name:
+            raise InputError(f"an output is named {name!r}", fix="name outputs with text", where=where)
+    return given
+
+
+def _emit(name: str, value: Any, flat: list[Any], batch: Any) -> TracedOutput:
+    """Append an output's arrays to `flat` and describe it."""
+    column = value if isinstance(value, Column) else None
+    if column is not None and column.dtype in ("string", "other"):
+        flat.append(column.handle)
+        return TracedOutput(name, len(flat) - 1, text=True)
+    trace = CURRENT.get()
+    fact = column.fact if column is not None else trace.fact(value) if trace is not None else None
+    if column is not None:
+        array = column.values
+        if column.valid is not None:
+            described = {"output": name, "dtype": str(array.dtype)}
+            (array,) = bind_host("require", [array, column.valid], [(str(array.dtype), ("b",), False)], described)
+    else:
+        try:
+            array = jnp.asarray(value)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"output {name!r} is {value!r:.60}", fix="give a column or an array") from error
+    if str(array.dtype) not in ARRAY_DTYPES:
+        raise InputError(f"output {name!r} is {array.dtype}", fix="ops.cast it to float32 or int32")
+    if not array.shape or array.shape[0] != batch:
+        array = jnp.broadcast_to(array, (batch, *array.shape))
+    if not all(isinstance(dim, int) for dim in array.shape[1:]):
+        raise InputError(f"output {name!r} has shape {array.shape}", fix="only the first dimension may be the batch")
+    flat.append(array)
+    place = len(flat) - 1
+    size = fact.size if fact is not None else None
+    if size is None:
+        return TracedOutput(name, place, text=False)
+    if size.vocabulary is None:
+        return TracedOutput(name, place, text=False, extra_ids=size.extra)
+    flat.append(size.vocabulary)
+    return TracedOutput(name, place, text=False, extra_ids=size.extra, vocabulary_place=place + 1)

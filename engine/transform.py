@@ -1,0 +1,202 @@
+"""Transform: analyse the training data, phase by phase, and freeze the preprocessing function into a bundle."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ..data.base import Executor, Progress, no_progress
+from ..data.examples import Manifest, sinks
+from ..data.sources import Source
+from ..errors import InputError
+from .analyzers import Analysis, AnalyzerPass, finish, needs
+from .bundle import Bundle, BundleFn, export_facts
+from .graph import Graph
+from .partition import PLATFORMS, Analyzer, Partition
+from .runner import Payload
+from .trace import trace
+
+TRANSFORM = "transform"
+"""The signature of a frozen preprocessing function."""
+
+
+def analyze(
+    fn: Callable[[Mapping[str, Any]], Mapping[str, Any]],
+    source: Source,
+    executor: Executor,
+    progress: Progress = no_progress,
+) -> Bundle:
+    """Trace a preprocessing function, compute its analyzers over the source, and freeze it.
+
+    Analyzers that depend on each other's results need one pass each; all others share a pass.
+
+    Args:
+        fn: `preprocess(columns) -> columns`; see `engine.ops`.
+        source: The training data.
+        executor: Who walks its shards.
+        progress: Told the rows done.
+
+    Returns:
+        A bundle with the signature "transform".
+
+    Raises:
+        InputError: The function is wrong (with the user's line), or a column has values that an analyzer cannot use.
+    """
+    partition = Partition(trace(fn, source.schema))
+    analyzers = partition.analyzers()
+    frozen = _Frozen(partition)
+    for phase in range(1, max((analyzer.phase for analyzer in analyzers), default=0) + 1):
+        wanted = [analyzer for analyzer in analyzers if analyzer.phase == phase]
+        _run_phase(frozen, wanted, source, executor, progress)
+    vocabularies = {value: len(frozen.assets[name]) for value, name in frozen.known.items() if name in frozen.assets}
+    return frozen.bundle(partition.outputs(vocabularies), TRANSFORM, "transform")
+
+
+def apply(
+    graph: Path,
+    sources: Mapping[str, Source],
+    content: Path,
+    executor: Executor,
+    progress: Progress = no_progress,
+    *,
+    span: int | None = None,
+) -> Manifest:
+    """Write the transformed rows of each split as Examples.
+
+    Args:
+        graph: The folder of a bundle that `analyze` gave, readable by the executor's workers.
+        sources: Split name → its raw rows, in order.
+        content: Where `split=<name>/part-….parquet` and the manifest go.
+        executor: Who walks the shards.
+        progress: Told the rows done, over all splits.
+        span: Recorded in the manifest.
+
+    Returns:
+        The manifest as written. Vectors are fixed-size list columns.
+
+    Raises:
+        InputError: A row has a value that the graph cannot use.
+    """
+    inputs = list(Bundle.load(graph).signatures[TRANSFORM].inputs)
+    total = sum(source.rows for source in sources.values())
+    before = 0
+    written = []
+    for name, source in sources.items():
+
+        def tell(done: int, _: int | None, unit: str, before: int = before) -> None:
+            progress(before + done, total, unit)
+
+        columns = source.select(inputs).with_dictionaries()
+        written.append(executor.map(columns, BundleFn(graph, TRANSFORM), sinks(content, [name]), progress=tell))
+        before += source.rows
+    return Manifest.joined(written).write(content, span=span)
+
+
+@dataclass
+class _Frozen:
+    """The analyzer results so far: names by value, and what the names stand for."""
+
+    partition: Partition
+    known: dict[int, str] = field(default_factory=dict)
+    weights: dict[str, NDArray[Any]] = field(default_factory=dict)
+    assets: dict[str, pa.Table] = field(default_factory=dict)
+
+    def take(self, analyzer: Analyzer, value: Any) -> None:
+        """Keep one analyzer's result."""
+        column = str(analyzer.params["column"])
+        if analyzer.kind == "vocabulary":
+            name = f"vocabulary-{len(self.assets)}"
+            schema = pa.schema([pa.field("value", pa.string(), nullable=False)], metadata={"column": column})
+            self.assets[name] = pa.table([pa.array(value, pa.string())], schema=schema)
+        else:
+            label = base = f"transform/{column}/{analyzer.kind}"
+            while label in self.weights:
+                label = f"{base}#{len(self.weights)}"
+            name = label
+            self.weights[name] = _as_array(analyzer, value)
+        self.known[analyzer.value] = name
+
+    def bundle(self, wanted: Mapping[str, tuple[int, int | None]], signature: str, prefix: str) -> Bundle:
+        """The part of the graph that computes some values, with all it needs."""
+        inputs, nodes, signatures, programs = self.partition.lower(wanted, self.known, signature, prefix)
+        graph = Graph(inputs, nodes, signatures)
+        held = {**self.weights, **{self.partition.constant_name(v): a for v, a in self.partition.constants.items()}}
+        used = {name for node in nodes for name in getattr(node, "weights", ())}
+        named = {name for node in nodes for name in getattr(node, "assets", ())}
+        weights = {name: held[name] for name in sorted(used)}
+        assets = {name: self.assets[name] for name in sorted(named)}
+        return Bundle(graph, Payload(programs, weights, assets), export_facts(PLATFORMS))
+
+
+def _as_array(analyzer: Analyzer, value: Any) -> NDArray[Any]:
+    dtype = np.dtype(analyzer.dtype)
+    numbers = np.asarray(value, np.float64 if dtype.kind == "f" else object)
+    if dtype.kind == "i":
+        column = analyzer.params["column"]
+        for number in np.ravel(numbers):
+            if isinstance(number, float) and math.isnan(number):
+                raise InputError(
+                    f"{analyzer.kind} of column {column!r}: the data has no value of it",
+                    fix="drop the column, or fill_missing first",
+                    where=analyzer.where,
+                )
+            if not -(2**31) <= number < 2**31:
+                raise InputError(
+                    f"{analyzer.kind} of column {column!r} is {number}, which does not fit in int32 on the device",
+                    fix="ops.cast it to float32 first",
+                    where=analyzer.where,
+                )
+    with np.errstate(over="ignore"):
+        return numbers.astype(dtype).reshape(analyzer.shape)
+
+
+def _run_phase(
+    frozen: _Frozen, analyzers: list[Analyzer], source: Source, executor: Executor, progress: Progress
+) -> None:
+    """One pass: all analyzers of a phase, several of them from one state where they look at the same values."""
+    partition = frozen.partition
+    analyses: dict[Analysis, None] = {}
+    of: list[Analysis] = []
+    for analyzer in analyzers:
+        names = [partition.tensor(value).id for value in analyzer.inputs]
+        of.append(Analysis(needs(analyzer.kind), *names))
+        analyses[of[-1]] = None
+    values = {partition.tensor(value).id: (value, None) for analyzer in analyzers for value in analyzer.inputs}
+    bundle = frozen.bundle(values, "analyze", "analyze")
+    columns = source.select(list(bundle.graph.inputs)).with_dictionaries()
+    make = partial(AnalyzerPass, tuple(analyses))
+    state = executor.combine(columns, make, via=FilesFn(bundle.to_files(), "analyze"), progress=progress).result()
+    places = {analysis: str(place) for place, analysis in enumerate(analyses)}
+    for analyzer, analysis in zip(analyzers, of, strict=True):
+        frozen.take(analyzer, finish(analyzer.kind, analyzer.params, state[places[analysis]]))
+
+
+@dataclass
+class FilesFn:
+    """A `data.BatchFn` over a bundle that lies in no folder: it travels as the bytes of its files."""
+
+    files: dict[str, bytes]
+    signature: str
+    _bundle: Bundle | None = field(default=None, init=False, repr=False, compare=False)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return FilesFn, (self.files, self.signature)
+
+    def setup(self) -> None:
+        """Read the files, once."""
+        if self._bundle is None:
+            self._bundle = Bundle.from_files(self.files)
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The signature's outputs for the batch."""
+        self.setup()
+        assert self._bundle is not None
+        return self._bundle.run_arrow(self.signature, batch)
