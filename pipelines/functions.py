@@ -12,13 +12,15 @@ import inspect
 import re
 import sys
 import threading
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeAlias
 
-from ..errors import BuildError
+from ..errors import BuildError, DrivetrainError
 
 _LOCK = threading.RLock()
 _PACKAGE = __name__.split(".")[0]
@@ -210,6 +212,29 @@ def _installed(module: str) -> bool:
         return importlib.util.find_spec(module.partition(".")[0]) is not None
     except (ImportError, ValueError):
         return False
+
+
+@contextmanager
+def blamed(project: Path) -> Iterator[None]:
+    """Turn what a project's own code raises within the block, while it is only read, into an error at its line.
+
+    Raises:
+        BuildError: Naming the last "file:line" of the project on the way to the exception.
+    """
+    try:
+        yield
+    except DrivetrainError:
+        raise
+    except Exception as error:
+        where = None
+        if isinstance(error, SyntaxError) and error.filename:
+            where = f"{error.filename}:{error.lineno}"
+        else:
+            frames = traceback.extract_tb(error.__traceback__)
+            own = [frame for frame in frames if Path(frame.filename).is_relative_to(project)]
+            where = f"{own[-1].filename}:{own[-1].lineno}" if own else None
+        text = error.msg if isinstance(error, SyntaxError) else str(error)
+        raise BuildError(f"{type(error).__name__}: {text}", where=where, fix="mend it there") from error
 
 
 def user_line() -> str:

@@ -174,8 +174,9 @@ class Launcher:
             if node.cache and self.run.options.cache:
                 hit, reason = self._find(node, work)
                 if hit is not None:
-                    record = self._record(node, "CACHED", "", work=work, cached_from=hit)
-                    return self._ended(node, record, "CACHED", f"same work as {self._origin(hit)}")
+                    reason = f"same work as {self._origin(hit)}"
+                    record = self._record(node, "CACHED", reason, work=work, cached_from=hit)
+                    return self._ended(node, record, "CACHED", reason)
             claim = self.home.store.claim(work.key, owner=Owner.current(), lease=LEASE)
             if claim is None:
                 self._wait(node, work.key)

@@ -16,7 +16,7 @@ from ..errors import BuildError, InputError
 from . import code as source_code
 from .component import Component, InputSpec, ParameterSpec, accepts, spell
 from .files import FileSet
-from .functions import FunctionRef, package_name, reference, user_line
+from .functions import FunctionRef, blamed, package_name, reference, user_line
 from .handles import Chosen, Handle, Parameter, Property
 from .ir import Condition, Edge, Json, Node, Pipeline, Query
 
@@ -93,7 +93,8 @@ class PipelineFunction:
         builder = Builder(self.project)
         token = _BUILDER.set(builder)
         try:
-            self.fn(**{name: Parameter(name, p.annotation) for name, p in self.parameters.items()})
+            with blamed(self.project):
+                self.fn(**{name: Parameter(name, p.annotation) for name, p in self.parameters.items()})
         finally:
             _BUILDER.reset(token)
         parameters = []
@@ -156,7 +157,8 @@ def load_pipeline(folder: Path) -> PipelineFunction:
     folder = folder.resolve()
     if not (folder / "pipeline.py").is_file():
         raise InputError(f"{folder} holds no pipeline.py", fix="name the folder of a pipeline, e.g. examples/flights")
-    module = import_project_module(folder, f"{package_name(folder)}.pipeline")
+    with blamed(folder):
+        module = import_project_module(folder, f"{package_name(folder)}.pipeline")
     found = {v.name: v for v in vars(module).values() if isinstance(v, PipelineFunction)}
     if len(found) != 1:
         names = ", ".join(found) or "none"
