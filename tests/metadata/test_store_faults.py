@@ -1,0 +1,193 @@
+"""Many processes, kills, full disks: nothing acknowledged is lost, nothing half done is seen."""
+
+from __future__ import annotations
+
+import json
+import random
+import resource
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from drivetrain.metadata import MetadataStore, Payloads, fsck
+
+WORKERS = Path(__file__).with_name("workers.py")
+
+
+def spawn(*arguments: object) -> subprocess.Popen[str]:
+    command = [sys.executable, str(WORKERS), *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def finish(processes: list[subprocess.Popen[str]]) -> None:
+    for process in processes:
+        _, errors = process.communicate(timeout=240)
+        assert process.returncode == 0, errors
+
+
+def test_first_opens_at_once(tmp_path: Path) -> None:
+    for round_ in range(3):
+        finish([spawn("first_open", tmp_path / f"{round_}.db") for _ in range(4)])
+
+
+@pytest.mark.slow
+def test_eight_first_opens_twenty_five_times(tmp_path: Path) -> None:
+    for round_ in range(25):
+        path = tmp_path / f"{round_}.db"
+        finish([spawn("first_open", path) for _ in range(8)])
+        with MetadataStore.open(path) as store:
+            assert len(store.contexts("pipeline")) == 1
+
+
+@pytest.mark.slow
+def test_eight_processes_publish_two_hundred_each(tmp_path: Path) -> None:
+    path = tmp_path / "metadata.db"
+    finish([spawn("publish", path, worker, 200) for worker in range(8)])
+    with MetadataStore.open(path) as store:
+        run = store.find_context("run", "shared")
+        assert run is not None
+        executions = store.executions(context=run)
+        assert len(executions) == 1600
+        assert {execution.state for execution in executions} == {"COMPLETE"}
+        assert Counter(a.properties["worker"] for a in store.artifacts(context=run)) == dict.fromkeys(range(8), 200)
+        assert store.integrity() == []
+
+
+@pytest.mark.slow
+def test_each_key_is_published_once_under_kills(tmp_path: Path) -> None:
+    path, keys, chance = tmp_path / "metadata.db", 100, random.Random(4)
+    MetadataStore.open(path).close()
+    workers = [spawn("work_on_keys", path, keys, seed) for seed in range(8)]
+    killed = 0
+    deadline = time.monotonic() + 200
+    while workers and time.monotonic() < deadline:
+        time.sleep(chance.uniform(0.05, 0.2))
+        victim = chance.choice(workers)
+        if killed < 12 and victim.poll() is None:
+            victim.send_signal(signal.SIGKILL)
+            victim.communicate()
+            killed += 1
+            workers.remove(victim)
+            workers.append(spawn("work_on_keys", path, keys, 100 + killed))
+        for worker in [worker for worker in workers if worker.poll() is not None]:
+            _, errors = worker.communicate()
+            assert worker.returncode == 0, errors
+            workers.remove(worker)
+    assert not workers
+    assert killed >= 3
+    with MetadataStore.open(path) as store:
+        store.abandon()
+        complete = store.executions(state="COMPLETE")
+        assert Counter(execution.cache_key for execution in complete) == {f"key-{i}": 1 for i in range(keys)}
+        assert len(store.artifacts()) == keys
+        assert {e.state for e in store.executions()} <= {"COMPLETE", "ABANDONED"}
+        assert store.claims() == []
+
+
+@pytest.mark.slow
+def test_forty_kills_while_publishing_leave_no_row_without_its_payload(tmp_path: Path) -> None:
+    chance = random.Random(7)
+    for _ in range(40):
+        process = spawn("publish_payloads", tmp_path)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(chance.uniform(0, 0.12))
+        process.kill()
+        process.communicate()
+    with MetadataStore.open(tmp_path / "metadata.db") as store:
+        found = fsck(store, tmp_path, repair=True)
+        assert found.checked > 40
+        assert found.missing == ()
+        assert found.corrupt == ()
+        assert found.database == ()
+        assert fsck(store, tmp_path).clean
+        assert store.executions(state="RUNNING") == []
+
+
+def test_a_file_size_limit_gives_one_clear_error(tmp_path: Path) -> None:
+    process = subprocess.run(
+        [sys.executable, str(WORKERS), "fill_disk", str(tmp_path), "300000"],
+        capture_output=True,
+        text=True,
+        check=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000)),
+    )
+    assert process.stdout.startswith("DiskFull: disk full while writing"), process.stdout + process.stderr
+    assert "free space and run `drivetrain resume`" in process.stdout
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> object:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", str(disk)], capture_output=True, text=True, check=False
+    )
+    if mounted.returncode != 0:
+        pytest.skip("cannot mount a tmpfs here (needs root)")
+    yield disk
+    subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_a_full_disk_publishes_nothing_and_the_store_stays_whole(small_disk: Path) -> None:
+    from drivetrain.metadata import DiskFull, StoreUnavailable
+
+    payloads = Payloads(small_disk)
+    with MetadataStore.open(small_disk / "metadata.db") as store:
+        execution = store.start("Producer")
+        staged = payloads.stage("Producer", execution.uid, "out")
+        from drivetrain.metadata.payload import explain_full_disk
+
+        with pytest.raises(DiskFull, match="disk full"), explain_full_disk("writing"):
+            (staged / "content" / "big.bin").write_bytes(b"x" * 1_000_000)
+        with pytest.raises(StoreUnavailable, match="free space"):
+            for _ in range(1000):
+                store.start("Filler", properties={"text": "x" * 10_000})
+        before = len(store.executions())
+        payloads.discard(staged)
+        assert store.integrity() == []
+        store.finish(execution, "FAILED", error="disk full")
+        assert len(store.executions()) == before
+        store.abandon()
+
+
+def test_a_damaged_file_is_named(tmp_path: Path) -> None:
+    from drivetrain.metadata import SchemaMismatch, StoreUnavailable
+
+    path = tmp_path / "metadata.db"
+    path.write_text("this is no database at all, just some text that is long enough")
+    with pytest.raises(StoreUnavailable, match=r"metadata\.db is damaged"):
+        MetadataStore.open(path)
+    other = tmp_path / "other.db"
+    with sqlite3.connect(other) as connection:
+        connection.execute("CREATE TABLE somebody (else_ TEXT)")
+    connection.close()
+    with pytest.raises(SchemaMismatch, match="no drivetrain store"):
+        MetadataStore.open(other)
+
+
+def test_a_busy_database_is_waited_for_then_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from drivetrain.metadata import StoreUnavailable, database
+
+    path = tmp_path / "metadata.db"
+    with MetadataStore.open(path) as store:
+        blocker = sqlite3.connect(path, isolation_level=None)
+        blocker.execute("BEGIN IMMEDIATE")
+        monkeypatch.setattr(database, "_PATIENCE", 0.2)
+        with pytest.raises(StoreUnavailable, match="locked by another process"):
+            store.context("run", "r")
+        assert store.contexts("run") == []  # readers are not held up
+        blocker.execute("ROLLBACK")
+        blocker.close()
+        store.context("run", "r")
+
+
+def test_report_is_json(tmp_path: Path) -> None:
+    with MetadataStore.open(tmp_path / "metadata.db") as store:
+        assert json.loads(json.dumps(fsck(store, tmp_path).to_dict()))["clean"] is True

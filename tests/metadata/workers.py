@@ -1,0 +1,92 @@
+"""What the fault tests run as processes of their own: `python workers.py VERB ARGUMENTS`."""
+
+from __future__ import annotations
+
+import random
+import sys
+import time
+from pathlib import Path
+
+from drivetrain.metadata import MetadataStore, NewArtifact, Payloads
+
+
+def first_open(path: str) -> None:
+    """Open a store that may not exist yet, and write to it."""
+    with MetadataStore.open(path) as store:
+        store.context("pipeline", "one")
+
+
+def publish(path: str, worker: str, count: str) -> None:
+    """Publish so many executions with one output each, and count on one shared context meanwhile."""
+    with MetadataStore.open(path) as store:
+        run = store.context("run", "shared")
+        for index in range(int(count)):
+            execution = store.start("Producer", name=f"{worker}-{index}", contexts=[run])
+            new = NewArtifact("Thing", f"artifacts/Producer/{execution.uid}/out", "f" * 64, 1, {"worker": int(worker)})
+            store.publish(execution, {"out": [new]})
+
+
+def work_on_keys(path: str, keys: str, seed: str) -> None:
+    """Claim keys and publish once under each; slowly enough to be killed in between."""
+    chance = random.Random(int(seed))
+    with MetadataStore.open(path) as store:
+        todo = [f"key-{index}" for index in range(int(keys))]
+        chance.shuffle(todo)
+        while todo:
+            key = todo.pop(0)
+            if store.find_cached(key) is not None:
+                continue
+            claim = store.claim(key, lease=30)
+            if claim is None:
+                todo.append(key)
+                time.sleep(0.002)
+                continue
+            if store.find_cached(key) is not None:
+                store.release(claim)
+                continue
+            execution = store.start("Worker", cache_key=key, preimage={"key": key})
+            time.sleep(chance.uniform(0, 0.01))
+            new = NewArtifact("Thing", f"artifacts/Worker/{execution.uid}/out", "f" * 64, 1)
+            store.publish(execution, {"out": [new]}, claim=claim)
+
+
+def publish_payloads(root: str) -> None:
+    """Stage, publish and commit for ever, until killed."""
+    folder = Path(root)
+    payloads = Payloads(folder)
+    store = MetadataStore.open(folder / "metadata.db")
+    print("ready", flush=True)
+    count = 0
+    while True:
+        execution = store.start("Producer")
+        staged = payloads.stage("Producer", execution.uid, "out")
+        for name in ("a.bin", "nested/b.bin"):
+            target = staged / "content" / name
+            target.parent.mkdir(exist_ok=True)
+            target.write_bytes(f"{count} {name}".encode() * 500)
+        (staged / "extra" / "report.html").write_text("<p>report</p>")
+        uri = f"artifacts/Producer/{execution.uid}/out"
+        tree = payloads.publish(staged, uri)
+        store.publish(execution, {"out": [NewArtifact("Thing", uri, tree.fingerprint, tree.size)]})
+        count += 1
+
+
+def fill_disk(root: str, size: str) -> None:
+    """Publish a payload of so many bytes, and say which error came."""
+    folder = Path(root)
+    payloads = Payloads(folder)
+    staged = payloads.stage("Producer", "11111111-1111-4111-8111-111111111111", "out")
+    try:
+        from drivetrain.metadata.payload import explain_full_disk
+
+        with explain_full_disk("writing"):
+            (staged / "content" / "big.bin").write_bytes(b"x" * int(size))
+        payloads.publish(staged, "artifacts/Producer/1/out")
+    except Exception as error:
+        print(type(error).__name__, error, sep=": ")
+    else:
+        print("published")
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]](*sys.argv[2:])
