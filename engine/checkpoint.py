@@ -48,15 +48,15 @@ class Checkpoints:
         self._manager: Any = None  # orbax ships no types
 
     def due(self, step: int, total: int) -> bool:
-        """Whether to save at this step of `total`: each eighth of the run and every `seconds`.
+        """Whether to save at this step of `total`: each eighth of the run, and every `seconds`.
 
-        Saving takes at most about a tenth of the time, except for the very first checkpoint.
+        Where saving is slow it comes less often: it takes at most a quarter of a short run, a tenth of a long one.
         """
         if step <= self._saved_step or step >= total:
             return False
         waited = self._clock() - self._saved_at
         eighth = step * FRACTIONS // total > self._saved_step * FRACTIONS // total
-        return (eighth or waited >= self._seconds) and waited >= 9 * self._cost
+        return (eighth and waited >= 3 * self._cost) or waited >= max(self._seconds, 9 * self._cost)
 
     def save(self, step: int, state: State, record: Mapping[str, Any]) -> None:
         """Save, durably, before returning; older checkpoints than the last two are removed.
@@ -66,10 +66,10 @@ class Checkpoints:
             state: A pytree of arrays.
             record: JSON-able.
         """
+        ocp = _orbax()
         begin = self._clock()
         if step not in self._steps():
             arrays = _arrays(state)
-            ocp = _orbax()
             args = ocp.args.Composite(
                 state=ocp.args.StandardSave(arrays),
                 record=ocp.args.JsonSave(

@@ -115,15 +115,36 @@ def test_a_damaged_checkpoint_falls_back(tmp_path: Path, how: str) -> None:
     assert len(notes) == 1
 
 
-def test_due_at_eighths_and_after_a_while() -> None:
+def test_due_at_eighths_and_after_a_while(tmp_path: Path) -> None:
     now = 0.0
-    checkpoints = Checkpoints(Path("unused"), seconds=30.0, clock=lambda: now)
-    assert [step for step in range(0, 81, 5) if checkpoints.due(step, 80)][:2] == [10, 15]  # none saved so far
+    checkpoints = Checkpoints(tmp_path, seconds=30.0, clock=lambda: now)
+    assert next(step for step in range(0, 801, 50) if checkpoints.due(step, 800)) == 100
     assert not checkpoints.due(1, 10**6)
     now = 31.0
     assert checkpoints.due(1, 10**6)
     assert not checkpoints.due(0, 10**6)
     assert not checkpoints.due(10**6, 10**6)
+    checkpoints.save(150, state(0.0), {})
+    checkpoints.close()
+    assert next(step for step in range(0, 801, 50) if checkpoints.due(step, 800)) == 200
+
+
+def test_slow_saves_come_less_often(tmp_path: Path) -> None:
+    """Each look at the clock takes 5 s, so a save takes 5 s."""
+    now = 0.0
+
+    def clock() -> float:
+        nonlocal now
+        now += 5.0
+        return now
+
+    checkpoints = Checkpoints(tmp_path, seconds=10.0, clock=clock)
+    checkpoints.save(1, state(0.0), {})
+    checkpoints.close()
+    assert [checkpoints.due(300, 800) for _ in range(4)] == [False, False, True, True]  # an eighth: after 3 × 5 s
+    checkpoints.save(2, state(0.0), {})
+    checkpoints.close()
+    assert [checkpoints.due(3, 800) for _ in range(10)] == [False] * 8 + [True] * 2  # no eighth: after 9 × 5 s
 
 
 def test_checkpoints_of_another_training_are_refused(problem: ModuleType, tmp_path: Path) -> None:
