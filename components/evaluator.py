@@ -27,7 +27,8 @@ def Evaluator(
         InputError: No such split, a column, label or prediction that cannot be used, or no examples.
     """
     # Late, so that building a pipeline and a cached run import neither JAX nor Arrow.
-    from .. import data, engine
+    from ..data import executor, open_examples, splits
+    from ..engine import Bundle, BundleFn
     from .evaluation.config import EvaluationConfig
     from .evaluation.run import evaluate, write
 
@@ -37,20 +38,20 @@ def Evaluator(
             f"Evaluator: config names a {type(judged).__name__}, not an EvaluationConfig",
             fix='evaluation = EvaluationConfig(label="…", prediction="…") in model.py and config="model:evaluation"',
         )
-    splits = data.splits(examples.content)
-    if split not in splits:
-        raise InputError(f"the examples have no split {split!r}", fix=f"they have {', '.join(splits) or 'none'}")
+    known = splits(examples.content)
+    if split not in known:
+        raise InputError(f"the examples have no split {split!r}", fix=f"they have {', '.join(known) or 'none'}")
     launch = current()
-    inputs = dict.fromkeys(engine.Bundle.load(model.content).signatures["evaluate"].inputs, "the model")
+    inputs = dict.fromkeys(Bundle.load(model.content).signatures["evaluate"].inputs, "the model")
     if baseline is not None:
-        before = engine.Bundle.load(baseline.content).signatures["predict"].inputs
+        before = Bundle.load(baseline.content).signatures["predict"].inputs
         inputs = dict.fromkeys(before, "the baseline") | inputs
     found = evaluate(
-        data.open_examples(examples.content, split),
+        open_examples(examples.content, split),
         judged,
-        data.executor(launch.executor, launch.executor_options),
-        engine.BundleFn(model.content, "evaluate"),
-        None if baseline is None else engine.BundleFn(baseline.content, "predict"),
+        executor(launch.executor, launch.executor_options),
+        BundleFn(model.content, "evaluate"),
+        None if baseline is None else BundleFn(baseline.content, "predict"),
         inputs=inputs,
         progress=launch.progress,
     )

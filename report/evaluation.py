@@ -28,6 +28,7 @@ def render(evaluation: Mapping[str, Any], *, titles: Mapping[str, str], title: s
         *(
             section(f"By {', '.join(names)}" if names else "Overall", _slices(group, titles), note=_notes(group))
             for names, group in _by_columns(metrics["slices"])
+            if names or "baseline" in overall["metrics"]  # else the figures above say it all
         ),
         section("Curves", _curves(metrics["plots"]), note="Overall slice."),
     ]
@@ -43,7 +44,7 @@ def _thresholds(verdict: Mapping[str, Any], titles: Mapping[str, str]) -> Html:
             check["n"],
             number(check["value"]),
             number(check["baseline"]),
-            check["text"],
+            check["text"].partition(": ")[2],
         )
         for check in sorted(verdict["thresholds"], key=lambda check: check["passed"] is not False)
     ]

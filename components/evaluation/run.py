@@ -73,7 +73,7 @@ def evaluate(
     check_columns(wanted, known)
     if inputs is not None:
         weight = {config.weight} & set(known)
-        source = source.select([name for name in known if name in wanted or name in weight])
+        source = source.select([name for name in known if name in wanted or name in weight]).with_dictionaries()
     make = partial(MetricsAccumulator, config, baseline is not None)
     metrics = executor.combine(source, make, Scores(config, model, baseline), progress).result()
     verdict = validate(metrics, config, baseline=baseline is not None)

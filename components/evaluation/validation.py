@@ -87,7 +87,8 @@ def _judge(threshold: Threshold, item: Mapping[str, Any], baseline: bool) -> dic
     change = relative = None
     if isinstance(value, float) and isinstance(before, float):
         change, relative = value - before, relative_change(value, before)
-    name = f"{METRICS[threshold.metric].inline} of {item['slice']}"
+    inline = METRICS[threshold.metric].inline
+    name = f"{inline} of {item['slice']}" if item["pairs"] else f"overall {inline}"
     skipped = threshold.has_change and not baseline
     parts = list(_value_parts(threshold, value)) if threshold.has_value else []
     if threshold.has_change and baseline:

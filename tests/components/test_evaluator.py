@@ -1,0 +1,154 @@
+"""The Evaluator on real bundles, through JAX: against numpy and scikit-learn, with and without a baseline."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from drivetrain import InputError
+from drivetrain.components.evaluation import EvaluationConfig, Threshold
+from drivetrain.components.evaluator import Evaluator
+from drivetrain.data import executor, open_examples, open_parquet, sinks
+from drivetrain.digest import digest_tree
+from drivetrain.metadata import Examples, Model
+from drivetrain.pipelines import FunctionRef
+from sklearn.metrics import log_loss, roc_auc_score
+
+pytestmark = pytest.mark.engine
+
+
+def named(constant: str) -> FunctionRef:
+    """A constant of this module, as a pipeline names it."""
+    return FunctionRef(None, f"{__name__}:{constant}")
+
+
+ROWS = 3_000
+CARRIERS = {"AA": 0.5, "B6": -0.5, "UA": 0.0}
+
+judged = EvaluationConfig(
+    label="late",
+    prediction="probability",
+    slices=[[], ["carrier"], ["carrier", "month"]],
+    thresholds=[Threshold("auc", lower=0.8), Threshold("log_loss", change_absolute=0.0, slice=["carrier"])],
+)
+strict = EvaluationConfig(label="late", prediction="probability", thresholds=[Threshold("auc", lower=0.999)])
+unknown = EvaluationConfig(label="late", prediction="probability", slices=[["tail"]])
+not_a_config = {"label": "late"}
+
+
+def preprocess(columns: Mapping[str, Any]) -> dict[str, Any]:
+    from drivetrain.engine import ops
+
+    late = ops.fill_missing(columns["arr_delay"], 0.0) > 15.0
+    return {
+        "delay": ops.fill_missing(columns["dep_delay"], 0.0),
+        "carrier": ops.vocabulary(columns["carrier"], oov_buckets=1),
+        "late": ops.cast(late, "float32"),
+    }
+
+
+@pytest.fixture(scope="module")
+def examples(tmp_path_factory: pytest.TempPathFactory) -> Examples:
+    rng = np.random.default_rng(11)
+    delay = rng.exponential(20, ROWS) - 10
+    carrier = rng.choice([*CARRIERS, "none"], ROWS)
+    table = pa.table(
+        {
+            "dep_delay": delay,
+            "arr_delay": pa.array(delay + rng.normal(0, 12, ROWS), mask=rng.random(ROWS) < 0.05),
+            "carrier": pa.array([None if name == "none" else name for name in carrier.tolist()]),
+            "month": rng.integers(1, 3, ROWS),
+        }
+    )
+    path = tmp_path_factory.mktemp("raw") / "raw.parquet"
+    pq.write_table(table, path, row_group_size=1_100)
+    made = Examples.new()
+    executor("local").map(open_parquet([path]), None, sinks(made.content, ["eval"])).write(made.content)
+    return made
+
+
+def model_of(examples: Examples, folder: Path, slope: float) -> Model:
+    import jax
+    from drivetrain.engine import analyze, export_model
+
+    analyze(preprocess, open_examples(examples.content, "eval"), executor("local")).save(folder)
+    model = Model.new()
+    export_model(
+        folder,
+        lambda params, features: params["slope"] * (features["delay"] - 15.0) + params["bias"][features["carrier"]],
+        {"slope": np.float32(slope), "bias": np.linspace(-0.5, 0.5, 5, dtype=np.float32)},
+        lambda logits: {"probability": jax.nn.sigmoid(logits)},
+        label="late",
+        out=model.content,
+    )
+    return model
+
+
+@pytest.fixture(scope="module")
+def model(examples: Examples, tmp_path_factory: pytest.TempPathFactory) -> Model:
+    return model_of(examples, tmp_path_factory.mktemp("graph"), 0.15)
+
+
+@pytest.fixture(scope="module")
+def worse(examples: Examples, tmp_path_factory: pytest.TempPathFactory) -> Model:
+    return model_of(examples, tmp_path_factory.mktemp("graph"), 0.01)
+
+
+def expected(examples: Examples, model: Model) -> tuple[Any, Any]:
+    """Label and prediction by another way: numpy for the label, the bundle row by row for the prediction."""
+    from drivetrain.engine import Bundle
+
+    bundle = Bundle.load(model.content)
+    rows = pq.read_table(sorted((examples.content / "split=eval").glob("*.parquet"))).to_pylist()
+    label = np.array([(row["arr_delay"] or 0.0) > 15 for row in rows])
+    score = np.array([bundle.run_row("predict", row)["probability"] for row in rows], dtype=np.float64)
+    return label, score
+
+
+def test_metrics_of_a_real_bundle(examples: Examples, model: Model, worse: Model) -> None:
+    evaluation = Evaluator(examples, model, baseline=worse, config=named("judged"))
+    table = pq.read_table(evaluation.content / "metrics.parquet").to_pylist()
+    values = {row["metric"]: row for row in table if row["slice"] == "overall"}
+    label, score = expected(examples, model)
+    assert values["auc"]["value"] == pytest.approx(roc_auc_score(label, score), abs=1e-6)
+    assert values["log_loss"]["value"] == pytest.approx(log_loss(label, score), abs=1e-5)
+    assert values["log_loss"]["baseline"] == pytest.approx(log_loss(*expected(examples, worse)), abs=1e-5)
+    counts = {row["slice"]: row["n"] for row in table if row["metric"] == "auc"}
+    raw = pq.read_table(sorted((examples.content / "split=eval").glob("*.parquet")))
+    for carrier, count in Counter(raw["carrier"].fill_null("(missing)").to_pylist()).items():
+        assert counts[f"carrier={carrier}"] == count
+    assert len(counts) == 1 + 4 + 8
+    assert evaluation.blessed
+    assert evaluation.summary.endswith("; blessed")
+    verdict = json.loads((evaluation.content / "validation.json").read_text())
+    assert len(verdict["thresholds"]) == 1 + 4
+    assert verdict["baseline"] == "compared"
+    assert "blessed" in (evaluation.extra / "report.html").read_text()
+
+
+def test_equal_inputs_give_equal_content(examples: Examples, model: Model) -> None:
+    prints = {digest_tree(Evaluator(examples, model, config=named("judged")).content).fingerprint for _ in range(2)}
+    assert len(prints) == 1
+
+
+def test_a_worse_model_is_not_blessed(examples: Examples, model: Model, worse: Model) -> None:
+    assert not Evaluator(examples, worse, baseline=model, config=named("judged")).blessed
+    evaluation = Evaluator(examples, model, config=named("strict"))
+    assert not evaluation.blessed
+    assert "not blessed: overall AUC" in evaluation.summary
+
+
+def test_what_cannot_be_evaluated(examples: Examples, model: Model) -> None:
+    with pytest.raises(InputError, match=r"no split 'test'.*\n.*eval"):
+        Evaluator(examples, model, config=named("judged"), split="test")
+    with pytest.raises(InputError, match=r"\['tail'\] needs the column 'tail'"):
+        Evaluator(examples, model, config=named("unknown"))
+    with pytest.raises(InputError, match="names a dict, not an EvaluationConfig"):
+        Evaluator(examples, model, config=named("not_a_config"))
