@@ -1,0 +1,96 @@
+"""kill -9 at random moments, then `resume`: the final artifacts are those of a run that nobody disturbed."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+import flights_job as job
+
+pytestmark = [pytest.mark.slow, pytest.mark.engine]
+
+
+def killed(root: Path, after: float, *arguments: str) -> int:
+    """Start the job and kill it; gives its exit code, 0 where it was faster."""
+    command = job.command("run", str(job.PROJECT), "--root", str(root), "--json", *arguments)
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/")
+    try:
+        process.wait(after)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGKILL)
+    return process.wait()
+
+
+def check_resumed(root: Path, undisturbed: job.Done) -> job.Done | None:
+    """Resume and compare; None where the kill came before the run was recorded."""
+    runs = job.drive("runs", "--root", str(root)).result if root.is_dir() else {}
+    if not json.loads(json.dumps(runs)).get("runs"):
+        return None
+    done = job.drive("resume", "--root", str(root))
+    assert done.code == undisturbed.code, done.err
+    assert done.result["state"] == undisturbed.result["state"]
+    assert done.fingerprints == undisturbed.fingerprints
+    report = job.drive("fsck", "--root", str(root)).result
+    assert report["missing"] == [], report
+    assert report["corrupt"] == [], report
+    return done
+
+
+@pytest.mark.timeout(2400)
+def test_forty_kills_on_a_sample(tmp_path: Path) -> None:
+    options = ("--param", f"data={job.sample(tmp_path / 'flights.csv', 0.02)}", "--param", "epochs=4")
+    begin = time.monotonic()
+    undisturbed = job.run(tmp_path / "undisturbed" / ".drivetrain", *options)
+    whole = time.monotonic() - begin
+    moments = random.Random(0)
+    resumed = 0
+    for index in range(40):
+        root = tmp_path / f"kill-{index}" / ".drivetrain"
+        root.parent.mkdir()
+        killed(root, moments.uniform(0.2, whole), *options)
+        resumed += check_resumed(root, undisturbed) is not None
+    assert resumed >= 30, "most kills must hit a run that had begun"
+
+
+@pytest.mark.timeout(1200)
+def test_five_kills_on_all_rows_and_the_trainer_goes_on(tmp_path: Path) -> None:
+    begin = time.monotonic()
+    undisturbed = job.run(tmp_path / "undisturbed" / ".drivetrain")
+    whole = time.monotonic() - begin
+    assert undisturbed.code == 0, undisturbed.err
+    moments = random.Random(1)
+    for index in range(4):
+        root = tmp_path / f"kill-{index}" / ".drivetrain"
+        root.parent.mkdir()
+        killed(root, moments.uniform(0.2, whole))
+        check_resumed(root, undisturbed)
+
+    # The fifth dies in the second half of the training: it resumes there, and trains less than a whole run.
+    root = tmp_path / "kill-trainer" / ".drivetrain"
+    root.parent.mkdir()
+    command = job.command("run", str(job.PROJECT), "--root", str(root))
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/") as process:
+        while not second_half(root):
+            assert process.poll() is None, "the run ended before its training's second half was seen"
+            time.sleep(0.005)
+        process.kill()
+    done = check_resumed(root, undisturbed)
+    assert done is not None
+    history = json.loads((done.path(root, "Trainer", "model") / "extra" / "history.json").read_text())
+    fresh = undisturbed.path(tmp_path / "undisturbed" / ".drivetrain", "Trainer", "model") / "extra" / "history.json"
+    assert history["resumed_at_step"] > 0
+    assert history["examples"] < json.loads(fresh.read_text())["examples"]
+
+
+def second_half(root: Path) -> bool:
+    """Whether a checkpoint of the second half lies in the trainer's working folder."""
+    steps = [int(p.name) for p in root.glob("work/nodes/*/checkpoints/*") if p.name.isdigit()]
+    return bool(steps) and max(steps) >= 438
