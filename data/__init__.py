@@ -1,34 +1,61 @@
 """Arrow record batches: sources, shards, executors, statistics, schema. Usable without any pipeline."""
 
+from .anomalies import Anomalies, Anomaly
 from .base import Accumulator, BatchFn, Executor, Progress, Route, no_progress
 from .examples import Manifest, Part, Sink, open_examples, sinks, splits
 from .executors import executor
 from .local import LocalExecutor
+from .schema import Bool, Feature, Presence, Range, Schema, Values
+from .schema_expectations import schema_to_expectations
+from .schema_infer import infer_schema
+from .schema_yaml import load_schema, schema_from_yaml, schema_to_yaml
 from .sources import BATCH_ROWS, Shard, Source, open_files, open_parquet
 from .split import HashSplit
+from .statistics_document import Statistics, statistics
+from .statistics_pass import StatisticsAccumulator
 from .sums import ExactMoments, ExactSum
+from .validation import validate
+from .validation_rows import anomalous_rows
 
 __all__ = [
     "BATCH_ROWS",
     "Accumulator",
+    "Anomalies",
+    "Anomaly",
     "BatchFn",
+    "Bool",
     "ExactMoments",
     "ExactSum",
     "Executor",
+    "Feature",
     "HashSplit",
     "LocalExecutor",
     "Manifest",
     "Part",
+    "Presence",
     "Progress",
+    "Range",
     "Route",
+    "Schema",
     "Shard",
     "Sink",
     "Source",
+    "Statistics",
+    "StatisticsAccumulator",
+    "Values",
+    "anomalous_rows",
     "executor",
+    "infer_schema",
+    "load_schema",
     "no_progress",
     "open_examples",
     "open_files",
     "open_parquet",
+    "schema_from_yaml",
+    "schema_to_expectations",
+    "schema_to_yaml",
     "sinks",
     "splits",
+    "statistics",
+    "validate",
 ]

@@ -36,9 +36,10 @@ _UNITS: Final = frozenset({"timestamp", "date", "time", "duration"})
 
 
 def kind_of(arrow: Any) -> str:
-    """The statistics' type of an Arrow type: bool, int, float, string, bytes, timestamp, date, time, duration, list,
-    struct, null, or other.
-    """  # fmt: skip
+    """The statistics' type of an Arrow type.
+
+    One of bool, int, float, string, bytes, timestamp, date, time, duration, list, struct, null, other.
+    """
     types = pa.types
     if types.is_dictionary(arrow):
         return kind_of(arrow.value_type)

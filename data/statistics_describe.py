@@ -1,7 +1,8 @@
 """A column's state as plain numbers: what a statistics document says about one feature.
 
 Rows counted (count, missing, nan, …) are integers and always exact. Every other number is an object that says whether
-it is: `{"value": 3.5, "exact": true}`, or `{"value": 998713, "exact": false, "error": 0.0081, "method": "hyperloglog"}`.
+it is: `{"value": 3.5, "exact": true}`, or
+`{"value": 998713, "exact": false, "error": 0.0081, "method": "hyperloglog"}`.
 An error of a distinct count is its relative standard error; of quantiles and histograms the largest error in rank, as a
 fraction of the rows; of a top value the rows it may be short of. A number that has no value (the mean of nothing) is
 None. Times are ISO 8601 text, in UTC where the column has a time zone.

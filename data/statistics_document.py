@@ -122,15 +122,26 @@ def statistics(
         InputError: A column's type or the columns differ between files, or two columns have one name.
     """
     if executor is None:
-        from .executors import LocalExecutor
+        from .local import LocalExecutor
 
         executor = LocalExecutor()
     sources = data if isinstance(data, Mapping) else {"data": data}
-    states = {
-        name: executor.combine(source.with_dictionaries(), partial(StatisticsAccumulator, limit), progress=progress)
-        for name, source in sources.items()
-    }
+    total = sum(source.rows for source in sources.values())
+    states = {}
+    before = 0
+    for name, source in sources.items():
+        # Dictionaries decode faster, and what is counted does not depend on them.
+        states[name] = executor.combine(
+            source.with_dictionaries(),
+            partial(StatisticsAccumulator, limit),
+            progress=_shifted(progress, before, total),
+        )
+        before += source.rows
     return from_states(states)
+
+
+def _shifted(progress: Progress, before: int, total: int) -> Progress:
+    return lambda done, _, unit: progress(before + done, total, unit)
 
 
 def from_states(states: Mapping[str, StatisticsAccumulator]) -> Statistics:

@@ -92,7 +92,7 @@ class StatisticsAccumulator:
         batch = pa.RecordBatch.from_arrays(list(fields.values()), list(fields))
         with pa.ipc.new_stream(sink, batch.schema) as stream:
             stream.write_batch(batch)
-        return _HEAD.pack(_MAGIC, _VERSION, len(body)) + body + sink.getvalue().to_pybytes()
+        return b"".join((_HEAD.pack(_MAGIC, _VERSION, len(body)), body, sink.getvalue().to_pybytes()))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:

@@ -128,9 +128,9 @@ def text_bytes(values: Any) -> int:
 
 
 def text_lengths(values: Any) -> NDArray[np.int64]:
-    """Length of each `large_binary` value in code points, taking it for UTF-8 (bytes that start none are not counted)."""
+    """Length of each `large_binary` value in code points, read as UTF-8 (continuation bytes not counted)."""
     text = pa.Array.from_buffers(pa.large_string(), len(values), values.buffers(), offset=values.offset)
-    return pc.utf8_length(text).to_numpy(zero_copy_only=False).astype(np.int64)
+    return np.asarray(pc.utf8_length(text).to_numpy(zero_copy_only=False), np.int64)
 
 
 def invalid_utf8(table: TextTable) -> int:

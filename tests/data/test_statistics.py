@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import itertools
 import math
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from drivetrain.data.statistics_document import Statistics, from_states
 from drivetrain.data.statistics_pass import StatisticsAccumulator
 from drivetrain.errors import InputError
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 
 def accumulate(*batches: pa.RecordBatch, limit: int = 100_000) -> StatisticsAccumulator:
@@ -24,8 +26,9 @@ def accumulate(*batches: pa.RecordBatch, limit: int = 100_000) -> StatisticsAccu
     return state
 
 
-def describe(array: pa.Array, limit: int = 100_000) -> dict:
-    return accumulate(pa.RecordBatch.from_arrays([array], ["x"]), limit=limit).result()["features"][0]
+def describe(array: pa.Array, limit: int = 100_000) -> dict[str, Any]:
+    state = accumulate(pa.RecordBatch.from_arrays([array], ["x"]), limit=limit)
+    return dict(state.result()["features"][0])
 
 
 def test_nan_and_infinities_are_counted_apart() -> None:
@@ -146,7 +149,7 @@ def test_bytes_that_are_no_state_are_refused() -> None:
         StatisticsAccumulator.from_bytes(bytes(data))
 
 
-def test_no_rows(tmp_path) -> None:
+def test_no_rows(tmp_path: Path) -> None:
     empty = StatisticsAccumulator()
     assert StatisticsAccumulator.from_bytes(empty.to_bytes()).result() == {"rows": 0, "features": []}
     from_states({"data": empty}).save(tmp_path)
@@ -177,7 +180,7 @@ def test_any_split_and_any_order_of_merging_gives_the_same_bytes(batch: pa.Recor
     whole = accumulate(batch)
     cuts = sorted(data.draw(st.lists(st.integers(0, batch.num_rows), max_size=4)))
     edges = [0, *cuts, batch.num_rows]
-    parts = [accumulate(batch.slice(a, b - a)) for a, b in zip(edges, edges[1:], strict=False)]
+    parts = [accumulate(batch.slice(a, b - a)) for a, b in itertools.pairwise(edges)]
     while len(parts) > 1:
         index = data.draw(st.integers(0, len(parts) - 2))
         right = parts.pop(index + 1)
@@ -200,7 +203,9 @@ def test_states_round_trip(batch: pa.RecordBatch) -> None:
 
 @settings(deadline=None, max_examples=40)
 @given(st.lists(batches(), min_size=1, max_size=6), st.data())
-def test_storing_a_state_in_between_changes_nothing_with_sketches(parts: list[pa.RecordBatch], data) -> None:
+def test_storing_a_state_in_between_changes_nothing_with_sketches(
+    parts: list[pa.RecordBatch], data: st.DataObject
+) -> None:
     direct = [accumulate(part, limit=8) for part in parts]
     stored = [accumulate(part, limit=8) for part in parts]
     for state in (*direct, *stored):

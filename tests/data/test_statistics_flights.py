@@ -6,16 +6,18 @@ import io
 import json
 import zipfile
 from importlib.metadata import distribution
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
-
 from drivetrain.data.local import LocalExecutor
 from drivetrain.data.sources import open_files
 from drivetrain.data.statistics_document import Statistics, statistics
+from numpy.typing import NDArray
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +71,7 @@ def test_numbers_equal_numpy(flights: pa.Table, computed: Statistics) -> None:
         assert all(item["exact"] for item in found.values() if isinstance(item, dict))
 
 
-def assert_top(found: dict, values: np.ndarray) -> None:
+def assert_top(found: dict[str, Any], values: NDArray[Any]) -> None:
     distinct, counts = np.unique(values, return_counts=True)
     pairs = sorted(zip(distinct.tolist(), counts.tolist(), strict=True), key=lambda pair: (pair[1], pair[0]))[::-1]
     assert [(item["value"], item["count"]) for item in found["top_values"]["value"]] == pairs[:20]
@@ -96,7 +98,7 @@ def test_times_are_first_class(flights: pa.Table, computed: Statistics) -> None:
     assert found["median"]["value"] == str(np.sort(values)[len(values) // 2].astype("datetime64[s]")) + "Z"
 
 
-def test_files_round_trip(computed: Statistics, tmp_path) -> None:
+def test_files_round_trip(computed: Statistics, tmp_path: Path) -> None:
     computed.save(tmp_path)
     again = Statistics.load(tmp_path)
     assert json.loads((tmp_path / "statistics.json").read_text()) == computed.document
@@ -106,7 +108,7 @@ def test_files_round_trip(computed: Statistics, tmp_path) -> None:
     assert again.to_json() == computed.to_json()
 
 
-def test_threads_do_not_matter(flights: pa.Table, computed: Statistics, tmp_path) -> None:
+def test_threads_do_not_matter(flights: pa.Table, computed: Statistics, tmp_path: Path) -> None:
     path = tmp_path / "flights.parquet"
     pq.write_table(flights, path, row_group_size=65_536)
     one = statistics({"all": open_files([path])}, LocalExecutor(1))

@@ -8,16 +8,16 @@ from collections import Counter
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from drivetrain.data import sketches
 from drivetrain.data.sketches import DistinctSketch, FrequentSketch, QuantileSketch
 from drivetrain.data.statistics_pass import StatisticsAccumulator
 from drivetrain.data.tables import count_numbers, count_texts
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 
-def worst_rank_error(sketch: QuantileSketch, values: np.ndarray) -> int:
+def worst_rank_error(sketch: QuantileSketch, values: NDArray[np.float64]) -> int:
     """The largest difference between a true rank and the summary's, over all values."""
     table = sketch.table()
     assert table.total == len(values)

@@ -1,0 +1,262 @@
+"""`schema.yaml`: the schema as people read and edit it; errors name the file, the line and the feature."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final, TypeVar, cast
+
+import yaml
+
+from ..errors import InputError
+from .schema import Bool, Domain, Feature, Presence, Range, Schema, Severity, Values, check_feature
+
+FORMAT: Final = "drivetrain.schema/1"
+T = TypeVar("T")
+
+_HEAD: Final = """\
+# What every span of this data must look like. Edit freely: validation is against what stands here.
+"""
+
+
+def schema_to_yaml(schema: Schema) -> str:
+    """The schema as text; reading it back gives an equal schema. Evidence becomes comments."""
+    lines = [_HEAD + f"format: {FORMAT}"]
+    rows = {"min": schema.min_rows, "max": schema.max_rows}
+    if any(value is not None for value in rows.values()):
+        lines.append(f"rows: {_flow({name: value for name, value in rows.items() if value is not None})}")
+    if schema.severity:
+        lines.append(f"severity: {_flow(schema.severity)}")
+    lines.append("features:" if schema.features else "features: {}")
+    for feature in schema.features:
+        lines += _feature_lines(feature)
+    return "\n".join(lines) + "\n"
+
+
+def _feature_lines(feature: Feature) -> list[str]:
+    evidence = "".join(c if c.isprintable() else " " for c in feature.evidence)
+    comment = f"  # {' '.join(evidence.split())}" if evidence.strip() else ""
+    lines = [f"  {_scalar(feature.name, key=True)}:{comment}", f"    type: {feature.type}"]
+    presence = {"min_fraction": feature.presence.min_fraction, "min_count": feature.presence.min_count}
+    if any(value is not None for value in presence.values()):
+        lines.append(f"    presence: {_flow({name: value for name, value in presence.items() if value is not None})}")
+    domain = feature.domain
+    if isinstance(domain, Values):
+        lines.append("    domain:")
+        if domain.min_mass != 1:
+            lines.append(f"      min_mass: {_scalar(domain.min_mass)}")
+        lines += _wrapped("      values: [", [_scalar(value) for value in domain.values])
+    elif isinstance(domain, Range):
+        shown = {name: getattr(domain, name) for name in ("min", "max") if getattr(domain, name) is not None}
+        shown |= {name: True for name in ("disallow_nan", "disallow_inf") if getattr(domain, name)}
+        lines.append(f"    domain: {_flow({'range': shown})}")
+    elif isinstance(domain, Bool):
+        texts = {"true_value": domain.true_value, "false_value": domain.false_value}
+        lines.append(f"    domain: {'bool' if domain.true_value is None else _flow({'bool': texts})}")
+    if feature.severity:
+        lines.append(f"    severity: {_flow(feature.severity)}")
+    return lines
+
+
+def _wrapped(head: str, items: list[str], width: int = 110) -> list[str]:
+    """`[a, b, …]` over as many lines as it takes."""
+    lines, line = [], head
+    for index, item in enumerate(items):
+        piece = item + ("]" if index == len(items) - 1 else ",")
+        if len(line) + len(piece) > width and line.strip():
+            lines.append(line.rstrip())
+            line = " " * 8
+        line += piece + " "
+    return [*lines, line.rstrip() if items else head + "]"]
+
+
+def _flow(value: Mapping[str, Any]) -> str:
+    pairs = (
+        f"{_scalar(name, key=True)}: {_flow(item) if isinstance(item, Mapping) else _scalar(item)}"
+        for name, item in value.items()
+    )
+    return "{" + ", ".join(pairs) + "}"
+
+
+def _scalar(value: object, *, key: bool = False) -> str:
+    """One scalar in flow context: plain where YAML reads it back as the same value, else in double quotes."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if not isinstance(value, str):
+        text = repr(value)
+        return text.replace("e", ".0e") if "e" in text and "." not in text else text  # YAML 1.1 wants the point
+    if value and value.replace("_", "").isalnum() and value.isascii():
+        # Values and names are read by their spelling, so 9E, NO and 007 may stay plain; ~ and "" may not.
+        return value
+    text = yaml.safe_dump(value, default_style='"', allow_unicode=True, width=10**9).strip()
+    return text if not key or "\n" not in text else text.replace("\n", "\\n")
+
+
+def schema_from_yaml(text: str, where: str = "schema.yaml") -> Schema:
+    """The schema that a text says.
+
+    Args:
+        text: YAML.
+        where: The file's name, for messages.
+
+    Raises:
+        InputError: No YAML, an unknown key, a wrong value; its `where` is "file:line".
+    """
+    try:
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise InputError(f"no YAML: {error.problem}", fix="correct the line", where=f"{where}:{line}") from error
+    except yaml.YAMLError as error:  # a control character
+        raise InputError(f"no YAML: {error}", fix="remove it", where=where) from error
+    if root is None:
+        raise InputError("the schema is empty", fix="infer one from statistics (SchemaGen)", where=where)
+    return _Reader(where).schema(root)
+
+
+def load_schema(path: Path) -> Schema:
+    """The schema in a file.
+
+    Raises:
+        InputError: It cannot be read, or see `schema_from_yaml`.
+    """
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"the schema {path} cannot be read: {error}", fix="name a schema.yaml in UTF-8") from error
+    return schema_from_yaml(text, str(path))
+
+
+class _Reader:
+    """Walks YAML nodes, which know their lines."""
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+
+    def at(self, node: yaml.Node) -> str:
+        return f"{self.where}:{node.start_mark.line + 1}"
+
+    def schema(self, root: yaml.Node) -> Schema:
+        keys = self.mapping(root, "the schema", ("format", "rows", "severity", "features"))
+        if "format" not in keys or self.text(keys["format"]) != FORMAT:
+            raise InputError(f"this is no schema of the format {FORMAT}", fix=f"begin with `format: {FORMAT}`",
+                             where=self.at(keys.get("format", root)))  # fmt: skip
+        rows = self.mapping(keys["rows"], "rows", ("min", "max")) if "rows" in keys else {}
+        if "features" not in keys:
+            raise InputError("the schema has no features", fix="add `features:`", where=self.at(root))
+        features = tuple(
+            self.feature(name, node) for name, node in self.mapping(keys["features"], "features", None).items()
+        )
+        return self.located(
+            root,
+            lambda: Schema(
+                features=features,
+                min_rows=self.whole(rows["min"]) if "min" in rows else None,
+                max_rows=self.whole(rows["max"]) if "max" in rows else None,
+                severity=self.severity(keys.get("severity")),
+            ),
+        )
+
+    def feature(self, name: str, node: yaml.Node) -> Feature:
+        what = f"feature {name!r}"
+        keys = self.mapping(node, what, ("type", "presence", "domain", "severity"))
+        presence = Presence()
+        if "presence" in keys:
+            parts = self.mapping(keys["presence"], f"presence of {what}", ("min_fraction", "min_count"))
+            presence = Presence(
+                self.number(parts["min_fraction"]) if "min_fraction" in parts else None,
+                self.whole(parts["min_count"]) if "min_count" in parts else None,
+            )
+        feature = Feature(
+            name=name,
+            type=self.text(keys["type"]) if "type" in keys else "any",
+            presence=presence,
+            domain=self.domain(keys["domain"], what) if "domain" in keys else None,
+            severity=self.severity(keys.get("severity")),
+        )
+        self.located(node, lambda: check_feature(feature))
+        return feature
+
+    def domain(self, node: yaml.Node, what: str) -> Domain:
+        if isinstance(node, yaml.ScalarNode) and node.value == "bool":
+            return Bool()
+        keys = self.mapping(node, f"domain of {what}", ("values", "min_mass", "range", "bool"))
+        kinds = [key for key in ("values", "range", "bool") if key in keys]
+        if len(kinds) != 1 or ("min_mass" in keys and kinds != ["values"]):
+            raise InputError(
+                f"{what}: a domain is one of values (with min_mass), range, bool", fix="keep one", where=self.at(node)
+            )
+        inner = keys[kinds[0]]
+        if kinds == ["values"]:
+            mass = self.number(keys["min_mass"]) if "min_mass" in keys else 1.0
+            return Values(tuple(self.text(item) for item in self.items(inner, f"values of {what}")), mass)
+        if kinds == ["range"]:
+            parts = self.mapping(inner, f"range of {what}", ("min", "max", "disallow_nan", "disallow_inf"))
+            return Range(
+                self.number(parts["min"]) if "min" in parts else None,
+                self.number(parts["max"]) if "max" in parts else None,
+                self.truth(parts["disallow_nan"]) if "disallow_nan" in parts else False,
+                self.truth(parts["disallow_inf"]) if "disallow_inf" in parts else False,
+            )
+        parts = self.mapping(inner, f"bool of {what}", ("true_value", "false_value"))
+        texts = [self.text(parts[key]) if key in parts else None for key in ("true_value", "false_value")]
+        return Bool(*texts)
+
+    def severity(self, node: yaml.Node | None) -> dict[str, Severity]:
+        if node is None:
+            return {}
+        return {key: cast(Severity, self.text(item)) for key, item in self.mapping(node, "severity", None).items()}
+
+    def mapping(self, node: yaml.Node, what: str, allowed: tuple[str, ...] | None) -> dict[str, yaml.Node]:
+        if not isinstance(node, yaml.MappingNode):
+            raise InputError(f"{what} must be `key: value` lines", fix="correct it", where=self.at(node))
+        found: dict[str, yaml.Node] = {}
+        for key, value in node.value:
+            name = self.text(key)
+            if allowed is not None and name not in allowed:
+                raise InputError(f"{what}: unknown key {name!r}", fix=f"use {', '.join(allowed)}", where=self.at(key))
+            if name in found:
+                raise InputError(f"{what}: {name!r} stands twice", fix="remove one of the two", where=self.at(key))
+            found[name] = value
+        return found
+
+    def items(self, node: yaml.Node, what: str) -> list[yaml.Node]:
+        if not isinstance(node, yaml.SequenceNode):
+            raise InputError(f"{what} must be a list", fix="write [a, b]", where=self.at(node))
+        return list(node.value)
+
+    def text(self, node: yaml.Node) -> str:
+        """The scalar as it is spelled: `NO`, `1` and `9E` are texts here, whatever YAML would make of them."""
+        if not isinstance(node, yaml.ScalarNode):
+            raise InputError("one value is wanted here, not a list or a mapping", fix="correct it", where=self.at(node))
+        return str(node.value)
+
+    def scalar(self, node: yaml.Node) -> Any:  # whatever YAML reads; the callers check
+        return yaml.SafeLoader("").construct_object(node) if isinstance(node, yaml.ScalarNode) else None
+
+    def number(self, node: yaml.Node) -> float:
+        value = self.scalar(node)
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value:
+            raise InputError("a number is wanted here", fix="e.g. 0.95", where=self.at(node))
+        return value
+
+    def whole(self, node: yaml.Node) -> int:
+        value = self.number(node)
+        if not isinstance(value, int):
+            raise InputError("a whole number is wanted here", fix="e.g. 100", where=self.at(node))
+        return value
+
+    def truth(self, node: yaml.Node) -> bool:
+        value = self.scalar(node)
+        if not isinstance(value, bool):
+            raise InputError("true or false is wanted here", fix="e.g. true", where=self.at(node))
+        return value
+
+    def located(self, node: yaml.Node, make: Callable[[], T]) -> T:
+        """Call `make`, giving its errors this line."""
+        try:
+            return make()
+        except InputError as error:
+            if error.where is not None:
+                raise
+            raise InputError(error.message, fix=error.fix, where=self.at(node)) from error

@@ -1,0 +1,211 @@
+"""The rows that show an anomaly: a second pass over the data, made only when there is something to show."""
+
+from __future__ import annotations
+
+import datetime
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from .anomalies import Anomalies, Anomaly
+from .base import Progress, no_progress
+from .schema import Bool, Feature, Range, Schema, Values
+from .sources import Source
+from .tables import show_text
+
+EXAMPLES: Final = 5
+_WIDE: Final = 40  # columns quoted of a row, the anomaly's own first
+_LONG: Final = 200  # characters quoted of a value
+
+Mask = NDArray[np.bool_]
+_MISSING: Final = frozenset(
+    {"FEATURE_TYPE_NOT_PRESENT", "FEATURE_TYPE_LOW_FRACTION_PRESENT", "FEATURE_TYPE_LOW_NUMBER_PRESENT"}
+)
+
+
+def anomalous_rows(
+    sources: Mapping[str, Source],
+    anomalies: Anomalies,
+    schema: Schema,
+    *,
+    limit: int = EXAMPLES,
+    progress: Progress = no_progress,
+) -> Anomalies:
+    """The anomalies with the first rows that show each, in the data's order.
+
+    Reads a data set only if one of its anomalies has rows to show (a column that is gone has none), and only until
+    every anomaly has `limit` rows.
+
+    Args:
+        sources: By data set name, as the statistics were computed from.
+        anomalies: From `validate`.
+        schema: The same that `validate` got.
+        limit: Rows per anomaly.
+        progress: Told the rows looked at.
+    """
+    found: dict[int, list[dict[str, Any]]] = {}
+    for split, source in sources.items():
+        wanted: dict[int, tuple[str, Callable[[Any], Mask]]] = {}
+        for index, anomaly in enumerate(anomalies.anomalies):
+            if anomaly.split == split and anomaly.feature in source.columns:
+                test = _test(anomaly, schema.feature(anomaly.feature or ""))
+                if test is not None:
+                    wanted[index] = (anomaly.feature or "", test)
+        found |= _search(source, wanted, limit, progress)
+    return anomalies.with_rows(found)
+
+
+def _search(
+    source: Source, wanted: dict[int, tuple[str, Callable[[Any], Mask]]], limit: int, progress: Progress
+) -> dict[int, list[dict[str, Any]]]:
+    found: dict[int, list[dict[str, Any]]] = {index: [] for index in wanted}
+    start = 0
+    for shard in range(len(source.shards)):
+        for batch in source.read(shard):
+            open_ = [index for index in wanted if len(found[index]) < limit]
+            if not open_:
+                return found
+            for index in open_:
+                name, test = wanted[index]
+                hits = np.flatnonzero(test(batch.column(name)))[: limit - len(found[index])]
+                found[index] += [{"row": start + int(hit), "values": _quote(batch, int(hit), name)} for hit in hits]
+            start += batch.num_rows
+            progress(start, source.rows, "rows")
+    return found
+
+
+def _quote(batch: pa.RecordBatch, row: int, first: str) -> dict[str, Any]:
+    names = [first, *(name for name in batch.schema.names if name != first)][:_WIDE]
+    return {name: plain(_value(batch.column(name), row)) for name in names}
+
+
+def _value(column: Any, row: int) -> Any:
+    if pa.types.is_dictionary(column.type):
+        column = column.slice(row, 1).dictionary_decode()
+        row = 0
+    kind = column.type
+    if pa.types.is_string(kind):
+        return column.slice(row, 1).cast(pa.binary())[0].as_py()  # not every string column is UTF-8 in fact
+    if pa.types.is_timestamp(kind):
+        text = str(np.datetime64(column[row].value, kind.unit)) if column[row].is_valid else None
+        return text + "Z" if text and kind.tz else text
+    return column[row].as_py()
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON: numbers as they are (NaN and infinities as text), bytes and times as text, long text cut."""
+    if value is None or isinstance(value, (bool, int)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, bytes):
+        value = show_text(value)
+    elif isinstance(value, (datetime.date, datetime.time)):
+        value = value.isoformat()
+    elif isinstance(value, (list, tuple)):
+        return [plain(item) for item in value[:_WIDE]]
+    elif isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    text = str(value)
+    return text if len(text) <= _LONG else text[:_LONG] + "…"
+
+
+def _test(anomaly: Anomaly, spec: Feature | None) -> Callable[[Any], Mask] | None:
+    """What marks the rows of an anomaly in a batch's column; None where no row shows it."""
+    kind = anomaly.type
+    if kind in _MISSING:
+        return _numpy(pc.is_null)
+    if kind == "SCHEMA_NEW_COLUMN":
+        return _numpy(pc.is_valid)
+    if kind == "UNEXPECTED_DATA_TYPE":
+        texts = [item["value"] for item in anomaly.values]
+        return lambda column: _among(column, texts) if _is_text(column) and texts else _valid(column)
+    if kind == "ENUM_TYPE_INVALID_UTF8":
+        return _broken
+    domain = spec.domain if spec is not None else None
+    if isinstance(domain, Values):
+        return lambda column: _valid(column) & ~_among(column, domain.values)
+    if isinstance(domain, Bool) and domain.true_value is not None:
+        pair = [text for text in (domain.true_value, domain.false_value) if text is not None]
+        return lambda column: _valid(column) & ~_among(column, pair)
+    if isinstance(domain, Bool):
+        return _outside_bool(kind)
+    if isinstance(domain, Range):
+        return _outside_range(kind, domain)
+    return None
+
+
+def _outside_bool(kind: str) -> Callable[[Any], Mask]:
+    if kind == "BOOL_TYPE_SMALL_INT":
+        return lambda column: _compare(column, lambda values: values < 0)
+    if kind == "BOOL_TYPE_BIG_INT":
+        return lambda column: _compare(column, lambda values: values > 1)
+    return lambda column: _compare(column, lambda values: (values != 0) & (values != 1))
+
+
+def _outside_range(kind: str, domain: Range) -> Callable[[Any], Mask] | None:
+    low, high = domain.min, domain.max
+    if kind.endswith(("_SMALL_INT", "_SMALL_FLOAT")) and low is not None:
+        return lambda column: _compare(column, lambda values: values < low)
+    if kind.endswith(("_BIG_INT", "_BIG_FLOAT")) and high is not None:
+        return lambda column: _compare(column, lambda values: values > high)
+    if kind.endswith("_HAS_NAN"):
+        return lambda column: _compare(column, np.isnan)
+    if kind.endswith("_HAS_INF"):
+        return lambda column: _compare(column, np.isinf)
+    return None
+
+
+def _compare(column: Any, test: Callable[[Any], Any]) -> Mask:
+    valid = _valid(column)
+    marked = np.zeros(len(column), np.bool_)
+    present = column.drop_null()
+    if pa.types.is_decimal(present.type):
+        present = present.cast(pa.float64())
+    marked[valid] = test(present.to_numpy(zero_copy_only=False))
+    return marked
+
+
+def _among(column: Any, texts: Any) -> Mask:
+    """Where a text column has one of the texts; compared as bytes."""
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    allowed = pa.array([text.encode() for text in texts], pa.binary())
+    return _mask(pc.is_in(column.cast(pa.binary()), value_set=allowed))
+
+
+def _broken(column: Any) -> Mask:
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    values = column.cast(pa.binary()).to_pylist()
+    return np.fromiter((value is not None and not _decodes(value) for value in values), np.bool_, len(values))
+
+
+def _decodes(value: bytes) -> bool:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _is_text(column: Any) -> bool:
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))
+
+
+def _valid(column: Any) -> Mask:
+    return _mask(column.is_valid())
+
+
+def _numpy(test: Callable[[Any], Any]) -> Callable[[Any], Mask]:
+    return lambda column: _mask(test(column))
+
+
+def _mask(array: Any) -> Mask:
+    return np.asarray(array.to_numpy(zero_copy_only=False), np.bool_)

