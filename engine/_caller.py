@@ -11,7 +11,7 @@ _HERE = str(Path(__file__).parent) + "/"
 
 
 def caller() -> str | None:
-    """Give "file:line" of the nearest caller outside the engine and the installed libraries; None where there is none."""
+    """Give "file:line" of the nearest caller outside the engine and the libraries; None where there is none."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if _is_users(frame.f_code.co_filename):

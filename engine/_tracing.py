@@ -25,7 +25,7 @@ def _primitive(kind: str, name: str) -> Primitive:
     primitive = Primitive(name)
     primitive.multiple_results = True
 
-    @primitive.def_abstract_eval
+    @primitive.def_abstract_eval  # type: ignore[untyped-decorator]  # JAX types no Primitive
     def shapes(*avals: Any, outputs: Any, **_: Any) -> list[Any]:  # Any: JAX avals and params
         batch = next((aval.shape[0] for aval in avals if aval.shape), None)
         made = []
@@ -34,7 +34,7 @@ def _primitive(kind: str, name: str) -> Primitive:
             made.append(jax.core.ShapedArray(dims, HANDLE if dtype in _OPAQUE else dtype))
         return made
 
-    @primitive.def_impl
+    @primitive.def_impl  # type: ignore[untyped-decorator]  # as above
     def run(*_: Any, where: str | None = None, **__: Any) -> None:
         raise InputError(
             f"{name} runs on the host and cannot run inside a JAX transformation",
@@ -58,7 +58,7 @@ def bind_host(
     described = tuple(
         ("column:bool" if column and dtype == "bool" else dtype, shape, column) for dtype, shape, column in outputs
     )
-    found = _primitive("host", op).bind(
+    found = _primitive("host", op).bind(  # type: ignore[no-untyped-call]  # JAX types no Primitive
         *inputs, outputs=described, settings=json.dumps(params, sort_keys=True), where=caller(), **{KIND: "host"}
     )
     return list(found)
@@ -68,7 +68,7 @@ def bind_analyzer(
     kind: str, inputs: Sequence[Any], output: tuple[str, tuple[int, ...]], params: Mapping[str, Any]
 ) -> Any:  # Any: a tracer
     """Add an analyzer to the trace: of a host column (one input) or of an array and its validity (two)."""
-    (found,) = _primitive("analyzer", kind).bind(
+    (found,) = _primitive("analyzer", kind).bind(  # type: ignore[no-untyped-call]  # as above
         *inputs,
         outputs=((*output, False),),
         settings=json.dumps(params, sort_keys=True),
@@ -76,6 +76,11 @@ def bind_analyzer(
         **{KIND: "analyzer"},
     )
     return found
+
+
+def shaped(dims: Sequence[Any], dtype: Any) -> Any:  # Any: dimensions may be symbolic; JAX types no struct
+    """A `jax.ShapeDtypeStruct`."""
+    return jax.ShapeDtypeStruct(tuple(dims), dtype)  # type: ignore[no-untyped-call]
 
 
 class Trace:

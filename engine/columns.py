@@ -191,10 +191,11 @@ def _operator(fn: Callable[[Any, Any], Any], *, swap: bool = False) -> Callable[
     return lambda self, other: elementwise(fn, self, other)
 
 
-for _name, _fn in {
+_OPERATORS: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "add": jnp.add, "sub": jnp.subtract, "mul": jnp.multiply, "truediv": jnp.true_divide, "floordiv": jnp.floor_divide,
     "mod": jnp.mod, "pow": jnp.power, "and": jnp.bitwise_and, "or": jnp.bitwise_or, "xor": jnp.bitwise_xor,
-}.items():  # fmt: skip
+}  # fmt: skip
+for _name, _fn in _OPERATORS.items():
     setattr(Column, f"__{_name}__", _operator(_fn))
     setattr(Column, f"__r{_name}__", _operator(_fn, swap=True))
 

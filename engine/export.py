@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ..errors import DrivetrainError, InputError
 from ._caller import raised_at
+from ._tracing import shaped
 from .bundle import Bundle, export_facts
 from .graph import ARRAY_DTYPES, BATCH, DeviceStage, Graph, Output, Tensor
 from .partition import PLATFORMS, export_program
@@ -106,8 +107,8 @@ class _Model:
             raise InputError("two of the model's params have the same path", fix="name them apart")
         self._apply, self._predict, self._features = apply, predict, features
         (batch,) = jax.export.symbolic_shape(BATCH)
-        shapes = [jax.ShapeDtypeStruct((batch, *t.shape[1:]), t.dtype) for t in features.values()]
-        shapes += [jax.ShapeDtypeStruct(array.shape, array.dtype) for array in arrays.values()]
+        shapes = [shaped((batch, *t.shape[1:]), t.dtype) for t in features.values()]
+        shapes += [shaped(array.shape, array.dtype) for array in arrays.values()]
         self.names: tuple[str, ...] = ()
         try:
             self._closed = jax.make_jaxpr(self._run)(*shapes)
@@ -127,7 +128,9 @@ class _Model:
         self._kept = [place for place in range(count, len(shapes)) if place in used]
         self._shapes = shapes
         self._all = list(arrays)
-        self.weights = {self._all[place - count]: arrays[self._all[place - count]] for place in self._kept}
+        self.weights: dict[str, NDArray[Any]] = {
+            self._all[place - count]: arrays[self._all[place - count]] for place in self._kept
+        }
         for name, aval in zip(self.names, self._closed.out_avals, strict=True):
             if not aval.shape or aval.shape[0] != batch or str(aval.dtype) not in ARRAY_DTYPES:
                 raise InputError(

@@ -127,9 +127,9 @@ class Graph:
                 continue
             if isinstance(node, DeviceStage):
                 used = {index for position in read for index in node.needs[position]}
-                inputs = tuple(name if index in used else None for index, name in enumerate(node.inputs))
-                kept.append(replace(node, inputs=inputs))
-                live.update(name for name in inputs if name is not None)
+                read_from = tuple(name if index in used else None for index, name in enumerate(node.inputs))
+                kept.append(replace(node, inputs=read_from))
+                live.update(name for name in read_from if name is not None)
             else:
                 kept.append(node)
                 live.update(node.inputs)

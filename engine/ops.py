@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import builtins
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -23,9 +23,10 @@ from .columns import Column, Fact, Size, both, isin, read, result
 
 Array = Any  # a JAX array (a tracer while tracing): float columns and everything that has no missing value
 Value = Any  # a Column or an Array
+Columns = Mapping[str, Any]  # what a preprocessing function takes and gives: Column or Array by name
 
 __all__ = [
-    "apply_buckets", "bucketize", "cast", "count", "fill_missing", "hash_buckets", "is_in", "is_missing", "max", "mean",
+    "Columns",     "apply_buckets", "bucketize", "cast", "count", "fill_missing", "hash_buckets", "is_in", "is_missing", "max", "mean",
     "min", "min_max", "one_hot", "quantiles", "std", "sum", "var", "vocabulary", "where", "z_score",
 ]  # fmt: skip
 

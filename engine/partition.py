@@ -7,6 +7,7 @@ A device stage is exported as StableHLO with a symbolic batch. Analyzer results 
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,12 +19,15 @@ from jax.extend import core as jex
 from numpy.typing import NDArray
 
 from ..errors import InputError
-from ._tracing import KIND
+from ._tracing import KIND, shaped
 from .graph import BATCH, DeviceStage, GraphNode, HostNode, Output, Tensor
 from .trace import Traced
 
 PLATFORMS: Final = ("cpu", "cuda", "tpu")
 """What device stages are lowered for."""
+
+_LOCATIONS: Final = "jax_traceback_in_locations_limit"
+_EXPORTING: Final = threading.Lock()  # the setting is the process's
 
 
 @dataclass(frozen=True)
@@ -276,8 +280,8 @@ class _Stage:
             extra.append(HostNode("valid", (self._some_column(),), (rows,)))
             tensors.append(rows)
         batch = partition.traced.batch
-        shapes = [jax.ShapeDtypeStruct(tuple(batch if d == BATCH else d for d in t.shape), t.dtype) for t in tensors]
-        shapes += [jax.ShapeDtypeStruct(partition._avals[v].shape, partition._avals[v].dtype) for v in self.weights]
+        shapes = [shaped([batch if d == BATCH else d for d in t.shape], t.dtype) for t in tensors]
+        shapes += [shaped(partition._avals[v].shape, partition._avals[v].dtype) for v in self.weights]
         program = export_program(self._run, shapes)
         outputs = tuple(partition.tensor(value) for value in self.outputs)
         stage = DeviceStage(
@@ -339,13 +343,15 @@ def export_program(fn: Any, shapes: Sequence[Any], platforms: Sequence[str] = PL
         shapes: `jax.ShapeDtypeStruct` of each argument.
         platforms: What to lower it for.
     """
-    limit = jax.config.jax_traceback_in_locations_limit
-    jax.config.update("jax_traceback_in_locations_limit", 0)  # paths and line numbers would enter the digest
-    try:
-        exported = jax.export.export(jax.jit(lambda *args: fn(*args)), platforms=tuple(platforms))(*shapes)
-        return bytes(exported.serialize())
-    finally:
-        jax.config.update("jax_traceback_in_locations_limit", limit)
+    config: Any = jax.config  # it has the attribute, its type does not say so
+    with _EXPORTING:
+        limit = config.jax_traceback_in_locations_limit
+        config.update(_LOCATIONS, 0)  # paths and line numbers would enter the digest
+        try:
+            exported = jax.export.export(jax.jit(lambda *args: fn(*args)), platforms=tuple(platforms))(*shapes)
+            return bytes(exported.serialize())
+        finally:
+            config.update(_LOCATIONS, limit)
 
 
 def _holds_ours(equation: Any) -> bool:

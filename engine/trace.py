@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from ..errors import DrivetrainError, InputError
 from ._caller import caller, raised_at
-from ._tracing import CURRENT, HANDLE, Trace, bind_host
+from ._tracing import CURRENT, HANDLE, Trace, bind_host, shaped
 from .columns import Column, Fact
 from .graph import ARRAY_DTYPES
 from .host import column_dtype
@@ -68,7 +68,7 @@ def trace(fn: Callable[[Mapping[str, Any]], Mapping[str, Any]], schema: pa.Schem
         finally:
             CURRENT.reset(token)
 
-    handle = jax.ShapeDtypeStruct((batch,), jnp.dtype(HANDLE))
+    handle = shaped((batch,), jnp.dtype(HANDLE))
     try:
         jaxpr = jax.make_jaxpr(run)(*[handle] * len(columns))
     except DrivetrainError:

@@ -33,6 +33,8 @@ def analyze(
     source: Source,
     executor: Executor,
     progress: Progress = no_progress,
+    *,
+    schema: pa.Schema | None = None,
 ) -> Bundle:
     """Trace a preprocessing function, compute its analyzers over the source, and freeze it.
 
@@ -43,6 +45,7 @@ def analyze(
         source: The training data.
         executor: Who walks its shards.
         progress: Told the rows done.
+        schema: The columns and their types, where they are wider than the source's: float for integers.
 
     Returns:
         A bundle with the signature "transform".
@@ -50,7 +53,7 @@ def analyze(
     Raises:
         InputError: The function is wrong (with the user's line), or a column has values that an analyzer cannot use.
     """
-    partition = Partition(trace(fn, source.schema))
+    partition = Partition(trace(fn, source.schema if schema is None else schema))
     analyzers = partition.analyzers()
     frozen = _Frozen(partition)
     for phase in range(1, max((analyzer.phase for analyzer in analyzers), default=0) + 1):
