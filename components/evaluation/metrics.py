@@ -13,7 +13,7 @@ from .tally import Tally
 Result = float | str
 """A metric's value, or the reason why it is undefined."""
 
-NO_ROWS = "no examples"
+NO_ROWS = "no examples with any weight"
 ONE_CLASS = "only one class among the labels"
 
 

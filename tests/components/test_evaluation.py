@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from drivetrain import InputError
-from drivetrain.components.evaluation import EvaluationConfig, Threshold
+from drivetrain.components.evaluation import EvaluationConfig, Threshold, read_slices, read_validation
 from drivetrain.components.evaluation.accumulator import MetricsAccumulator
 from drivetrain.components.evaluation.run import evaluate, write
 from drivetrain.components.evaluation.scoring import Scores
@@ -111,7 +111,13 @@ def test_metrics_thresholds_plots_and_report_are_written(source: Source, tmp_pat
         assert rows["log_loss"]["value"] < rows["log_loss"]["baseline"]
     assert {row["slice"] for row in table} >= {"overall", "carrier=AA", "carrier=(missing)", "month=3"}
 
-    verdict = json.loads((content / "validation.json").read_text())
+    slices = read_slices(content)
+    assert [item.title for item in slices[:3]] == ["overall", "carrier=AA", "carrier=UA"]
+    assert slices[3].pairs == (("carrier", None),)
+    assert slices[3].n == raw.carrier.isna().sum()
+    assert slices[3].values["auc"] == slices[3].baseline["auc"]
+
+    verdict = read_validation(content)
     assert verdict["blessed"] is False
     assert verdict["baseline"] == "compared"
     assert [check["passed"] for check in verdict["thresholds"]] == [True, True, True, True, False]
@@ -127,6 +133,12 @@ def test_metrics_thresholds_plots_and_report_are_written(source: Source, tmp_pat
     assert "not blessed" in page
     assert "carrier=(missing)" in page
     assert "http" not in page.replace("http://www.w3.org", "")
+
+
+def test_a_folder_without_an_evaluation(tmp_path: Path) -> None:
+    for read in (read_slices, read_validation):
+        with pytest.raises(InputError, match="holds no evaluation"):
+            read(tmp_path)
 
 
 def test_two_evaluations_give_equal_content(source: Source, tmp_path: Path) -> None:
