@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from .errors import BuildError, DrivetrainError, InputError
 
 if TYPE_CHECKING:
+    from .console.session import open
     from .metadata import Artifact
     from .pipelines import component, files, latest, latest_blessed, pipeline, when
 
@@ -35,6 +36,7 @@ __all__ = [
     "files",
     "latest",
     "latest_blessed",
+    "open",
     "pipeline",
     "when",
 ]

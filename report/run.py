@@ -37,7 +37,7 @@ def render(run: Mapping[str, Any], outline: Iterable[tuple[str, str]]) -> str:
         rows.append((join([drawn, name]), _state(node["state"]), f"{node['seconds']:.2f}", node["reason"], made))
     given = ", ".join(f"{name} = {value!r}" for name, value in run["parameters"].items())
     said = f"run {run['run']}, started {run['started'][:16].replace('T', ' ')} UTC" + (f"; {given}" if given else "")
-    heads = ["Node", "State", Column("Seconds", numeric=True), "Reason", "Made"]
+    heads: list[Column | str] = ["Node", "State", Column("Seconds", numeric=True), "Reason", "Made"]
     return page(run["pipeline"], table(heads, rows), subtitle=said, badges=[_state(run["state"])])
 
 

@@ -1,0 +1,87 @@
+"""The `drivetrain` command: a group of verbs, one clear line for every error, exit codes that tell whose it is."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import traceback
+from typing import Any, NoReturn
+
+import click
+
+from .. import __version__
+from ..errors import Canceled, DrivetrainError
+from .history import runs, show, why
+from .lineage import lineage
+from .run import resume, run
+from .schema import schema
+from .settings import CANCELED, CRASH, OK, USER_ERROR, complain
+from .upkeep import doctor, fsck
+
+
+class Shell(click.Group):
+    """A group whose verbs return their exit code, and whose errors are for people."""
+
+    def main(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Run a verb and leave with its exit code."""
+        kwargs["standalone_mode"] = False
+        sys.exit(self._code(*args, **kwargs))
+
+    def _code(self, *args: Any, **kwargs: Any) -> int:
+        try:
+            return super().main(*args, **kwargs) or OK
+        except click.ClickException as error:
+            error.show()
+            return error.exit_code
+        except (KeyboardInterrupt, click.Abort, Canceled):
+            click.echo("cancelled", err=True)
+            return CANCELED
+        except DrivetrainError as error:
+            complain(error)
+            return USER_ERROR
+        except BrokenPipeError:
+            # The reader (`| head`) has seen enough; leave no second error when Python flushes at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return OK
+        except Exception as error:
+            if os.environ.get("DRIVETRAIN_DEBUG"):
+                traceback.print_exc()
+            else:
+                click.echo(f"unexpected error: {type(error).__name__}: {error}", err=True)
+                click.echo("  the traceback: set DRIVETRAIN_DEBUG=1 and run it again", err=True)
+            return CRASH
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        """The verbs in the order in which they were added: the most used first."""
+        return list(self.commands)
+
+
+@click.group(
+    cls=Shell,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="\b\nExample:\n  drivetrain run examples/flights\n  drivetrain show\n",
+)
+@click.version_option(__version__, prog_name="drivetrain")
+def cli() -> None:
+    """Raw data to a served model and back: run pipelines, see what they did, and why."""
+
+
+for verb in (run, resume, runs, show, why, lineage, schema, fsck, doctor):
+    cli.add_command(verb)
+
+
+def main() -> NoReturn:
+    """The command as the shell starts it: SIGTERM cancels like Ctrl-C, from the first line on."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        cli.main(prog_name="drivetrain")
+    except SystemExit as end:
+        # A component that does not look up would keep the interpreter from ending; what it did is in the store as
+        # the work of a dead process.
+        if any(thread.name.startswith("drivetrain-node") for thread in threading.enumerate()):
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(end.code if isinstance(end.code, int) else CRASH)
+        raise

@@ -1,0 +1,233 @@
+"""A run while it runs: a live tree in a terminal, plain lines elsewhere, nothing for --json."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from ..pipelines import NodeResult, Observer, Run
+from .outline import outline
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+STYLES: Final = {
+    "COMPLETE": "green",
+    "CACHED": "cyan",
+    "SKIPPED": "dim",
+    "BLOCKED": "yellow",
+    "STOPPED": "yellow",
+    "FAILED": "red",
+    "INTERRUPTED": "red",
+    "CANCELED": "magenta",
+    "RUNNING": "bold blue",
+    "WAITING": "dim",
+}
+_WINDOW: Final = 10.0
+_QUIET: Final = 1.0
+_BETWEEN: Final = 10.0
+
+
+@dataclass
+class Meter:
+    """How far a piece of work is, how fast over the last seconds, and what is left.
+
+    Attributes:
+        done: Units done.
+        total: Units in all, None where unknown.
+        unit: What is counted: rows, examples, …
+    """
+
+    done: int = 0
+    total: int | None = None
+    unit: str = ""
+    _samples: deque[tuple[float, int]] = field(default_factory=deque)
+
+    def update(self, done: int, total: int | None, unit: str, now: float) -> None:
+        """Take a reading; `now` in seconds of any clock that only goes forward."""
+        if unit != self.unit or done < self.done:
+            self._samples.clear()  # another phase of the same node
+        self.done, self.total, self.unit = done, total, unit
+        self._samples.append((now, done))
+        while len(self._samples) > 2 and self._samples[0][0] < now - _WINDOW:
+            self._samples.popleft()
+
+    @property
+    def rate(self) -> float | None:
+        """Units per second over the last ten seconds; None until two readings differ in time."""
+        if len(self._samples) < 2:
+            return None
+        (start, before), (end, after) = self._samples[0], self._samples[-1]
+        return (after - before) / (end - start) if end > start else None
+
+    @property
+    def left(self) -> float | None:
+        """Seconds until done at this rate; None where the total or the rate is unknown."""
+        rate = self.rate
+        return (self.total - self.done) / rate if self.total is not None and rate else None
+
+    def __str__(self) -> str:
+        if not self.unit and not self.done:
+            return ""
+        share = f" of {self.total:,} ({self.done / self.total:.0%})" if self.total else ""
+        parts = [f"{self.done:,}{share} {self.unit}".rstrip()]
+        if self.rate:
+            parts.append(f"{self.rate:,.0f} {self.unit}/s")
+        if self.left is not None and self.done != self.total:
+            parts.append(f"{span(self.left)} left")
+        return ", ".join(parts)
+
+
+def span(seconds: float) -> str:
+    """A duration for people: "0.42 s", "12.3 s", "3 min 20 s", "2 h 5 min"."""
+    if seconds < 60:
+        return f"{seconds:.2f} s" if seconds < 9.995 else f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s"
+
+
+@dataclass
+class _Progress:
+    begin: float
+    meter: Meter = field(default_factory=Meter)
+    note: str = ""
+    result: NodeResult | None = None
+    shown: float = 0.0
+
+
+class Tree:
+    """An observer that redraws the DAG a few times a second: state, time, progress, rate, what is left."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._lines = list(outline(run.pipeline))
+        self._nodes: dict[str, _Progress] = {}
+        self._lock = threading.Lock()
+
+    def started(self, node: str) -> None:
+        """Begin its clock."""
+        with self._lock:
+            self._nodes[node] = _Progress(time.monotonic())
+
+    def progress(self, node: str, done: int, total: int | None, unit: str) -> None:
+        """Take a reading."""
+        with self._lock:
+            self._nodes[node].meter.update(done, total, unit, time.monotonic())
+
+    def note(self, node: str, text: str) -> None:
+        """Show it until the next one."""
+        with self._lock:
+            self._nodes[node].note = text
+
+    def ended(self, result: NodeResult) -> None:
+        """Show how it ended."""
+        with self._lock:
+            self._nodes.setdefault(result.node, _Progress(time.monotonic())).result = result
+
+    def __rich__(self) -> Table:
+        from rich.markup import escape
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table.grid(padding=(0, 2))
+        table.add_row(Text(self._run.pipeline.name, "bold"), Text(self._run.id, "dim"))
+        with self._lock:
+            for guide, name in self._lines:
+                node = self._nodes.get(name)
+                state, seconds, text = _now(node)
+                style = STYLES[state]
+                table.add_row(
+                    Text.assemble((guide, "dim"), name), Text(state.lower(), style), seconds, escape(text), style=None
+                )
+        return table
+
+
+def _now(node: _Progress | None) -> tuple[str, str, str]:
+    """State, time and what there is to say of a node at this moment."""
+    if node is None:
+        return "WAITING", "", ""
+    if node.result is not None:
+        return node.result.state, span(node.result.seconds), node.result.reason.partition("\n")[0]
+    said = ", ".join(part for part in (str(node.meter), node.note) if part)
+    return "RUNNING", span(time.monotonic() - node.begin), said
+
+
+class Lines:
+    """An observer that prints a line when a node ends, and one now and then while a long one runs."""
+
+    def __init__(self, run: Run, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._width = max(len(name) for name in run.pipeline.ids)
+        self._nodes: dict[str, _Progress] = {}
+        self._lock = threading.RLock()
+        say(f"{run.pipeline.name}, run {run.id}")
+
+    def started(self, node: str) -> None:
+        """Say so, unless it ends at once."""
+        with self._lock:
+            self._nodes[node] = _Progress(time.monotonic(), shown=time.monotonic())
+        timer = threading.Timer(_QUIET, self._running, (node,))
+        timer.daemon = True
+        timer.start()
+
+    def progress(self, node: str, done: int, total: int | None, unit: str) -> None:
+        """Take a reading; print it if the last one is ten seconds old."""
+        with self._lock:
+            found, now = self._nodes[node], time.monotonic()
+            found.meter.update(done, total, unit, now)
+            if now - found.shown >= _BETWEEN:
+                found.shown = now
+                self._line(node, "running", str(found.meter))
+
+    def note(self, node: str, text: str) -> None:
+        """Print it, unless it is what was said last."""
+        with self._lock:
+            if self._nodes[node].note != text:
+                self._nodes[node].note = text
+                self._line(node, "note", text)
+
+    def ended(self, result: NodeResult) -> None:
+        """Print how it ended."""
+        with self._lock:
+            self._nodes.setdefault(result.node, _Progress(time.monotonic())).result = result
+            reason = result.reason.partition("\n")[0]
+            self._line(result.node, result.state.lower(), f"{span(result.seconds):>8}  {reason}")
+
+    def _running(self, node: str) -> None:
+        with self._lock:
+            if self._nodes[node].result is None:
+                self._line(node, "running", str(self._nodes[node].meter))
+
+    def _line(self, node: str, what: str, text: str) -> None:
+        self._say(f"{node:<{self._width}}  {what:<8}  {text}".rstrip())
+
+
+@contextmanager
+def watch(console: Console | None) -> Iterator[Callable[[Run], Observer] | None]:
+    """Something to watch a run with, for the time of the block; None gives None: nobody watches.
+
+    In a terminal the tree goes when the block ends, to make room for the final table.
+    """
+    if console is None:
+        yield None
+        return
+    if not console.is_terminal:
+        yield lambda run: Lines(run, lambda text: print(text, file=console.file, flush=True))
+        return
+    from rich.live import Live
+
+    with Live(console=console, refresh_per_second=8, transient=True) as live:
+
+        def begin(run: Run) -> Observer:
+            tree = Tree(run)
+            live.update(tree)
+            return tree
+
+        yield begin

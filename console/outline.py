@@ -1,0 +1,29 @@
+"""A pipeline's DAG as indented lines: each node below the last of those it waits for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..pipelines import Pipeline
+
+
+def outline(pipeline: Pipeline) -> Iterator[tuple[str, str]]:
+    """(guide, node id) for every node, depth first; the guide is what is drawn before the name."""
+    order = {name: index for index, name in enumerate(pipeline.ids)}
+    below: dict[str | None, list[str]] = {}
+    for name in pipeline.ids:
+        upstream = pipeline[name].upstream
+        below.setdefault(max(upstream, key=order.__getitem__) if upstream else None, []).append(name)
+
+    def walk(parent: str | None, guide: str) -> Iterator[tuple[str, str]]:
+        names = below.get(parent, [])
+        for name in names:
+            if parent is None:
+                yield "", name
+                yield from walk(name, "")
+            else:
+                last = name == names[-1]
+                yield f"{guide}{'└ ' if last else '├ '}", name
+                yield from walk(name, f"{guide}{'  ' if last else '│ '}")
+
+    yield from walk(None, "")

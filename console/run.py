@@ -1,0 +1,141 @@
+"""`run` and `resume`: carry a pipeline out, show it while it runs and how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ..pipelines import Home, Observer, Run, RunOptions, RunResult, load_pipeline, open_run, run_pipeline
+from ..pipelines import resume as resume_run
+from . import tables
+from .live import watch
+from .outline import outline
+from .settings import CANCELED, CRASH, EXIT_CODES, OK, STOPPED, USER_ERROR, Settings, shared, terminal
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+Watched = Callable[[Run], Observer] | None
+
+
+@click.command(
+    epilog=f"{EXIT_CODES}\n\b\nExample:\n"
+    "  drivetrain run examples/flights\n"
+    "  drivetrain run examples/flights --param epochs=5 --no-cache\n"
+    "  drivetrain run examples/flights --runner beam --beam-option=--direct_num_workers=2\n"
+)
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("--param", "-p", "params", multiple=True, metavar="NAME=VALUE", help="Set a parameter of the pipeline.")
+@click.option(
+    "--runner", type=click.Choice(["inline", "beam"]), default="inline", show_default=True, help="Who walks the DAG."
+)
+@click.option(
+    "--executor",
+    type=click.Choice(["local", "beam"]),
+    default="local",
+    show_default=True,
+    help="Who reads the data inside a component.",
+)
+@click.option(
+    "--beam-option",
+    "beam_options",
+    multiple=True,
+    metavar="--FLAG=VALUE",
+    help="A flag of Beam's pipeline options, for the runner and the executor that are beam.",
+)
+@click.option("--no-cache", is_flag=True, help="Run every node, whatever ran before.")
+@shared
+def run(
+    settings: Settings,
+    folder: Path,
+    params: tuple[str, ...],
+    runner: str,
+    executor: str,
+    beam_options: tuple[str, ...],
+    no_cache: bool,
+) -> int:
+    """Run the pipeline in FOLDER/pipeline.py.
+
+    What ran before with the same code, parameters and inputs is not run again. With --json the last line on standard
+    output is {"run", "state", "nodes": {node: {"state", "seconds", "reason", "outputs"}}}.
+    """
+    if beam_options and "beam" not in (runner, executor):
+        raise click.UsageError("--beam-option is for --runner beam or --executor beam")
+    flags = tuple(option if option.startswith("-") else f"--{option}" for option in beam_options)
+    options = RunOptions(
+        runner=runner,
+        runner_options=flags if runner == "beam" else (),
+        executor=executor,
+        executor_options=flags if executor == "beam" else (),
+        cache=not no_cache,
+    )
+    given = dict(_parameter(text) for text in params)
+    pipeline = load_pipeline(folder)
+    return _carry_out(settings, lambda home, watched: run_pipeline(home, pipeline, given, options, watched), new=True)
+
+
+@click.command(
+    epilog=f"{EXIT_CODES}\n\b\nExample:\n  drivetrain resume\n  drivetrain resume 20261121-093000-1a2b --json\n"
+)
+@click.argument("run_id", metavar="[RUN]", required=False)
+@shared
+def resume(settings: Settings, run_id: str | None) -> int:
+    """Finish a run that failed, was stopped or was killed (the newest one unless RUN is given).
+
+    Nodes that ended well stay as they are; a Trainer goes on from its last checkpoint.
+    """
+    return _carry_out(settings, lambda home, watched: resume_run(home, run_id, watched), new=False)
+
+
+def exit_code(result: RunResult) -> int:
+    """What the shell is told; FAILED is the user's where every failure is one that he can mend."""
+    if result.state == "FAILED":
+        failed = [node for node in result.nodes.values() if node.state == "FAILED"]
+        return USER_ERROR if all(node.user_error for node in failed) else CRASH
+    return {"COMPLETE": OK, "STOPPED": STOPPED, "CANCELED": CANCELED}[result.state]
+
+
+def _carry_out(settings: Settings, go: Callable[[Home, Watched], RunResult], *, new: bool) -> int:
+    with settings.home(readonly=not new) as home:
+        console = None if settings.json else terminal()
+        with watch(console) as watched:
+            result = go(home, watched)
+        settings.answer(result.to_json(), lambda console: _show(console, home, result))
+        return exit_code(result)
+
+
+def _show(console: Console, home: Home, result: RunResult) -> None:
+    """The table, then what matters most of what was made, or what to do."""
+    run = open_run(home, result.run)
+    table = tables.nodes_table(outline(run.pipeline), result.nodes)
+    tables.show_nodes(console, f"{run.pipeline.name}, run {run.id}:", result.state, table)
+    for node in result.nodes.values():
+        records = [record for several in node.outputs.values() for record in several]
+        # What was reused was shown when it was made; reading it again would cost more than the rest of the run.
+        tables.show_made(console, home, node.node, records, by_slice=node.state != "CACHED")
+    for line in _advice(result):
+        console.print(line, markup=False, soft_wrap=True)
+
+
+def _advice(result: RunResult) -> list[str]:
+    if result.state == "STOPPED":
+        return [
+            "Nothing that depends on this data ran. Mend the data and run again; or, where the data is right, change "
+            "the schema (schema.yaml in the project; `drivetrain schema infer` proposes one) and run again."
+        ]
+    if result.state == "FAILED" and exit_code(result) == CRASH:
+        return [f"The traceback: drivetrain show {result.run}. Once it is mended: drivetrain resume {result.run}"]
+    if result.state in ("FAILED", "CANCELED"):
+        return [f"To go on: drivetrain resume {result.run}"]
+    return []
+
+
+def _parameter(text: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not separator or not name:
+        raise click.UsageError(f"--param takes NAME=VALUE, not {text!r}")
+    return name, value

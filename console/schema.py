@@ -1,0 +1,132 @@
+"""`schema`: see what the data should look like, have it proposed from statistics, accept the proposal into the project.
+
+The schema is a file of the user's project, under version control; validation is always against what was accepted.
+"""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ..digest import write_durably
+from ..errors import InputError
+from ..pipelines import Home, Run, open_run
+from .session import RunView, view
+from .settings import OK, Settings, shared
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_RUN = click.option("--run", "run_id", metavar="RUN", help="Of which run; the newest unless given.")
+
+
+@click.group(epilog="\b\nExample:\n  drivetrain schema infer\n  drivetrain schema accept\n  drivetrain schema show\n")
+def schema() -> None:
+    """See, propose and accept the schema: what the data should look like."""
+
+
+@schema.command(epilog="\b\nExample:\n  drivetrain schema show\n  drivetrain schema show --run 20261121-093000-1a2b\n")
+@_RUN
+@shared
+def show(settings: Settings, run_id: str | None) -> int:
+    """Print the schema that a run validated against."""
+    with settings.home() as home:
+        found = view(home, open_run(home, run_id))
+        node, path = _schema(found)
+        text = path.read_text(encoding="utf-8")
+        answer = {"run": found.id, "node": node, "schema": text}
+        settings.answer(answer, lambda console: _print(console, text))
+    return OK
+
+
+@schema.command(
+    epilog="\b\nExample:\n  drivetrain schema infer\n  drivetrain schema infer --split train > schema.yaml\n"
+)
+@_RUN
+@click.option("--split", help="From which split; the first that has rows unless given.")
+@shared
+def infer(settings: Settings, run_id: str | None, split: str | None) -> int:
+    """Print the schema that a run's statistics propose: types, presence, small domains, each with its evidence."""
+    with settings.home() as home:
+        found = view(home, open_run(home, run_id))
+        text = _infer(found, split)
+        settings.answer({"run": found.id, "schema": text}, lambda console: _print(console, text))
+    return OK
+
+
+@schema.command(
+    epilog="\b\nExample:\n  drivetrain schema accept\n  drivetrain schema accept --to data/schema.yaml --replace\n"
+)
+@_RUN
+@click.option(
+    "--to",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Which file to write; schema.yaml in the run's project unless given.",
+)
+@click.option("--replace", is_flag=True, help="Also where the file holds another schema.")
+@shared
+def accept(settings: Settings, run_id: str | None, to: Path | None, replace: bool) -> int:
+    """Write the proposed schema into the project: SchemaGen's of that run, else what its statistics propose."""
+    with settings.home() as home:
+        run = open_run(home, run_id)
+        text = _proposed(home, run)
+    target = to or run.project / "schema.yaml"
+    before = target.read_text(encoding="utf-8") if target.is_file() else ""
+    changes = list(difflib.unified_diff(before.splitlines(), text.splitlines(), "accepted", "proposed", lineterm=""))
+    if before and changes and not replace:
+        if not settings.json:
+            click.echo("\n".join(changes))
+        raise InputError(
+            f"{target} holds another schema, maybe with edits made by hand",
+            fix="take over by hand what is right, or give --replace",
+        )
+    if changes:
+        try:
+            write_durably(target, text.encode())
+        except OSError as error:
+            raise InputError(
+                f"{target} cannot be written: {error.strerror}", fix="name another file with --to"
+            ) from None
+    said = f"{'wrote' if changes else 'already accepted:'} {target}"
+    answer = {"run": run.id, "file": str(target), "changed": bool(changes)}
+    settings.answer(answer, lambda console: console.print(said, markup=False, soft_wrap=True))
+    return OK
+
+
+def _print(console: Console, text: str) -> None:
+    console.print(text.rstrip("\n"), markup=False, soft_wrap=True)
+
+
+def _schema(found: RunView) -> tuple[str, Path]:
+    """The node that gave the run its schema, and the file."""
+    for node in found:
+        for artifact, record in zip(node.outputs.values(), node.records.values(), strict=True):
+            path = artifact.content / "schema.yaml"
+            if record.type == "Schema" and path.is_file():
+                return node.id, path
+    raise InputError(f"run {found.id} has no schema", fix="`drivetrain schema infer` proposes one from its statistics")
+
+
+def _proposed(home: Home, run: Run) -> str:
+    found = view(home, run)
+    for node in run.pipeline.nodes:
+        made = [artifact.content / "schema.yaml" for artifact in found[node.id].outputs.values()]
+        if node.component.endswith(":SchemaGen") and made and made[0].is_file():
+            return made[0].read_text(encoding="utf-8")
+    return _infer(found, None)
+
+
+def _infer(found: RunView, split: str | None) -> str:
+    from .. import data
+
+    for node in found:
+        for artifact, record in zip(node.outputs.values(), node.records.values(), strict=True):
+            if record.type == "Statistics" and (artifact.content / "statistics.json").is_file():
+                return data.schema_to_yaml(data.infer_schema(data.Statistics.load(artifact.content), split=split))
+    raise InputError(
+        f"run {found.id} has no statistics", fix="add StatisticsGen to the pipeline, or name another --run"
+    )

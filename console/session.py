@@ -1,0 +1,231 @@
+"""A past run as a value: what a notebook opens and shows, and what `drivetrain show` prints."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+from ..errors import InputError
+from ..metadata import Artifact, ArtifactRecord, ExecutionRecord, artifact_type
+from ..pipelines import Home, Run, open_run
+from ..pipelines.resolve import Resolver
+from ..report import framed
+from ..report.run import render, render_node
+from .outline import outline
+
+
+@dataclass(frozen=True)
+class NodeView:
+    """A node of a run.
+
+    Attributes:
+        id: Node id.
+        state: COMPLETE, CACHED, SKIPPED, BLOCKED, FAILED or CANCELED; WAITING or RUNNING in a run that is at work;
+            INTERRUPTED where its process died.
+        seconds: Wall time; of a cached node, of finding that out.
+        reason: One line: why it ran, was reused, skipped or blocked, or what went wrong.
+        outputs: What it made or reused, by output name.
+        records: The same as the store's rows.
+        error: The traceback where it failed.
+        execution: Id of its execution in the store; None where it has none.
+    """
+
+    id: str
+    state: str
+    seconds: float = 0.0
+    reason: str = ""
+    outputs: Mapping[str, Artifact] = field(default_factory=dict)
+    records: Mapping[str, ArtifactRecord] = field(default_factory=dict)
+    error: str | None = None
+    execution: int | None = None
+
+    def __getitem__(self, output: str) -> Artifact:
+        """The output of that name.
+
+        Raises:
+            InputError: There is none.
+        """
+        if output in self.outputs:
+            return self.outputs[output]
+        raise InputError(
+            f"{self.id} ({self.state.lower()}) has no output {output!r}",
+            fix=f"it has {', '.join(self.outputs) or 'none'}",
+        )
+
+    def to_json(self) -> dict[str, object]:
+        """As `run --json` and `show --json` print it."""
+        return {
+            "state": self.state,
+            "seconds": round(self.seconds, 3),
+            "reason": self.reason,
+            "outputs": {
+                key: [{"uri": record.uri, "type": record.type, "fingerprint": record.fingerprint}]
+                for key, record in self.records.items()
+            },
+        }
+
+    def _repr_html_(self) -> str:
+        reports = "".join(artifact._repr_html_() for artifact in self.outputs.values())
+        facts = framed(render_node(self.id, self.to_json(), self.error), height=260 if self.error is None else 480)
+        return facts + reports
+
+
+@dataclass(frozen=True)
+class RunView:
+    """A run as it was when it was opened.
+
+    Attributes:
+        id: Run id.
+        pipeline: The pipeline's name.
+        state: COMPLETE, FAILED, STOPPED (a gate's veto) or CANCELED; RUNNING; INTERRUPTED where its process died.
+        parameters: The values of the pipeline's parameters.
+        started: When it began, UTC.
+        finished: When it last ended, UTC; None before.
+        nodes: Every node, in topological order.
+        outline: (guide, node id), depth first: the DAG as indented lines.
+        root: Where it lies.
+    """
+
+    id: str
+    pipeline: str
+    state: str
+    parameters: Mapping[str, object]
+    started: datetime
+    finished: datetime | None
+    nodes: Mapping[str, NodeView]
+    outline: tuple[tuple[str, str], ...]
+    root: Path
+
+    def __getitem__(self, node: str) -> NodeView:
+        """The node of that id.
+
+        Raises:
+            InputError: There is none.
+        """
+        if node in self.nodes:
+            return self.nodes[node]
+        close = difflib.get_close_matches(node, self.nodes, 1)
+        raise InputError(
+            f"run {self.id} has no node {node!r}",
+            fix=f"did you mean {close[0]!r}?" if close else f"it has {', '.join(self.nodes)}",
+        )
+
+    def __iter__(self) -> Iterator[NodeView]:
+        """The nodes, in topological order."""
+        return iter(self.nodes.values())
+
+    def artifact(self, node: str, output: str | None = None) -> Artifact:
+        """What a node made or reused.
+
+        Args:
+            node: Node id.
+            output: Which output; the only one where None.
+
+        Raises:
+            InputError: There is no such node or output, or more than one to choose from.
+        """
+        found = self[node]
+        if output is not None:
+            return found[output]
+        if len(found.outputs) != 1:
+            raise InputError(
+                f"{node} ({found.state.lower()}) has {len(found.outputs) or 'no'} outputs",
+                fix=f"name one of {', '.join(found.outputs)}" if found.outputs else f"its reason: {found.reason}",
+            )
+        return next(iter(found.outputs.values()))
+
+    def to_json(self) -> dict[str, object]:
+        """As `show --json` prints it: what `run --json` does, and when and with which parameters it ran."""
+        return {
+            "run": self.id,
+            "state": self.state,
+            "pipeline": self.pipeline,
+            "parameters": dict(self.parameters),
+            "started": self.started.isoformat(),
+            "finished": self.finished.isoformat() if self.finished else None,
+            "nodes": {name: node.to_json() for name, node in self.nodes.items()},
+        }
+
+    def _repr_html_(self) -> str:
+        return framed(render(self.to_json(), self.outline), height=180 + 42 * len(self.nodes))
+
+
+def open(run_id: str | None = None, root: str | Path = ".drivetrain", store: str | None = None) -> RunView:  # noqa: A001
+    """A past run: `dt.open()` in a notebook shows the newest one of the working directory.
+
+    Args:
+        run_id: Which run, or a unique beginning of its id; the newest where None.
+        root: Where the runs lie.
+        store: Where the metadata lies, if not in the root.
+
+    Raises:
+        InputError: There is no such root or run.
+    """
+    home = Home(Path(root), store=store, readonly=True)
+    try:
+        return view(home, open_run(home, run_id))
+    finally:
+        home.close()
+
+
+def view(home: Home, run: Run) -> RunView:
+    """A run as the store knows it now."""
+    resolver = Resolver(home.store, run, home.base)
+    facts = run.context.properties
+    finished = facts.get("finished")
+    return RunView(
+        id=run.id,
+        pipeline=run.pipeline.name,
+        state=run.state,
+        parameters=run.parameters,
+        started=datetime.fromisoformat(facts["started"]),
+        finished=datetime.fromisoformat(finished) if finished and run.state != "RUNNING" else None,
+        nodes={name: _node(home, run, name, resolver.execution(name)) for name in run.pipeline.ids},
+        outline=tuple(outline(run.pipeline)),
+        root=home.root,
+    )
+
+
+def origin(home: Home, execution: ExecutionRecord) -> str | None:
+    """The run in which the work of a cached execution was done."""
+    if execution.cached_from is None:
+        return None
+    return run_of(home, home.store.execution(execution.cached_from))
+
+
+def run_of(home: Home, execution: ExecutionRecord) -> str | None:
+    """The run that an execution belongs to."""
+    return next((c.name for c in home.store.contexts_of(execution) if c.type == "run"), None)
+
+
+def _node(home: Home, run: Run, name: str, execution: ExecutionRecord | None) -> NodeView:
+    if execution is None:
+        return NodeView(name, "WAITING") if run.state == "RUNNING" else NodeView(name, "CANCELED", reason="never began")
+    state: str = execution.state
+    reason = str(execution.properties.get("reason") or "")
+    if state == "CACHED":
+        reason = f"same work as run {origin(home, execution)}"
+    elif state in ("NEW", "RUNNING"):
+        state = "INTERRUPTED" if home.store.is_dead(execution) else "RUNNING"
+    elif state == "ABANDONED":
+        state = "INTERRUPTED"
+    if state == "INTERRUPTED":
+        reason = f"{execution.owner} died"
+    # A component declares each output as one artifact, so a key never holds more.
+    records = {key: found[0] for key, found in home.store.outputs(execution).items() if found}
+    return NodeView(
+        id=name,
+        state=state,
+        seconds=execution.seconds or 0.0,
+        reason=reason,
+        outputs={
+            key: artifact_type(record.type).from_record(record, home.payloads.path(record.uri))
+            for key, record in records.items()
+        },
+        records=records,
+        error=execution.error if state == "FAILED" else None,
+        execution=execution.id,
+    )
