@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from .errors import BuildError, DrivetrainError, InputError
 
 if TYPE_CHECKING:
-    from .console.session import open
+    from .console.session import open  # noqa: A004 - it is `dt.open`
     from .metadata import Artifact
     from .pipelines import component, files, latest, latest_blessed, pipeline, when
 
