@@ -187,7 +187,8 @@ class Schema:
 def _described(feature: Feature) -> dict[str, Any]:
     """A feature as plain values for a report."""
     domain = feature.domain
-    text, values = "", ()
+    text = ""
+    values: tuple[str, ...] = ()
     if isinstance(domain, Values):
         share = f" in at least {domain.min_mass:.6g} of the rows" if domain.min_mass < 1 else ""
         text, values = f"{len(domain.values)} values{share}", domain.values

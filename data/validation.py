@@ -174,8 +174,8 @@ class _Check:
         if not off or Fraction(off, total) <= 1 - mass:
             return
         odd = TextTable(table.values.filter(pa.array(~inside)), table.counts[~inside])
-        worst = [{"value": show_text(value), "count": count} for value, count in top(odd, SHOWN)]
-        names = ", ".join(f"{item['value']!r} ({number(item['count'])})" for item in worst[:3])
+        worst = [(show_text(value), count) for value, count in top(odd, SHOWN)]
+        names = ", ".join(f"{value!r} ({number(count)})" for value, count in worst[:3])
         more = len(odd.counts) - min(len(worst), 3)
         names += f" and {number(more)} more" if more > 0 else ""
         about = "" if exact else "about "
@@ -185,7 +185,8 @@ class _Check:
             kind, spec.name,
             f"{about}{number(off)} rows ({share}) of {spec.name} have values that are not in the schema: {names}",
             expected=wanted, observed=f"{about}{number(off)} rows with {number(len(odd.counts))} other values",
-            values=tuple(worst), fix=f"correct these values, or add them to the domain of {spec.name} in the schema",
+            values=tuple({"value": value, "count": count} for value, count in worst),
+            fix=f"correct these values, or add them to the domain of {spec.name} in the schema",
         )  # fmt: skip
 
     def range(self, spec: Feature, domain: Range, column: ColumnState) -> Iterator[Anomaly]:

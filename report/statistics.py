@@ -43,6 +43,7 @@ def _dataset(dataset: Mapping[str, Any]) -> Html:
     known = {feature["name"] for feature in (*numbers, *texts, *times)}
     others = [feature for feature in dataset["features"] if feature["name"] not in known]
     parts = []
+    columns: list[Column | str]
     if numbers:
         columns = [
             "feature",

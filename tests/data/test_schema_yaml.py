@@ -5,33 +5,41 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from drivetrain.data.schema import Bool, Feature, Presence, Range, Schema, Values
+from drivetrain.data.schema import Bool, Domain, Feature, Presence, Range, Schema, Severity, Values
 from drivetrain.data.schema_yaml import load_schema, schema_from_yaml, schema_to_yaml
 from drivetrain.errors import InputError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 HEAD = "format: drivetrain.schema/1\nfeatures:\n"
-texts = st.text(st.characters(exclude_categories=("Cs",)), max_size=8)
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 names = st.lists(
     texts | st.sampled_from(["NO", "1", "~", "null", "a.b", 'q"u', "é: [", "😀", "x\ny", "#"]), unique=True, max_size=5
 )
 presences = st.builds(Presence, st.none() | st.floats(0, 1), st.none() | st.integers(0, 10**9))
 values = st.lists(texts, unique=True, max_size=30).map(tuple)
 numbers = st.integers(-(2**60), 2**60) | st.floats(-1e300, 1e300)
-ranges = st.tuples(st.none() | numbers, st.none() | numbers).filter(lambda p: None in p or p[0] <= p[1])
+
+
+def is_range(ends: tuple[float | None, float | None]) -> bool:
+    low, high = ends
+    return low is None or high is None or low <= high
+
+
+ranges: st.SearchStrategy[tuple[float | None, float | None]] = st.tuples(st.none() | numbers, st.none() | numbers)
+ranges = ranges.filter(is_range)
 
 
 @st.composite
 def features(draw: st.DrawFn, name: str) -> Feature:
     kind = draw(st.sampled_from(["string", "int", "float", "any", "timestamp"]))
-    domain = None
+    domain: Domain | None = None
     if kind == "string":
         pair = st.lists(texts, unique=True, min_size=2, max_size=2).map(lambda two: Bool(*two))
         domain = draw(st.none() | st.builds(Values, values, st.floats(0.01, 1)) | pair)
     elif kind in ("int", "float"):
-        domain = draw(st.none() | st.just(Bool()) | ranges.map(lambda p: Range(*p, disallow_nan=True)))
-    severity = draw(st.sampled_from([{}, {"UNEXPECTED_DATA_TYPE": "INFO"}]))
+        domain = draw(st.none() | st.just(Bool()) | ranges.map(lambda p: Range(p[0], p[1], True)))
+    severity: dict[str, Severity] = draw(st.sampled_from([{}, {"UNEXPECTED_DATA_TYPE": "INFO"}]))
     return Feature(name, kind, draw(presences), domain, severity, evidence=draw(texts))
 
 
