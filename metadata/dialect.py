@@ -14,7 +14,7 @@ from .errors import AlreadyExists, SchemaMismatch, StateError, StoreUnavailable
 _OLDEST = (3, 38, 0)  # RETURNING, STRICT and the -> operator
 # WAL keeps its index in memory shared by the processes of one host; over a network two hosts would not see each other.
 _NETWORK = {
-    "9p", "afs", "beegfs", "ceph", "cifs", "fuse.glusterfs", "fuse.s3fs", "fuse.sshfs", "glusterfs", "gpfs", "lustre",
+    "afs", "beegfs", "ceph", "cifs", "fuse.glusterfs", "fuse.s3fs", "fuse.sshfs", "glusterfs", "gpfs", "lustre",
     "ncpfs", "nfs", "nfs4", "smb3", "smbfs",
 }  # fmt: skip
 

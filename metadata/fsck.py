@@ -9,8 +9,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from ..errors import InputError
 from .payload import Payloads
-from .records import Claim, ExecutionRecord
+from .records import ArtifactRecord, Claim, ExecutionRecord
 from .rows import when
 from .store import MetadataStore
 
@@ -81,9 +82,9 @@ def fsck(store: MetadataStore, root: Path, repair: bool = False, progress: Progr
     for index, artifact in enumerate(artifacts):
         if progress is not None:
             progress(index, len(artifacts))
-        if not payloads.path(artifact.uri).is_dir():
+        if not (root / artifact.uri).is_dir():
             missing.append(artifact)
-        elif problems := payloads.problems(artifact.uri, artifact.fingerprint):
+        elif problems := _problems(payloads, artifact):
             corrupt.append((artifact, "; ".join(problems)))
     if progress is not None:
         progress(len(artifacts), len(artifacts))
@@ -108,6 +109,13 @@ def fsck(store: MetadataStore, root: Path, repair: bool = False, progress: Progr
         executions=tuple(dead),
         repaired=repair,
     )
+
+
+def _problems(payloads: Payloads, artifact: ArtifactRecord) -> list[str]:
+    try:
+        return payloads.problems(artifact.uri, artifact.fingerprint)
+    except InputError as error:  # a link on the way to it
+        return [error.message]
 
 
 def _published(root: Path) -> list[str]:

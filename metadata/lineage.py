@@ -80,9 +80,9 @@ def _closure(tx: Transaction, start: ArtifactRecord | ExecutionRecord, direction
     # Of an execution on the way only those edges count that lie on a path: above, outputs that something used.
     if direction == "upstream":
         wanted = {artifact, *(edge.artifact for edge in inputs)}
-        return inputs | {edge for edge in outputs if edge.artifact in wanted and edge.execution != execution}
+        return inputs | {edge for edge in outputs if edge.artifact in wanted}
     wanted = {artifact, *(edge.artifact for edge in outputs)}
-    return outputs | {edge for edge in inputs if edge.artifact in wanted and edge.execution != execution}
+    return outputs | {edge for edge in inputs if edge.artifact in wanted}
 
 
 def _walk(tx: Transaction, start: ArtifactRecord | ExecutionRecord, direction: str, hops: int) -> set[Edge]:

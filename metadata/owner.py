@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -105,6 +104,8 @@ def _start_time(pid: int) -> str | None:
 
 def _ask(*command: str) -> str:
     """The output of a small system tool, "" where it is missing or fails."""
+    import subprocess  # only where there is no /proc: its import costs as much as the rest of this module
+
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=5, check=False)  # noqa: S603
     except (OSError, subprocess.TimeoutExpired):

@@ -132,8 +132,8 @@ class Payloads:
             raise AlreadyExists(f"another payload lies at {uri}", fix="run `drivetrain fsck`")
 
     def _tidy(self, folder: Path) -> None:
-        """Remove a folder and those above it while they are empty, up to the root's own."""
-        while folder not in {self.root, self.root / "work", self.root / "work" / "staging", self.root / "artifacts"}:
+        """Remove a folder of staging and those above it while they are empty."""
+        while self.root / "work" / "staging" in folder.parents:
             try:
                 folder.rmdir()
             except OSError:  # not empty, or gone: somebody else's is in it

@@ -91,6 +91,9 @@ class MetadataStore(StoreReader):
             InputError: A name is empty or longer than 255, or a property is no JSON.
             StateError: A parent is the context itself or below it.
         """
+        parents = list(parents)
+        if not parents and (there := self.find_context(type, rows.name_text(name, "context name"))) is not None:
+            return there  # the common case needs no write lock
         with self._db.write() as tx:
             created = writes.insert_context(tx, type, name, properties)
             for parent in parents:

@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-
 from drivetrain.errors import InputError
 from drivetrain.metadata import (
     AlreadyExists,
@@ -23,6 +22,8 @@ from drivetrain.metadata import (
     SchemaMismatch,
     StateError,
     StoreUnavailable,
+    database,
+    dialect,
 )
 from drivetrain.metadata.records import EXECUTION_MOVES
 
@@ -86,8 +87,6 @@ def test_reopening_finds_everything_and_readonly_refuses_writes(tmp_path: Path) 
 def test_a_newer_database_is_refused_and_an_older_one_waits_for_upgrade(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from drivetrain.metadata import database
-
     path = tmp_path / "metadata.db"
     with MetadataStore.open(path) as store:
         produce(store, "a")
@@ -107,8 +106,6 @@ def test_a_newer_database_is_refused_and_an_older_one_waits_for_upgrade(
 
 
 def test_a_failed_migration_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from drivetrain.metadata import database
-
     broken = tmp_path / "migrations"
     broken.mkdir()
     (broken / "0001_core.sql").write_text("CREATE TABLE artifact (id INTEGER);\nCREATE NONSENSE;\n")
@@ -127,8 +124,6 @@ def test_commits_are_durable_and_walled(store: MetadataStore) -> None:
 
 
 def test_network_filesystems_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from drivetrain.metadata import dialect
-
     monkeypatch.setattr(dialect, "_filesystem", lambda path: "nfs4")
     with pytest.raises(StoreUnavailable, match="network filesystem"):
         MetadataStore.open(tmp_path / "metadata.db")
@@ -397,7 +392,7 @@ def test_artifact_states_go_one_way(store: MetadataStore) -> None:
     gone = store.update_artifact(made, state="DELETED")
     for state in ("LIVE", "PENDING", "MARKED_FOR_DELETION", "ABANDONED", "REFERENCE"):
         with pytest.raises(StateError, match="is DELETED and cannot become"):
-            store.update_artifact(gone, state=state)  # type: ignore[arg-type]
+            store.update_artifact(gone, state=state)
     with pytest.raises(ConflictError):
         store.update_artifact(made, properties={"p": 1}, expected_version=made.version)
     assert produce(store, "a").uri == made.uri  # the place of a deleted artifact is free

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 from drivetrain.metadata import MetadataStore, NewArtifact, Payloads
+from drivetrain.metadata.payload import explain_full_disk
 
 
 def first_open(path: str) -> None:
@@ -77,8 +78,6 @@ def fill_disk(root: str, size: str) -> None:
     payloads = Payloads(folder)
     staged = payloads.stage("Producer", "11111111-1111-4111-8111-111111111111", "out")
     try:
-        from drivetrain.metadata.payload import explain_full_disk
-
         with explain_full_disk("writing"):
             (staged / "content" / "big.bin").write_bytes(b"x" * int(size))
         payloads.publish(staged, "artifacts/Producer/1/out")

@@ -1,0 +1,137 @@
+"""fsck finds what crashes and hands left behind, and puts it in order."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from drivetrain.metadata import (
+    ArtifactRecord,
+    ExecutionRecord,
+    MetadataStore,
+    NewArtifact,
+    Owner,
+    Payloads,
+    fsck,
+)
+
+DEAD = replace(Owner.current(), start_time="1")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[MetadataStore]:
+    with MetadataStore.open(tmp_path / "metadata.db") as opened:
+        yield opened
+
+
+@pytest.fixture
+def payloads(tmp_path: Path) -> Payloads:
+    return Payloads(tmp_path)
+
+
+def move(store: MetadataStore, payloads: Payloads, owner: Owner | None = None) -> tuple[ExecutionRecord, NewArtifact]:
+    """Everything of a publish but the commit."""
+    execution = store.start("Make", owner=owner, cache_key="k")
+    staged = payloads.stage("Make", execution.uid, "out")
+    (staged / "content" / "file.txt").write_text("hello")
+    (staged / "extra" / "log.txt").write_text("log")
+    uri = f"artifacts/Make/{execution.uid}/out"
+    tree = payloads.publish(staged, uri)
+    return execution, NewArtifact("Thing", uri, tree.fingerprint, tree.size)
+
+
+def make(store: MetadataStore, payloads: Payloads) -> ArtifactRecord:
+    execution, new = move(store, payloads)
+    return store.publish(execution, {"out": [new]})["out"][0]
+
+
+def test_an_empty_root_is_clean(store: MetadataStore, tmp_path: Path) -> None:
+    assert fsck(store, tmp_path).clean
+    assert fsck(store, tmp_path / "nowhere").clean
+
+
+def test_everything_is_found_and_repaired(store: MetadataStore, payloads: Payloads, tmp_path: Path) -> None:
+    whole, missing, corrupt, scratched = (make(store, payloads) for _ in range(4))
+    shutil.rmtree(payloads.path(missing.uri))
+    file = payloads.path(corrupt.uri) / "content" / "file.txt"
+    file.chmod(0o644)
+    file.write_text("hellO")
+    log = payloads.path(scratched.uri) / "extra" / "log.txt"
+    log.chmod(0o644)
+    log.write_text("")
+    dead, orphan = move(store, payloads, DEAD)
+    stale = payloads.stage("Make", dead.uid, "second")
+    store.claim("held-by-the-dead", owner=DEAD, lease=3600)
+
+    seen: list[tuple[int, int]] = []
+    found = fsck(store, tmp_path, progress=lambda done, total: seen.append((done, total)))
+    assert not found.clean
+    assert not found.repaired
+    assert found.checked == 3
+    assert found.missing == (missing.uri,)
+    assert found.corrupt == (
+        (scratched.uri, "extra/log.txt changed"),
+        (corrupt.uri, "content/file.txt changed"),
+    )
+    assert found.orphans == (orphan.uri,)
+    assert found.staging == (f"work/staging/{dead.uid}",)
+    assert found.claims == ("held-by-the-dead",)
+    assert found.executions == (dead.id,)
+    assert seen[-1] == (4, 4)
+    assert found == fsck(store, tmp_path)  # looking changes nothing
+
+    assert fsck(store, tmp_path, repair=True).repaired
+    assert fsck(store, tmp_path).clean
+    assert store.artifact(missing.id).state == "DELETED"
+    assert store.artifact(corrupt.id).state == store.artifact(scratched.id).state == "ABANDONED"
+    assert store.artifacts() == [whole]
+    assert store.execution(dead.id).state == "ABANDONED"
+    assert not stale.exists()
+    assert not payloads.path(orphan.uri).exists()
+    assert payloads.path(corrupt.uri).exists()  # to be looked at
+    hit = store.find_cached("k")
+    assert hit is not None
+    assert hit.id == whole.producer
+
+
+def test_what_a_living_process_is_doing_is_left_alone(store: MetadataStore, payloads: Payloads, tmp_path: Path) -> None:
+    execution, new = move(store, payloads)
+    staged = payloads.stage("Make", execution.uid, "second")
+    claim = store.claim("k")
+    assert fsck(store, tmp_path, repair=True).clean
+    assert staged.is_dir()
+    assert claim is not None
+    store.publish(execution, {"out": [new]}, claim=claim)
+
+
+def test_an_old_orphan_is_found_although_something_runs(
+    store: MetadataStore, payloads: Payloads, tmp_path: Path
+) -> None:
+    _, orphan = move(store, payloads, DEAD)
+    store.start("Make")
+    assert fsck(store, tmp_path).orphans == (orphan.uri,)
+
+
+def test_a_payload_swapped_for_another_is_corrupt(store: MetadataStore, payloads: Payloads, tmp_path: Path) -> None:
+    made = make(store, payloads)
+    payloads.remove(made.uri)
+    staged = payloads.stage("Make", "other", "out")
+    payloads.publish(staged, made.uri)
+    assert fsck(store, tmp_path).corrupt == ((made.uri, "content is not what the store says"),)
+
+
+def test_a_payload_behind_a_link_is_reported(store: MetadataStore, payloads: Payloads, tmp_path: Path) -> None:
+    made = make(store, payloads)
+    target = payloads.path(made.uri)
+    elsewhere = tmp_path / "elsewhere"
+    target.rename(elsewhere)
+    target.symlink_to(elsewhere)
+    found = fsck(store, tmp_path)
+    assert found.missing == ()
+    assert found.corrupt[0][0] == made.uri
+    assert "link" in found.corrupt[0][1]
+    fsck(store, tmp_path, repair=True)
+    assert elsewhere.is_dir()

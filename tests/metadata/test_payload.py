@@ -1,0 +1,172 @@
+"""Payloads are published whole, once, read-only, with digests of every byte."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+from pathlib import Path
+
+import pytest
+from drivetrain.digest import digest_tree
+from drivetrain.errors import InputError
+from drivetrain.metadata import AlreadyExists, DiskFull, Payloads
+from drivetrain.metadata import payload as payload_module
+
+URI = "artifacts/Node/uid/out"
+
+
+@pytest.fixture
+def payloads(tmp_path: Path) -> Payloads:
+    return Payloads(tmp_path)
+
+
+def staged(payloads: Payloads, text: str = "hello", uid: str = "uid", key: str = "out") -> Path:
+    path = payloads.stage("Node", uid, key)
+    (path / "content" / "deep").mkdir()
+    (path / "content" / "deep" / "file.txt").write_text(text)
+    (path / "content" / "empty.txt").write_bytes(b"")
+    (path / "extra" / "report.html").write_text("<p>")
+    return path
+
+
+def test_publish_moves_whole_and_read_only(payloads: Payloads, tmp_path: Path) -> None:
+    path = staged(payloads)
+    expected = digest_tree(path / "content")
+    tree = payloads.publish(path, URI)
+    target = payloads.path(URI)
+    assert tree == expected
+    assert tree.size == 5
+    assert not path.exists()
+    assert list((tmp_path / "work" / "staging").iterdir()) == []
+    assert (target / "content" / "deep" / "file.txt").read_text() == "hello"
+    assert all(file.stat().st_mode & 0o777 == 0o444 for file in target.rglob("*") if file.is_file())
+    assert payloads.present(URI)
+    assert payloads.problems(URI, tree.fingerprint) == []
+    manifest = json.loads((target / "manifest.json").read_text())
+    assert manifest["content"]["fingerprint"] == tree.fingerprint
+    assert manifest["content"]["files"][0] == {
+        "path": "deep/file.txt", "size": 5, "sha256": hashlib.sha256(b"hello").hexdigest(),
+    }  # fmt: skip
+    assert [file["path"] for file in manifest["extra"]["files"]] == ["report.html"]
+
+
+def test_content_alone_makes_the_fingerprint(payloads: Payloads) -> None:
+    one = payloads.publish(staged(payloads), "artifacts/one")
+    other = staged(payloads)
+    (other / "extra" / "log.txt").write_text("another time")
+    assert payloads.publish(other, "artifacts/two").fingerprint == one.fingerprint
+    assert payloads.publish(staged(payloads, "hullo"), "artifacts/three").fingerprint != one.fingerprint
+
+
+def test_the_same_again_is_no_error_and_another_is(payloads: Payloads) -> None:
+    first = payloads.publish(staged(payloads), URI)
+    again = staged(payloads)
+    assert payloads.publish(again, URI) == first
+    assert not again.exists()
+    other = staged(payloads, "other")
+    with pytest.raises(AlreadyExists, match="another payload"):
+        payloads.publish(other, URI)
+    assert other.exists()
+    assert payloads.problems(URI, first.fingerprint) == []
+
+
+def test_two_outputs_share_an_execution(payloads: Payloads, tmp_path: Path) -> None:
+    one, two = staged(payloads, key="one"), staged(payloads, key="two")
+    assert payloads.staging_folder("uid") in one.parents
+    payloads.publish(one, "artifacts/Node/uid/one")
+    payloads.publish(two, "artifacts/Node/uid/two")
+    payloads.remove("artifacts/Node/uid/one")
+    assert payloads.present("artifacts/Node/uid/two")
+    payloads.remove("artifacts/Node/uid/two")
+    payloads.remove("artifacts/Node/uid/two")
+    assert not (tmp_path / "artifacts" / "Node" / "uid").exists()
+    assert list((tmp_path / "work" / "staging").iterdir()) == []
+
+
+def test_stage_begins_anew_and_discard_forgives(payloads: Payloads) -> None:
+    path = staged(payloads)
+    assert payloads.stage("Node", "uid", "out") == path
+    assert list((path / "content").iterdir()) == []
+    payloads.discard(path)
+    payloads.discard(path)
+    assert not path.exists()
+
+
+def test_what_is_no_payload_is_refused(payloads: Payloads, tmp_path: Path) -> None:
+    path = staged(payloads)
+    (path / "content" / "link").symlink_to("/etc/passwd")
+    with pytest.raises(InputError, match="a link or a special file"):
+        payloads.publish(path, URI)
+    (path / "content" / "link").unlink()
+    (path / "stray.txt").write_text("x")
+    with pytest.raises(InputError, match=r"'stray.txt' beside content"):
+        payloads.publish(path, URI)
+    (path / "stray.txt").unlink()
+    os.mkfifo(path / "extra" / "pipe")
+    with pytest.raises(InputError, match="a link or a special file"):
+        payloads.publish(path, URI)
+    assert not payloads.path(URI).exists()
+    with pytest.raises(InputError, match="no content folder"):
+        payloads.publish(tmp_path / "nothing", URI)
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda path: _rewrite(path / "content" / "deep" / "file.txt", b"hellO"), ["content/deep/file.txt changed"]),
+        (lambda path: (path / "content" / "empty.txt").unlink(), ["content/empty.txt is missing"]),
+        (lambda path: (path / "extra" / "more.txt").write_text("x"), ["extra/more.txt is new"]),
+        (lambda path: _rewrite(path / "extra" / "report.html", b""), ["extra/report.html changed"]),
+        (lambda path: (path / "manifest.json").unlink(), ["cannot be read"]),
+        (lambda path: _rewrite(path / "manifest.json", b"{}"), ["cannot be read"]),
+        (lambda path: (path / "content" / "link").symlink_to("/etc/passwd"), ["cannot be read"]),
+    ],
+)
+def test_every_change_is_seen(payloads: Payloads, damage: object, said: list[str]) -> None:
+    payloads.publish(staged(payloads), URI)
+    damage(payloads.path(URI))  # type: ignore[operator]
+    found = payloads.problems(URI)
+    assert len(found) == len(said)
+    assert all(text in problem for text, problem in zip(said, found, strict=True))
+
+
+def test_content_and_manifest_changed_together_are_seen_by_the_stores_word(payloads: Payloads) -> None:
+    tree = payloads.publish(staged(payloads), URI)
+    payloads.remove(URI)
+    payloads.publish(staged(payloads, "forged"), URI)
+    assert payloads.problems(URI) == []
+    assert payloads.problems(URI, tree.fingerprint) == ["content is not what the store says"]
+
+
+def _rewrite(path: Path, data: bytes) -> None:
+    path.chmod(0o644)
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+@pytest.mark.parametrize("step", ["sync_tree", "_make_folder"])
+def test_a_full_disk_publishes_nothing(
+    payloads: Payloads, monkeypatch: pytest.MonkeyPatch, code: int, step: str
+) -> None:
+    path = staged(payloads)
+
+    def full(*_: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(payload_module, step, full)
+        with pytest.raises(DiskFull, match=rf"disk full while publishing {URI}.*\n.*drivetrain resume"):
+            payloads.publish(path, URI)
+    assert not payloads.path(URI).exists()
+    payloads.publish(path, URI)  # space was freed: the same staging folder can be published
+
+
+def test_other_errors_keep_their_name(payloads: Payloads, monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(*_: object) -> None:
+        raise PermissionError(errno.EACCES, "no")
+
+    monkeypatch.setattr(payload_module, "sync_tree", denied)
+    with pytest.raises(PermissionError):
+        payloads.publish(staged(payloads), URI)
