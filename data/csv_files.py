@@ -241,9 +241,8 @@ def _reader(file: BinaryIO | _Counting, options: pacsv.ConvertOptions) -> pacsv.
 
 def _header(path: Path) -> list[str]:
     try:
-        with _open(path) as file:
-            lines = csv.reader(io.TextIOWrapper(file, "utf-8-sig", "surrogateescape", newline=""))
-            names = next(cells for cells in lines if cells)  # blank lines before the header do not count
+        with _open(path) as file, io.TextIOWrapper(file, "utf-8-sig", "surrogateescape", newline="") as text:
+            names = next(cells for cells in csv.reader(text) if cells)  # after blank lines, if any
     except StopIteration:
         raise InputError(f"{path} is empty", fix="give a file with a header and rows") from None
     except (csv.Error, *_ERRORS) as error:
@@ -318,8 +317,8 @@ def _not_utf8(path: Path, line: int | None) -> InputError:
 
 def _line(path: Path, row: int) -> int:
     """The file's line in which a row (the header is row 1; blank lines do not count) begins."""
-    with _open(path) as file:
-        reader = csv.reader(io.TextIOWrapper(file, "latin-1", newline=""))
+    with _open(path) as file, io.TextIOWrapper(file, "latin-1", newline="") as text:
+        reader = csv.reader(text)
         before = 0
         for cells in reader:
             row -= bool(cells)
@@ -330,9 +329,9 @@ def _line(path: Path, row: int) -> int:
 
 
 def _ends_in_quotes(path: Path) -> bool:
-    with _open(path) as file:
+    with _open(path) as file, io.TextIOWrapper(file, "latin-1", newline="") as text:
         try:
-            for _ in csv.reader(io.TextIOWrapper(file, "latin-1", newline=""), strict=True):
+            for _ in csv.reader(text, strict=True):
                 pass
         except csv.Error as error:
             return "unexpected end of data" in str(error)
