@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -59,7 +59,7 @@ def Trainer(
 
     launch = current()
     run = engine.TrainingRun(
-        features=_features(graph.content),
+        features=_features(graph.content, launch.note),
         examples=examples.content,
         epochs=_positive("epochs", epochs),
         batch_size=_positive("batch_size", batch_size),
@@ -91,15 +91,19 @@ def Trainer(
     return model
 
 
-def _features(transform: Path) -> dict[str, FeatureSpec]:
-    """The transformed columns that are numbers; text has no place on a device."""
+def _features(transform: Path, note: Callable[[str], None]) -> dict[str, FeatureSpec]:
+    """The transformed columns that are arrays; a raw column handed through has no place on a device."""
     from .. import engine
 
-    outputs = engine.Bundle.load(transform).signatures["transform"].outputs
+    bundle = engine.Bundle.load(transform)
+    tensors = bundle.graph.tensors()
+    raw = [name for name, output in bundle.graph.signatures["transform"].items() if tensors[output.tensor].column]
+    if raw:
+        note(f"not among the features, being raw columns: {', '.join(raw)}")
     return {
         name: engine.FeatureSpec(spec.dtype, spec.shape, spec.size)
-        for name, spec in outputs.items()
-        if spec.dtype != "string"
+        for name, spec in bundle.signatures["transform"].outputs.items()
+        if name not in raw
     }
 
 

@@ -86,6 +86,8 @@ class Loader:
         """
         if batch_size < 1:
             raise InputError(f"batch_size is {batch_size}", fix="use 1 or more")
+        if seed < 0:
+            raise InputError(f"seed is {seed}", fix="use 0 or more")
         self.split, self.features, self.batch_size, self.seed, self.shuffle = split, features, batch_size, seed, shuffle
         if not features:
             raise InputError("there are no features to train on", fix="return columns from preprocess")

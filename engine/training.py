@@ -185,7 +185,7 @@ class TrainingRun:
         if label not in self.features:
             raise InputError(
                 f"the label {label!r} is no column of the transformed examples",
-                fix=f"return it from preprocess; columns here: {', '.join(self.features)}",
+                fix=f"return it from preprocess, as a number (ops.cast); columns here: {', '.join(self.features)}",
             )
         return Fit(self, model, loss, predict, optimizer, label).run()
 

@@ -127,6 +127,8 @@ def test_wrong_names_and_sizes(numbered: Path) -> None:
         Loader(numbered, "train", {"nope": FeatureSpec("int32")}, batch_size=1)
     with pytest.raises(InputError, match=r"1003 rows, fewer than one batch of 2000\n.*1003 or less"):
         Loader(numbered, "train", ROW, batch_size=2000)
+    with pytest.raises(InputError, match="seed is -1"):
+        Loader(numbered, "train", ROW, batch_size=1, seed=-1)
     with pytest.raises(InputError, match="batch_size is 0"):
         Loader(numbered, "train", ROW, batch_size=0)
 

@@ -1,0 +1,161 @@
+"""Trainer as a component: raw rows to a bundle that predicts what the trained model does; and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from drivetrain import data, engine
+from drivetrain.components.trainer import Trainer
+from drivetrain.engine import Trained, TrainingRun, nnx_model, ops
+from drivetrain.errors import InputError
+from drivetrain.metadata import Examples, Model, TransformGraph
+
+pytestmark = pytest.mark.engine
+
+
+def preprocess(columns: Any) -> dict[str, Any]:
+    return {
+        "delay": ops.z_score(ops.fill_missing(columns["delay"], 0.0)),
+        "carrier": ops.vocabulary(columns["carrier"], oov_buckets=1),
+        "raw": columns["carrier"],
+        "late": ops.cast(columns["arrival"] > 15.0, "float32"),
+    }
+
+
+def train(run: TrainingRun) -> Trained:
+    import jax
+    import jax.numpy as jnp
+    import optax
+    from flax import nnx
+
+    assert list(run.features) == ["delay", "carrier", "late"]
+    size = run.features["carrier"].size
+    assert size is not None
+    assert size == 5  # three carriers, one unknown, missing
+
+    class Wide(nnx.Module):
+        def __init__(self, rngs: nnx.Rngs) -> None:
+            self.carrier = nnx.Embed(size, 1, rngs=rngs)
+            self.delay = nnx.Linear(1, 1, rngs=rngs)
+
+        def __call__(self, features: Any) -> Any:
+            return (self.delay(features["delay"][:, None]) + self.carrier(features["carrier"]))[:, 0]
+
+    return run.fit(
+        nnx_model(lambda rngs: Wide(rngs)),
+        loss=lambda logits, batch: optax.sigmoid_binary_cross_entropy(logits, batch["late"]).mean(),
+        predict=lambda logits: {"probability": jax.nn.sigmoid(jnp.asarray(logits))},
+        optimizer=optax.adam(run.hyperparameters.get("rate", 0.05)),
+        label="late",
+    )
+
+
+def raw(rows: int, seed: int) -> pa.Table:
+    random = np.random.default_rng(seed)
+    delay = random.normal(10, 20, rows)
+    carrier = random.integers(0, 4, rows)
+    return pa.table(
+        {
+            "delay": pa.array(delay, mask=random.random(rows) < 0.05),
+            "carrier": pa.array([("AA", "DL", "UA", None)[number] for number in carrier], pa.string()),
+            "arrival": delay + random.normal(0, 10, rows),
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory, problem: ModuleType) -> tuple[Examples, TransformGraph]:
+    """Transformed examples and the graph, as Transform makes them."""
+    folder = tmp_path_factory.mktemp("trainer")
+    content = problem.write(folder / "raw", {"train": raw(2000, 0), "eval": raw(500, 1)})
+    local = data.executor("local")
+    sources = {split: data.open_examples(content, split) for split in data.splits(content)}
+    graph, examples = TransformGraph.new(), Examples.new()
+    engine.analyze(preprocess, sources["train"], local).save(graph.content)
+    engine.apply(graph.content, sources, examples.content, local)
+    return examples, graph
+
+
+def test_the_bundle_predicts_what_was_trained(inputs: tuple[Examples, TransformGraph]) -> None:
+    kept: list[Trained] = []
+
+    def fn(run: TrainingRun) -> Trained:
+        kept.append(train(run))
+        return kept[0]
+
+    model = Trainer(*inputs, fn=fn, epochs=3, batch_size=100, hyperparameters={"rate": 0.1})
+    assert isinstance(model, Model)
+    bundle = engine.Bundle.load(model.content)
+    assert set(bundle.signatures["predict"].inputs) == {"delay", "carrier"}
+    rows = raw(500, 1)
+    predicted = bundle.run("predict", rows.select(["delay", "carrier"]).to_batches()[0])["probability"]
+    features = {
+        name: data.open_examples(inputs[0].content, "eval", [name]).read(0) for name in ("delay", "carrier", "late")
+    }
+    arrays = {name: next(batches).column(0).to_numpy() for name, batches in features.items()}
+    label = arrays.pop("late")
+    first = len(label)  # the first part holds half of the rows
+    expected = kept[0].predict(kept[0].apply(kept[0].params, arrays))["probability"]
+    np.testing.assert_allclose(predicted[:first], expected, atol=1e-5)
+    assert np.mean((predicted[:first] > 0.5) == label) > 0.75
+
+    history = json.loads((model.extra / "history.json").read_text())
+    assert history["steps"] == 60
+    assert history["examples"] == 6000
+    assert history["resumed_at_step"] == 0
+    losses = [epoch["loss"] for epoch in history["epochs"]]
+    assert losses == sorted(losses, reverse=True)
+    page = (model.extra / "report.html").read_text()
+    assert page.count("<polyline") == 2
+    assert "eval split" in page
+
+
+def test_two_trainings_give_equal_content(inputs: tuple[Examples, TransformGraph]) -> None:
+    from drivetrain.digest import digest_tree
+
+    first, second = (Trainer(*inputs, fn=train, batch_size=256) for _ in range(2))
+    assert digest_tree(first.content) == digest_tree(second.content)
+
+
+def test_a_loop_of_ones_own(inputs: tuple[Examples, TransformGraph]) -> None:
+    def fn(run: TrainingRun) -> Trained:
+        rate = np.mean([batch["late"].mean() for epoch in range(run.epochs) for batch in run.batches("train", epoch)])
+        params = {"logit": np.float32(np.log(rate / (1 - rate)))}
+        return Trained(
+            params,
+            apply=lambda params, features: params["logit"] + 0 * features["delay"],
+            predict=lambda logits: {"logit": logits},
+            label="late",
+        )
+
+    model = Trainer(*inputs, fn=fn, batch_size=1000)
+    found = engine.Bundle.load(model.content).run_row("predict", {"delay": 1.0, "carrier": "AA"})
+    share = np.mean(raw(2000, 0)["arrival"].to_numpy() > 15.0)
+    assert found["logit"] == pytest.approx(np.log(share / (1 - share)), abs=1e-4)
+    assert "recorded no history" in (model.extra / "report.html").read_text()
+
+
+def test_what_is_refused(inputs: tuple[Examples, TransformGraph], tmp_path: Path) -> None:
+    def broken(run: TrainingRun) -> Trained:
+        return Trained({"a": {"b": np.full(3, np.nan, np.float32)}}, lambda p, f: 0, lambda o: {}, "late")
+
+    with pytest.raises(InputError, match=r"parameter a\.b holds NaN"):
+        Trainer(*inputs, fn=broken)
+    with pytest.raises(InputError, match="returned a NoneType, not Trained"):
+        Trainer(*inputs, fn=lambda run: None)
+    with pytest.raises(InputError, match="epochs is 0"):
+        Trainer(*inputs, fn=train, epochs=0)
+    with pytest.raises(InputError, match="batch_size is -1"):
+        Trainer(*inputs, fn=train, batch_size=-1)
+    with pytest.raises(InputError, match="no strategy 'mirrored'"):
+        Trainer(*inputs, fn=train, strategy="mirrored")
+    with pytest.raises(InputError, match="split 'test'"):
+        Trainer(*inputs, fn=train, train_split="test")
+    with pytest.raises(InputError, match="2000 rows, fewer than one batch of 4000"):
+        Trainer(*inputs, fn=train, batch_size=4000)
