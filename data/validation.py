@@ -180,11 +180,14 @@ class _Check:
         names += f" and {number(more)} more" if more > 0 else ""
         about = "" if exact else "about "
         share = percent(off / total)
-        wanted = f"{len(allowed)} values" + (f" in at least {percent(float(mass))} of the rows" if mass < 1 else "")
+        others = "1 other value" if len(odd.counts) == 1 else f"{number(len(odd.counts))} other values"
+        wanted = f"one of {len(allowed)} values" + (
+            f" in at least {percent(float(mass))} of the rows" if mass < 1 else ""
+        )
         yield self.anomaly(
             kind, spec.name,
             f"{about}{number(off)} rows ({share}) of {spec.name} have values that are not in the schema: {names}",
-            expected=wanted, observed=f"{about}{number(off)} rows with {number(len(odd.counts))} other values",
+            expected=wanted, observed=f"{about}{number(off)} rows with {others}",
             values=tuple({"value": value, "count": count} for value, count in worst),
             fix=f"correct these values, or add them to the domain of {spec.name} in the schema",
         )  # fmt: skip
@@ -320,12 +323,13 @@ def _no_numbers(column: ColumnState) -> tuple[dict[str, Any], ...]:
     if column.kind != "string":
         return ()
     table = _texts(column)
-    odd = np.fromiter((not _is_number(value) for value in table.values.to_pylist()), np.bool_, len(table.counts))
+    odd = np.fromiter((not is_number(value) for value in table.values.to_pylist()), np.bool_, len(table.counts))
     part = TextTable(table.values.filter(pa.array(odd)), table.counts[odd])
     return tuple({"value": show_text(value), "count": count} for value, count in top(part, SHOWN))
 
 
-def _is_number(text: bytes) -> bool:
+def is_number(text: bytes | str) -> bool:
+    """Whether a text reads as a number."""
     try:
         float(text)
     except ValueError:

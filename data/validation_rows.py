@@ -17,6 +17,7 @@ from .base import Progress, no_progress
 from .schema import Bool, Feature, Range, Schema, Values
 from .sources import Source
 from .tables import show_text
+from .validation import is_number
 
 EXAMPLES: Final = 5
 _WIDE: Final = 40  # columns quoted of a row, the anomaly's own first
@@ -123,7 +124,9 @@ def _test(anomaly: Anomaly, spec: Feature | None) -> Callable[[Any], Mask] | Non
     if kind == "SCHEMA_NEW_COLUMN":
         return _numpy(pc.is_valid)
     if kind == "UNEXPECTED_DATA_TYPE":
-        texts = [item["value"] for item in anomaly.values]
+        # Where a few texts among numbers made a text column, they are what to look at.
+        wants_numbers = spec is not None and spec.type in ("int", "float")
+        texts = [item["value"] for item in anomaly.values if wants_numbers and not is_number(item["value"])]
         return lambda column: _among(column, texts) if _is_text(column) and texts else _valid(column)
     if kind == "ENUM_TYPE_INVALID_UTF8":
         return _broken

@@ -41,7 +41,7 @@ def _presence(feature: Mapping[str, Any]) -> str:
     if feature["min_fraction"]:
         parts.append("always" if feature["min_fraction"] == 1 else f"≥ {percent(feature['min_fraction'])} of rows")
     if feature["min_count"] and feature["min_fraction"] != 1:
-        parts.append(f"≥ {number(feature['min_count'])} rows")
+        parts.append("at least once" if feature["min_count"] == 1 else f"≥ {number(feature['min_count'])} rows")
     return ", ".join(parts) or "optional"
 
 

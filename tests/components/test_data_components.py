@@ -1,0 +1,71 @@
+"""The data components called as plain functions: artifacts in, artifacts out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from drivetrain.components.example_gen import ExampleGen
+from drivetrain.components.example_validator import ExampleValidator
+from drivetrain.components.import_schema import ImportSchema
+from drivetrain.components.schema_gen import SchemaGen
+from drivetrain.components.statistics_gen import StatisticsGen
+from drivetrain.digest import digest_tree
+from drivetrain.errors import InputError
+
+
+def write(path: Path, rows: int, odd: str = "a") -> str:
+    lines = [f"{'ab'[i % 2]},{i}" for i in range(rows - 1)] + [f"{odd},7"]
+    path.write_text("word,size\n" + "\n".join(lines) + "\n")
+    return str(path)
+
+
+def test_from_files_to_a_verdict(tmp_path: Path) -> None:
+    examples = ExampleGen(write(tmp_path / "good.csv", 300), splits={"train": 2, "eval": 1}, span=4)
+    statistics = StatisticsGen(examples)
+    assert statistics.span == 4
+    assert [
+        dataset["name"] for dataset in json.loads((statistics.content / "statistics.json").read_text())["datasets"]
+    ] == [
+        "train",
+        "eval",
+    ]
+    assert (statistics.content / "states" / "split=eval.bin").is_file()
+    proposed = SchemaGen(statistics)
+    accepted = ImportSchema(str(proposed.content / "schema.yaml"))
+    assert (accepted.content / "expectations.json").read_bytes() == (
+        proposed.content / "expectations.json"
+    ).read_bytes()
+    verdict = ExampleValidator(examples, statistics, accepted)
+    assert (verdict.passed, verdict.errors) == (True, 0)
+    assert verdict.summary == "no anomalies in 300 rows"
+    for artifact in (statistics, proposed, accepted, verdict):
+        assert (artifact.extra / "report.html").read_text().startswith("<!doctype html>")
+
+    bad = ExampleGen(write(tmp_path / "bad.csv", 300, odd="zzz"))
+    found = StatisticsGen(bad)
+    stopped = ExampleValidator(bad, found, accepted)
+    assert (stopped.passed, stopped.errors) == (False, 1)
+    (anomaly,) = json.loads((stopped.content / "anomalies.json").read_text())["anomalies"]
+    assert anomaly["type"] == "ENUM_TYPE_UNEXPECTED_STRING_VALUES"
+    assert anomaly["rows"][0]["values"] == {"word": "zzz", "size": 7}
+
+
+def test_equal_inputs_give_equal_content(tmp_path: Path) -> None:
+    digests = []
+    for _ in range(2):
+        examples = ExampleGen(write(tmp_path / "x.csv", 100))
+        statistics = StatisticsGen(examples)
+        schema = SchemaGen(statistics)
+        verdict = ExampleValidator(examples, statistics, schema)
+        digests.append([digest_tree(artifact.content).fingerprint for artifact in (statistics, schema, verdict)])
+    assert digests[0] == digests[1]
+
+
+def test_a_schema_is_one_readable_file(tmp_path: Path) -> None:
+    (tmp_path / "schema.yaml").write_text("format: drivetrain.schema/1\nfeatures:\n  x: {type: integer}\n")
+    with pytest.raises(InputError, match="there is no type 'integer'") as caught:
+        ImportSchema(str(tmp_path / "schema.yaml"))
+    assert caught.value.where is not None
+    assert caught.value.where.endswith("schema.yaml:3")

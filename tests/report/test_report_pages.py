@@ -1,0 +1,127 @@
+"""Pages stand alone: nothing from the network, no script, all text escaped."""
+
+from __future__ import annotations
+
+import math
+import re
+from html.parser import HTMLParser
+
+import pyarrow as pa
+import pytest
+from drivetrain import report
+from drivetrain.data import Anomalies, Anomaly, StatisticsAccumulator, infer_schema
+from drivetrain.data.statistics_document import from_states
+
+NASTY = "<script>alert('x')</script>&\"é😀\n"
+
+
+class Balanced(HTMLParser):
+    """Refuses tags that do not close, scripts, and anything that loads."""
+
+    void = frozenset({"meta", "br", "rect", "line"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert tag not in ("script", "link", "img", "iframe")
+        assert not {name for name, _ in attrs} & {"src", "href", "onclick", "onload"}
+        if tag not in self.void:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        assert tag not in ("script", "link", "img")
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def check(document: str) -> None:
+    parser = Balanced()
+    parser.feed(document)
+    parser.close()
+    assert parser.open == []
+    assert not re.search(r"https?://|url\(|@import", document)
+    assert "<script" not in document
+
+
+def statistics_of(table: pa.Table, limit: int = 100_000) -> StatisticsAccumulator:
+    state = StatisticsAccumulator(limit)
+    for batch in table.to_batches():
+        state.add_batch(batch)
+    return state
+
+
+TABLE = pa.table(
+    {
+        NASTY: [NASTY, "b", None],
+        "number": [1.0, math.nan, math.inf],
+        "time": pa.array([0, 10**9, None], pa.timestamp("ms", "UTC")),
+        "flag": [True, None, False],
+        "list": [[1], [], None],
+        "none": pa.nulls(3),
+        "struct": [{"a": 1}, None, {"a": 2}],
+    }
+)
+
+
+def test_statistics_page() -> None:
+    check(from_states({NASTY: statistics_of(TABLE), "empty": StatisticsAccumulator()}).to_html())
+    rough = from_states({"train": statistics_of(pa.table({"x": list(range(50))}), limit=5)}).to_html()
+    check(rough)
+    assert "≈" in rough
+
+
+def test_schema_page() -> None:
+    check(infer_schema(from_states({"train": statistics_of(TABLE)})).to_html())
+
+
+def test_anomalies_page() -> None:
+    row = {"row": 3, "values": {NASTY: NASTY, "y": None}}
+    anomaly = Anomaly(
+        "UNEXPECTED_DATA_TYPE",
+        "ERROR",
+        NASTY,
+        NASTY,
+        NASTY,
+        NASTY,
+        NASTY,
+        NASTY,
+        ({"value": NASTY, "count": 2},),
+        (row,),
+    )
+    check(Anomalies({NASTY: 4}, [anomaly]).to_html())
+    check(Anomalies({"train": 4}, []).to_html())
+
+
+def test_curves_and_bars() -> None:
+    lines = {NASTY: [(0.0, 0.0), (0.5, math.nan), (1.0, 1.0)], "none": []}
+    check(report.page(NASTY, report.curves(lines, x=NASTY, y="y", diagonal=True)))
+    check(report.page("bars", report.join([report.bars([(NASTY, 3), ("b", 0)]), report.bar(math.nan)])))
+    check(report.page("empty", report.table(["a"], []), subtitle=NASTY, badges=[report.badge("x", "good")]))
+    check(report.page("histogram", report.histogram([(0, 1, 5), (1, 2, 0)], log=True)))
+
+
+def test_framed_pages_are_attributes() -> None:
+    framed = report.framed(report.page("x", "y"))
+    assert framed.count("<") == 2
+    assert 'sandbox=""' in framed
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0, "0"), (1234567, "1,234,567"), (0.5, "0.5"), (1234.5678, "1,235"), (0.00012345, "0.0001234"), (1e-9, "1.000e-09"),
+        (math.nan, "NaN"), (math.inf, "∞"), (-math.inf, "−∞"), (2.0, "2"), (None, ""), (1e300, "1.000e+300"),
+    ],
+)  # fmt: skip
+def test_numbers_for_people(value: float | None, text: str) -> None:
+    assert report.number(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.0, "0 %"), (1.0, "100 %"), (0.00001, "<0.01 %"), (0.99999, ">99.99 %"), (0.1234, "12.34 %")]
+)
+def test_percentages_for_people(value: float, text: str) -> None:
+    assert report.percent(value) == text
