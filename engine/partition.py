@@ -26,6 +26,7 @@ from .trace import Traced
 PLATFORMS: Final = ("cpu", "cuda", "tpu")
 """What device stages are lowered for."""
 
+_NO_SOURCE: Final = jex.DebugInfo("equation", "drivetrain", None, None)
 _LOCATIONS: Final = "jax_traceback_in_locations_limit"
 _EXPORTING: Final = threading.Lock()  # the setting is the process's
 
@@ -326,7 +327,7 @@ class _Stage:
         for op in self.ops:
             operands = list(dict.fromkeys(v for v in op.equation.invars if not isinstance(v, jex.Literal)))
             results = [var for var in op.equation.outvars if not isinstance(var, jex.DropVar)]
-            one = jex.ClosedJaxpr(jex.Jaxpr((), operands, results, [op.equation]), [])
+            one = jex.ClosedJaxpr(jex.Jaxpr((), operands, results, [op.equation], debug_info=_NO_SOURCE), [])
             found = jex.jaxpr_as_fun(one)(*(env[value] for value in op.inputs))
             kept = [
                 v for v, var in zip(op.outputs, op.equation.outvars, strict=True) if not isinstance(var, jex.DropVar)

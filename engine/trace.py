@@ -84,7 +84,7 @@ def trace(fn: Callable[[Mapping[str, Any]], Mapping[str, Any]], schema: pa.Schem
 
 
 def _advice(error: Exception) -> str | None:
-    if "truth value" in str(error) or "TracerBool" in type(error).__name__:
+    if "truth value" in str(error) or type(error).__name__.startswith(("TracerBool", "InconclusiveDim")):
         return "use ops.where(condition, a, b), and & | ~ in place of and, or, not"
     if "__jax_array__" in str(error) or "no 'a" in str(error):
         return "ops.fill_missing or ops.cast(…, 'float32') makes a Column a JAX array"

@@ -1,0 +1,253 @@
+"""The saved program: equal bytes, a fresh process without the user's code, and no tampering unnoticed."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from drivetrain import data
+from drivetrain.digest import digest_tree
+from drivetrain.engine import Bundle, BundleFn, analyze, apply, export_model, ops, reseal
+from drivetrain.errors import InputError
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+pytestmark = pytest.mark.engine
+
+
+def preprocess(columns: ops.Columns) -> ops.Columns:
+    return {
+        "delay": ops.z_score(ops.fill_missing(columns["delay"], 0.0)),
+        "speed": ops.fill_missing(ops.min_max(columns["speed"]), -1.0),
+        "hour": ops.bucketize(columns["hour"], 4),
+        "carrier": ops.vocabulary(columns["carrier"], oov_buckets=3),
+        "night": ops.fill_missing((columns["hour"] < 6) | (columns["hour"] > 21), False),
+        "late": ops.cast(ops.fill_missing(columns["arrival"], 0.0) > 15.0, "float32"),
+    }
+
+
+def rows(count: int, seed: int = 0) -> pa.Table:
+    rng = np.random.default_rng(seed)
+    words = np.array(["UA", "AA", "DL", "", "ÅØ", "never" if seed else "B6"])[rng.integers(0, 6, count)]
+    missing = rng.random((4, count)) < 0.1
+    return pa.table(
+        {
+            "delay": pa.array(rng.normal(10, 40, count), mask=missing[0]),
+            "speed": np.where(missing[1], np.nan, rng.normal(size=count)),
+            "hour": pa.array(rng.integers(0, 24, count), mask=missing[2]),
+            "carrier": pa.array(words, mask=missing[3]),
+            "arrival": pa.array(rng.integers(-30, 90, count), mask=missing[0]),
+        }
+    )
+
+
+PARAMS = {"layers": [{"w": np.linspace(-1, 1, 8, dtype=np.float32)}], "unused": np.ones(3, np.float32)}
+FEATURES = ("delay", "speed", "hour", "carrier")
+
+
+def model(params: Any, features: Any) -> Any:
+    numbers = jnp.stack([features[name].astype(jnp.float32) for name in FEATURES], -1)
+    return jnp.tanh(numbers @ params["layers"][0]["w"].reshape(4, 2)) @ jnp.ones(2)
+
+
+def build(folder: Path) -> Path:
+    """Analyse, apply, export below `folder`; gives the model's folder."""
+    folder.mkdir(parents=True)
+    pq.write_table(rows(2000), folder / "raw.parquet", row_group_size=300)
+    source = data.open_parquet([folder / "raw.parquet"])
+    analyze(preprocess, source, data.executor("local")).save(folder / "graph")
+    apply(folder / "graph", {"train": source}, folder / "examples", data.executor("local"))
+    predict = lambda outputs: {"probability": jax.nn.sigmoid(outputs), "pair": jnp.stack([outputs, -outputs], -1)}  # noqa: E731
+    export_model(folder / "graph", model, PARAMS, predict, label="late", out=folder / "model")
+    return folder / "model"
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("made") / "here").parent
+
+
+def test_equal_inputs_give_equal_bytes_in_another_folder(made: Path, tmp_path: Path) -> None:
+    again = build(tmp_path / "elsewhere" / "deeper").parent
+    for name in ("graph", "examples", "model"):
+        assert digest_tree(again / name) == digest_tree(made / name)
+    for file in made.glob("*/**/*"):
+        if file.is_file():
+            assert b"test_bundle" not in file.read_bytes(), file
+            assert str(made).encode() not in file.read_bytes(), file
+
+
+def test_predict_needs_only_what_a_prediction_takes(made: Path) -> None:
+    bundle = Bundle.load(made / "model")
+    assert set(bundle.signatures["predict"].inputs) == {"delay", "speed", "hour", "carrier"}
+    assert set(bundle.signatures["evaluate"].inputs) == {"delay", "speed", "hour", "carrier", "arrival"}
+    assert set(bundle.payload.weights) >= {"model/layers/0/w"}
+    assert "model/unused" not in bundle.payload.weights
+    assert bundle.signatures["predict"].outputs["pair"].shape == (2,)
+    (batch,) = rows(700, 1).combine_chunks().to_batches()
+    short = bundle.run("predict", batch.select(["delay", "speed", "hour", "carrier"]))
+    whole = bundle.run("evaluate", batch)
+    np.testing.assert_array_equal(short["probability"], whole["probability"])
+    late = np.nan_to_num(batch["arrival"].to_numpy(zero_copy_only=False)) > 15
+    np.testing.assert_array_equal(whole["late"], late)
+
+
+FRESH = """
+import sys, pyarrow as pa, pyarrow.parquet as pq, numpy as np
+from drivetrain.engine import Bundle
+folder, table = sys.argv[1], pq.read_table(sys.argv[2])
+bundle = Bundle.load(folder)
+(batch,) = table.combine_chunks().to_batches()
+signature = next(iter(bundle.signatures))
+out = bundle.run(signature, batch)
+one = [bundle.run_row(signature, row) for row in table.to_pylist()]
+np.savez(sys.argv[3], **{"batch/" + k: v for k, v in out.items()}, **{"row/" + k: np.stack([r[k] for r in one]) for k in out})
+assert not any("test_bundle" in name for name in sys.modules)
+"""
+
+
+@pytest.mark.parametrize("name", ["graph", "model"])
+def test_batch_and_row_and_fresh_process_agree(made: Path, tmp_path: Path, name: str) -> None:
+    table = rows(900, 1)
+    pq.write_table(table, tmp_path / "table.parquet")
+    arguments = [str(made / name), str(tmp_path / "table.parquet"), str(tmp_path / "out.npz")]
+    subprocess.run([sys.executable, "-c", FRESH, *arguments], check=True, cwd=tmp_path, timeout=200, env=os.environ)
+    found = np.load(tmp_path / "out.npz")
+    bundle = Bundle.load(made / name)
+    (batch,) = table.combine_chunks().to_batches()
+    here = bundle.run(next(iter(bundle.signatures)), batch)
+    for key, values in here.items():
+        np.testing.assert_array_equal(found[f"batch/{key}"], values)
+        np.testing.assert_allclose(found[f"row/{key}"], values, atol=1e-6)
+
+
+def test_a_rows_result_does_not_depend_on_its_batch(made: Path) -> None:
+    bundle = Bundle.load(made / "model")
+    (batch,) = rows(20_000, 1).combine_chunks().to_batches()
+    whole = bundle.run("predict", batch)["probability"]
+    for start, size in ((0, 1), (5, 7), (9000, 511), (123, 512), (17, 513), (3, 8193), (0, 0)):
+        part = bundle.run("predict", batch.slice(start, size))["probability"]
+        np.testing.assert_array_equal(part, whole[start : start + size])
+
+
+def test_applied_examples_are_what_the_graph_gives(made: Path) -> None:
+    table = data.open_examples(made / "examples", "train")
+    assert table.schema.field("late").type == pa.float32()
+    assert table.schema.field("carrier").type == pa.int32()
+    wanted = Bundle.load(made / "graph").run("transform", rows(2000).combine_chunks().to_batches()[0])
+    found = pa.Table.from_batches([batch for shard in table.shards for batch in table.read(shard)])
+    for name, values in wanted.items():
+        np.testing.assert_array_equal(found[name].to_numpy(), values)
+
+
+@pytest.mark.beam
+@pytest.mark.slow
+def test_beam_gives_the_same_bytes(made: Path, tmp_path: Path) -> None:
+    source = data.open_parquet([made / "raw.parquet"])
+    analyze(preprocess, source, data.executor("beam")).save(tmp_path / "graph")
+    apply(tmp_path / "graph", {"train": source}, tmp_path / "examples", data.executor("beam"))
+    for name in ("graph", "examples"):
+        assert digest_tree(tmp_path / name) == digest_tree(made / name)
+
+
+def test_an_edited_vocabulary_is_refused_and_resealed_changes_the_answer(made: Path, tmp_path: Path) -> None:
+    copy = shutil.copytree(made / "model", tmp_path / "model")
+    row = {"delay": 1.0, "speed": 0.0, "hour": 9, "carrier": "UA"}
+    before = Bundle.load(copy).run_row("predict", row)["probability"]
+    file = copy / "assets" / "vocabulary-0.arrow"
+    table = pa.ipc.open_file(file.read_bytes()).read_all()
+    words = ["XX" if word == "UA" else word for word in table["value"].to_pylist()]
+    with pa.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(pa.table([words], schema=table.schema))
+    with pytest.raises(InputError, match=r"assets/vocabulary-0\.arrow does not match its digest"):
+        Bundle.load(copy)
+    reseal(copy)
+    assert Bundle.load(copy).run_row("predict", row)["probability"] != before
+
+
+def test_partial_and_newer_bundles_are_refused(made: Path, tmp_path: Path) -> None:
+    files = sorted(file.relative_to(made / "model") for file in (made / "model").rglob("*") if file.is_file())
+    for number, file in enumerate(files):
+        copy = shutil.copytree(made / "model", tmp_path / f"{number}a")
+        (copy / file).unlink()
+        with pytest.raises(InputError, match=str(file.name)):
+            Bundle.load(copy)
+        copy = shutil.copytree(made / "model", tmp_path / f"{number}b")
+        (copy / file).write_bytes((copy / file).read_bytes()[:-7])
+        with pytest.raises(InputError, match=str(file.name)):
+            Bundle.load(copy)
+    copy = shutil.copytree(made / "model", tmp_path / "newer")
+    manifest = json.loads((copy / "manifest.json").read_text())
+    (copy / "manifest.json").write_text(json.dumps({**manifest, "version": 99}))
+    with pytest.raises(InputError, match="bundle format 99"):
+        Bundle.load(copy)
+
+
+SETTINGS = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@SETTINGS
+@given(st.data())
+def test_fuzzed_files_never_do_more_than_refuse(made: Path, tmp_path: Path, data: st.DataObject) -> None:
+    """Even with a manifest made to agree: whatever is read is checked before anything runs."""
+    copy = tmp_path / "copy"
+    shutil.rmtree(copy, ignore_errors=True)
+    shutil.copytree(made / "model", copy)
+    file = copy / data.draw(st.sampled_from(["manifest.json", "graph.json"]))
+    value = json.loads(file.read_text())
+    junk = st.one_of(st.none(), st.booleans(), st.integers(-3, 99), st.text(max_size=5), st.just([]), st.just({}))
+    place: Any = value
+    while True:
+        keys = list(range(len(place))) if isinstance(place, list) else sorted(place)
+        key = data.draw(st.sampled_from(keys))
+        if isinstance(place[key], (list, dict)) and place[key] and data.draw(st.booleans()):
+            place = place[key]
+            continue
+        place[key] = data.draw(junk)
+        break
+    file.write_text(json.dumps(value))
+    if file.name == "graph.json":
+        reseal(copy)
+    try:
+        Bundle.load(copy)
+    except InputError as error:
+        assert str(copy) in str(error)  # noqa: PT017  # a load that still works is as good as a refusal
+
+
+def test_bundle_fn_travels_by_name(made: Path) -> None:
+    import pickle
+
+    fn = BundleFn(made / "model", "evaluate", keep=("carrier",))
+    fn.setup()
+    sent = pickle.dumps(fn)
+    assert len(sent) < 1000
+    (batch,) = rows(10).combine_chunks().to_batches()
+    out = pickle.loads(sent)(batch)
+    assert out.schema.names == ["carrier", "probability", "pair", "late"]
+    assert out.column("pair").type == pa.list_(pa.float32(), 2)
+
+
+def test_models_that_do_not_fit_are_refused_at_export(made: Path, tmp_path: Path) -> None:
+    identity = lambda outputs: {"p": outputs}  # noqa: E731
+    for apply_fn, predict, label, says in (
+        (model, identity, "nope", "no output 'nope'"),
+        (lambda p, f: f["late"], identity, "late", "failed on its features: KeyError"),
+        (model, lambda outputs: outputs, "late", "predict returned"),
+        (model, lambda outputs: {"late": outputs}, "late", "has the label's name"),
+        (lambda p, f: f["delay"].sum(), identity, "late", "one value or vector per row"),
+    ):
+        with pytest.raises(InputError, match=says):
+            export_model(made / "graph", apply_fn, PARAMS, predict, label=label, out=tmp_path / "out")
+    with pytest.raises(InputError, match="is no bundle"):
+        Bundle.load(tmp_path)
+    with pytest.raises(InputError, match="no signature 'nope'"):
+        Bundle.load(made / "model").run_row("nope", {})
