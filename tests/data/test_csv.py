@@ -8,11 +8,10 @@ from datetime import date, datetime
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
 from drivetrain.data import csv_files, open_files
 from drivetrain.errors import InputError
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 
 def rows(source):

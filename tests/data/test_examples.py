@@ -7,7 +7,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-
 from drivetrain.data import LocalExecutor, Manifest, open_examples, open_files, open_parquet, sinks, splits
 from drivetrain.errors import InputError
 
@@ -25,7 +24,7 @@ def test_row_groups_are_shards_in_order(tmp_path):
     assert [shard.rows for shard in source.shards] == [4, 4, 2, 4, 4, 2]
     read = [batch["a"].to_pylist() for shard in source.shards for batch in source.read(shard, 3)]
     assert [len(values) for values in read] == [3, 1, 3, 1, 2, 3, 1, 3, 1, 2]
-    assert sum(read, []) == list(range(20))
+    assert [value for values in read for value in values] == list(range(20))
     assert pickle.loads(pickle.dumps(source)) == source
 
 

@@ -10,7 +10,6 @@ import passes
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-
 from drivetrain.data import LocalExecutor, Manifest, executor, open_examples, open_parquet, sinks, splits
 from drivetrain.data.tree import MergeTree
 from drivetrain.digest import digest_tree

@@ -6,13 +6,12 @@ from decimal import Decimal
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from scipy import stats
-
 from drivetrain.data import HashSplit
 from drivetrain.data.rowhash import hash_column, hash_rows
 from drivetrain.errors import InputError
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
 
 MASK = 2**64 - 1
 

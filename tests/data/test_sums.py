@@ -6,11 +6,10 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
 from drivetrain.data import ExactMoments, ExactSum
 from drivetrain.errors import InputError
+from hypothesis import given
+from hypothesis import strategies as st
 
 finite = st.lists(st.floats(allow_nan=False, allow_infinity=False), max_size=60)
 

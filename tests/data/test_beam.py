@@ -1,0 +1,147 @@
+"""The Beam executor gives the bytes of the local one: in this process, and on a job service with two workers."""
+
+import contextlib
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import passes
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from drivetrain.data import HashSplit, LocalExecutor, executor, open_parquet, sinks
+from drivetrain.digest import digest_tree
+from drivetrain.errors import Canceled, InputError
+
+pytestmark = pytest.mark.beam
+pytest.importorskip("apache_beam")
+
+
+SERVICE = Path(__file__).with_name("job_service.py")
+POOL = "apache_beam.runners.worker.worker_pool_main"
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory):
+    rows = 30_000
+    path = tmp_path_factory.mktemp("in") / "in.parquet"
+    table = pa.table({"a": np.arange(rows), "s": [None if i % 11 == 0 else str(i % 9) for i in range(rows)]})
+    pq.write_table(table, path, row_group_size=800)
+    return open_parquet([path])
+
+
+def check_same_bytes(walk, source, folder):
+    """States and parts equal the local executor's."""
+    local = LocalExecutor()
+    double = passes.Double()
+    expected = local.combine(source, passes.Trace, double).to_bytes()
+    assert walk.combine(source, passes.Trace, double).to_bytes() == expected
+    route = HashSplit.of({"train": 2, "eval": 1})
+    for name, one in (("local", local), ("beam", walk)):
+        one.map(source, double, sinks(folder / name, route.names), route=route).write(folder / name)
+    assert digest_tree(folder / "beam") == digest_tree(folder / "local")
+
+
+def test_in_process(source, tmp_path):
+    check_same_bytes(executor("beam"), source, tmp_path)
+
+
+def test_the_users_error_comes_back_as_itself(source, tmp_path):
+    with pytest.raises(InputError) as caught:
+        executor("beam").combine(source, passes.Trace, passes.Fails())
+    assert (caught.value.message, caught.value.where) == ("row 7 is wrong", "data.csv:7")
+    with pytest.raises(InputError, match="row 7"):
+        executor("beam").map(source, passes.Fails(), sinks(tmp_path, ["all"]))
+    assert not list(tmp_path.rglob("*.tmp"))
+
+
+def test_cancellation_passes_through(source):
+    def progress(done, total, unit):
+        raise Canceled("stop")
+
+    with pytest.raises(Canceled):
+        executor("beam").combine(source, passes.Trace, progress=progress)
+
+
+def test_beam_stays_quiet(source, caplog, capfd):
+    with caplog.at_level(logging.INFO):
+        executor("beam").combine(source, passes.Trace)
+    assert not [record for record in caplog.records if record.name.startswith("apache_beam")]
+    assert capfd.readouterr() == ("", "")
+
+
+@contextlib.contextmanager
+def started(*command, env):
+    """A process of our own, ended with all its children."""
+    process = subprocess.Popen(
+        command, env=env, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait(10)
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("localhost", 0))
+        return probe.getsockname()[1]
+
+
+def wait_for(port, process):
+    for _ in range(300):
+        assert process.poll() is None, "the process ended"
+        with contextlib.suppress(OSError), socket.create_connection(("localhost", port), 1):
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"nothing listens on {port}")
+
+
+@pytest.fixture
+def portable():
+    """Beam's own job service and worker pool; the options that name them."""
+    # The pool starts workers as `python` from PATH, in which they must find us and what the tests run.
+    here = str(Path(sys.executable).parent)
+    path = os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+    env = {**os.environ, "PATH": f"{here}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": path}
+    job, pool = free_port(), free_port()
+    with (
+        started(sys.executable, str(SERVICE), "--port", str(job), env=env) as service,
+        started(sys.executable, "-m", POOL, "--service_port", str(pool), env=env) as workers,
+    ):
+        wait_for(job, service)
+        wait_for(pool, workers)
+        yield (
+            "--runner=PortableRunner",
+            f"--job_endpoint=localhost:{job}",
+            "--environment_type=EXTERNAL",
+            f"--environment_config=localhost:{pool}",
+            "--direct_num_workers=2",
+        )
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_two_worker_processes_read_the_shards_and_the_driver_none(source, portable, tmp_path):
+    walk = executor("beam", portable)
+    check_same_bytes(walk, source, tmp_path)
+    pids = tmp_path / "pids"
+    pids.mkdir()
+    double = passes.Double(str(pids))
+    state = walk.combine(source, passes.Trace, double).to_bytes()
+    seen = {int(path.name) for path in pids.iterdir()}
+    assert os.getpid() not in seen
+    assert len(seen) >= 2
+    assert state == LocalExecutor().combine(source, passes.Trace, passes.Double()).to_bytes()
