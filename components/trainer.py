@@ -61,8 +61,8 @@ def Trainer(
     run = engine.TrainingRun(
         features=_features(graph.content, launch.note),
         examples=examples.content,
-        epochs=_positive("epochs", epochs),
-        batch_size=_positive("batch_size", batch_size),
+        epochs=epochs,
+        batch_size=batch_size,
         seed=seed,
         hyperparameters=dict(hyperparameters or {}),
         strategy=find_strategy(strategy),
@@ -87,7 +87,7 @@ def Trainer(
         label=trained.label,
         out=model.content,
     )
-    write_report(trained, model.extra, settings=_settings(run.epochs, batch_size, seed, strategy))
+    write_report(trained, model.extra, settings=_settings(epochs, batch_size, seed, strategy))
     return model
 
 
@@ -105,12 +105,6 @@ def _features(transform: Path, note: Callable[[str], None]) -> dict[str, Feature
         for name, spec in bundle.signatures["transform"].outputs.items()
         if name not in raw
     }
-
-
-def _positive(name: str, value: int) -> int:
-    if value < 1:
-        raise InputError(f"Trainer: {name} is {value}", fix="use 1 or more")
-    return value
 
 
 def _refuse_broken(params: object) -> None:

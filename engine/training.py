@@ -112,6 +112,13 @@ class TrainingRun:
     progress: Progress = _no_progress
     note: Callable[[str], None] = _no_note
 
+    def __post_init__(self) -> None:
+        for name in ("epochs", "batch_size", "depth"):
+            if getattr(self, name) < 1:
+                raise InputError(f"{name} is {getattr(self, name)}", fix="use 1 or more")
+        if not 0 <= self.seed < 2**32:  # JAX would take a larger one for its low 32 bits
+            raise InputError(f"seed is {self.seed}", fix="use 0 to 4294967295")
+
     def key(self) -> jax.Array:
         """A PRNG key from the seed."""
         try:
