@@ -37,7 +37,7 @@ WITH RECURSIVE reached (execution_id) AS (
     JOIN event i ON i.artifact_id = o.artifact_id AND i.direction = 'INPUT'
 )
 """
-_INPUTS = "SELECT v.execution_id AS execution, v.direction, v.key, v.idx, v.artifact_id AS artifact FROM event v"
+_EVENTS = "SELECT v.execution_id AS execution, v.direction, v.key, v.idx, v.artifact_id AS artifact FROM event v"
 _OUTPUTS = (
     "SELECT x.id AS execution, v.direction, v.key, v.idx, v.artifact_id AS artifact "
     f"FROM execution x JOIN event v ON v.execution_id = {_REUSED}"
@@ -75,12 +75,13 @@ def _closure(tx: Transaction, start: ArtifactRecord | ExecutionRecord, direction
         row["execution_id"]
         for row in tx.all(f"{recursion} SELECT * FROM reached", artifact=artifact, execution=execution)
     ]
-    inputs = _edges(tx, f"{_INPUTS} WHERE v.execution_id IN {IDS} AND v.direction = 'INPUT'", reached)
-    outputs = _edges(tx, f"{_OUTPUTS} WHERE x.id IN {IDS} AND v.direction = 'OUTPUT'", reached)
+    inputs = _edges(tx, f"{_EVENTS} WHERE v.execution_id IN {IDS} AND v.direction = 'INPUT'", reached)
     # Of an execution on the way only those edges count that lie on a path: above, outputs that something used.
     if direction == "upstream":
+        outputs = _edges(tx, f"{_EVENTS} WHERE v.execution_id IN {IDS} AND v.direction = 'OUTPUT'", reached)
         wanted = {artifact, *(edge.artifact for edge in inputs)}
         return inputs | {edge for edge in outputs if edge.artifact in wanted}
+    outputs = _edges(tx, f"{_OUTPUTS} WHERE x.id IN {IDS} AND v.direction = 'OUTPUT'", reached)
     wanted = {artifact, *(edge.artifact for edge in outputs)}
     return outputs | {edge for edge in inputs if edge.artifact in wanted}
 
@@ -91,9 +92,9 @@ def _walk(tx: Transaction, start: ArtifactRecord | ExecutionRecord, direction: s
     executions = {start.id} if isinstance(start, ExecutionRecord) else set()
     seen_artifacts, seen_executions, edges = set(artifacts), set(executions), set[Edge]()
     for _ in range(hops):
-        select = f"{_INPUTS} WHERE v.artifact_id IN {IDS} AND v.direction = '{to_execution}'"
+        select = f"{_EVENTS} WHERE v.artifact_id IN {IDS} AND v.direction = '{to_execution}'"
         found = _edges(tx, select, artifacts)
-        source, column = (_OUTPUTS, "x.id") if to_artifact == "OUTPUT" else (_INPUTS, "v.execution_id")
+        source, column = (_OUTPUTS, "x.id") if to_artifact == "OUTPUT" else (_EVENTS, "v.execution_id")
         select = f"{source} WHERE {column} IN {IDS} AND v.direction = '{to_artifact}'"
         onward = _edges(tx, select, executions)
         edges |= found | onward

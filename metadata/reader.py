@@ -55,7 +55,7 @@ class StoreReader:
     def find_context(self, type: str, name: str) -> ContextRecord | None:
         """The context of that type and name, None if there is none."""
         row = self._db.one(
-            f"{rows.CONTEXT} WHERE t.kind = 'context' AND t.name = :type AND t.version = '' AND c.name = :name",
+            f"{rows.CONTEXT} WHERE {_of_type('c', 'context', 'type')} AND c.name = :name",
             type=type,
             name=name,
         )
@@ -63,7 +63,7 @@ class StoreReader:
 
     def contexts(self, type: str, *, limit: int | None = 50) -> list[ContextRecord]:
         """The contexts of a type, newest first."""
-        sql = f"{rows.CONTEXT} WHERE t.kind = 'context' AND t.name = :type ORDER BY c.id DESC LIMIT :limit"
+        sql = f"{rows.CONTEXT} WHERE {_of_type('c', 'context', 'type')} ORDER BY c.id DESC LIMIT :limit"
         return [rows.context(row) for row in self._db.all(sql, type=type, limit=_limit(limit))]
 
     def contexts_of(self, record: ExecutionRecord | ArtifactRecord) -> list[ContextRecord]:
@@ -103,19 +103,20 @@ class StoreReader:
     ) -> list[ExecutionRecord]:
         """Executions, newest first, that are in the context (in all the contexts), of the component, in the state."""
         params: dict[str, Any] = {"limit": _limit(limit)}
-        sql, tests = rows.EXECUTION, []
+        sql, tests, order = rows.EXECUTION, [], "e.id"
         for index, each in enumerate([*([] if context is None else [context]), *(contexts or ())]):
             sql += (
                 f" JOIN association s{index} ON s{index}.execution_id = e.id AND s{index}.context_id = :context{index}"
             )
             params[f"context{index}"] = each.id
+            order = "s0.execution_id"  # the same number, read from the index of the context: no sorting
         if component is not None:
-            tests.append("t.name = :component")
+            tests.append(_of_type("e", "execution", "component"))
             params["component"] = component
         if state is not None:
             tests.append("e.state = :state")
             params["state"] = state
-        sql += _where(tests) + " ORDER BY e.id DESC LIMIT :limit"
+        sql += f"{_where(tests)} ORDER BY {order} DESC LIMIT :limit"
         return [rows.execution(row) for row in self._db.all(sql, **params)]
 
     def is_dead(self, execution: ExecutionRecord) -> bool:
@@ -241,11 +242,13 @@ class StoreReader:
         if context is not None:
             sql += " JOIN attribution s ON s.artifact_id = a.id AND s.context_id = :context"
             params["context"] = context.id
-        for column, value in (("t.name", type), ("a.state", state), ("a.fingerprint", fingerprint)):
+        if type is not None:
+            tests.append(_of_type("a", "artifact", "type"))
+            params["type"] = type
+        for column, value in (("state", state), ("fingerprint", fingerprint)):
             if value is not None:
-                name = column.replace(".", "_")
-                tests.append(f"{column} = :{name}")
-                params[name] = value
+                tests.append(f"a.{column} = :{column}")
+                params[column] = value
         for index, (key, value) in enumerate((where or {}).items()):
             if not _PROPERTY.fullmatch(key):
                 raise InputError(f"{key!r:.80} is no property name", fix="use a name such as span")
@@ -275,6 +278,12 @@ class StoreReader:
 
 def _column(reference: int | str) -> str:
     return "uid" if isinstance(reference, str) else "id"
+
+
+def _of_type(table: str, kind: str, name: str) -> str:
+    """SQL: a row is of the type whose name is bound. By its one id, so that an index gives the rows in their order."""
+    chosen = f"SELECT id FROM type WHERE kind = '{kind}' AND name = :{name} AND version = ''"
+    return f"{table}.type_id = ({chosen})"
 
 
 def _where(tests: list[str]) -> str:
