@@ -13,7 +13,7 @@ import pytest
 from drivetrain import data, engine
 from drivetrain.components.trainer import Trainer
 from drivetrain.engine import Trained, TrainingRun, nnx_model, ops
-from drivetrain.errors import InputError
+from drivetrain.errors import Canceled, InputError
 from drivetrain.metadata import Examples, Model, TransformGraph
 
 pytestmark = pytest.mark.engine
@@ -161,3 +161,35 @@ def test_what_is_refused(inputs: tuple[Examples, TransformGraph], tmp_path: Path
         Trainer(*inputs, fn=train, train_split="test")
     with pytest.raises(InputError, match="2000 rows, fewer than one batch of 4000"):
         Trainer(*inputs, fn=train, batch_size=4000)
+
+
+def test_a_stopped_training_goes_on_in_the_next_attempt(
+    inputs: tuple[Examples, TransformGraph], tmp_path: Path
+) -> None:
+    """The launch's work folder carries the checkpoint from one attempt to the next."""
+    from drivetrain.digest import digest_tree
+    from drivetrain.pipelines.context import LaunchContext, enter
+
+    def stop(done: int, total: int | None, unit: str) -> None:
+        assert (total, unit) == (8000, "examples")
+        if done > 4000:
+            raise Canceled("stop")
+
+    whole = Trainer(*inputs, fn=train, epochs=4, batch_size=100)
+    notes: list[str] = []
+    leave = enter(LaunchContext(work=tmp_path, progress=stop))
+    try:
+        with pytest.raises(Canceled):
+            Trainer(*inputs, fn=train, epochs=4, batch_size=100)
+    finally:
+        leave()
+    leave = enter(LaunchContext(work=tmp_path, note=notes.append))
+    try:
+        resumed = Trainer(*inputs, fn=train, epochs=4, batch_size=100)
+    finally:
+        leave()
+    history = json.loads((resumed.extra / "history.json").read_text())
+    assert history["resumed_at_step"] >= 40
+    assert history["examples"] == 8000 - 100 * history["resumed_at_step"]
+    assert digest_tree(resumed.content) == digest_tree(whole.content)
+    assert f"training resumed at step {history['resumed_at_step']} of 80" in notes
