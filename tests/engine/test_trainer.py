@@ -163,9 +163,7 @@ def test_what_is_refused(inputs: tuple[Examples, TransformGraph], tmp_path: Path
         Trainer(*inputs, fn=train, batch_size=4000)
 
 
-def test_a_stopped_training_goes_on_in_the_next_attempt(
-    inputs: tuple[Examples, TransformGraph], tmp_path: Path
-) -> None:
+def test_a_stopped_training_goes_on(inputs: tuple[Examples, TransformGraph], tmp_path: Path) -> None:
     """The launch's work folder carries the checkpoint from one attempt to the next."""
     from drivetrain.digest import digest_tree
     from drivetrain.pipelines.context import LaunchContext, enter
