@@ -102,7 +102,7 @@ class AnalyzerPass:
         return made
 
 
-def finish(kind: str, params: Mapping[str, Any], state: Any) -> float | int | list[float] | list[str]:
+def finish(kind: str, params: Mapping[str, Any], state: Any) -> Any:
     """An analyzer's value from the state it needs.
 
     Args:
@@ -116,10 +116,10 @@ def finish(kind: str, params: Mapping[str, Any], state: Any) -> float | int | li
         The words of a vocabulary: count descending, ties in reverse code point order, as TFT sorts them.
     """
     if kind == "vocabulary":
-        return state.words(params["top_k"], params["min_count"], params["keep_empty"])  # type: ignore[no-any-return]
+        return state.words(params["top_k"], params["min_count"], params["keep_empty"])
     if kind == "quantiles":
-        return state.quantiles(params["buckets"])  # type: ignore[no-any-return]
-    return state.scalar(kind)  # type: ignore[no-any-return]
+        return state.quantiles(params["buckets"])
+    return state.scalar(kind)
 
 
 def needs(kind: str) -> str:

@@ -109,7 +109,7 @@ class _Model:
         (batch,) = jax.export.symbolic_shape(BATCH)
         shapes = [shaped((batch, *t.shape[1:]), t.dtype) for t in features.values()]
         shapes += [shaped(array.shape, array.dtype) for array in arrays.values()]
-        self.names: tuple[str, ...] = ()
+        self.names = tuple[str, ...]()
         try:
             self._closed = jax.make_jaxpr(self._run)(*shapes)
         except DrivetrainError:

@@ -132,9 +132,13 @@ def _codes(column: pa.Array) -> tuple[NDArray[np.int64], pa.Array]:
 
 
 def _by_word(column: pa.Array, of_word: Callable[[Any], Any], missing: object, dtype: Any) -> NDArray[Any]:
-    """One result per row, worked out once per distinct value."""
+    """One result per row, worked out once per distinct value; words that no row has are not looked at."""
     codes, words = _codes(column)
-    table = [missing if word is None else of_word(word) for word in words.to_pylist()]
+    used = np.bincount(codes, minlength=len(words))
+    table = [
+        missing if word is None or not rows else of_word(word)
+        for word, rows in zip(words.to_pylist(), used[: len(words)].tolist(), strict=True)
+    ]
     return np.array([*table, missing], dtype=dtype)[codes]
 
 

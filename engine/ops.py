@@ -26,8 +26,8 @@ Value = Any  # a Column or an Array
 Columns = Mapping[str, Any]  # what a preprocessing function takes and gives: Column or Array by name
 
 __all__ = [
-    "Columns",     "apply_buckets", "bucketize", "cast", "count", "fill_missing", "hash_buckets", "is_in", "is_missing", "max", "mean",
-    "min", "min_max", "one_hot", "quantiles", "std", "sum", "var", "vocabulary", "where", "z_score",
+    "Columns", "apply_buckets", "bucketize", "cast", "count", "fill_missing", "hash_buckets", "is_in", "is_missing",
+    "max", "mean", "min", "min_max", "one_hot", "quantiles", "std", "sum", "var", "vocabulary", "where", "z_score",
 ]  # fmt: skip
 
 

@@ -110,7 +110,8 @@ bundle = Bundle.load(folder)
 signature = next(iter(bundle.signatures))
 out = bundle.run(signature, batch)
 one = [bundle.run_row(signature, row) for row in table.to_pylist()]
-np.savez(sys.argv[3], **{"batch/" + k: v for k, v in out.items()}, **{"row/" + k: np.stack([r[k] for r in one]) for k in out})
+rows = {"row/" + k: np.stack([r[k] for r in one]) for k in out}
+np.savez(sys.argv[3], **{"batch/" + k: v for k, v in out.items()}, **rows)
 assert not any("test_bundle" in name for name in sys.modules)
 """
 

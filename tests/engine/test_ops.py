@@ -33,7 +33,7 @@ def learn(tmp_path: Path):  # type: ignore[no-untyped-def]
                 if value is None or isinstance(value, str):
                     assert value == out[name][place]
                 else:
-                    np.testing.assert_allclose(value, out[name][place], rtol=1e-6, atol=1e-6, err_msg=name)
+                    np.testing.assert_allclose(np.asarray(value), out[name][place], rtol=1e-6, atol=1e-6, err_msg=name)
         return bundle, out
 
     return run
@@ -149,7 +149,7 @@ def test_what_is_missing_stays_missing_until_filled(learn: Any) -> None:
         "big": [0, 0, 1], "a": [1, 0, 0], "in": [1, 0, 1], "id": [1, 0, 2], "where": [-1, 0, 3],
     }  # fmt: skip
     for name, values in wanted.items():
-        np.testing.assert_allclose(out[name], values, rtol=1e-6, err_msg=name)
+        np.testing.assert_allclose(out[name], np.asarray(values), rtol=1e-6, err_msg=name)
 
 
 def test_jax_functions_take_columns(learn: Any) -> None:
