@@ -11,11 +11,10 @@ from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from .rowhash import hash_column
-from .tables import NumberTable, TextTable, merge_numbers, merge_texts
+from .tables import NumberTable, TextTable, arrow_of, merge_numbers, merge_texts
 
 _WIDTH: Final = 2048  # items that a quantile summary keeps per level
 _PRECISION: Final = 14  # HyperLogLog: 2^14 registers, standard error 0.8 %
@@ -97,7 +96,7 @@ class DistinctSketch:
 
     def add(self, table: NumberTable | TextTable) -> None:
         """Take in a table's values."""
-        hashes = hash_column(table.values if isinstance(table, TextTable) else pa.array(table.values))
+        hashes = hash_column(table.values if isinstance(table, TextTable) else arrow_of(table.values))
         index = (hashes >> np.uint64(64 - _PRECISION)).astype(np.int64)
         rest = hashes << np.uint64(_PRECISION)
         # The position of the first one-bit; frexp of the top 53 bits gives it without a loop.
@@ -153,7 +152,7 @@ class FrequentSketch:
             self.error += cut
             counts = merged.counts[keep] - cut
             if isinstance(merged, TextTable):
-                merged = TextTable(merged.values.filter(pa.array(keep)), counts)
+                merged = TextTable(merged.values.take(arrow_of(np.flatnonzero(keep))), counts)
             else:
                 merged = NumberTable(merged.values[keep], counts)
         self.table = merged

@@ -19,10 +19,12 @@ from .sums import ExactMoments
 from .tables import (
     NumberTable,
     TextTable,
+    arrow_of,
     count_numbers,
     count_texts,
     merge_numbers,
     merge_texts,
+    numpy_of,
     text_bytes,
     text_lengths,
 )
@@ -149,12 +151,10 @@ class ColumnState:
         if self.kind == "list":
             if pa.types.is_map(array.type):
                 array = array.cast(pa.list_(pa.struct([("key", array.type.key_type), ("value", array.type.item_type)])))
-            return pc.list_value_length(array).to_numpy(zero_copy_only=False).astype(np.int64)
+            return numpy_of(pc.list_value_length(array)).astype(np.int64)
         if self.kind == "float" and pa.types.is_decimal(array.type):
             array = array.cast(pa.float64())
-        if self.kind in _UNITS:
-            array = array.view(pa.int32() if array.type.bit_width == 32 else pa.int64())
-        values = array.to_numpy(zero_copy_only=False)
+        values = numpy_of(array)
         if values.dtype == np.uint64:
             return values
         return values.astype(np.float64 if self.kind == "float" else np.int64, copy=False)
@@ -251,7 +251,7 @@ class ColumnState:
         head: dict[str, Any] = {name: getattr(self, name) for name in _SCALARS}
         arrays: dict[str, Any] = {}
         if table is not None:
-            arrays = {"values": _arrow(table.values), "counts": pa.array(table.counts)}
+            arrays = {"values": _arrow(table.values), "counts": arrow_of(table.counts)}
         if self.sketches is not None:
             more, arrays = self.sketches.to_parts()
             head["sketches"] = more
@@ -340,12 +340,12 @@ class Sketches:
         }  # fmt: skip
         arrays = {
             "values": _arrow(frequent.values),
-            "counts": pa.array(frequent.counts),
-            "registers": pa.array(self.distinct.registers),
-            "moments": pa.array([self.moments.to_bytes()], pa.large_binary()),
+            "counts": arrow_of(frequent.counts),
+            "registers": arrow_of(self.distinct.registers),
+            "moments": arrow_of(np.frombuffer(self.moments.to_bytes(), np.uint8)),
         }
         for level, values in enumerate(self.quantile.levels):
-            arrays[f"level{level}"] = pa.array(values)
+            arrays[f"level{level}"] = arrow_of(values)
         return head, arrays
 
     @classmethod
@@ -356,19 +356,19 @@ class Sketches:
             setattr(made, name, head[name])
         made.frequent.table = _table(arrays["values"], arrays["counts"])
         made.frequent.error = head["frequent_error"]
-        made.distinct.registers = arrays["registers"].to_numpy().copy()
-        made.moments = ExactMoments.from_bytes(arrays["moments"][0].as_py())
+        made.distinct.registers = numpy_of(arrays["registers"]).copy()
+        made.moments = ExactMoments.from_bytes(numpy_of(arrays["moments"]).tobytes())
         made.quantile.error = head["quantile_error"]
         made.quantile.odd = list(head["odd"])
-        made.quantile.levels = [arrays[f"level{level}"].to_numpy() for level in range(len(head["odd"]))]
+        made.quantile.levels = [numpy_of(arrays[f"level{level}"]) for level in range(len(head["odd"]))]
         return made
 
 
 def _arrow(values: Any) -> Any:
-    return pa.array(values) if isinstance(values, np.ndarray) else values
+    return arrow_of(values) if isinstance(values, np.ndarray) else values
 
 
 def _table(values: Any, counts: Any) -> NumberTable | TextTable:
     if pa.types.is_large_binary(values.type):
-        return TextTable(values, counts.to_numpy())
-    return NumberTable(values.to_numpy(), counts.to_numpy())
+        return TextTable(values, numpy_of(counts))
+    return NumberTable(numpy_of(values), numpy_of(counts))

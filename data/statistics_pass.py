@@ -6,11 +6,13 @@ import json
 import struct
 from typing import Any, Final, Self
 
+import numpy as np
 import pyarrow as pa
 
 from ..errors import InputError
 from .statistics_column import EXACT_LIMIT, ColumnState
 from .statistics_describe import describe_column
+from .tables import arrow_of
 
 _MAGIC: Final = b"DTST"
 _VERSION: Final = 1
@@ -86,7 +88,7 @@ class StatisticsAccumulator:
             head, arrays = column.to_parts()
             heads.append(head)
             for name, array in arrays.items():
-                fields[f"{index}.{name}"] = pa.LargeListArray.from_arrays(pa.array([0, len(array)], pa.int64()), array)
+                fields[f"{index}.{name}"] = pa.LargeListArray.from_arrays(arrow_of(np.array([0, len(array)])), array)
         body = json.dumps({"limit": self.limit, "rows": self.rows, "columns": heads}, sort_keys=True).encode()
         sink = pa.BufferOutputStream()
         batch = pa.RecordBatch.from_arrays(list(fields.values()), list(fields))

@@ -50,6 +50,33 @@ class TextTable(NamedTuple):
         return text_bytes(self.values)
 
 
+def arrow_of(values: NDArray[Any]) -> Any:
+    """The pyarrow array over the same memory.
+
+    `pyarrow.array` would import pandas, if installed, to ask whether it was given a series: a third of a second.
+    """
+    values = np.ascontiguousarray(values)
+    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(values)])
+
+
+def numpy_of(array: Any) -> NDArray[Any]:
+    """The values of a fixed-width or boolean pyarrow array over the same memory; anything where one is null.
+
+    Without `to_numpy`, which imports pandas as well. Dates, times and durations come as integers.
+    """
+    kind, count, start = array.type, len(array), array.offset
+    data = array.buffers()[1]
+    if pa.types.is_boolean(kind):
+        if not count:
+            return np.zeros(0, np.bool_)
+        bits = np.unpackbits(np.frombuffer(data, np.uint8), bitorder="little", count=start + count)
+        return bits[start:].view(np.bool_)
+    letter = "f" if pa.types.is_floating(kind) else "u" if pa.types.is_unsigned_integer(kind) else "i"
+    width = kind.bit_width // 8
+    dtype = np.dtype(f"{letter}{width}")
+    return np.frombuffer(data, dtype, count, start * width) if count else np.zeros(0, dtype)
+
+
 def count_numbers(values: Numbers) -> NumberTable:
     """The table of finite numbers (no NaN, no infinity)."""
     if not len(values):
@@ -71,7 +98,7 @@ def count_texts(array: Any) -> TextTable:
     if not pa.types.is_dictionary(array.type):
         array = array.dictionary_encode()
     indices = array.indices.drop_null() if array.indices.null_count else array.indices
-    counts = np.bincount(indices.to_numpy(zero_copy_only=False), minlength=len(array.dictionary))
+    counts = np.bincount(numpy_of(indices), minlength=len(array.dictionary))
     return _sum_texts(_binary(array.dictionary), counts)
 
 
@@ -102,15 +129,15 @@ def _sum_texts(values: Any, counts: Counts) -> TextTable:
     encoded = values.dictionary_encode()
     distinct = encoded.dictionary
     if len(distinct) != len(values) or values.null_count:
-        valid = values.is_valid().to_numpy(zero_copy_only=False)
-        indices = encoded.indices.drop_null().to_numpy(zero_copy_only=False)
+        valid = numpy_of(values.is_valid())
+        indices = numpy_of(encoded.indices.drop_null())
         # float64 weights hold whole numbers up to 2^53 rows.
         counts = np.bincount(indices, counts[valid], len(distinct)).astype(np.int64)
-    order = pc.sort_indices(distinct).to_numpy()
+    order = numpy_of(pc.sort_indices(distinct))
     counts = counts[order].astype(np.int64, copy=False)
     if (counts == 0).any():  # a Parquet dictionary may name values that no row has
         order, counts = order[counts > 0], counts[counts > 0]
-    return TextTable(distinct.take(pa.array(order)), counts)
+    return TextTable(distinct.take(arrow_of(order)), counts)
 
 
 def _binary(values: Any) -> Any:
@@ -130,7 +157,7 @@ def text_bytes(values: Any) -> int:
 def text_lengths(values: Any) -> NDArray[np.int64]:
     """Length of each `large_binary` value in code points, read as UTF-8 (continuation bytes not counted)."""
     text = pa.Array.from_buffers(pa.large_string(), len(values), values.buffers(), offset=values.offset)
-    return np.asarray(pc.utf8_length(text).to_numpy(zero_copy_only=False), np.int64)
+    return np.asarray(numpy_of(pc.utf8_length(text)), np.int64)
 
 
 def invalid_utf8(table: TextTable) -> int:
@@ -162,7 +189,7 @@ def top(table: NumberTable | TextTable, limit: int) -> list[tuple[Any, int]]:
     counts = table.counts
     order = np.lexsort((np.arange(len(counts)), counts))[::-1][:limit]
     if isinstance(table, TextTable):
-        values = table.values.take(pa.array(order)).to_pylist()
+        values = table.values.take(arrow_of(order)).to_pylist()
     else:
         values = table.values[order].tolist()
     return list(zip(values, counts[order].tolist(), strict=True))

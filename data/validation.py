@@ -13,7 +13,6 @@ from fractions import Fraction
 from typing import Any, Final
 
 import numpy as np
-import pyarrow as pa
 
 from ..report.html import number, percent
 from .anomalies import Anomalies, Anomaly
@@ -21,7 +20,7 @@ from .schema import Bool, Feature, Range, Schema, Values
 from .statistics_column import ColumnState
 from .statistics_document import Statistics
 from .statistics_pass import StatisticsAccumulator
-from .tables import NumberTable, TextTable, invalid_utf8, show_text, top
+from .tables import NumberTable, TextTable, arrow_of, invalid_utf8, show_text, top
 
 SHOWN: Final = 20  # offending values listed per anomaly
 
@@ -173,7 +172,7 @@ class _Check:
         off = total - int(table.counts[inside].sum())
         if not off or Fraction(off, total) <= 1 - mass:
             return
-        odd = TextTable(table.values.filter(pa.array(~inside)), table.counts[~inside])
+        odd = TextTable(table.values.take(arrow_of(np.flatnonzero(~inside))), table.counts[~inside])
         worst = [(show_text(value), count) for value, count in top(odd, SHOWN)]
         names = ", ".join(f"{value!r} ({number(count)})" for value, count in worst[:3])
         more = len(odd.counts) - min(len(worst), 3)
@@ -324,7 +323,7 @@ def _no_numbers(column: ColumnState) -> tuple[dict[str, Any], ...]:
         return ()
     table = _texts(column)
     odd = np.fromiter((not is_number(value) for value in table.values.to_pylist()), np.bool_, len(table.counts))
-    part = TextTable(table.values.filter(pa.array(odd)), table.counts[odd])
+    part = TextTable(table.values.take(arrow_of(np.flatnonzero(odd))), table.counts[odd])
     return tuple({"value": show_text(value), "count": count} for value, count in top(part, SHOWN))
 
 

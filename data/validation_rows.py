@@ -16,7 +16,7 @@ from .anomalies import Anomalies, Anomaly
 from .base import Progress, no_progress
 from .schema import Bool, Feature, Range, Schema, Values
 from .sources import Source
-from .tables import show_text
+from .tables import numpy_of, show_text
 from .validation import is_number
 
 EXAMPLES: Final = 5
@@ -170,7 +170,7 @@ def _compare(column: Any, test: Callable[[Any], Any]) -> Mask:
     present = column.drop_null()
     if pa.types.is_decimal(present.type):
         present = present.cast(pa.float64())
-    marked[valid] = test(present.to_numpy(zero_copy_only=False))
+    marked[valid] = test(numpy_of(present))
     return marked
 
 
@@ -211,4 +211,4 @@ def _numpy(test: Callable[[Any], Any]) -> Callable[[Any], Mask]:
 
 
 def _mask(array: Any) -> Mask:
-    return np.asarray(array.to_numpy(zero_copy_only=False), np.bool_)
+    return numpy_of(array).astype(np.bool_)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
+import sys
 import zipfile
 from importlib.metadata import distribution
 from pathlib import Path
@@ -113,3 +115,17 @@ def test_threads_do_not_matter(flights: pa.Table, computed: Statistics, tmp_path
     pq.write_table(flights, path, row_group_size=65_536)
     one = statistics({"all": open_files([path])}, LocalExecutor(1))
     assert one.state("all").to_bytes() == computed.state("all").to_bytes()
+
+
+def test_statistics_and_validation_import_no_pandas(flights: pa.Table, tmp_path: Path) -> None:
+    """It costs more than the statistics of all flights; pyarrow imports it where arrays are made carelessly."""
+    pq.write_table(flights.slice(0, 1000), tmp_path / "flights.parquet")
+    code = """
+import sys
+from drivetrain.data import infer_schema, open_files, statistics, validate
+found = statistics(open_files([sys.argv[1]]))
+found.state("data").to_bytes()
+validate(found, infer_schema(found)).to_html() + found.to_html()
+assert "pandas" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code, str(tmp_path / "flights.parquet")], check=True, timeout=60)
