@@ -60,8 +60,14 @@ def _key(key: object) -> str:
 
 
 def _text(text: str) -> str:
-    if "\0" in text or any(0xD800 <= ord(c) <= 0xDFFF for c in text):
-        raise InputError(f"text holds a NUL or a lone surrogate: {text!r:.80}", fix="remove it")
+    if text.isascii() and "\0" not in text:
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InputError(f"text holds a lone surrogate: {text!r:.80}", fix="remove it") from None
+    if "\0" in text:
+        raise InputError(f"text holds a NUL: {text!r:.80}", fix="remove it")
     return unicodedata.normalize("NFC", text)
 
 

@@ -152,12 +152,22 @@ def _read(path: str, mtime: int, size: int) -> _Module:
     except SyntaxError as error:
         raise BuildError(f"{error.msg}", where=f"{path}:{error.lineno}", fix="correct the line") from None
     imports: list[tuple[int, str, tuple[str, ...]]] = []
-    for node in ast.walk(tree):
+    for node in _statements(tree.body):
         if isinstance(node, ast.Import):
             imports += [(0, alias.name, ()) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             imports.append((node.level, node.module or "", tuple(alias.name for alias in node.names)))
     return _Module(hashlib.sha256(source).hexdigest(), tuple(imports), frozenset(_bound(tree.body)))
+
+
+def _statements(body: Iterable[ast.stmt]) -> Iterable[ast.stmt]:
+    """Every statement, those within functions and branches too; an import is never part of an expression."""
+    for node in body:
+        yield node
+        for block in ("body", "orelse", "finalbody"):
+            yield from _statements(getattr(node, block, ()))
+        for branch in (*getattr(node, "handlers", ()), *getattr(node, "cases", ())):
+            yield from _statements(branch.body)
 
 
 def _bound(body: list[ast.stmt]) -> Iterable[str]:
@@ -195,7 +205,17 @@ def _find(name: str, roots: dict[str, Path]) -> Path | None:
     top, _, rest = name.partition(".")
     if top not in roots:
         return None
-    path = roots[top].joinpath(*rest.split(".")) if rest else roots[top]
+    return _find_ours(rest) if top == _DRIVETRAIN else _find_below(roots[top], rest)
+
+
+@cache
+def _find_ours(rest: str) -> Path | None:
+    """Our own files do not come and go while a process runs; a user's may, in a notebook."""
+    return _find_below(_HOME, rest)
+
+
+def _find_below(root: Path, rest: str) -> Path | None:
+    path = root.joinpath(*rest.split(".")) if rest else root
     for candidate in (path / "__init__.py", path.with_suffix(".py")) if rest else (path / "__init__.py",):
         if candidate.is_file():
             return candidate
