@@ -120,6 +120,11 @@ class Sqlite:
         name, text = error.sqlite_errorname if _coded(error) else "", str(error)
         if name.startswith("SQLITE_CONSTRAINT"):
             return self._constraint(name, text)
+        if name.startswith("SQLITE_READONLY") and self.readonly:
+            return StoreUnavailable(
+                f"{self.path} cannot be read: its folder may not be written, and readers keep their locks there",
+                fix="copy metadata.db to a folder of your own and open the copy",
+            )
         if name.startswith("SQLITE_READONLY"):
             return StoreUnavailable(f"{self.path} is read-only", fix="check the file's and its folder's permissions")
         if name.startswith(("SQLITE_FULL", "SQLITE_IOERR")):

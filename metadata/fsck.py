@@ -15,6 +15,7 @@ from .records import ArtifactRecord, Claim, ExecutionRecord
 from .rows import when
 from .store import MetadataStore
 
+_SLACK = 1.0  # seconds: the filesystem's clock ticks coarser than ours, and what lives must never look dead
 Progress = Callable[[int, int], None]
 
 
@@ -139,7 +140,7 @@ def _staged(root: Path) -> list[Path]:
 def _in_flight(payload: Path, running: list[ExecutionRecord]) -> bool:
     """Whether a living execution may be between the rename and the commit of this payload."""
     try:
-        moved = payload.stat().st_ctime  # a rename changes it
+        moved = payload.stat().st_ctime + _SLACK  # a rename changes it
     except FileNotFoundError:
         return True
     return any(execution.started_at is not None and execution.started_at.timestamp() <= moved for execution in running)

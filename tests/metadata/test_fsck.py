@@ -17,6 +17,7 @@ from drivetrain.metadata import (
     Payloads,
     fsck,
 )
+from drivetrain.metadata.database import microseconds
 
 DEAD = replace(Owner.current(), start_time="1")
 
@@ -111,7 +112,8 @@ def test_an_old_orphan_is_found_although_something_runs(
     store: MetadataStore, payloads: Payloads, tmp_path: Path
 ) -> None:
     _, orphan = move(store, payloads, DEAD)
-    store.start("Make")
+    with MetadataStore.open(store.path, clock=lambda: microseconds() + 5_000_000) as later:
+        later.start("Make")
     assert fsck(store, tmp_path).orphans == (orphan.uri,)
 
 

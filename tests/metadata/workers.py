@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import random
 import sys
 import time
 from pathlib import Path
 
-from drivetrain.metadata import MetadataStore, NewArtifact, Payloads
+from drivetrain.metadata import LeaseLost, MetadataStore, NewArtifact, Payloads, StoreUnavailable
 from drivetrain.metadata.payload import explain_full_disk
 
 
@@ -28,7 +29,7 @@ def publish(path: str, worker: str, count: str) -> None:
 
 
 def work_on_keys(path: str, keys: str, seed: str) -> None:
-    """Claim keys and publish once under each; slowly enough to be killed in between."""
+    """Claim keys and publish once under each; slowly enough to be killed in between, now and then past the lease."""
     chance = random.Random(int(seed))
     with MetadataStore.open(path) as store:
         todo = [f"key-{index}" for index in range(int(keys))]
@@ -37,7 +38,7 @@ def work_on_keys(path: str, keys: str, seed: str) -> None:
             key = todo.pop(0)
             if store.find_cached(key) is not None:
                 continue
-            claim = store.claim(key, lease=30)
+            claim = store.claim(key, lease=0.4)
             if claim is None:
                 todo.append(key)
                 time.sleep(0.002)
@@ -46,9 +47,12 @@ def work_on_keys(path: str, keys: str, seed: str) -> None:
                 store.release(claim)
                 continue
             execution = store.start("Worker", cache_key=key, preimage={"key": key})
-            time.sleep(chance.uniform(0, 0.01))
+            time.sleep(1.0 if chance.random() < 0.05 else chance.uniform(0, 0.1))
             new = NewArtifact("Thing", f"artifacts/Worker/{execution.uid}/out", "f" * 64, 1)
-            store.publish(execution, {"out": [new]}, claim=claim)
+            try:
+                store.publish(execution, {"out": [new]}, claim=claim)
+            except LeaseLost:
+                todo.append(key)
 
 
 def publish_payloads(root: str) -> None:
@@ -85,6 +89,16 @@ def fill_disk(root: str, size: str) -> None:
         print(type(error).__name__, error, sep=": ")
     else:
         print("published")
+
+
+def open_as_nobody(path: str, readonly: str) -> None:
+    """Open a store, and write to it, as a user who owns nothing; say which error came."""
+    os.setuid(65534)
+    try:
+        with MetadataStore.open(path, readonly=bool(readonly)) as store:
+            store.context("run", "r")
+    except StoreUnavailable as error:
+        print(error)
 
 
 if __name__ == "__main__":
