@@ -8,14 +8,15 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import passes
+import passes  # type: ignore[import-not-found]  # conftest puts this folder on the path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from drivetrain.data import HashSplit, LocalExecutor, executor, open_parquet, sinks
+from drivetrain.data import Executor, HashSplit, LocalExecutor, Source, executor, open_parquet, sinks
 from drivetrain.digest import digest_tree
 from drivetrain.errors import Canceled, InputError
 
@@ -28,7 +29,7 @@ POOL = "apache_beam.runners.worker.worker_pool_main"
 
 
 @pytest.fixture(scope="module")
-def source(tmp_path_factory):
+def source(tmp_path_factory: pytest.TempPathFactory) -> Source:
     rows = 30_000
     path = tmp_path_factory.mktemp("in") / "in.parquet"
     table = pa.table({"a": np.arange(rows), "s": [None if i % 11 == 0 else str(i % 9) for i in range(rows)]})
@@ -36,7 +37,7 @@ def source(tmp_path_factory):
     return open_parquet([path])
 
 
-def check_same_bytes(walk, source, folder):
+def check_same_bytes(walk: Executor, source: Source, folder: Path) -> None:
     """States and parts equal the local executor's."""
     local = LocalExecutor()
     double = passes.Double()
@@ -48,11 +49,11 @@ def check_same_bytes(walk, source, folder):
     assert digest_tree(folder / "beam") == digest_tree(folder / "local")
 
 
-def test_in_process(source, tmp_path):
+def test_in_process(source: Source, tmp_path: Path) -> None:
     check_same_bytes(executor("beam"), source, tmp_path)
 
 
-def test_the_users_error_comes_back_as_itself(source, tmp_path):
+def test_the_users_error_comes_back_as_itself(source: Source, tmp_path: Path) -> None:
     with pytest.raises(InputError) as caught:
         executor("beam").combine(source, passes.Trace, passes.Fails())
     assert (caught.value.message, caught.value.where) == ("row 7 is wrong", "data.csv:7")
@@ -61,15 +62,15 @@ def test_the_users_error_comes_back_as_itself(source, tmp_path):
     assert not list(tmp_path.rglob("*.tmp"))
 
 
-def test_cancellation_passes_through(source):
-    def progress(done, total, unit):
+def test_cancellation_passes_through(source: Source) -> None:
+    def progress(done: int, total: int | None, unit: str) -> None:
         raise Canceled("stop")
 
     with pytest.raises(Canceled):
         executor("beam").combine(source, passes.Trace, progress=progress)
 
 
-def test_beam_stays_quiet(source, caplog, capfd):
+def test_beam_stays_quiet(source: Source, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]) -> None:
     with caplog.at_level(logging.INFO):
         executor("beam").combine(source, passes.Trace)
     assert not [record for record in caplog.records if record.name.startswith("apache_beam")]
@@ -77,7 +78,7 @@ def test_beam_stays_quiet(source, caplog, capfd):
 
 
 @contextlib.contextmanager
-def started(*command, env):
+def started(*command: str, env: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
     """A process of our own, ended with all its children."""
     process = subprocess.Popen(
         command, env=env, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -94,13 +95,13 @@ def started(*command, env):
             process.wait(10)
 
 
-def free_port():
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("localhost", 0))
-        return probe.getsockname()[1]
+        return int(probe.getsockname()[1])
 
 
-def wait_for(port, process):
+def wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
     for _ in range(300):
         assert process.poll() is None, "the process ended"
         with contextlib.suppress(OSError), socket.create_connection(("localhost", port), 1):
@@ -110,7 +111,7 @@ def wait_for(port, process):
 
 
 @pytest.fixture
-def portable():
+def portable() -> Iterator[tuple[str, ...]]:
     """Beam's own job service and worker pool; the options that name them."""
     # The pool starts workers as `python` from PATH, in which they must find us and what the tests run.
     here = str(Path(sys.executable).parent)
@@ -134,7 +135,9 @@ def portable():
 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-def test_two_worker_processes_read_the_shards_and_the_driver_none(source, portable, tmp_path):
+def test_two_workers_read_the_shards_and_the_driver_none(
+    source: Source, portable: tuple[str, ...], tmp_path: Path
+) -> None:
     walk = executor("beam", portable)
     check_same_bytes(walk, source, tmp_path)
     pids = tmp_path / "pids"

@@ -5,26 +5,28 @@ import gzip
 import io
 import zipfile
 from datetime import date, datetime
+from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
-from drivetrain.data import csv_files, open_files
+from drivetrain.data import Source, csv_files, open_files
 from drivetrain.errors import InputError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 
-def rows(source):
+def rows(source: Source) -> list[dict[str, Any]]:
     return [row for shard in range(len(source.shards)) for batch in source.read(shard) for row in batch.to_pylist()]
 
 
-def write(folder, data, name="x.csv"):
+def write(folder: Path, data: bytes | str, name: str = "x.csv") -> Path:
     path = folder / name
     path.write_bytes(data if isinstance(data, bytes) else data.encode())
     return path
 
 
-def types(source):
+def types(source: Source) -> dict[str, str]:
     return {field.name: str(field.type) for field in source.schema}
 
 
@@ -50,7 +52,7 @@ def types(source):
     ],
 )
 @pytest.mark.parametrize("files", [1, 2])
-def test_types_fit_all_rows_of_all_files_in_any_order(tmp_path, cells, kind, files):
+def test_types_fit_all_rows_of_all_files_in_any_order(tmp_path: Path, cells: list[str], kind: str, files: int) -> None:
     for order in (cells, cells[::-1]):
         parts = [order] if files == 1 else [order[:1], order[1:]]
         paths = [
@@ -62,7 +64,7 @@ def test_types_fit_all_rows_of_all_files_in_any_order(tmp_path, cells, kind, fil
         assert len(rows(source)) == len(cells)
 
 
-def test_a_late_block_widens_the_whole_column(tmp_path, monkeypatch):
+def test_a_late_block_widens_the_whole_column(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(csv_files, "_BLOCK_BYTES", 64)
     lines = ["a,b,c"] + [f"{i},{i},{i}" for i in range(200)] + ["1,0.5,x"]
     source = open_files([write(tmp_path, "\n".join(lines))])
@@ -73,7 +75,7 @@ def test_a_late_block_widens_the_whole_column(tmp_path, monkeypatch):
     assert read[-1] == {"a": 1, "b": 0.5, "c": "x"}
 
 
-def test_quoted_nulls_are_text_in_text_and_missing_elsewhere(tmp_path):
+def test_quoted_nulls_are_text_in_text_and_missing_elsewhere(tmp_path: Path) -> None:
     path = write(tmp_path, 'text,number\n"NA",1\nNA,"NA"\n"",""\n,2\nz,3\n')
     assert rows(open_files([path])) == [
         {"text": "NA", "number": 1},
@@ -84,7 +86,7 @@ def test_quoted_nulls_are_text_in_text_and_missing_elsewhere(tmp_path):
     ]
 
 
-def test_times_and_words(tmp_path):
+def test_times_and_words(tmp_path: Path) -> None:
     path = write(tmp_path, "d,t,b\n2013-01-02,2013-01-02T05:00:00,true\n,,FALSE\n")
     assert rows(open_files([path])) == [
         {"d": date(2013, 1, 2), "t": datetime(2013, 1, 2, 5), "b": True},
@@ -97,7 +99,7 @@ cell = st.text(st.characters(codec="utf-8", exclude_characters="\0\r", exclude_c
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(cell, cell), min_size=1, max_size=20))
-def test_what_python_writes_comes_back(tmp_path_factory, table):
+def test_what_python_writes_comes_back(tmp_path_factory: pytest.TempPathFactory, table: list[tuple[str, str]]) -> None:
     text = io.StringIO()
     writer = csv.writer(text, quoting=csv.QUOTE_ALL, lineterminator="\n")
     writer.writerows([("a", "b"), ("#", "#"), *table])  # the first row keeps both columns text
@@ -105,7 +107,7 @@ def test_what_python_writes_comes_back(tmp_path_factory, table):
     assert [tuple(row.values()) for row in rows(source)][1:] == table
 
 
-def test_compressed_files_and_a_byte_order_mark(tmp_path):
+def test_compressed_files_and_a_byte_order_mark(tmp_path: Path) -> None:
     plain = b"\xef\xbb\xbfa,b\r\n1,x\r\n\r\n2,y"
     expected = [{"a": 1, "b": "x"}, {"a": 2, "b": "y"}]
     assert rows(open_files([write(tmp_path, plain)])) == expected
@@ -116,12 +118,12 @@ def test_compressed_files_and_a_byte_order_mark(tmp_path):
     assert rows(open_files([tmp_path / "x.zip"])) == expected
 
 
-def test_files_are_read_in_the_order_given(tmp_path):
+def test_files_are_read_in_the_order_given(tmp_path: Path) -> None:
     paths = [write(tmp_path, f"a\n{number}\n", f"{number}.csv") for number in (3, 1, 2)]
     assert [row["a"] for row in rows(open_files(paths))] == [3, 1, 2]
 
 
-def test_a_file_without_rows_among_others_is_a_month_without_rows(tmp_path):
+def test_a_file_without_rows_among_others_is_a_month_without_rows(tmp_path: Path) -> None:
     paths = [write(tmp_path, "a,b\n", "0.csv"), write(tmp_path, "a,b\n1,2\n", "1.csv")]
     source = open_files(paths)
     assert [shard.rows for shard in source.shards] == [0, 1]
@@ -144,7 +146,7 @@ def test_a_file_without_rows_among_others_is_a_month_without_rows(tmp_path):
         ("a,b\n1,2\n".encode("utf-16"), "x.csv:1: not UTF-8 text"),
     ],
 )
-def test_damage_is_named(tmp_path, data, message):
+def test_damage_is_named(tmp_path: Path, data: bytes, message: str) -> None:
     with pytest.raises(InputError) as caught:
         open_files([write(tmp_path, data)])
     assert message in caught.value.message
@@ -152,13 +154,13 @@ def test_damage_is_named(tmp_path, data, message):
     assert caught.value.fix
 
 
-def test_more_than_a_block_in_one_cell(tmp_path, monkeypatch):
+def test_more_than_a_block_in_one_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(csv_files, "_BLOCK_BYTES", 64)
     with pytest.raises(InputError, match="a quote that is never closed"):
         open_files([write(tmp_path, 'a,b\n1,"' + "x" * 500 + "\n3,4\n")])
 
 
-def test_damaged_containers_are_named(tmp_path):
+def test_damaged_containers_are_named(tmp_path: Path) -> None:
     broken = gzip.compress(b"a,b\n1,2\n" * 1000)[:-20]
     with pytest.raises(InputError, match=r"x\.csv\.gz is damaged"):
         open_files([write(tmp_path, broken, "x.csv.gz")])
@@ -171,7 +173,7 @@ def test_damaged_containers_are_named(tmp_path):
         open_files([tmp_path / "two.zip"])
 
 
-def test_headers_must_agree(tmp_path):
+def test_headers_must_agree(tmp_path: Path) -> None:
     first = write(tmp_path, "a,b\n1,2\n", "0.csv")
     with pytest.raises(InputError, match=r"1\.csv has no column 'b', .*0\.csv has"):
         open_files([first, write(tmp_path, "a,c\n1,2\n", "1.csv")])
@@ -179,14 +181,14 @@ def test_headers_must_agree(tmp_path):
         open_files([first, write(tmp_path, "b,a\n1,2\n", "1.csv")])
 
 
-def test_a_file_that_changes_after_it_was_opened(tmp_path):
+def test_a_file_that_changes_after_it_was_opened(tmp_path: Path) -> None:
     source = open_files([write(tmp_path, "a\n1\n")])
     write(tmp_path, "a\nx\n")
     with pytest.raises(InputError, match="changed while in use"):
         rows(source)
 
 
-def test_only_the_columns_wanted(tmp_path):
+def test_only_the_columns_wanted(tmp_path: Path) -> None:
     source = open_files([write(tmp_path, "a,b,c\n1,2,3\n")]).select(["c", "a"])
     assert rows(source) == [{"c": 3, "a": 1}]
     assert source.schema == pa.schema([("c", pa.int64()), ("a", pa.int64())])

@@ -2,6 +2,8 @@
 
 import json
 import pickle
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,12 +13,12 @@ from drivetrain.data import LocalExecutor, Manifest, open_examples, open_files, 
 from drivetrain.errors import InputError
 
 
-def write(path, **columns):
+def write(path: Path, **columns: Any) -> Path:
     pq.write_table(pa.table(columns), path)
     return path
 
 
-def test_row_groups_are_shards_in_order(tmp_path):
+def test_row_groups_are_shards_in_order(tmp_path: Path) -> None:
     for number in range(2):
         table = pa.table({"a": np.arange(10) + 10 * number})
         pq.write_table(table, tmp_path / f"{number}.parquet", row_group_size=4)
@@ -28,7 +30,7 @@ def test_row_groups_are_shards_in_order(tmp_path):
     assert pickle.loads(pickle.dumps(source)) == source
 
 
-def test_every_encoding_of_text_is_one_type(tmp_path):
+def test_every_encoding_of_text_is_one_type(tmp_path: Path) -> None:
     text = pa.array(["x", None, "y"])
     for number, column in enumerate([text, text.cast(pa.large_string()), text.dictionary_encode(), pa.nulls(3)]):
         source = open_parquet([write(tmp_path / f"{number}.parquet", s=column)])
@@ -39,7 +41,7 @@ def test_every_encoding_of_text_is_one_type(tmp_path):
     assert pa.types.is_dictionary(next(open_parquet([tmp_path / "0.parquet"]).with_dictionaries().read(0))["s"].type)
 
 
-def test_types_are_unified_over_files(tmp_path):
+def test_types_are_unified_over_files(tmp_path: Path) -> None:
     first = write(tmp_path / "0.parquet", a=pa.array([1], pa.int32()), b=pa.nulls(1), c=pa.array([1], pa.int64()))
     second = write(tmp_path / "1.parquet", a=pa.array([2], pa.int64()), b=pa.array(["x"]), c=pa.array([0.5]))
     source = open_files([first, second])
@@ -52,7 +54,7 @@ def test_types_are_unified_over_files(tmp_path):
         open_files([first, second, write(tmp_path / "2.parquet", a=["t"], b=["x"], c=[1.0])])
 
 
-def test_a_schema_survives_examples(tmp_path):
+def test_a_schema_survives_examples(tmp_path: Path) -> None:
     source = open_parquet(
         [
             write(
@@ -72,13 +74,13 @@ def test_a_schema_survives_examples(tmp_path):
 
 
 @pytest.fixture
-def content(tmp_path):
+def content(tmp_path: Path) -> Path:
     source = open_parquet([write(tmp_path / "in.parquet", a=[1, 2, 3], b=["x", "y", "z"])])
     LocalExecutor().map(source, None, sinks(tmp_path / "c", ["train"])).write(tmp_path / "c")
     return tmp_path / "c"
 
 
-def test_unknown_names_are_answered_with_the_known_ones(content):
+def test_unknown_names_are_answered_with_the_known_ones(content: Path) -> None:
     with pytest.raises(InputError, match="no split 'test'") as caught:
         open_examples(content, "test")
     assert caught.value.fix == "the splits are: train"
@@ -87,7 +89,7 @@ def test_unknown_names_are_answered_with_the_known_ones(content):
     assert caught.value.fix == "the columns are: a, b"
 
 
-def test_another_format_is_refused(content):
+def test_another_format_is_refused(content: Path) -> None:
     path = content / "manifest.json"
     body = json.loads(path.read_text())
     path.write_text(json.dumps({**body, "format": 99}))
@@ -104,7 +106,7 @@ def test_another_format_is_refused(content):
         splits(content)
 
 
-def test_a_truncated_or_missing_part_is_named(content):
+def test_a_truncated_or_missing_part_is_named(content: Path) -> None:
     part = content / "split=train/part-00000.parquet"
     data = part.read_bytes()
     part.write_bytes(data[:-5])
@@ -115,7 +117,7 @@ def test_a_truncated_or_missing_part_is_named(content):
         open_examples(content, "train")
 
 
-def test_manifests_of_several_passes_join(content, tmp_path):
+def test_manifests_of_several_passes_join(content: Path, tmp_path: Path) -> None:
     one = Manifest.read(content)
     other = Manifest((("eval", one.parts("train")),), one.schema)
     assert list(Manifest.joined([one, other]).rows) == ["train", "eval"]
@@ -125,7 +127,7 @@ def test_manifests_of_several_passes_join(content, tmp_path):
         Manifest.joined([one, Manifest(other.splits, (("q", "int64"),))])
 
 
-def test_wrong_inputs_are_named(tmp_path):
+def test_wrong_inputs_are_named(tmp_path: Path) -> None:
     (tmp_path / "cut.parquet").write_bytes(write(tmp_path / "x.parquet", a=[1, 2]).read_bytes()[:-9])
     (tmp_path / "notes.docx").write_text("x")
     write(tmp_path / "empty.parquet", a=pa.array([], pa.int64()))

@@ -4,20 +4,21 @@ import random
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
 import numpy as np
-import passes
+import passes  # type: ignore[import-not-found]  # conftest puts this folder on the path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from drivetrain.data import LocalExecutor, Manifest, executor, open_examples, open_parquet, sinks, splits
+from drivetrain.data import LocalExecutor, Manifest, Source, executor, open_examples, open_parquet, sinks, splits
 from drivetrain.data.tree import MergeTree
 from drivetrain.digest import digest_tree
 from drivetrain.errors import Canceled, InputError
 
 
 @pytest.fixture
-def source(tmp_path):
+def source(tmp_path: Path) -> Source:
     rows = 40_000
     table = pa.table(
         {
@@ -29,7 +30,7 @@ def source(tmp_path):
     return open_parquet([tmp_path / "in.parquet"])
 
 
-def tree_of(leaves):
+def tree_of(leaves: list[str]) -> str:
     """The one tree, by its definition: level by level, siblings, the last one alone if it has none."""
     while len(leaves) > 1:
         pairs = [leaves[i : i + 2] for i in range(0, len(leaves), 2)]
@@ -38,12 +39,12 @@ def tree_of(leaves):
 
 
 @pytest.mark.parametrize("leaves", [1, 2, 3, 5, 8, 13, 37])
-def test_any_arrival_order_and_grouping_gives_the_one_tree(leaves):
+def test_any_arrival_order_and_grouping_gives_the_one_tree(leaves: int) -> None:
     names = [f"{index:x}," for index in range(leaves)]
     expected = tree_of(names)
     shuffle = random.Random(leaves)
 
-    def merge(left, right):
+    def merge(left: str, right: str) -> str:
         return f"({left}{right})"
 
     for _ in range(40):
@@ -59,7 +60,7 @@ def test_any_arrival_order_and_grouping_gives_the_one_tree(leaves):
         assert len(list(root.pieces())) == 1
 
 
-def test_leaves_in_order_leave_few_waiting():
+def test_leaves_in_order_leave_few_waiting() -> None:
     tree = MergeTree(1000, lambda left, right: left + right)
     for index in range(1000):
         tree.put(0, index, 1)
@@ -68,20 +69,20 @@ def test_leaves_in_order_leave_few_waiting():
 
 
 @pytest.mark.parametrize("threads", [1, 2, 7])
-def test_states_do_not_depend_on_the_threads(source, threads):
+def test_states_do_not_depend_on_the_threads(source: Source, threads: int) -> None:
     seen = LocalExecutor(threads).combine(source, passes.Trace, passes.Double())
     assert seen.to_bytes() == LocalExecutor(1).combine(source, passes.Trace, passes.Double()).to_bytes()
     assert seen.data.count(b"(") >= len(source.shards) - 1
 
 
-def test_no_shards_give_an_empty_state(source):
+def test_no_shards_give_an_empty_state(source: Source) -> None:
     nothing = type(source)((), source.schema)
     assert LocalExecutor().combine(nothing, passes.Trace).to_bytes() == b""
     with pytest.raises(InputError, match="no shards"):
         LocalExecutor().map(nothing, None, {})
 
 
-def test_map_writes_one_part_per_shard_and_split(source, tmp_path):
+def test_map_writes_one_part_per_shard_and_split(source: Source, tmp_path: Path) -> None:
     content = tmp_path / "content"
     manifest = LocalExecutor().map(source, None, sinks(content, ["even", "odd"]), route=passes.Odd())
     manifest.write(content, span=3)
@@ -107,7 +108,7 @@ def test_map_writes_one_part_per_shard_and_split(source, tmp_path):
     assert digest_tree(again).fingerprint == digest_tree(content).fingerprint
 
 
-def test_parts_have_row_groups_of_65536_rows_in_zstd(tmp_path):
+def test_parts_have_row_groups_of_65536_rows_in_zstd(tmp_path: Path) -> None:
     pq.write_table(pa.table({"a": np.arange(150_000)}), tmp_path / "in.parquet")
     LocalExecutor().map(open_parquet([tmp_path / "in.parquet"]), None, sinks(tmp_path / "out", ["all"]))
     with pq.ParquetFile(tmp_path / "out/split=all/part-00000.parquet") as file:
@@ -116,15 +117,15 @@ def test_parts_have_row_groups_of_65536_rows_in_zstd(tmp_path):
         assert meta.row_group(0).column(0).compression == "ZSTD"
 
 
-def test_map_applies_the_function(source, tmp_path):
+def test_map_applies_the_function(source: Source, tmp_path: Path) -> None:
     LocalExecutor().map(source, passes.Double(), sinks(tmp_path / "out", ["all"]))
     assert np.array_equal(pq.read_table(tmp_path / "out/split=all")["a"].to_numpy(), np.arange(0, 80_000, 2))
 
 
-def test_cancellation_passes_through_and_stops_the_others(source, tmp_path):
+def test_cancellation_passes_through_and_stops_the_others(source: Source, tmp_path: Path) -> None:
     before = threading.active_count()
 
-    def progress(done, total, unit):
+    def progress(done: int, total: int | None, unit: str) -> None:
         assert (total, unit) == (40_000, "rows")
         raise Canceled("stop")
 
@@ -137,25 +138,25 @@ def test_cancellation_passes_through_and_stops_the_others(source, tmp_path):
     assert not list((tmp_path / "out").rglob("*.tmp"))
 
 
-def test_progress_ends_at_all_rows(source):
+def test_progress_ends_at_all_rows(source: Source) -> None:
     heard = []
     LocalExecutor().combine(source, passes.Trace, progress=lambda *seen: heard.append(seen))
     assert heard[-1] == (40_000, 40_000, "rows")
     assert [seen[0] for seen in heard] == sorted(seen[0] for seen in heard)
 
 
-def test_a_failure_is_the_users_error_and_leaves_no_temporary_file(source, tmp_path):
+def test_a_failure_is_the_users_error_and_leaves_no_temporary_file(source: Source, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="row 7 is wrong"):
         LocalExecutor().map(source, passes.Fails(), sinks(tmp_path / "out", ["all"]))
     assert not list((tmp_path / "out").rglob("*.tmp"))
 
 
-def test_several_sinks_need_a_route(source, tmp_path):
+def test_several_sinks_need_a_route(source: Source, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="which row goes where"):
         LocalExecutor().map(source, None, sinks(tmp_path, ["a", "b"]))
 
 
-def test_executors_by_name():
+def test_executors_by_name() -> None:
     assert isinstance(executor(), LocalExecutor)
     with pytest.raises(InputError, match="no executor 'spark'"):
         executor("spark")
@@ -163,7 +164,7 @@ def test_executors_by_name():
         executor("local", ("--runner=X",))
 
 
-def test_the_local_path_imports_no_heavy_library():
+def test_the_local_path_imports_no_heavy_library() -> None:
     code = (
         "import sys; from drivetrain.data import LocalExecutor, executor; executor();"
         "print([m for m in ('apache_beam', 'jax', 'great_expectations') if m in sys.modules])"

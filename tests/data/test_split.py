@@ -2,6 +2,7 @@
 
 import datetime
 from decimal import Decimal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,7 +17,7 @@ from scipy import stats
 MASK = 2**64 - 1
 
 
-def mix(value):
+def mix(value: int) -> int:
     """SplitMix64 in plain Python: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014."""
     value = (value + 0x9E3779B97F4A7C15) & MASK
     value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & MASK
@@ -24,7 +25,7 @@ def mix(value):
     return value ^ (value >> 31)
 
 
-def text_hash(text, family=4):
+def text_hash(text: str | bytes, family: int = 4) -> int:
     data = text.encode() if isinstance(text, str) else text
     value = (mix(family) + len(data)) & MASK
     for start in range(0, len(data), 8):
@@ -32,14 +33,14 @@ def text_hash(text, family=4):
     return value
 
 
-def test_splitmix64_reference_outputs():
+def test_splitmix64_reference_outputs() -> None:
     # The first outputs of the reference generator seeded with 0 and 1234567 (prng.di.unimi.it/splitmix64.c).
     assert mix(0) == 0xE220A8397B1DCDAF
     assert mix(1234567) == 6457827717110365317
 
 
 @given(st.lists(st.none() | st.text(max_size=40), max_size=30), st.integers(0, 5))
-def test_text_is_hashed_as_documented_in_every_encoding(values, start):
+def test_text_is_hashed_as_documented_in_every_encoding(values: Any, start: int) -> None:
     plain = pa.array(values, pa.string())
     expected = [mix(0) if value is None else text_hash(value) for value in values]
     assert hash_column(plain).tolist() == expected
@@ -49,14 +50,14 @@ def test_text_is_hashed_as_documented_in_every_encoding(values, start):
 
 
 @given(st.lists(st.none() | st.integers(-(2**63), 2**63 - 1), max_size=30), st.integers(0, 5))
-def test_integers_are_hashed_as_documented(values, start):
+def test_integers_are_hashed_as_documented(values: Any, start: int) -> None:
     column = pa.array(values, pa.int64())
     expected = [mix(0) if value is None else mix((mix(1) + value) & MASK) for value in values]
     assert hash_column(column).tolist() == expected
     assert hash_column(column.slice(start)).tolist() == expected[start:]
 
 
-def test_fixed_vectors():
+def test_fixed_vectors() -> None:
     # These decide which rows of stored data are in which split: they never change.
     batch = pa.RecordBatch.from_pydict(
         {
@@ -75,7 +76,7 @@ def test_fixed_vectors():
 VECTORS = [9026104818441445436, 5613902927203264207, 15150904384823617994]
 
 
-def test_equal_values_hash_equally_and_different_ones_do_not():
+def test_equal_values_hash_equally_and_different_ones_do_not() -> None:
     same = pa.array([0.0, -0.0]), pa.array([0.0, 0.0], pa.float32())
     assert len({value for column in same for value in hash_column(column).tolist()}) == 1
     assert len(set(hash_column(pa.array([float("nan"), -float("nan")])).tolist())) == 1
@@ -93,7 +94,7 @@ def test_equal_values_hash_equally_and_different_ones_do_not():
     assert len(set(different)) == len(different)
 
 
-def test_nested_and_decimal_columns():
+def test_nested_and_decimal_columns() -> None:
     column = pa.array([{"a": 1, "b": "x"}, None, {"a": None, "b": "x"}])
     assert len(set(hash_column(column).tolist())) == 3
     assert hash_column(pa.array([Decimal("1.50")])).tolist() == [text_hash("1.50")]
@@ -106,7 +107,7 @@ def test_nested_and_decimal_columns():
         hash_column(pa.array([[("a", 1)]], pa.map_(pa.string(), pa.int64())))
 
 
-def table(rows=3000):
+def table(rows: int = 3000) -> pa.Table:
     random = np.random.default_rng(3)
     return pa.table(
         {
@@ -118,7 +119,7 @@ def table(rows=3000):
 
 
 @given(st.lists(st.integers(1, 700), min_size=1, max_size=9), st.permutations(["id", "f", "s"]))
-def test_layout_and_column_order_do_not_matter(sizes, order):
+def test_layout_and_column_order_do_not_matter(sizes: list[int], order: list[str]) -> None:
     whole = table().combine_chunks().to_batches()[0]
     expected = HashSplit.of({"train": 2, "eval": 1})(whole).tolist()
     start, found = 0, []
@@ -130,7 +131,7 @@ def test_layout_and_column_order_do_not_matter(sizes, order):
 
 
 @pytest.mark.parametrize("by", [None, "id"])
-def test_splits_get_their_shares(by):
+def test_splits_get_their_shares(by: str | None) -> None:
     rows = 120_000
     batch = pa.RecordBatch.from_pydict({"id": np.arange(rows), "month": np.arange(rows) % 12})
     weights = {"train": 5, "eval": 3, "test": 2}
@@ -139,7 +140,7 @@ def test_splits_get_their_shares(by):
 
 
 @pytest.mark.parametrize("values", [np.arange(64_000), np.arange(64_000) * 1024.0, None])
-def test_hashes_are_uniform_in_their_low_and_high_bits(values):
+def test_hashes_are_uniform_in_their_low_and_high_bits(values: Any) -> None:
     column = pa.array([f"N{i:05d}" for i in range(64_000)]) if values is None else pa.array(values)
     hashes = hash_column(column)
     for bits in (hashes & np.uint64(63), hashes >> np.uint64(58)):
@@ -147,10 +148,10 @@ def test_hashes_are_uniform_in_their_low_and_high_bits(values):
     assert len(np.unique(hashes)) == len(hashes)
 
 
-def test_rows_equal_in_a_column_stay_together():
+def test_rows_equal_in_a_column_stay_together() -> None:
     batch = table().combine_chunks().to_batches()[0]
     chosen = HashSplit.of({"a": 1, "b": 1}, "s")(batch)
-    groups = {}
+    groups: dict[str | None, set[int]] = {}
     for value, split in zip(batch["s"].to_pylist(), chosen, strict=True):
         groups.setdefault(value, set()).add(int(split))
     assert all(len(splits) == 1 for splits in groups.values())
@@ -167,11 +168,11 @@ def test_rows_equal_in_a_column_stay_together():
         ({"a/b": 1}, "a/b"),
     ],
 )
-def test_senseless_splits(weights, message):
+def test_senseless_splits(weights: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         HashSplit.of(weights)
 
 
-def test_an_unknown_column_is_named():
+def test_an_unknown_column_is_named() -> None:
     with pytest.raises(InputError, match="no column 'nope'"):
         HashSplit.of({"a": 1, "b": 1}, "nope")(table().to_batches()[0])
