@@ -104,11 +104,11 @@ def _carry_out(settings: Settings, go: Callable[[Home, Watched], RunResult], *, 
         console = None if settings.json else terminal()
         with watch(console) as watched:
             result = go(home, watched)
-        settings.answer(result.to_json(), lambda console: _show(console, home, result))
+        settings.answer(result.to_json(), lambda console: _show(console, settings, home, result))
         return exit_code(result)
 
 
-def _show(console: Console, home: Home, result: RunResult) -> None:
+def _show(console: Console, settings: Settings, home: Home, result: RunResult) -> None:
     """The table, then what matters most of what was made, or what to do."""
     run = open_run(home, result.run)
     table = tables.nodes_table(outline(run.pipeline), result.nodes)
@@ -117,20 +117,25 @@ def _show(console: Console, home: Home, result: RunResult) -> None:
         records = [record for several in node.outputs.values() for record in several]
         # What was reused was shown when it was made; reading it again would cost more than the rest of the run.
         tables.show_made(console, home, node.node, records, by_slice=node.state != "CACHED")
-    for line in _advice(result):
+    for line in _advice(result, settings):
         console.print(line, markup=False, soft_wrap=True)
 
 
-def _advice(result: RunResult) -> list[str]:
+def _advice(result: RunResult, settings: Settings) -> list[str]:
+    place = settings.spelled
     if result.state == "STOPPED":
         return [
             "Nothing that depends on this data ran. Mend the data and run again; or, where the data is right, change "
             "the schema (schema.yaml in the project; `drivetrain schema infer` proposes one) and run again."
         ]
-    if result.state == "FAILED" and exit_code(result) == CRASH:
-        return [f"The traceback: drivetrain show {result.run}. Once it is mended: drivetrain resume {result.run}"]
-    if result.state in ("FAILED", "CANCELED"):
-        return [f"To go on: drivetrain resume {result.run}"]
+    if result.state == "FAILED":
+        traceback = f"The traceback: `drivetrain show {result.run}{place}`. " if exit_code(result) == CRASH else ""
+        return [
+            f"{traceback}Mend it, then run again: what ended well is reused. With the code as it was: "
+            f"`drivetrain resume {result.run}{place}`."
+        ]
+    if result.state == "CANCELED":
+        return [f"To go on: `drivetrain resume {result.run}{place}`."]
     return []
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from ..pipelines import Home
 if TYPE_CHECKING:
     from rich.console import Console
 
+ROOT: Final = Path(".drivetrain")
 OK: Final = 0
 CRASH: Final = 1
 USER_ERROR: Final = 2
@@ -48,6 +50,12 @@ class Settings:
     root: Path
     store: str | None
     json: bool
+
+    @property
+    def spelled(self) -> str:
+        """The options as they would be typed, for a command that is advised; empty where they are the defaults."""
+        root = "" if self.root == ROOT else f" --root {shlex.quote(str(self.root))}"
+        return root + (f" --store {shlex.quote(self.store)}" if self.store else "")
 
     @contextmanager
     def home(self, *, readonly: bool = True) -> Iterator[Home]:
@@ -81,7 +89,7 @@ def shared(verb: Callable[..., int | None]) -> Callable[..., int | None]:
     @click.option(
         "--root",
         type=click.Path(path_type=Path, file_okay=False),
-        default=Path(".drivetrain"),
+        default=ROOT,
         show_default=True,
         metavar="DIR",
         help="Where the runs lie.",

@@ -162,7 +162,7 @@ def _root(settings: Settings) -> Iterator[Finding]:
             said = f"{place}: {runs} runs, {len(artifacts)} artifacts"
             if problems or gone:
                 said += "".join(f"; {problem}" for problem in problems[:3])
-                said += f"; {len(gone)} payloads are missing" if gone else ""
+                said += f"; payloads missing: {len(gone)}" if gone else ""
                 yield Finding("root", "bad", f"{said}; see `drivetrain fsck`")
             else:
                 yield Finding("root", "ok", said)

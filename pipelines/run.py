@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -71,7 +72,8 @@ def resume(home: Home, name: str | None = None, observer: Callable[[Run], Observ
 
 
 def _carry_out(home: Home, run: Run, runner: Runner, observer: Callable[[Run], Observer] | None) -> RunResult:
-    home.store.abandon()
+    for dead in home.store.abandon():
+        shutil.rmtree(home.payloads.staging_folder(dead.uid), ignore_errors=True)
     launcher = Launcher(home, run, observer(run) if observer else None)
     nodes = run.pipeline.ids
     before = {name: result for name in nodes if (result := launcher.earlier(name)) is not None}

@@ -1,0 +1,44 @@
+"""Every verb says what it does and shows an example; the options are the same everywhere."""
+
+import click
+import pytest
+from drivetrain.console.cli import cli
+
+
+def verbs(group, *path):
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from verbs(command, *path, name)
+        else:
+            yield (*path, name)
+
+
+def test_the_verbs_are_those_of_the_founding_issue(drivetrain):
+    names = {path[0] for path in verbs(cli)}
+    assert names >= {"run", "resume", "runs", "show", "why", "lineage", "schema", "fsck", "doctor"}
+    text = drivetrain("--help").stdout
+    assert all(name in text for name in names)
+    assert text.index("  run ") < text.index("  doctor ")
+    assert drivetrain("--version").stdout.startswith("drivetrain, version ")
+
+
+@pytest.mark.parametrize("path", list(verbs(cli)), ids=" ".join)
+def test_each_verb_has_an_example_that_it_understands(path, drivetrain):
+    text = drivetrain(*path, "--help").stdout
+    assert f"drivetrain {' '.join(path)}" in text.partition("Example")[2]
+    for option in ("--root", "--store", "--json"):
+        assert option in text
+    command = cli
+    for name in path:
+        command = command.commands[name]
+    for line in text.partition("Example")[2].splitlines():
+        words = line.split(" > ")[0].split()
+        if words[: len(path) + 1] == ["drivetrain", *path]:
+            command.make_context(path[-1], words[len(path) + 1 :])  # raises on an unknown option
+
+
+def test_run_documents_its_exit_codes(drivetrain):
+    for verb in ("run", "resume"):
+        text = drivetrain(verb, "--help").stdout
+        codes = text.partition("Exit codes:")[2]
+        assert [line.split()[0] for line in codes.splitlines()[1:6]] == ["0", "1", "2", "3", "130"]

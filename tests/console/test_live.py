@@ -1,0 +1,136 @@
+"""What a running run looks like: meters, the outline, lines, the tree."""
+
+import itertools
+
+import pytest
+from drivetrain.console.live import Lines, Meter, Tree, span, watch
+from drivetrain.console.outline import outline
+from drivetrain.pipelines import NodeResult, Pipeline
+from drivetrain.pipelines.ir import Edge, Node
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+
+def node(name, *upstream, after=()):
+    inputs = tuple((up.lower(), (Edge(up, "out"),)) for up in upstream)
+    return Node(name, f"m:{name}", None, inputs, (), (("out", "Model"),), after=after)
+
+
+class FakeRun:
+    id = "20261121-093000-1a2b"
+
+    def __init__(self, *nodes):
+        self.pipeline = Pipeline("demo", (), tuple(nodes))
+
+
+def demo():
+    return FakeRun(node("A"), node("B", "A"), node("C", "A"), node("D", "C", after=("B",)), node("Alone"))
+
+
+def test_outline_draws_each_node_once_below_the_last_it_waits_for():
+    assert list(outline(demo().pipeline)) == [("", "A"), ("├ ", "B"), ("└ ", "C"), ("  └ ", "D"), ("", "Alone")]
+
+
+@given(st.integers(1, 12).flatmap(lambda n: st.tuples(*[st.sets(st.integers(0, max(i - 1, 0))) for i in range(n)])))
+def test_outline_holds_every_node_after_all_it_is_drawn_below(ups):
+    nodes = [node(f"N{i}", *(f"N{up}" for up in sorted(above) if up < i)) for i, above in enumerate(ups)]
+    drawn = [name for _, name in outline(Pipeline("p", (), tuple(nodes)))]
+    assert sorted(drawn) == sorted(n.id for n in nodes)
+    for each in nodes:
+        if each.upstream:
+            assert drawn.index(max(each.upstream, key=lambda up: int(up[1:]))) < drawn.index(each.id)
+
+
+def test_a_meter_gives_rate_and_what_is_left_over_the_last_seconds():
+    meter = Meter()
+    assert meter.rate is None
+    for second in range(30):
+        # 100 a second at first, 300 a second in the last ten seconds that count.
+        done = 100 * min(second, 15) + 300 * max(second - 15, 0)
+        meter.update(done, 10_000, "rows", float(second))
+    assert meter.rate == pytest.approx(300)
+    assert meter.left == pytest.approx((10_000 - 5_700) / 300)
+    assert str(meter) == "5,700 of 10,000 (57%) rows, 300 rows/s, 14.3 s left"
+
+
+def test_a_meter_starts_anew_with_a_new_unit_or_a_smaller_count():
+    meter = Meter()
+    meter.update(0, None, "rows", 0.0)
+    meter.update(50, None, "rows", 1.0)
+    assert str(meter) == "50 rows, 50 rows/s"
+    assert meter.left is None
+    meter.update(10, 20, "examples", 2.0)
+    assert meter.rate is None
+    assert str(meter) == "10 of 20 (50%) examples"
+    meter.update(5, 20, "examples", 3.0)
+    assert meter.rate is None
+    meter.update(5, 20, "examples", 3.0)  # no time has passed
+    assert meter.rate is None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(0, "0.00 s"), (0.4216, "0.42 s"), (9.999, "10.0 s"), (12.34, "12.3 s"), (200, "3 min 20 s"), (7500, "2 h 5 min")],
+)
+def test_a_duration_is_said_in_two_units_at_most(seconds, said):
+    assert span(seconds) == said
+
+
+def test_lines_say_how_nodes_ended_and_how_far_long_ones_are(monkeypatch):
+    said = []
+    clock = itertools.count(step=7)
+    monkeypatch.setattr("drivetrain.console.live.time.monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr("drivetrain.console.live._QUIET", 600.0)
+    lines = Lines(demo(), said.append)
+    lines.started("A")
+    lines.progress("A", 70, 700, "rows")
+    lines.progress("A", 140, 700, "rows")
+    lines.note("A", "reading")
+    lines.note("A", "reading")
+    lines.ended(NodeResult("A", "FAILED", 61.0, "no file\n  fix: give one"))
+    lines.ended(NodeResult("B", "BLOCKED", 0.0, "A did not end well"))
+    assert said == [
+        "demo, run 20261121-093000-1a2b",
+        "A      running   140 of 700 (20%) rows, 10 rows/s, 56.0 s left",
+        "A      note      reading",
+        "A      failed    1 min 1 s  no file",
+        "B      blocked     0.00 s  A did not end well",
+    ]
+
+
+def test_the_tree_shows_states_progress_and_reasons():
+    tree = Tree(demo())
+    tree.started("A")
+    tree.ended(NodeResult("A", "CACHED", 0.25, "same work as run [x]"))
+    tree.started("B")
+    tree.progress("B", 5, 10, "steps")
+    tree.note("B", "warm [up]")
+    console = Console(width=100, record=True, file=None, force_terminal=True)
+    with console.capture() as captured:
+        console.print(tree)
+    text = captured.get()
+    console = Console(width=100, no_color=True, force_terminal=False)
+    with console.capture() as captured:
+        console.print(tree)
+    lines = [line.split() for line in captured.get().splitlines()]
+    assert "\x1b[" in text
+    assert lines[0] == ["demo", "20261121-093000-1a2b"]
+    assert lines[1] == ["A", "cached", "0.25", "s", "same", "work", "as", "run", "[x]"]
+    assert lines[2][:3] == ["├", "B", "running"]
+    assert " ".join(lines[2]).endswith("5 of 10 (50%) steps, warm [up]")
+    assert lines[3] == ["└", "C", "waiting"]
+
+
+def test_watching_draws_a_tree_in_a_terminal_lines_elsewhere_and_nothing_for_json(tmp_path):
+    with watch(None) as nobody:
+        assert nobody is None
+    with (tmp_path / "log").open("w") as log, watch(Console(file=log)) as begin:
+        begin(demo()).ended(NodeResult("A", "COMPLETE", 1.0, "first run"))
+    assert (tmp_path / "log").read_text().splitlines()[1] == "A      complete    1.00 s  first run"
+    with (tmp_path / "tty").open("w") as tty, watch(Console(file=tty, force_terminal=True)) as begin:
+        observer = begin(demo())
+        observer.started("A")
+        observer.ended(NodeResult("A", "COMPLETE", 1.0, "first run"))
+    assert isinstance(observer, Tree)
+    assert "first run" in (tmp_path / "tty").read_text()

@@ -1,0 +1,138 @@
+"""The command as a process: signals, the import of nothing heavy, the last line of standard output."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+COMMAND = [sys.executable, "-m", "drivetrain"]
+HEAVY = ("jax", "flax", "apache_beam", "great_expectations", "pandas", "pyarrow", "scipy", "numpy")
+
+
+def run(*args, **kwargs):
+    return subprocess.run([*COMMAND, *args], capture_output=True, text=True, timeout=60, check=False, **kwargs)
+
+
+def test_the_process_ends_with_the_verbs_exit_code(shop):
+    assert run("run", "shop").returncode == 0
+    assert run("run", "shop", "-p", "rows=11").returncode == 3
+    assert run("run", "shop", "-p", "fail=user").returncode == 2
+    assert run("run", "shop", "-p", "fail=crash").returncode == 1
+    assert run("show", "nonsense").returncode == 2
+
+
+def test_json_is_the_last_line_also_where_components_print(shop):
+    source = (shop / "pipeline.py").read_text()
+    (shop / "pipeline.py").write_text(
+        source.replace("    made = Model.new()", "    print('hello')\n    made = Model.new()")
+    )
+    done = run("run", "shop", "--json")
+    lines = done.stdout.splitlines()
+    assert lines[0] == "hello"
+    assert json.loads(lines[-1])["state"] == "COMPLETE"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("parallel", [False, True])
+def test_a_signal_cancels_the_run_and_leaves_a_clean_store(shop, number, parallel):
+    """In the main thread (one ready node) and in a node's own thread (several)."""
+    if parallel:
+        source = (shop / "pipeline.py").read_text()
+        second = '    Train.options(id="Second")(examples, fn="helper:total", fail="no", seconds=seconds)\n'
+        (shop / "pipeline.py").write_text(source.replace("    evaluation = Judge", f"{second}    evaluation = Judge"))
+    process = subprocess.Popen(
+        [*COMMAND, "run", "shop", "-p", "seconds=30", "--json"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    wait_for(lambda: json.loads(run("show", "--json").stdout or '{"nodes": {}}')["nodes"].get("Train", {}), process)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 130, err
+    answer = json.loads(out.splitlines()[-1])
+    assert answer["state"] == "CANCELED"
+    assert answer["nodes"]["Guard"]["state"] == "COMPLETE"
+    assert answer["nodes"]["Train"]["state"] == "CANCELED"
+    assert answer["nodes"]["Judge"]["state"] == "CANCELED"
+    assert "Traceback" not in err
+    shown = json.loads(run("show", "--json").stdout)
+    assert shown["state"] == "CANCELED"
+    assert json.loads(run("fsck", "--json").stdout)["clean"] is True
+    assert not list((shop.parent / ".drivetrain" / "work").rglob("content"))
+
+
+def test_a_killed_run_is_interrupted_and_resume_finishes_it(shop):
+    process = subprocess.Popen([*COMMAND, "run", "shop", "-p", "seconds=2"], stdout=subprocess.PIPE)
+    wait_for(lambda: json.loads(run("show", "--json").stdout or '{"nodes": {}}')["nodes"].get("Train", {}), process)
+    process.kill()
+    process.communicate(timeout=30)
+    shown = json.loads(run("show", "--json").stdout)
+    assert shown["state"] == shown["nodes"]["Train"]["state"] == "INTERRUPTED"
+    done = json.loads(run("resume", "--json").stdout.splitlines()[-1])
+    assert done["run"] == shown["run"]
+    assert done["state"] == "COMPLETE"
+    assert json.loads(run("fsck", "--json").stdout)["clean"] is True
+
+
+def wait_for(node, process, seconds=20):
+    """Until the run shows that the node is RUNNING."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        assert process.poll() is None, process.communicate()
+        if node().get("state") == "RUNNING":
+            return
+        time.sleep(0.1)
+    raise AssertionError("the node did not start")
+
+
+def test_a_reader_that_leaves_is_no_error(shop):
+    assert run("run", "shop").returncode == 0
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", f"{' '.join(COMMAND)} doctor --help | true; {' '.join(COMMAND)} runs | true"],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert "Traceback" not in done.stderr
+    assert "BrokenPipe" not in done.stderr
+
+
+def imported(code):
+    """Modules that are loaded in a fresh Python after it ran the code, and what it printed."""
+    tell = "\nimport json; print('\\n' + json.dumps(sorted(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys\n{code}{tell}"], capture_output=True, text=True, timeout=60, check=True
+    )
+    *printed, names = done.stdout.splitlines()
+    return set(json.loads(names)), [line for line in printed if line]
+
+
+def imported_by(*arguments):
+    """The same for the command with these arguments."""
+    run = "from drivetrain.console import main\ntry:\n    main()\nexcept SystemExit:\n    pass"
+    return imported(f"sys.argv = {['drivetrain', *arguments]!r}\n{run}")
+
+
+def test_importing_drivetrain_imports_nothing_heavy():
+    names, _ = imported("import drivetrain")
+    assert "drivetrain" in names
+    assert not {name for name in names if name.partition(".")[0] in (*HEAVY, "click", "rich", "sqlite3", "asyncio")}
+    assert not {name for name in names if name.startswith("drivetrain.")} - {"drivetrain.errors"}
+
+
+def test_a_cached_run_imports_neither_heavy_libraries_nor_the_users_modules(shop):
+    light = (shop / "pipeline.py").read_text().replace("from drivetrain.data import Anomalies as Found, Anomaly\n", "")
+    light = light.replace(
+        "    rows = examples", "    from drivetrain.data import Anomalies as Found, Anomaly\n    rows = examples"
+    )
+    (shop / "pipeline.py").write_text(light)
+    first, _ = imported_by("run", "shop", "--json")
+    assert {"shop.pipeline", "shop.helper", "pyarrow"} <= first
+    for how in ([], ["--json"]):
+        names, printed = imported_by("run", "shop", *how)
+        assert "COMPLETE" in printed[-1] or "version 2 at" in printed[-1]
+        assert sum(line.count("CACHED") for line in printed) == 5
+        assert "shop.pipeline" in names
+        assert "shop.helper" not in names
+        assert not {name for name in names if name.partition(".")[0] in HEAVY}

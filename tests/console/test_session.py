@@ -1,0 +1,71 @@
+"""A past run in a notebook: `dt.open`, its nodes, its artifacts, what they show."""
+
+import html
+import re
+
+import drivetrain as dt
+import pytest
+from drivetrain.console.session import RunView
+from drivetrain.metadata import Evaluation
+
+
+@pytest.fixture
+def opened(shop, drivetrain) -> RunView:
+    assert drivetrain("run", "shop").exit_code == 0
+    return dt.open()
+
+
+def page(markup):
+    """The documents inside the frames."""
+    return html.unescape(" ".join(re.findall(r'srcdoc="([^"]*)"', markup)))
+
+
+def test_a_run_opens_as_a_value(opened, tmp_path):
+    assert opened.state == "COMPLETE"
+    assert opened.pipeline == "shop"
+    assert opened.parameters["rows"] == 3
+    assert list(opened.nodes) == [node.id for node in opened] == ["Make", "Guard", "Train", "Judge", "Push"]
+    assert opened.finished > opened.started
+    assert dt.open(opened.id, root=tmp_path / ".drivetrain").to_json() == opened.to_json()
+
+
+def test_an_artifact_is_found_by_node(opened):
+    judged = opened.artifact("Judge")
+    assert isinstance(judged, Evaluation)
+    assert judged.blessed
+    assert opened["Judge"]["evaluation"].uri == judged.uri
+    assert (opened.artifact("Make", "examples").content / "rows").read_text() == "3"
+
+
+def test_what_is_not_there_is_named_with_what_is(opened):
+    with pytest.raises(dt.InputError, match="did you mean 'Judge'"):
+        opened["Jugde"]
+    with pytest.raises(dt.InputError, match=r"(?s)no output 'model'.*it has evaluation"):
+        opened.artifact("Judge", "model")
+    with pytest.raises(dt.InputError, match="there is no run 'nonsense'"):
+        dt.open("nonsense")
+    with pytest.raises(dt.InputError, match="there are no runs in"):
+        dt.open(root="nowhere")
+
+
+def test_a_run_a_node_and_an_artifact_show_themselves(opened):
+    run = page(opened._repr_html_())
+    assert "<h1>shop" in run
+    assert all(node in run for node in opened.nodes)
+    assert "first run" in run
+    assert "<p>judged</p>" in page(opened.artifact("Judge")._repr_html_())
+    node = page(opened["Judge"]._repr_html_())
+    assert "evaluation" in node
+    assert opened.artifact("Judge").uri in node
+    assert "<p>judged</p>" in node
+
+
+def test_a_failed_run_opens_with_its_traceback_escaped(shop, drivetrain):
+    drivetrain("run", "shop", "--param", "fail=crash")
+    opened = dt.open()
+    assert opened.state == "FAILED"
+    assert "ValueError: boom" in opened["Train"].error
+    assert opened["Judge"].state == "BLOCKED"
+    assert "ValueError: boom" in page(opened["Train"]._repr_html_())
+    with pytest.raises(dt.InputError, match=r"(?s)has no outputs.*ValueError"):
+        opened.artifact("Train")

@@ -1,0 +1,148 @@
+"""`run` and `resume`: what they print, and the exit code that says whose turn it is."""
+
+import pytest
+
+NODES = ["Make", "Guard", "Train", "Judge", "Push"]
+
+
+def test_a_complete_run_prints_every_node_the_verdict_and_the_push(shop, drivetrain):
+    result = drivetrain("run", "shop")
+    assert result.exit_code == 0, result.output
+    table = result.stdout[result.stdout.index("reason") :]
+    for node in NODES:
+        line = next(line for line in table.splitlines() if node in line)
+        assert "COMPLETE" in line
+        assert "first run" in line
+    assert "AUC 0.9; blessed" in table
+    assert f"version 2 at {shop.parent}/serving/shop/2" in table
+
+
+def test_json_is_the_last_line_and_has_the_promised_shape(shop, drivetrain, last_json):
+    result = drivetrain("run", "shop", "--json")
+    answer = last_json(result)
+    assert list(answer) == ["run", "state", "nodes"]
+    assert answer["state"] == "COMPLETE"
+    assert list(answer["nodes"]) == NODES
+    for node in answer["nodes"].values():
+        assert list(node) == ["state", "seconds", "reason", "outputs"]
+        for items in node["outputs"].values():
+            assert [sorted(item) for item in items] == [["fingerprint", "type", "uri"]]
+    assert answer["nodes"]["Make"]["outputs"]["examples"][0]["type"] == "Examples"
+
+
+def test_the_second_run_is_cached_and_says_from_where(shop, drivetrain, last_json):
+    first = last_json(drivetrain("run", "shop", "--json"))
+    second = last_json(drivetrain("run", "shop", "--json"))
+    for name, node in second["nodes"].items():
+        assert node["state"] == "CACHED"
+        assert node["reason"] == f"same work as run {first['run']}"
+        assert node["outputs"] == first["nodes"][name]["outputs"]
+    third = last_json(drivetrain("run", "shop", "--no-cache", "--json"))
+    assert {node["state"] for node in third["nodes"].values()} == {"COMPLETE"}
+
+
+def test_a_veto_is_three_and_quotes_the_rows(shop, drivetrain, last_json):
+    result = drivetrain("run", "shop", "--param", "rows=11")
+    assert result.exit_code == 3
+    said = " ".join(result.stdout.split())
+    assert "stopped by Guard" in said
+    assert "train / carrier: 1 row holds [values] that are not in the domain" in said
+    assert "row 17: carrier=ZZ_NEW, year=2013, dest=–" in said
+    assert "fix: mend the row or add ZZ_NEW to the domain" in said
+    answer = last_json(drivetrain("run", "shop", "-p", "rows=11", "--json"))
+    assert answer["state"] == "STOPPED"
+    assert answer["nodes"]["Train"]["state"] == "BLOCKED"
+
+
+def test_wrong_input_is_two_and_a_crash_is_one(shop, drivetrain):
+    wrong = drivetrain("run", "shop", "--param", "fail=user")
+    assert wrong.exit_code == 2
+    assert "the column 'x' is missing" in wrong.stdout
+    crash = drivetrain("run", "shop", "--param", "fail=crash")
+    assert crash.exit_code == 1
+    assert "ValueError: boom [in here]" in crash.stdout
+    assert "Traceback" not in crash.output
+    shown = drivetrain("show")
+    assert "Traceback" in shown.stdout
+    assert "pipeline.py" in shown.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["run"], "Missing argument 'FOLDER'"),
+        (["run", "nowhere"], "holds no pipeline.py"),
+        (["run", "shop", "--param", "rows"], "NAME=VALUE"),
+        (["run", "shop", "--param", "rows=many"], "takes int, not 'many'"),
+        (["run", "shop", "--param", "rowz=1"], "did you mean 'rows'?"),
+        (["run", "shop", "--runner", "cloud"], "'cloud' is not one of"),
+        (["run", "shop", "--beam-option=--streaming"], "is for --runner beam or --executor beam"),
+        (["resume"], "there are no runs in"),
+        (["show", "--root", "elsewhere"], "there are no runs in"),
+        (["fly"], "No such command 'fly'"),
+    ],
+)
+def test_usage_and_input_errors_are_two_on_standard_error(shop, drivetrain, arguments, said):
+    result = drivetrain(*arguments)
+    assert result.exit_code == 2
+    assert said in result.stderr
+    assert "Traceback" not in result.output
+    assert result.stdout == ""
+
+
+def test_an_error_in_the_project_names_its_line(shop, drivetrain):
+    source = (shop / "pipeline.py").read_text()
+    for broken, said in (
+        (source.replace("Make(rows)\n    Guard", "Mke(rows)\n    Guard"), "NameError: name 'Mke' is not defined"),
+        (source.replace("def Push(model", "def Push(model:"), "SyntaxError"),
+        (source.replace("import time\n", "import no_such_thing\n"), "No module named 'no_such_thing'"),
+        (source.replace("Train(examples, fn", "Train(model=examples, fn"), "Train has no parameter 'model'"),
+    ):
+        (shop / "pipeline.py").write_text(broken)
+        result = drivetrain("run", "shop")
+        assert result.exit_code == 2, result.output
+        assert said in result.stderr
+        assert f"{shop / 'pipeline.py'}:" in result.stderr.splitlines()[0]
+        assert not (shop.parent / ".drivetrain" / "artifacts").exists()
+
+
+def test_an_unexpected_error_is_one_short_line_and_a_hint(shop, drivetrain, monkeypatch):
+    def explode(folder):
+        raise RuntimeError("a bug of ours")
+
+    monkeypatch.setattr("drivetrain.console.run.load_pipeline", explode)
+    result = drivetrain("run", "shop")
+    assert result.exit_code == 1
+    assert result.stderr.splitlines()[0] == "unexpected error: RuntimeError: a bug of ours"
+    assert "DRIVETRAIN_DEBUG=1" in result.stderr
+    assert "Traceback" not in result.stderr
+    monkeypatch.setenv("DRIVETRAIN_DEBUG", "1")
+    assert "Traceback" in drivetrain("run", "shop").stderr
+
+
+def test_resume_keeps_what_ended_well_and_runs_the_rest(shop, drivetrain, last_json):
+    failed = last_json(drivetrain("run", "shop", "--param", "fail=crash", "--json"))
+    source = (shop / "pipeline.py").read_text()
+    (shop / "pipeline.py").write_text(source.replace('raise ValueError("boom [in here]")', "pass"))
+    # The code is part of what was built: an edited node is refused, not run as something else.
+    refused = drivetrain("resume")
+    assert refused.exit_code == 2
+    assert "edited after the pipeline was built" in refused.stdout
+    (shop / "pipeline.py").write_text(source)
+    again = drivetrain("resume", failed["run"], "--json")
+    assert again.exit_code == 1
+    answer = last_json(again)
+    assert answer["run"] == failed["run"]
+    for key in ("state", "reason", "outputs"):
+        assert answer["nodes"]["Make"][key] == failed["nodes"]["Make"][key]
+
+
+def test_root_is_where_everything_lies(shop, drivetrain, last_json, tmp_path):
+    assert drivetrain("run", "shop", "--root", "deep/runs").exit_code == 0
+    assert (tmp_path / "deep" / "runs" / "metadata.db").is_file()
+    assert not (tmp_path / ".drivetrain").exists()
+    elsewhere = f"sqlite:///{tmp_path}/other.db"
+    assert drivetrain("run", "shop", "--store", elsewhere).exit_code == 0
+    assert len(last_json(drivetrain("runs", "--store", elsewhere, "--json"))["runs"]) == 1
+    assert (tmp_path / "other.db").is_file()
+    assert not (tmp_path / ".drivetrain" / "metadata.db").exists()

@@ -1,0 +1,91 @@
+"""`schema show|infer|accept`: from statistics to a file of the project, never over edits made by hand."""
+
+import pytest
+import yaml
+
+PIPELINE = """
+import drivetrain as dt
+from drivetrain import data
+from drivetrain.metadata import Schema, Statistics
+from drivetrain.pipelines import Files, resolve_files
+
+
+@dt.component
+def Look(table: Files) -> Statistics:
+    made = Statistics.new()
+    source = data.open_files([file.path for file in resolve_files(table).files])
+    data.statistics({"train": source}).save(made.content)
+    return made
+
+
+@dt.component
+def SchemaGen(statistics: Statistics) -> Schema:
+    made = Schema.new()
+    proposed = data.schema_to_yaml(data.infer_schema(data.Statistics.load(statistics.content)))
+    (made.content / "schema.yaml").write_text("# from SchemaGen\\n" + proposed)
+    return made
+
+
+@dt.pipeline
+def look(table: str = "table.csv") -> None:
+    statistics = Look(table)
+"""
+
+
+@pytest.fixture
+def look(tmp_path, monkeypatch, drivetrain):
+    folder = tmp_path / "look"
+    folder.mkdir()
+    (folder / "pipeline.py").write_text(PIPELINE)
+    (folder / "table.csv").write_text("carrier,delay\nAA,1.5\nUA,\nAA,3.0\n")
+    monkeypatch.chdir(tmp_path)
+    assert drivetrain("run", "look").exit_code == 0
+    return folder
+
+
+def test_infer_prints_what_the_statistics_propose(look, drivetrain, last_json):
+    text = drivetrain("schema", "infer").stdout
+    features = yaml.safe_load(text)["features"]
+    assert list(features) == ["carrier", "delay"]
+    assert last_json(drivetrain("schema", "infer", "--json"))["schema"].strip() == text.strip()
+    wrong = drivetrain("schema", "infer", "--split", "eval")
+    assert wrong.exit_code == 2
+    assert "train" in wrong.stderr
+
+
+def test_accept_writes_the_projects_file_once_and_never_over_another(look, drivetrain, last_json):
+    accepted = last_json(drivetrain("schema", "accept", "--json"))
+    assert accepted["file"] == str(look / "schema.yaml")
+    assert accepted["changed"] is True
+    text = (look / "schema.yaml").read_text()
+    assert yaml.safe_load(text)["features"]["carrier"]
+    assert last_json(drivetrain("schema", "accept", "--json"))["changed"] is False
+    (look / "schema.yaml").write_text("# mine\n" + text)
+    refused = drivetrain("schema", "accept")
+    assert refused.exit_code == 2
+    assert "-# mine" in refused.stdout
+    assert "--replace" in refused.stderr
+    assert (look / "schema.yaml").read_text() == "# mine\n" + text
+    assert drivetrain("schema", "accept", "--replace").exit_code == 0
+    assert (look / "schema.yaml").read_text() == text
+    assert drivetrain("schema", "accept", "--to", "other.yaml").exit_code == 0
+    assert (look.parent / "other.yaml").read_text() == text
+
+
+def test_what_schemagen_proposes_goes_before_what_is_inferred(look, drivetrain):
+    pipeline = look / "pipeline.py"
+    pipeline.write_text(pipeline.read_text().replace("    statistics = Look(table)", "    SchemaGen(Look(table))"))
+    assert drivetrain("run", "look").exit_code == 0
+    assert drivetrain("schema", "show").stdout.startswith("# from SchemaGen\n")
+    assert drivetrain("schema", "accept").exit_code == 0
+    assert (look / "schema.yaml").read_text().startswith("# from SchemaGen\n")
+
+
+def test_a_run_without_a_schema_or_statistics_says_so(look, shop, drivetrain):
+    missing = drivetrain("schema", "show")
+    assert missing.exit_code == 2
+    assert "`drivetrain schema infer`" in missing.stderr
+    drivetrain("run", "shop")
+    nothing = drivetrain("schema", "accept")
+    assert nothing.exit_code == 2
+    assert "has no statistics" in nothing.stderr
