@@ -22,6 +22,7 @@ Row = Mapping[str, Any]  # a database row: Any is the driver's boundary
 Params = Mapping[str, Any]
 _PATIENCE = 60.0  # seconds that a write waits for its turn
 _MIGRATIONS = Path(__file__).parent / "migrations"
+_INHERITED: list[_Handle] = []
 
 
 def microseconds() -> int:
@@ -161,7 +162,9 @@ class Database:
         if self._closed:
             raise StoreUnavailable(f"{self.dialect.path} was closed", fix="open it again")
         handle: _Handle | None = getattr(self._local, "handle", None)
-        if handle is None or handle.pid != os.getpid():  # SQLite forbids using a connection across a fork
+        if handle is None or handle.pid != os.getpid():
+            # SQLite forbids a forked child to use, or even close, its parent's connections: they are kept, untouched.
+            _INHERITED.extend(other for other in self._open if other.pid != os.getpid())
             handle = _Handle(self._patiently(self.dialect.connect))
             self._local.handle = handle
             self._open.add(handle)

@@ -123,7 +123,7 @@ class Sqlite:
         if name.startswith("SQLITE_READONLY") and self.readonly:
             return StoreUnavailable(
                 f"{self.path} cannot be read: its folder may not be written, and readers keep their locks there",
-                fix="copy metadata.db to a folder of your own and open the copy",
+                fix="copy metadata.db* to a folder of your own and open the copy",
             )
         if name.startswith("SQLITE_READONLY"):
             return StoreUnavailable(f"{self.path} is read-only", fix="check the file's and its folder's permissions")

@@ -178,7 +178,7 @@ def test_what_may_not_be_written_is_named(tmp_path: Path) -> None:
         Path(folder).chmod(0o755)
         for what, readonly, said in (
             ("metadata.db", "", "is read-only"),
-            ("metadata.db", "readonly", "copy metadata.db to a folder of your own"),
+            ("metadata.db", "readonly", "copy metadata.db* to a folder of your own"),
             ("new.db", "", "cannot open"),
             ("sub/new.db", "", "cannot make the folder"),
         ):
