@@ -150,10 +150,11 @@ class Schema:
     severity: Mapping[str, Severity] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        names = [feature.name for feature in self.features]
-        for name in names:
-            if names.count(name) > 1:
-                raise InputError(f"schema: feature {name!r} stands twice", fix="remove one of the two")
+        seen: set[str] = set()
+        for feature in self.features:
+            if feature.name in seen:
+                raise InputError(f"schema: feature {feature.name!r} stands twice", fix="remove one of the two")
+            seen.add(feature.name)
         low, high = self.min_rows or 0, self.max_rows
         if low < 0 or (high is not None and high < low):
             raise InputError(f"schema: rows from {low} to {high} is no range", fix="make min at most max")

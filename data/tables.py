@@ -7,6 +7,7 @@ for UTF-8 is code point order.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 Numbers = NDArray[Any]  # int64, uint64 or float64: what the column's type asks for
 Counts = NDArray[np.int64]
 
+_SHOWN: Final = 1000  # characters of a value that a document quotes
 _DENSE: Final = 1024  # integers spread over no more than this, or twice the rows, are counted in an array
 
 
@@ -180,8 +182,9 @@ def _is_utf8(value: bytes) -> bool:
 
 
 def show_text(value: bytes) -> str:
-    r"""Text for people and JSON: UTF-8, other bytes as `\xNN`, NUL as `\x00`."""
-    return value.decode("utf-8", "backslashreplace").replace("\0", "\\x00")
+    r"""Text for people and JSON: UTF-8, other bytes as `\xNN`, NUL as `\x00`, cut after a thousand characters."""
+    text = value[: 4 * _SHOWN].decode("utf-8", "backslashreplace").replace("\0", "\\x00")
+    return text if len(value) <= _SHOWN else f"{text[:_SHOWN]}… ({len(value):,} bytes)"
 
 
 def top(table: NumberTable | TextTable, limit: int) -> list[tuple[Any, int]]:
@@ -211,6 +214,8 @@ def quantiles(table: NumberTable, levels: Sequence[float]) -> list[int | float]:
         high = table.values[int(np.searchsorted(ends, min(below + 1, last), side="right"))].item()
         if share == 0 or low == high:
             found.append(low)
+        elif not math.isfinite(float(high) - float(low)):
+            found.append(low * (1 - share) + high * share)
         elif share >= 0.5:
             found.append(high - (high - low) * (1 - share))
         else:

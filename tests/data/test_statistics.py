@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import itertools
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -63,6 +64,9 @@ def test_integers_beyond_2_to_53_stay_exact() -> None:
 def test_extreme_floats_do_not_overflow() -> None:
     found = describe(pa.array([1.7e308, -1.7e308, 1.7e308]))
     assert found["mean"]["value"] == pytest.approx(1.7e308 / 3)
+    assert found["std"]["value"] == pytest.approx(np.std([1.7, -1.7, 1.7]) * 1e308)
+    assert describe(pa.array([1.7e308, -1.7e308]))["median"]["value"] == 0
+    json.dumps(found, allow_nan=False)
     assert sum(bucket["count"] for bucket in found["histogram"]["value"]) == 3
 
 
@@ -117,6 +121,19 @@ def test_bytes_and_broken_text() -> None:
     found = describe(broken)
     assert found["invalid_utf8"]["value"] == 1
     assert {item["value"] for item in found["top_values"]["value"]} == {"\\xff", "ok"}
+
+
+def test_a_huge_text_is_quoted_in_part() -> None:
+    found = describe(pa.array(["x" * 5_000_000, "y"]))
+    assert found["avg_length"]["value"] == 2_500_000.5
+    assert {item["value"] for item in found["top_values"]["value"]} == {"y", "x" * 1000 + "… (5,000,000 bytes)"}
+
+
+def test_five_thousand_columns() -> None:
+    names = [f"c{i}" for i in range(5_000)]
+    found = accumulate(pa.RecordBatch.from_arrays([pa.array([1, None])] * 5_000, names))
+    assert [feature["name"] for feature in found.result()["features"]] == names
+    assert StatisticsAccumulator.from_bytes(found.to_bytes()).to_bytes() == found.to_bytes()
 
 
 def test_dictionaries_count_as_their_values() -> None:
