@@ -287,9 +287,6 @@ def _read_manifest(files: Mapping[str, bytes], where: str) -> dict[str, Any]:
 
 
 def _payload(files: Mapping[str, bytes], manifest: Mapping[str, Any]) -> Payload:
-    from safetensors import SafetensorError
-    from safetensors.numpy import load
-
     programs: dict[str, bytes] = {}
     weights: dict[str, NDArray[Any]] = {}
     assets: dict[str, pa.Table] = {}
@@ -298,13 +295,36 @@ def _payload(files: Mapping[str, bytes], manifest: Mapping[str, Any]) -> Payload
         if path.suffix == ".stablehlo":
             programs[path.stem] = files[name]
         elif path.suffix == ".safetensors":
-            try:
-                weights |= load(files[name])
-            except SafetensorError as error:
-                raise ValueError(f"{name}: {error}") from error
+            weights |= _read_weights(files[name])
         elif path.suffix == ".arrow":
             assets[path.stem] = pa.ipc.open_file(files[name]).read_all()
     return Payload(programs, weights, assets)
+
+
+_SAFETENSORS: Final = {
+    "F32": "float32", "F16": "float16", "BF16": "bfloat16", "BOOL": "bool", "I32": "int32", "I16": "int16",
+    "I8": "int8", "U32": "uint32", "U16": "uint16", "U8": "uint8",
+}  # fmt: skip
+
+
+def _read_weights(data: bytes) -> dict[str, NDArray[Any]]:
+    """A safetensors file's arrays. Its own numpy reader knows no bfloat16."""
+    from safetensors import SafetensorError, deserialize
+
+    found = {}
+    try:
+        for name, view in deserialize(data):
+            kind = _SAFETENSORS[view["dtype"]]
+            if kind == "bfloat16":
+                import ml_dtypes
+
+                dtype: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+            else:
+                dtype = np.dtype(kind)
+            found[name] = np.frombuffer(view["data"], dtype).reshape(view["shape"])
+    except SafetensorError as error:
+        raise ValueError(f"the weights: {error}") from error
+    return found
 
 
 def _check(bundle: Bundle, manifest: Mapping[str, Any]) -> None:

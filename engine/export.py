@@ -64,7 +64,7 @@ def export_model(
     model = _Model(apply, params, predict, _features(source, label))
     if label in model.names:
         raise InputError(f"the prediction {label!r} has the label's name", fix="name it otherwise, e.g. 'probability'")
-    stage, program = model.export(platforms)
+    stage, program = model.export(platforms, source)
     predicted = {name: Output(tensor.id) for name, tensor in zip(model.names, stage.outputs, strict=True)}
     signatures = {PREDICT: predicted, EVALUATE: {**predicted, label: outputs[label]}}
     whole = Graph(source.graph.inputs, (*source.graph.nodes, stage), signatures)
@@ -150,33 +150,85 @@ class _Model:
         self.names = tuple(given)
         return list(given.values())
 
-    def export(self, platforms: Sequence[str]) -> tuple[DeviceStage, bytes]:
-        """The model as a device stage, and its program."""
-        places = [*self._read, *self._kept]
+    def export(self, platforms: Sequence[str], source: Bundle) -> tuple[DeviceStage, bytes]:
+        """The model as a device stage, and its program.
 
-        def program(*arrays: Any) -> list[Any]:
-            given = dict(zip(places, arrays, strict=True))
-            # What nothing depends on is not an argument; any value does.
-            whole = [given.get(place, _blank(shape, arrays[0])) for place, shape in enumerate(self._shapes)]
+        The transform's device stages that feed it are inlined, so that a prediction is one call on the device.
+        """
+        features = list(self._features.values())
+        read = [features[place].id for place in self._read]
+        feeding = _feeding(source.graph, read)
+        made = {tensor.id for stage in feeding for tensor in stage.outputs}
+        slots = {
+            name: slot
+            for stage in feeding
+            for name, slot in zip(stage.inputs, stage.slots, strict=True)
+            if name is not None
+        }
+        slots.update((t.id, (t.dtype, t.shape)) for t in features if t.id in read and t.id not in made)
+        weights = dict.fromkeys(name for stage in feeding for name in stage.weights)
+        arrays = {name: source.payload.weights[name] for name in weights} | self.weights
+        calls = [jax.export.deserialize(bytearray(source.payload.programs[stage.program])).call for stage in feeding]
+
+        def program(*given: Any) -> list[Any]:
+            env = dict(zip([*slots, *arrays], given, strict=True))
+            (rows,) = {env[name].shape[0] for name, (_, shape) in slots.items() if shape[:1] == (BATCH,)}
+            for stage, call in zip(feeding, calls, strict=True):
+                inputs = [
+                    _zeros(slot, rows) if name is None else env[name]
+                    for name, slot in zip(stage.inputs, stage.slots, strict=True)
+                ]
+                results = call(*inputs, *(env[name] for name in stage.weights))
+                env.update(zip((tensor.id for tensor in stage.outputs), results, strict=True))
+            # What no prediction depends on is not given; any value does.
+            model = [env.get(t.id) for t in features] + [env.get(name) for name in self._all]
+            whole = [
+                _zeros((shape.dtype, (BATCH, *shape.shape[1:]) if place < len(features) else shape.shape), rows)
+                if value is None
+                else value
+                for place, (value, shape) in enumerate(zip(model, self._shapes, strict=True))
+            ]
             return list(jex.jaxpr_as_fun(self._closed)(*whole))
 
-        exported = export_program(program, [self._shapes[place] for place in places], platforms)
-        features = list(self._features.values())
-        inputs = [features[place] for place in self._read]
-        avals = self._closed.out_avals
+        batch = self._shapes[0].shape[0]
+        shapes = [shaped([batch if d == BATCH else d for d in shape], dtype) for dtype, shape in slots.values()]
+        shapes += [shaped(array.shape, array.dtype) for array in arrays.values()]
+        exported = export_program(program, shapes, platforms)
         outputs = tuple(
             Tensor(f"model/{name}", str(aval.dtype), (BATCH, *map(int, aval.shape[1:])))
-            for name, aval in zip(self.names, avals, strict=True)
+            for name, aval in zip(self.names, self._closed.out_avals, strict=True)
         )
-        needs = tuple(tuple(i for i, place in enumerate(self._read) if place in reach) or (0,) for reach in self._reach)
-        slots = tuple((tensor.dtype, tensor.shape) for tensor in inputs)
-        stage = DeviceStage("model", tuple(t.id for t in inputs), slots, tuple(self.weights), outputs, needs)
+        sources = _sources(feeding)
+        places = {name: place for place, name in enumerate(slots)}
+        needs = []
+        for reach in self._reach:
+            tensors = [features[place].id for place in reach if place < len(features)] or read[:1]
+            needs.append(tuple(sorted({places[name] for t in tensors for name in sources.get(t, (t,))})))
+        stage = DeviceStage("model", tuple(slots), tuple(slots.values()), tuple(arrays), outputs, tuple(needs))
         return stage, exported
 
 
-def _blank(shape: Any, like: Any) -> Any:
-    dims = tuple(dim if isinstance(dim, int) else like.shape[0] for dim in shape.shape)
-    return np.zeros(dims, shape.dtype) if all(isinstance(d, int) for d in dims) else jax.numpy.zeros(dims, shape.dtype)
+def _feeding(graph: Graph, wanted: Sequence[str]) -> list[DeviceStage]:
+    """The device stages, pruned, that make any of the wanted tensors directly."""
+    stages = [node for node in graph.needed(wanted).nodes if isinstance(node, DeviceStage)]
+    direct = [stage for stage in stages if any(tensor.id in wanted for tensor in stage.outputs)]
+    # Not one that waits for another: host nodes may stand between the two.
+    made = {tensor.id for stage in direct for tensor in stage.outputs}
+    return [stage for stage in direct if not made & set(stage.inputs)]
+
+
+def _sources(stages: Sequence[DeviceStage]) -> dict[str, tuple[str, ...]]:
+    """The stages' inputs that each of their outputs depends on."""
+    found: dict[str, tuple[str, ...]] = {}
+    for stage in stages:
+        for tensor, positions in zip(stage.outputs, stage.needs, strict=True):
+            found[tensor.id] = tuple(name for name in (stage.inputs[place] for place in positions) if name is not None)
+    return found
+
+
+def _zeros(slot: tuple[Any, tuple[str | int, ...]], rows: Any) -> Any:  # Any: rows may be symbolic
+    dtype, shape = slot
+    return jax.numpy.zeros(tuple(rows if dim == BATCH else dim for dim in shape), dtype)
 
 
 def _reach(jaxpr: Any) -> list[set[int]]:

@@ -50,7 +50,7 @@ class Programs:
         return list(self._ready[stage.program](*arrays, *(self._weights[name] for name in stage.weights)))
 
     def _prepare(self, stage: DeviceStage) -> None:
-        import jax
+        import jax  # late: a graph of host nodes alone runs without it
 
         with self._lock:
             for name in stage.weights:

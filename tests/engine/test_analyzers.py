@@ -130,8 +130,9 @@ def test_golden_numeric_full_pass(tmp_path: Path) -> None:
 
     fn = lambda c: {  # noqa: E731
         "z": ops.z_score(c["x"]), "mm": ops.min_max(c["x"], -1, 1), "s01": ops.min_max(c["x"]),
-        "mean": ops.mean(c["x"]), "var": ops.var(c["x"]), "min": ops.min(c["x"]), "max": ops.max(c["x"]), "sum": ops.sum(c["x"]),
-        "size": ops.count(c["x"]), "b3": ops.bucketize(c["x"], 3), "q4": ops.quantiles(c["x"], 4),
+        "mean": ops.mean(c["x"]), "var": ops.var(c["x"]), "min": ops.min(c["x"]), "max": ops.max(c["x"]),
+        "sum": ops.sum(c["x"]), "size": ops.count(c["x"]), "b3": ops.bucketize(c["x"], 3),
+        "q4": ops.quantiles(c["x"], 4),
     }  # fmt: skip
     _, out, wanted = golden("numeric_full_pass", fn, tmp_path, {"x": pa.float32()})
     for name, values in out.items():
