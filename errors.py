@@ -38,7 +38,7 @@ class InputError(DrivetrainError):
     """A file, a value or an option that the user gave cannot be used."""
 
 
-class Canceled(DrivetrainError):
+class Canceled(DrivetrainError):  # noqa: N818 - an event, not a mistake
     """The run was asked to stop (Ctrl-C, SIGTERM); raised where a long task reports its progress."""
 
 

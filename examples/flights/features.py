@@ -1,7 +1,5 @@
 """From a raw row to features: traced once, the same graph in training and in serving."""
 
-from collections.abc import Mapping
-
 from drivetrain.engine import ops
 
 NUMERIC = ("dep_delay", "dep_time", "sched_dep_time", "distance")
@@ -9,7 +7,7 @@ CATEGORIES = ("carrier", "origin", "dest")
 LATE = 15.0  # minutes
 
 
-def preprocess(columns: Mapping[str, ops.Column]) -> dict[str, ops.Column]:
+def preprocess(columns: ops.Columns) -> ops.Columns:
     """Four z-scored numbers, the hour in ten quantile buckets, three vocabularies, the month; and the label."""
     features = {name: ops.z_score(ops.fill_missing(columns[name], 0.0)) for name in NUMERIC}
     features["hour"] = ops.bucketize(columns["hour"], 10)

@@ -52,7 +52,7 @@ class Done:
 
     def path(self, root: Path, node: str, key: str) -> Path:
         """Where an output lies."""
-        return root / self.result["nodes"][node]["outputs"][key][0]["uri"]
+        return root / str(self.result["nodes"][node]["outputs"][key][0]["uri"])
 
 
 def command(*arguments: str) -> list[str]:

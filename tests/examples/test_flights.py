@@ -12,9 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-import flights_job as job
+from drivetrain.tests.examples import flights_job as job
 
 pytestmark = [pytest.mark.slow, pytest.mark.engine, pytest.mark.timeout(900)]
 NODES = ["ExampleGen", "ImportSchema", "StatisticsGen", "ExampleValidator", "Transform", "Trainer", "Evaluator"]
@@ -36,7 +34,7 @@ def eval_rows(root: Path, done: job.Done) -> pa.Table:
 
 
 def label(rows: pa.Table) -> np.ndarray:
-    return rows["arr_delay"].to_pandas().fillna(0.0).to_numpy() > 15.0
+    return np.asarray(rows["arr_delay"].fill_null(0).to_numpy() > 15.0)
 
 
 def metric(metrics: pa.Table, name: str, part: str = "overall") -> float:
@@ -82,7 +80,7 @@ def test_the_model_is_as_good_as_the_peers_and_better_than_one_number(cold: tupl
     train = pa.concat_tables([pq.read_table(path) for path in sorted(content.glob("*.parquet"))])
 
     def delay(table: pa.Table) -> np.ndarray:
-        return table["dep_delay"].to_pandas().fillna(0.0).to_numpy().reshape(-1, 1)
+        return np.asarray(table["dep_delay"].fill_null(0).to_numpy(), np.float64).reshape(-1, 1)
 
     reference = LogisticRegression().fit(delay(train), label(train))
     assert metric(metrics, "log_loss") < log_loss(label(rows), reference.predict_proba(delay(rows))[:, 1])

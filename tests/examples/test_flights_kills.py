@@ -6,14 +6,11 @@ import json
 import random
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-import flights_job as job
+from drivetrain.tests.examples import flights_job as job
 
 pytestmark = [pytest.mark.slow, pytest.mark.engine]
 

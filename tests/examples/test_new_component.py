@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-import flights_job as job
+from drivetrain.tests.examples import flights_job as job
 
 pytestmark = [pytest.mark.slow, pytest.mark.engine, pytest.mark.beam, pytest.mark.timeout(600)]
 
