@@ -14,6 +14,7 @@ import secrets
 import shutil
 import struct
 import tempfile
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -22,7 +23,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..digest import canonical_json
-from ..errors import BuildError, DrivetrainError, InputError, missing_extra
+from ..errors import BuildError, Canceled, DrivetrainError, InputError, missing_extra
 from .base import A, BatchFn, Progress, Route, no_progress
 from .examples import Manifest, Part, Sink, Written, collect, remove_leftovers, write_shard
 from .local import merge_states, shard_state
@@ -69,11 +70,11 @@ class BeamExecutor:
     def combine(
         self, source: Source, make: Callable[[], A], via: BatchFn | None = None, progress: Progress = no_progress
     ) -> A:
-        """See `Executor.combine`. Progress is told of the beginning and the end; a runner reports nothing between."""
+        """See `Executor.combine`. Workers in other processes tell `progress` nothing between beginning and end."""
         if not source.shards:
             return make()
         merge = _MergeStates(len(source.shards), make)
-        [data] = self._run(source, _Accumulate(source, make, via), merge, progress)
+        [data] = self._run(source, lambda watch: _Accumulate(source, make, via, watch), merge, progress)
         return type(make()).from_bytes(data)
 
     def map(
@@ -89,15 +90,19 @@ class BeamExecutor:
         if not source.shards:
             return collect([], sinks)
         try:
-            pieces = self._run(source, _Write(source, fn, sinks, route), _Collect(), progress)
+            pieces = self._run(source, lambda watch: _Write(source, fn, sinks, route, watch), _Collect(), progress)
         finally:
             remove_leftovers(sinks)
         return collect(map(_written, pieces), sinks)
 
-    def _run(self, source: Source, work: beam.DoFn, combine: beam.CombineFn, progress: Progress) -> list[bytes]:
+    def _run(
+        self, source: Source, work: Callable[[str], beam.DoFn], combine: beam.CombineFn, progress: Progress
+    ) -> list[bytes]:
+        watch = _Watch(source.rows, progress)
+        watch.tell()
         folder = Path(tempfile.mkdtemp(prefix="drivetrain-beam-", dir=self.scratch))
         result = folder / "result"
-        progress(0, source.rows, "rows")
+        _WATCHES[folder.name] = watch
         try:
             with _quiet():
                 pipeline = self._pipeline()
@@ -105,11 +110,13 @@ class BeamExecutor:
                     pipeline
                     | "Shards" >> beam.Create(range(len(source.shards)))
                     | "Spread" >> beam.Reshuffle()
-                    | "Read" >> beam.ParDo(work)
+                    | "Read" >> beam.ParDo(work(folder.name))
                     | "Merge" >> beam.CombineGlobally(combine).without_defaults()
                     | "Result" >> beam.ParDo(_Store(str(result)))
                 )
-                _wait(pipeline.run(), source.rows, progress)
+                _wait(pipeline.run(), watch)
+            if watch.stopped is not None:
+                raise watch.stopped
             if not result.is_file():
                 raise DrivetrainError(
                     f"the Beam runner finished, but no worker left a result in {folder}",
@@ -117,6 +124,7 @@ class BeamExecutor:
                 )
             data = result.read_bytes()
         finally:
+            del _WATCHES[folder.name]
             shutil.rmtree(folder, ignore_errors=True)
         pieces = _opened(data)
         progress(source.rows, source.rows, "rows")
@@ -130,11 +138,42 @@ class BeamExecutor:
         return beam.Pipeline(runner=FnApiRunner(), options=options)
 
 
-def _wait(result: Any, rows: int, progress: Progress) -> None:  # Any: each runner has its own result class
-    """Wait for the pipeline, telling progress now and then; what that raises cancels the pipeline first."""
+class _Watch:
+    """What the driver knows of a pass: the rows read in this process, and whether `progress` asked to stop."""
+
+    def __init__(self, total: int, progress: Progress) -> None:
+        self.stopped: Canceled | None = None
+        self._done = 0
+        self._total = total
+        self._progress = progress
+        self._lock = threading.Lock()
+
+    def tell(self, rows: int = 0) -> None:
+        with self._lock:
+            if self.stopped is not None:
+                raise self.stopped
+            self._done += rows
+            try:
+                self._progress(self._done, self._total, "rows")
+            except Canceled as error:
+                self.stopped = error
+                raise
+
+
+_WATCHES: dict[str, _Watch] = {}  # by the name of the pass; empty in other processes
+
+
+def _on_rows(watch: str) -> Callable[[int], None]:
+    """Where a worker reports rows: to the driver if it is this process, else to nobody."""
+    here = _WATCHES.get(watch)
+    return here.tell if here is not None else lambda rows: None
+
+
+def _wait(result: Any, watch: _Watch) -> None:  # Any: each runner has its own result class
+    """Wait for the pipeline, telling progress now and then; a cancellation stops the pipeline first."""
     try:
         while not PipelineState.is_terminal(result.state):
-            progress(0, rows, "rows")
+            watch.tell()
             time.sleep(_POLL_SECONDS)
     except BaseException:
         result.cancel()
@@ -159,7 +198,8 @@ def _quiet() -> Iterator[None]:
 class _Accumulate(beam.DoFn):
     """Shard number → state, merged within the bundle as far as siblings meet."""
 
-    def __init__(self, source: Source, make: Callable[[], A], via: BatchFn | None) -> None:
+    def __init__(self, source: Source, make: Callable[[], A], via: BatchFn | None, watch: str) -> None:
+        self._watch = watch
         self._source = source
         self._make: Callable[[], Any] = make  # Any: a DoFn cannot be generic in Beam's eyes
         self._via = via
@@ -173,8 +213,10 @@ class _Accumulate(beam.DoFn):
         self._failures: list[_Piece] = []
 
     def process(self, index: int) -> None:
+        on_rows = _on_rows(self._watch)
         try:
-            state = shard_state(self._source, index, self._make, self._via, _ignore)
+            on_rows(0)  # once stopped, no further shard is read
+            state = shard_state(self._source, index, self._make, self._via, on_rows)
         except DrivetrainError as error:
             self._failures.append(_failure(index, error))
         else:
@@ -237,7 +279,10 @@ class _MergeStates(_Collect):
 class _Write(beam.DoFn):
     """Shard number → what was written, as JSON; a retried shard renames over its own parts."""
 
-    def __init__(self, source: Source, fn: BatchFn | None, sinks: Mapping[str, Sink], route: Route | None) -> None:
+    def __init__(
+        self, source: Source, fn: BatchFn | None, sinks: Mapping[str, Sink], route: Route | None, watch: str
+    ) -> None:
+        self._watch = watch
         self._source = source
         self._fn = fn
         self._sinks = dict(sinks)
@@ -248,8 +293,10 @@ class _Write(beam.DoFn):
             self._fn.setup()
 
     def process(self, index: int) -> Iterator[_Piece]:
+        on_rows = _on_rows(self._watch)
         try:
-            written = write_shard(self._source, index, self._fn, self._sinks, self._route, _ignore)
+            on_rows(0)
+            written = write_shard(self._source, index, self._fn, self._sinks, self._route, on_rows)
         except DrivetrainError as error:
             yield _failure(index, error)
         else:
@@ -268,10 +315,6 @@ class _Store(beam.DoFn):
         temporary = final.with_name(f".{secrets.token_hex(8)}.tmp")
         temporary.write_bytes(data)
         temporary.replace(final)
-
-
-def _ignore(rows: int) -> None:
-    """Rows that a worker has read: there is nobody to tell."""
 
 
 def _failure(index: int, error: DrivetrainError) -> _Piece:

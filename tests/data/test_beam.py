@@ -62,12 +62,30 @@ def test_the_users_error_comes_back_as_itself(source: Source, tmp_path: Path) ->
     assert not list(tmp_path.rglob("*.tmp"))
 
 
-def test_cancellation_passes_through(source: Source) -> None:
+@pytest.mark.parametrize("after", [0, 5_000])
+def test_cancellation_passes_through(source: Source, tmp_path: Path, after: int) -> None:
+    heard: list[int] = []
+
     def progress(done: int, total: int | None, unit: str) -> None:
-        raise Canceled("stop")
+        heard.append(done)
+        if done >= after:
+            raise Canceled("stop")
 
     with pytest.raises(Canceled):
         executor("beam").combine(source, passes.Trace, progress=progress)
+    assert after <= heard[-1] < 30_000 if after else heard == [0]
+    with pytest.raises(Canceled):
+        executor("beam").map(source, None, sinks(tmp_path, ["all"]), progress=progress)
+    assert not list(tmp_path.rglob("*.tmp"))
+
+
+def test_progress_in_this_process(source: Source) -> None:
+    heard: list[int] = []
+    executor("beam").combine(source, passes.Trace, progress=lambda done, total, unit: heard.append(done))
+    assert heard == sorted(heard)
+    assert heard[0] == 0
+    assert heard[-1] == 30_000
+    assert len(heard) > len(source.shards)
 
 
 def test_beam_stays_quiet(source: Source, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]) -> None:
