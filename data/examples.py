@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..digest import canonical_json, digest_file, write_durably
-from ..errors import InputError
+from ..errors import DrivetrainError, InputError
 from .sources import BATCH_ROWS, Source, open_parquet
 from .types import restore, settle
 
@@ -226,12 +227,19 @@ def write_shard(
     route: Route | None,
     on_rows: Callable[[int], None],
 ) -> Written:
-    """Write one shard's rows to its part in every sink; `on_rows` hears of rows read and may raise to stop."""
+    """Write one shard's rows to its part in every sink; `on_rows` hears of rows read and may raise to stop.
+
+    Raises:
+        InputError: See `Executor.map`.
+        DrivetrainError: The sinks cannot be written to, e.g. the disk is full.
+    """
     if route is None and len(sinks) != 1:
         raise InputError(f"{len(sinks)} sinks and nothing that says which row goes where", fix="pass route=")
-    parts = [_Part(sink, index) for sink in sinks.values()]
+    parts: list[_Part] = []
     schema: pa.Schema | None = None
     try:
+        for sink in sinks.values():
+            parts.append(_Part(sink, index))
         for rows_read, batch in _batches(source, index, fn):
             if schema is None:
                 schema = settle(batch.schema)
@@ -251,9 +259,15 @@ def write_shard(
             empty = pa.RecordBatch.from_pylist([], schema=source.schema)
             schema = settle((fn(empty) if fn else empty).schema)
         written = tuple(part.close(schema) for part in parts)
-    except BaseException:
+    except BaseException as error:
         for part in parts:
             part.abandon()
+        if isinstance(error, OSError):  # of writing: what reading raises is an InputError by now
+            cause = os.strerror(error.errno) if error.errno else str(error).splitlines()[0]
+            where = next(iter(sinks.values())).folder.parent
+            raise DrivetrainError(
+                f"cannot write to {where}: {cause}", fix="free space there, or choose another --root"
+            ) from error
         raise
     return Written(written, tuple((field.name, str(field.type)) for field in schema))
 

@@ -14,7 +14,7 @@ import pytest
 from drivetrain.data import LocalExecutor, Manifest, Source, executor, open_examples, open_parquet, sinks, splits
 from drivetrain.data.tree import MergeTree
 from drivetrain.digest import digest_tree
-from drivetrain.errors import Canceled, InputError
+from drivetrain.errors import Canceled, DrivetrainError, InputError
 
 
 @pytest.fixture
@@ -149,6 +149,35 @@ def test_a_failure_is_the_users_error_and_leaves_no_temporary_file(source: Sourc
     with pytest.raises(InputError, match="row 7 is wrong"):
         LocalExecutor().map(source, passes.Fails(), sinks(tmp_path / "out", ["all"]))
     assert not list((tmp_path / "out").rglob("*.tmp"))
+
+
+def test_a_full_disk_is_named_and_leaves_nothing(tmp_path: Path) -> None:
+    # A limit on the size of files stands in for the disk: the write fails half-way, in a process of its own.
+    code = f"""
+import resource, signal, sys
+import numpy, pyarrow, pyarrow.parquet
+from drivetrain.data import LocalExecutor, open_parquet, sinks
+from drivetrain.errors import DrivetrainError
+from pathlib import Path
+folder = Path({str(tmp_path)!r})
+table = pyarrow.table({{"a": numpy.random.default_rng(0).normal(size=200_000)}})
+pyarrow.parquet.write_table(table, folder / "in.parquet")
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
+try:
+    LocalExecutor().map(open_parquet([folder / "in.parquet"]), None, sinks(folder / "out", ["all"]))
+except DrivetrainError as error:
+    print(error.message)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == f"cannot write to {tmp_path / 'out'}: File too large\n"
+    assert not list((tmp_path / "out").rglob("*part*"))
+
+
+def test_a_sink_that_cannot_be_made_is_named(source: Source, tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("a file in the way")
+    with pytest.raises(DrivetrainError, match=r"cannot write to .*out: Not a directory"):
+        LocalExecutor().map(source, None, sinks(tmp_path / "out", ["all"]))
 
 
 def test_several_sinks_need_a_route(source: Source, tmp_path: Path) -> None:
