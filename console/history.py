@@ -72,22 +72,20 @@ def show(settings: Settings, run_id: str | None) -> int:
 
 def _show_run(console: Console, home: Home, found: RunView) -> None:
     from rich.markup import escape
-    from rich.table import Table
 
     table = tables.nodes_table(found.outline, found.nodes)
     took = (found.finished - found.started).total_seconds() if found.finished else None
     tables.show_nodes(console, f"{found.pipeline}, run {found.id}:", found.state, table, took)
     given = ", ".join(f"{name}={value}" for name, value in found.parameters.items())
     console.print(escape(f"started {found.started:%Y-%m-%d %H:%M} UTC" + (f", with {given}" if given else "")))
-    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for title in ("artifact", "type", "fingerprint", "where"):
-        made.add_column(title, no_wrap=title != "where", overflow="fold")
-    for node in found:
-        for key, record in node.records.items():
-            made.add_row(f"{node.id}.{key}", record.type, record.fingerprint[:12], record.uri)
-    if made.row_count:
+    made = [(f"{node.id}.{key}", record) for node in found for key, record in node.records.items()]
+    if made:
+        # Lines, not a table: a URI that is to be copied must not be folded.
+        names, kinds = (max(map(len, column)) for column in zip(*((n, r.type) for n, r in made), strict=True))
         console.print()
-        console.print(made)
+        for name, record in made:
+            line = f"{name:<{names}}  {record.type:<{kinds}}  {record.fingerprint[:12]}  {record.uri}"
+            console.print(line, markup=False, soft_wrap=True)
     for node in found:
         tables.show_made(console, home, node.id, node.records.values(), by_slice=True)
         if node.error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -100,12 +101,16 @@ def _show_evaluation(console: Console, record: ArtifactRecord, path: Path, *, by
     metrics, verdict = path / "content" / "metrics.parquet", path / "content" / "validation.json"
     if by_slice and metrics.is_file():
         names, rows = _by_slice(metrics)
+        # As many metrics as the terminal is wide; the report has them all.
+        room = console.width - 12 - max(len(title) for title, *_ in rows)
+        ends = accumulate(max(6, len(name)) + 2 for name in names)
+        names = [name for name, end in zip(names, ends, strict=True) if end <= room]
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
         table.add_column("slice", no_wrap=True)
         for name in ("examples", *names):
             table.add_column(name.replace("_", " "), justify="right", no_wrap=True)
         for title, count, values in rows[:_SLICES]:
-            table.add_row(escape(title), f"{count:,}", *values)
+            table.add_row(escape(title), f"{count:,}", *values[: len(names)])
         console.print()
         console.print(table)
         if len(rows) > _SLICES:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -77,7 +78,6 @@ def shop(rows: int = 3, limit: int = 10, fail: str = "", seconds: float = 0.0) -
         Push(model, destination="serving/shop")
 '''
 HELPER = "def total(rows):\n    return sum(rows.values())\n"
-NODES = ["Make", "Guard", "Train", "Judge", "Push"]
 
 
 @pytest.fixture
@@ -102,6 +102,6 @@ def drivetrain() -> Callable[..., Result]:
 
 
 @pytest.fixture
-def last_json() -> Callable[[Result], dict]:
+def last_json() -> Callable[[Result], dict[str, Any]]:
     """The last line of standard output as JSON."""
     return lambda result: json.loads(result.stdout.splitlines()[-1])

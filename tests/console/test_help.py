@@ -1,11 +1,16 @@
 """Every verb says what it does and shows an example; the options are the same everywhere."""
 
+from collections.abc import Callable, Iterator
+
 import click
 import pytest
+from click.testing import Result
 from drivetrain.console.cli import cli
 
+Command = Callable[..., Result]
 
-def verbs(group, *path):
+
+def verbs(group: click.Group, *path: str) -> Iterator[tuple[str, ...]]:
     for name, command in group.commands.items():
         if isinstance(command, click.Group):
             yield from verbs(command, *path, name)
@@ -13,7 +18,7 @@ def verbs(group, *path):
             yield (*path, name)
 
 
-def test_the_verbs_are_those_of_the_founding_issue(drivetrain):
+def test_the_verbs_are_those_of_the_founding_issue(drivetrain: Command) -> None:
     names = {path[0] for path in verbs(cli)}
     assert names >= {"run", "resume", "runs", "show", "why", "lineage", "schema", "fsck", "doctor"}
     text = drivetrain("--help").stdout
@@ -23,13 +28,14 @@ def test_the_verbs_are_those_of_the_founding_issue(drivetrain):
 
 
 @pytest.mark.parametrize("path", list(verbs(cli)), ids=" ".join)
-def test_each_verb_has_an_example_that_it_understands(path, drivetrain):
+def test_each_verb_has_an_example_that_it_understands(path: tuple[str, ...], drivetrain: Command) -> None:
     text = drivetrain(*path, "--help").stdout
     assert f"drivetrain {' '.join(path)}" in text.partition("Example")[2]
     for option in ("--root", "--store", "--json"):
         assert option in text
-    command = cli
+    command: click.Command = cli
     for name in path:
+        assert isinstance(command, click.Group)
         command = command.commands[name]
     for line in text.partition("Example")[2].splitlines():
         words = line.split(" > ")[0].split()
@@ -37,7 +43,7 @@ def test_each_verb_has_an_example_that_it_understands(path, drivetrain):
             command.make_context(path[-1], words[len(path) + 1 :])  # raises on an unknown option
 
 
-def test_run_documents_its_exit_codes(drivetrain):
+def test_run_documents_its_exit_codes(drivetrain: Command) -> None:
     for verb in ("run", "resume"):
         text = drivetrain(verb, "--help").stdout
         codes = text.partition("Exit codes:")[2]

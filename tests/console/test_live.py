@@ -1,39 +1,38 @@
 """What a running run looks like: meters, the outline, lines, the tree."""
 
 import itertools
+from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from drivetrain.console.live import Lines, Meter, Tree, span, watch
 from drivetrain.console.outline import outline
-from drivetrain.pipelines import NodeResult, Pipeline
+from drivetrain.metadata import ContextRecord
+from drivetrain.pipelines import NodeResult, Pipeline, Run, RunOptions
 from drivetrain.pipelines.ir import Edge, Node
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
 
-def node(name, *upstream, after=()):
+def node(name: str, *upstream: str, after: tuple[str, ...] = ()) -> Node:
     inputs = tuple((up.lower(), (Edge(up, "out"),)) for up in upstream)
     return Node(name, f"m:{name}", None, inputs, (), (("out", "Model"),), after=after)
 
 
-class FakeRun:
-    id = "20261121-093000-1a2b"
-
-    def __init__(self, *nodes):
-        self.pipeline = Pipeline("demo", (), tuple(nodes))
-
-
-def demo():
-    return FakeRun(node("A"), node("B", "A"), node("C", "A"), node("D", "C", after=("B",)), node("Alone"))
+def demo() -> Run:
+    nodes = (node("A"), node("B", "A"), node("C", "A"), node("D", "C", after=("B",)), node("Alone"))
+    now = datetime(2026, 11, 21, tzinfo=UTC)
+    context = ContextRecord(1, "u", "run", "20261121-093000-1a2b", {"state": "RUNNING"}, 1, now, now)
+    return Run(context.name, Pipeline("demo", (), nodes), Path("demo"), {}, RunOptions(), context)
 
 
-def test_outline_draws_each_node_once_below_the_last_it_waits_for():
+def test_outline_draws_each_node_once_below_the_last_it_waits_for() -> None:
     assert list(outline(demo().pipeline)) == [("", "A"), ("├ ", "B"), ("└ ", "C"), ("  └ ", "D"), ("", "Alone")]
 
 
 @given(st.integers(1, 12).flatmap(lambda n: st.tuples(*[st.sets(st.integers(0, max(i - 1, 0))) for i in range(n)])))
-def test_outline_holds_every_node_after_all_it_is_drawn_below(ups):
+def test_outline_holds_every_node_after_all_it_is_drawn_below(ups: tuple[set[int], ...]) -> None:
     nodes = [node(f"N{i}", *(f"N{up}" for up in sorted(above) if up < i)) for i, above in enumerate(ups)]
     drawn = [name for _, name in outline(Pipeline("p", (), tuple(nodes)))]
     assert sorted(drawn) == sorted(n.id for n in nodes)
@@ -42,7 +41,7 @@ def test_outline_holds_every_node_after_all_it_is_drawn_below(ups):
             assert drawn.index(max(each.upstream, key=lambda up: int(up[1:]))) < drawn.index(each.id)
 
 
-def test_a_meter_gives_rate_and_what_is_left_over_the_last_seconds():
+def test_a_meter_gives_rate_and_what_is_left_over_the_last_seconds() -> None:
     meter = Meter()
     assert meter.rate is None
     for second in range(30):
@@ -54,7 +53,7 @@ def test_a_meter_gives_rate_and_what_is_left_over_the_last_seconds():
     assert str(meter) == "5,700 of 10,000 (57%) rows, 300 rows/s, 14.3 s left"
 
 
-def test_a_meter_starts_anew_with_a_new_unit_or_a_smaller_count():
+def test_a_meter_starts_anew_with_a_new_unit_or_a_smaller_count() -> None:
     meter = Meter()
     meter.update(0, None, "rows", 0.0)
     meter.update(50, None, "rows", 1.0)
@@ -73,12 +72,12 @@ def test_a_meter_starts_anew_with_a_new_unit_or_a_smaller_count():
     ("seconds", "said"),
     [(0, "0.00 s"), (0.4216, "0.42 s"), (9.999, "10.0 s"), (12.34, "12.3 s"), (200, "3 min 20 s"), (7500, "2 h 5 min")],
 )
-def test_a_duration_is_said_in_two_units_at_most(seconds, said):
+def test_a_duration_is_said_in_two_units_at_most(seconds: float, said: str) -> None:
     assert span(seconds) == said
 
 
-def test_lines_say_how_nodes_ended_and_how_far_long_ones_are(monkeypatch):
-    said = []
+def test_lines_say_how_nodes_ended_and_how_far_long_ones_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
     clock = itertools.count(step=7)
     monkeypatch.setattr("drivetrain.console.live.time.monotonic", lambda: float(next(clock)))
     monkeypatch.setattr("drivetrain.console.live._QUIET", 600.0)
@@ -99,7 +98,7 @@ def test_lines_say_how_nodes_ended_and_how_far_long_ones_are(monkeypatch):
     ]
 
 
-def test_the_tree_shows_states_progress_and_reasons():
+def test_the_tree_shows_states_progress_and_reasons() -> None:
     tree = Tree(demo())
     tree.started("A")
     tree.ended(NodeResult("A", "CACHED", 0.25, "same work as run [x]"))
@@ -122,13 +121,15 @@ def test_the_tree_shows_states_progress_and_reasons():
     assert lines[3] == ["└", "C", "waiting"]
 
 
-def test_watching_draws_a_tree_in_a_terminal_lines_elsewhere_and_nothing_for_json(tmp_path):
+def test_watching_draws_a_tree_in_a_terminal_lines_elsewhere_and_nothing_for_json(tmp_path: Path) -> None:
     with watch(None) as nobody:
         assert nobody is None
     with (tmp_path / "log").open("w") as log, watch(Console(file=log)) as begin:
+        assert begin is not None
         begin(demo()).ended(NodeResult("A", "COMPLETE", 1.0, "first run"))
     assert (tmp_path / "log").read_text().splitlines()[1] == "A      complete    1.00 s  first run"
     with (tmp_path / "tty").open("w") as tty, watch(Console(file=tty, force_terminal=True)) as begin:
+        assert begin is not None
         observer = begin(demo())
         observer.started("A")
         observer.ended(NodeResult("A", "COMPLETE", 1.0, "first run"))

@@ -1,11 +1,12 @@
 """The command as a process: signals, the import of nothing heavy, the last line of standard output."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,11 +14,17 @@ COMMAND = [sys.executable, "-m", "drivetrain"]
 HEAVY = ("jax", "flax", "apache_beam", "great_expectations", "pandas", "pyarrow", "scipy", "numpy")
 
 
-def run(*args, **kwargs):
-    return subprocess.run([*COMMAND, *args], capture_output=True, text=True, timeout=60, check=False, **kwargs)
+def run(*args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*COMMAND, *args], capture_output=True, text=True, timeout=60, check=False)
 
 
-def test_the_process_ends_with_the_verbs_exit_code(shop):
+def shown() -> dict[str, Any]:
+    """The newest run, an empty one where there is none yet."""
+    found: dict[str, Any] = json.loads(run("show", "--json").stdout or '{"state": null, "nodes": {}}')
+    return found
+
+
+def test_the_process_ends_with_the_verbs_exit_code(shop: Path) -> None:
     assert run("run", "shop").returncode == 0
     assert run("run", "shop", "-p", "rows=11").returncode == 3
     assert run("run", "shop", "-p", "fail=user").returncode == 2
@@ -25,7 +32,7 @@ def test_the_process_ends_with_the_verbs_exit_code(shop):
     assert run("show", "nonsense").returncode == 2
 
 
-def test_json_is_the_last_line_also_where_components_print(shop):
+def test_json_is_the_last_line_also_where_components_print(shop: Path) -> None:
     source = (shop / "pipeline.py").read_text()
     (shop / "pipeline.py").write_text(
         source.replace("    made = Model.new()", "    print('hello')\n    made = Model.new()")
@@ -38,7 +45,7 @@ def test_json_is_the_last_line_also_where_components_print(shop):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("parallel", [False, True])
-def test_a_signal_cancels_the_run_and_leaves_a_clean_store(shop, number, parallel):
+def test_a_signal_cancels_the_run_and_leaves_a_clean_store(shop: Path, number: signal.Signals, parallel: bool) -> None:
     """In the main thread (one ready node) and in a node's own thread (several)."""
     if parallel:
         source = (shop / "pipeline.py").read_text()
@@ -48,7 +55,7 @@ def test_a_signal_cancels_the_run_and_leaves_a_clean_store(shop, number, paralle
         [*COMMAND, "run", "shop", "-p", "seconds=30", "--json"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
-    wait_for(lambda: json.loads(run("show", "--json").stdout or '{"nodes": {}}')["nodes"].get("Train", {}), process)
+    wait_until_running("Train", process)
     process.send_signal(number)
     out, err = process.communicate(timeout=30)
     assert process.returncode == 130, err
@@ -58,37 +65,36 @@ def test_a_signal_cancels_the_run_and_leaves_a_clean_store(shop, number, paralle
     assert answer["nodes"]["Train"]["state"] == "CANCELED"
     assert answer["nodes"]["Judge"]["state"] == "CANCELED"
     assert "Traceback" not in err
-    shown = json.loads(run("show", "--json").stdout)
-    assert shown["state"] == "CANCELED"
+    assert shown()["state"] == "CANCELED"
     assert json.loads(run("fsck", "--json").stdout)["clean"] is True
     assert not list((shop.parent / ".drivetrain" / "work").rglob("content"))
 
 
-def test_a_killed_run_is_interrupted_and_resume_finishes_it(shop):
+def test_a_killed_run_is_interrupted_and_resume_finishes_it(shop: Path) -> None:
     process = subprocess.Popen([*COMMAND, "run", "shop", "-p", "seconds=2"], stdout=subprocess.PIPE)
-    wait_for(lambda: json.loads(run("show", "--json").stdout or '{"nodes": {}}')["nodes"].get("Train", {}), process)
+    wait_until_running("Train", process)
     process.kill()
     process.communicate(timeout=30)
-    shown = json.loads(run("show", "--json").stdout)
-    assert shown["state"] == shown["nodes"]["Train"]["state"] == "INTERRUPTED"
+    killed = shown()
+    assert killed["state"] == killed["nodes"]["Train"]["state"] == "INTERRUPTED"
     done = json.loads(run("resume", "--json").stdout.splitlines()[-1])
-    assert done["run"] == shown["run"]
+    assert done["run"] == killed["run"]
     assert done["state"] == "COMPLETE"
     assert json.loads(run("fsck", "--json").stdout)["clean"] is True
 
 
-def wait_for(node, process, seconds=20):
-    """Until the run shows that the node is RUNNING."""
+def wait_until_running(node: str, process: subprocess.Popen[Any], seconds: float = 20) -> None:
+    """Until the newest run shows that the node is at work."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         assert process.poll() is None, process.communicate()
-        if node().get("state") == "RUNNING":
+        if shown()["nodes"].get(node, {}).get("state") == "RUNNING":
             return
         time.sleep(0.1)
     raise AssertionError("the node did not start")
 
 
-def test_a_reader_that_leaves_is_no_error(shop):
+def test_a_reader_that_leaves_is_no_error(shop: Path) -> None:
     assert run("run", "shop").returncode == 0
     done = subprocess.run(
         ["bash", "-o", "pipefail", "-c", f"{' '.join(COMMAND)} doctor --help | true; {' '.join(COMMAND)} runs | true"],
@@ -98,7 +104,7 @@ def test_a_reader_that_leaves_is_no_error(shop):
     assert "BrokenPipe" not in done.stderr
 
 
-def imported(code):
+def imported(code: str) -> tuple[set[str], list[str]]:
     """Modules that are loaded in a fresh Python after it ran the code, and what it printed."""
     tell = "\nimport json; print('\\n' + json.dumps(sorted(sys.modules)))"
     done = subprocess.run(
@@ -108,20 +114,20 @@ def imported(code):
     return set(json.loads(names)), [line for line in printed if line]
 
 
-def imported_by(*arguments):
+def imported_by(*arguments: str) -> tuple[set[str], list[str]]:
     """The same for the command with these arguments."""
     run = "from drivetrain.console import main\ntry:\n    main()\nexcept SystemExit:\n    pass"
     return imported(f"sys.argv = {['drivetrain', *arguments]!r}\n{run}")
 
 
-def test_importing_drivetrain_imports_nothing_heavy():
+def test_importing_drivetrain_imports_nothing_heavy() -> None:
     names, _ = imported("import drivetrain")
     assert "drivetrain" in names
     assert not {name for name in names if name.partition(".")[0] in (*HEAVY, "click", "rich", "sqlite3", "asyncio")}
     assert not {name for name in names if name.startswith("drivetrain.")} - {"drivetrain.errors"}
 
 
-def test_a_cached_run_imports_neither_heavy_libraries_nor_the_users_modules(shop):
+def test_a_cached_run_imports_neither_heavy_libraries_nor_the_users_modules(shop: Path) -> None:
     light = (shop / "pipeline.py").read_text().replace("from drivetrain.data import Anomalies as Found, Anomaly\n", "")
     light = light.replace(
         "    rows = examples", "    from drivetrain.data import Anomalies as Found, Anomaly\n    rows = examples"
@@ -129,7 +135,7 @@ def test_a_cached_run_imports_neither_heavy_libraries_nor_the_users_modules(shop
     (shop / "pipeline.py").write_text(light)
     first, _ = imported_by("run", "shop", "--json")
     assert {"shop.pipeline", "shop.helper", "pyarrow"} <= first
-    for how in ([], ["--json"]):
+    for how in ((), ("--json",)):
         names, printed = imported_by("run", "shop", *how)
         assert "COMPLETE" in printed[-1] or "version 2 at" in printed[-1]
         assert sum(line.count("CACHED") for line in printed) == 5

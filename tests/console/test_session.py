@@ -2,34 +2,40 @@
 
 import html
 import re
+from collections.abc import Callable
+from pathlib import Path
 
 import drivetrain as dt
 import pytest
+from click.testing import Result
 from drivetrain.console.session import RunView
 from drivetrain.metadata import Evaluation
 
+Command = Callable[..., Result]
+
 
 @pytest.fixture
-def opened(shop, drivetrain) -> RunView:
+def opened(shop: Path, drivetrain: Command) -> RunView:
     assert drivetrain("run", "shop").exit_code == 0
     return dt.open()
 
 
-def page(markup):
+def page(markup: str) -> str:
     """The documents inside the frames."""
     return html.unescape(" ".join(re.findall(r'srcdoc="([^"]*)"', markup)))
 
 
-def test_a_run_opens_as_a_value(opened, tmp_path):
+def test_a_run_opens_as_a_value(opened: RunView, tmp_path: Path) -> None:
     assert opened.state == "COMPLETE"
     assert opened.pipeline == "shop"
     assert opened.parameters["rows"] == 3
     assert list(opened.nodes) == [node.id for node in opened] == ["Make", "Guard", "Train", "Judge", "Push"]
+    assert opened.finished is not None
     assert opened.finished > opened.started
     assert dt.open(opened.id, root=tmp_path / ".drivetrain").to_json() == opened.to_json()
 
 
-def test_an_artifact_is_found_by_node(opened):
+def test_an_artifact_is_found_by_node(opened: RunView) -> None:
     judged = opened.artifact("Judge")
     assert isinstance(judged, Evaluation)
     assert judged.blessed
@@ -37,7 +43,7 @@ def test_an_artifact_is_found_by_node(opened):
     assert (opened.artifact("Make", "examples").content / "rows").read_text() == "3"
 
 
-def test_what_is_not_there_is_named_with_what_is(opened):
+def test_what_is_not_there_is_named_with_what_is(opened: RunView) -> None:
     with pytest.raises(dt.InputError, match="did you mean 'Judge'"):
         opened["Jugde"]
     with pytest.raises(dt.InputError, match=r"(?s)no output 'model'.*it has evaluation"):
@@ -48,7 +54,7 @@ def test_what_is_not_there_is_named_with_what_is(opened):
         dt.open(root="nowhere")
 
 
-def test_a_run_a_node_and_an_artifact_show_themselves(opened):
+def test_a_run_a_node_and_an_artifact_show_themselves(opened: RunView) -> None:
     run = page(opened._repr_html_())
     assert "<h1>shop" in run
     assert all(node in run for node in opened.nodes)
@@ -56,15 +62,15 @@ def test_a_run_a_node_and_an_artifact_show_themselves(opened):
     assert "<p>judged</p>" in page(opened.artifact("Judge")._repr_html_())
     node = page(opened["Judge"]._repr_html_())
     assert "evaluation" in node
-    assert opened.artifact("Judge").uri in node
+    assert str(opened.artifact("Judge").uri) in node
     assert "<p>judged</p>" in node
 
 
-def test_a_failed_run_opens_with_its_traceback_escaped(shop, drivetrain):
+def test_a_failed_run_opens_with_its_traceback_escaped(shop: Path, drivetrain: Command) -> None:
     drivetrain("run", "shop", "--param", "fail=crash")
     opened = dt.open()
     assert opened.state == "FAILED"
-    assert "ValueError: boom" in opened["Train"].error
+    assert "ValueError: boom" in str(opened["Train"].error)
     assert opened["Judge"].state == "BLOCKED"
     assert "ValueError: boom" in page(opened["Train"]._repr_html_())
     with pytest.raises(dt.InputError, match=r"(?s)has no outputs.*ValueError"):

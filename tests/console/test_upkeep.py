@@ -2,29 +2,39 @@
 
 import importlib.metadata
 import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
+from click.testing import Result
 from drivetrain.console import upkeep
+
+Json = dict[str, Any]
+Command = Callable[..., Result]
+Read = Callable[[Result], Json]
 
 
 @pytest.fixture
-def ran(shop, drivetrain, last_json):
+def ran(shop: Path, drivetrain: Command, last_json: Read) -> Json:
     return last_json(drivetrain("run", "shop", "--json"))
 
 
-def payload(shop, ran, node):
+def payload(shop: Path, ran: Json, node: str) -> Path:
     (items,) = ran["nodes"][node]["outputs"].values()
-    return shop.parent / ".drivetrain" / items[0]["uri"]
+    return shop.parent / ".drivetrain" / str(items[0]["uri"])
 
 
-def test_fsck_is_clean_after_a_run(ran, drivetrain, last_json):
+def test_fsck_is_clean_after_a_run(ran: Json, drivetrain: Command, last_json: Read) -> None:
     assert drivetrain("fsck").exit_code == 0
     answer = last_json(drivetrain("fsck", "--json"))
     assert answer["clean"] is True
     assert answer["checked"] == 5
 
 
-def test_fsck_finds_damage_and_repair_lets_the_next_run_mend_it(shop, ran, drivetrain, last_json):
+def test_fsck_finds_damage_and_repair_lets_the_next_run_mend_it(
+    shop: Path, ran: Json, drivetrain: Command, last_json: Read
+) -> None:
     rows = payload(shop, ran, "Make") / "content" / "rows"
     rows.chmod(0o644)
     rows.write_text("4")
@@ -42,7 +52,9 @@ def test_fsck_finds_damage_and_repair_lets_the_next_run_mend_it(shop, ran, drive
     assert last_json(drivetrain("fsck", "--json"))["missing"] == []
 
 
-def test_doctor_says_what_is_installed_and_where(shop, drivetrain, last_json, monkeypatch):
+def test_doctor_says_what_is_installed_and_where(
+    shop: Path, drivetrain: Command, last_json: Read, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(upkeep, "_devices", lambda: iter(()))  # importing jax is not what is tested
     answer = last_json(drivetrain("doctor", "--json"))
     assert answer["fit"] is True
@@ -53,7 +65,9 @@ def test_doctor_says_what_is_installed_and_where(shop, drivetrain, last_json, mo
     assert drivetrain("doctor").exit_code == 0
 
 
-def test_doctor_names_the_extra_that_is_missing(shop, drivetrain, last_json, monkeypatch):
+def test_doctor_names_the_extra_that_is_missing(
+    shop: Path, drivetrain: Command, last_json: Read, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(upkeep, "_devices", lambda: iter(()))
     monkeypatch.setattr(upkeep, "_version", lambda name: None if name == "apache-beam" else "1.0")
     answer = last_json(drivetrain("doctor", "--json"))
@@ -63,7 +77,9 @@ def test_doctor_names_the_extra_that_is_missing(shop, drivetrain, last_json, mon
     assert answer["fit"] is True
 
 
-def test_doctor_is_one_where_the_root_is_broken(shop, ran, drivetrain, last_json, monkeypatch):
+def test_doctor_is_one_where_the_root_is_broken(
+    shop: Path, ran: Json, drivetrain: Command, last_json: Read, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(upkeep, "_devices", lambda: iter(()))
     shutil.rmtree(payload(shop, ran, "Make"))
     assert "payloads missing: 1" in " ".join(drivetrain("doctor").stdout.split())

@@ -1,11 +1,20 @@
 """`run` and `resume`: what they print, and the exit code that says whose turn it is."""
 
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
 import pytest
+from click.testing import Result
+
+Json = dict[str, Any]
+Command = Callable[..., Result]
+Read = Callable[[Result], Json]
 
 NODES = ["Make", "Guard", "Train", "Judge", "Push"]
 
 
-def test_a_complete_run_prints_every_node_the_verdict_and_the_push(shop, drivetrain):
+def test_a_complete_run_prints_every_node_the_verdict_and_the_push(shop: Path, drivetrain: Command) -> None:
     result = drivetrain("run", "shop")
     assert result.exit_code == 0, result.output
     table = result.stdout[result.stdout.index("reason") :]
@@ -17,7 +26,7 @@ def test_a_complete_run_prints_every_node_the_verdict_and_the_push(shop, drivetr
     assert f"version 2 at {shop.parent}/serving/shop/2" in table
 
 
-def test_json_is_the_last_line_and_has_the_promised_shape(shop, drivetrain, last_json):
+def test_json_is_the_last_line_and_has_the_promised_shape(shop: Path, drivetrain: Command, last_json: Read) -> None:
     result = drivetrain("run", "shop", "--json")
     answer = last_json(result)
     assert list(answer) == ["run", "state", "nodes"]
@@ -30,7 +39,7 @@ def test_json_is_the_last_line_and_has_the_promised_shape(shop, drivetrain, last
     assert answer["nodes"]["Make"]["outputs"]["examples"][0]["type"] == "Examples"
 
 
-def test_the_second_run_is_cached_and_says_from_where(shop, drivetrain, last_json):
+def test_the_second_run_is_cached_and_says_from_where(shop: Path, drivetrain: Command, last_json: Read) -> None:
     first = last_json(drivetrain("run", "shop", "--json"))
     second = last_json(drivetrain("run", "shop", "--json"))
     for name, node in second["nodes"].items():
@@ -41,7 +50,7 @@ def test_the_second_run_is_cached_and_says_from_where(shop, drivetrain, last_jso
     assert {node["state"] for node in third["nodes"].values()} == {"COMPLETE"}
 
 
-def test_a_veto_is_three_and_quotes_the_rows(shop, drivetrain, last_json):
+def test_a_veto_is_three_and_quotes_the_rows(shop: Path, drivetrain: Command, last_json: Read) -> None:
     result = drivetrain("run", "shop", "--param", "rows=11")
     assert result.exit_code == 3
     said = " ".join(result.stdout.split())
@@ -54,7 +63,7 @@ def test_a_veto_is_three_and_quotes_the_rows(shop, drivetrain, last_json):
     assert answer["nodes"]["Train"]["state"] == "BLOCKED"
 
 
-def test_wrong_input_is_two_and_a_crash_is_one(shop, drivetrain):
+def test_wrong_input_is_two_and_a_crash_is_one(shop: Path, drivetrain: Command) -> None:
     wrong = drivetrain("run", "shop", "--param", "fail=user")
     assert wrong.exit_code == 2
     assert "the column 'x' is missing" in wrong.stdout
@@ -82,7 +91,9 @@ def test_wrong_input_is_two_and_a_crash_is_one(shop, drivetrain):
         (["fly"], "No such command 'fly'"),
     ],
 )
-def test_usage_and_input_errors_are_two_on_standard_error(shop, drivetrain, arguments, said):
+def test_usage_and_input_errors_are_two_on_standard_error(
+    shop: Path, drivetrain: Command, arguments: list[str], said: str
+) -> None:
     result = drivetrain(*arguments)
     assert result.exit_code == 2
     assert said in result.stderr
@@ -90,7 +101,7 @@ def test_usage_and_input_errors_are_two_on_standard_error(shop, drivetrain, argu
     assert result.stdout == ""
 
 
-def test_an_error_in_the_project_names_its_line(shop, drivetrain):
+def test_an_error_in_the_project_names_its_line(shop: Path, drivetrain: Command) -> None:
     source = (shop / "pipeline.py").read_text()
     for broken, said in (
         (source.replace("Make(rows)\n    Guard", "Mke(rows)\n    Guard"), "NameError: name 'Mke' is not defined"),
@@ -106,8 +117,10 @@ def test_an_error_in_the_project_names_its_line(shop, drivetrain):
         assert not (shop.parent / ".drivetrain" / "artifacts").exists()
 
 
-def test_an_unexpected_error_is_one_short_line_and_a_hint(shop, drivetrain, monkeypatch):
-    def explode(folder):
+def test_an_unexpected_error_is_one_short_line_and_a_hint(
+    shop: Path, drivetrain: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def explode(folder: Path) -> None:
         raise RuntimeError("a bug of ours")
 
     monkeypatch.setattr("drivetrain.console.run.load_pipeline", explode)
@@ -120,7 +133,7 @@ def test_an_unexpected_error_is_one_short_line_and_a_hint(shop, drivetrain, monk
     assert "Traceback" in drivetrain("run", "shop").stderr
 
 
-def test_resume_keeps_what_ended_well_and_runs_the_rest(shop, drivetrain, last_json):
+def test_resume_keeps_what_ended_well_and_runs_the_rest(shop: Path, drivetrain: Command, last_json: Read) -> None:
     failed = last_json(drivetrain("run", "shop", "--param", "fail=crash", "--json"))
     source = (shop / "pipeline.py").read_text()
     (shop / "pipeline.py").write_text(source.replace('raise ValueError("boom [in here]")', "pass"))
@@ -137,7 +150,7 @@ def test_resume_keeps_what_ended_well_and_runs_the_rest(shop, drivetrain, last_j
         assert answer["nodes"]["Make"][key] == failed["nodes"]["Make"][key]
 
 
-def test_root_is_where_everything_lies(shop, drivetrain, last_json, tmp_path):
+def test_root_is_where_everything_lies(shop: Path, drivetrain: Command, last_json: Read, tmp_path: Path) -> None:
     assert drivetrain("run", "shop", "--root", "deep/runs").exit_code == 0
     assert (tmp_path / "deep" / "runs" / "metadata.db").is_file()
     assert not (tmp_path / ".drivetrain").exists()

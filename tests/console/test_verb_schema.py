@@ -1,7 +1,16 @@
 """`schema show|infer|accept`: from statistics to a file of the project, never over edits made by hand."""
 
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
 import pytest
 import yaml
+from click.testing import Result
+
+Json = dict[str, Any]
+Command = Callable[..., Result]
+Read = Callable[[Result], Json]
 
 PIPELINE = """
 import drivetrain as dt
@@ -33,7 +42,7 @@ def look(table: str = "table.csv") -> None:
 
 
 @pytest.fixture
-def look(tmp_path, monkeypatch, drivetrain):
+def look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drivetrain: Command) -> Path:
     folder = tmp_path / "look"
     folder.mkdir()
     (folder / "pipeline.py").write_text(PIPELINE)
@@ -43,7 +52,7 @@ def look(tmp_path, monkeypatch, drivetrain):
     return folder
 
 
-def test_infer_prints_what_the_statistics_propose(look, drivetrain, last_json):
+def test_infer_prints_what_the_statistics_propose(look: Path, drivetrain: Command, last_json: Read) -> None:
     text = drivetrain("schema", "infer").stdout
     features = yaml.safe_load(text)["features"]
     assert list(features) == ["carrier", "delay"]
@@ -53,7 +62,9 @@ def test_infer_prints_what_the_statistics_propose(look, drivetrain, last_json):
     assert "train" in wrong.stderr
 
 
-def test_accept_writes_the_projects_file_once_and_never_over_another(look, drivetrain, last_json):
+def test_accept_writes_the_projects_file_once_and_never_over_another(
+    look: Path, drivetrain: Command, last_json: Read
+) -> None:
     accepted = last_json(drivetrain("schema", "accept", "--json"))
     assert accepted["file"] == str(look / "schema.yaml")
     assert accepted["changed"] is True
@@ -72,7 +83,7 @@ def test_accept_writes_the_projects_file_once_and_never_over_another(look, drive
     assert (look.parent / "other.yaml").read_text() == text
 
 
-def test_what_schemagen_proposes_goes_before_what_is_inferred(look, drivetrain):
+def test_what_schemagen_proposes_goes_before_what_is_inferred(look: Path, drivetrain: Command) -> None:
     pipeline = look / "pipeline.py"
     pipeline.write_text(pipeline.read_text().replace("    statistics = Look(table)", "    SchemaGen(Look(table))"))
     assert drivetrain("run", "look").exit_code == 0
@@ -81,7 +92,7 @@ def test_what_schemagen_proposes_goes_before_what_is_inferred(look, drivetrain):
     assert (look / "schema.yaml").read_text().startswith("# from SchemaGen\n")
 
 
-def test_a_run_without_a_schema_or_statistics_says_so(look, shop, drivetrain):
+def test_a_run_without_a_schema_or_statistics_says_so(look: Path, shop: Path, drivetrain: Command) -> None:
     missing = drivetrain("schema", "show")
     assert missing.exit_code == 2
     assert "`drivetrain schema infer`" in missing.stderr
