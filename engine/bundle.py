@@ -3,6 +3,7 @@
     manifest.json            format, signatures, required extensions, export facts, every file's size and SHA-256
     graph.json               host nodes (executable), device stages by reference
     device/NAME.stablehlo    jax.export programs: StableHLO with a symbolic batch, weights as arguments
+    device/NAME.mlirbc       the same as plain StableHLO bytecode, for readers beyond JAX's window; not loaded
     weights/GROUP.safetensors
     assets/NAME.arrow        vocabularies as Arrow IPC
 
@@ -126,6 +127,7 @@ class Bundle:
         files = {_GRAPH: canonical_json(self.graph.to_json()) + b"\n"}
         for name, program in sorted(self.payload.programs.items()):
             files[f"device/{name}.stablehlo"] = program
+            files[f"device/{name}.mlirbc"] = _portable(program)
         groups: dict[str, dict[str, NDArray[Any]]] = {}
         for name, array in sorted(self.payload.weights.items()):
             groups.setdefault(name.split("/", 1)[0], {})[name] = np.asarray(array, order="C")
@@ -313,7 +315,7 @@ def _read_weights(data: bytes) -> dict[str, NDArray[Any]]:
 
     found = {}
     try:
-        for name, view in deserialize(data):
+        for name, view in deserialize(data):  # type: ignore[no-untyped-call]  # it ships no types
             kind = _SAFETENSORS[view["dtype"]]
             if kind == "bfloat16":
                 import ml_dtypes
@@ -338,6 +340,12 @@ def _check(bundle: Bundle, manifest: Mapping[str, Any]) -> None:
                 bundle.payload.weights[name]
     if canonical_json(_describe(bundle.signatures)) != canonical_json(manifest["signatures"]):
         raise ValueError("manifest and graph differ on the signatures")
+
+
+def _portable(program: bytes) -> bytes:
+    import jax
+
+    return bytes(jax.export.deserialize(bytearray(program)).mlir_module_serialized)
 
 
 def _write_ipc(table: pa.Table) -> bytes:

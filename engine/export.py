@@ -168,7 +168,9 @@ class _Model:
         slots.update((t.id, (t.dtype, t.shape)) for t in features if t.id in read and t.id not in made)
         weights = dict.fromkeys(name for stage in feeding for name in stage.weights)
         arrays = {name: source.payload.weights[name] for name in weights} | self.weights
-        calls = [jax.export.deserialize(bytearray(source.payload.programs[stage.program])).call for stage in feeding]
+        calls: list[Any] = [
+            jax.export.deserialize(bytearray(source.payload.programs[stage.program])).call for stage in feeding
+        ]
 
         def program(*given: Any) -> list[Any]:
             env = dict(zip([*slots, *arrays], given, strict=True))

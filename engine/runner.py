@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ..errors import InputError
-from .graph import BATCH, DeviceStage, Graph, HostNode, Tensor
+from .graph import BATCH, DeviceStage, Graph, HostNode
 from .host import Kernel, as_column, as_value, host_op
 
 SMALL: Final = 512
@@ -195,8 +195,3 @@ def to_numpy(value: Any) -> NDArray[Any]:  # Any: as to_arrow
         found: NDArray[Any] = np.asarray(value.to_pylist(), dtype=object)
         return found
     return np.asarray(value)
-
-
-def describe(tensor: Tensor) -> str:
-    """A tensor's dtype as a signature states it."""
-    return tensor.dtype

@@ -252,3 +252,36 @@ def test_models_that_do_not_fit_are_refused_at_export(made: Path, tmp_path: Path
         Bundle.load(tmp_path)
     with pytest.raises(InputError, match="no signature 'nope'"):
         Bundle.load(made / "model").run_row("nope", {})
+
+
+def test_stages_between_host_nodes_and_odd_dtypes_export(tmp_path: Path) -> None:
+    """Device → host → device, a captured table, bfloat16 params and features."""
+    table = np.arange(12.0).reshape(4, 3)
+
+    def fn(c: ops.Columns) -> ops.Columns:
+        return {
+            "row": jnp.asarray(table)[ops.vocabulary(c["w"])],
+            "half": ops.cast(c["x"], "bfloat16"),
+            "floor": ops.vocabulary(jnp.floor(c["x"] / 2).astype(jnp.int32)),
+            "y": c["y"],
+        }
+
+    def apply_fn(params: Any, features: Any) -> Any:
+        total = (features["row"] @ params).astype(jnp.float32)[:, 0] + features["half"].astype(jnp.float32)
+        return total + 100 * features["floor"]
+
+    raw = pa.table({"x": [1.0, 2.0, 3.0], "w": ["a", "b", "a"], "y": [0.0, 1.0, 0.0]})
+    pq.write_table(raw, tmp_path / "raw.parquet")
+    source = data.open_parquet([tmp_path / "raw.parquet"])
+    analyze(fn, source, data.executor("local")).save(tmp_path / "graph")
+    params = jnp.ones((3, 1), jnp.bfloat16)
+    export_model(tmp_path / "graph", apply_fn, params, lambda o: {"p": o}, label="y", out=tmp_path / "model")
+    bundle = Bundle.load(tmp_path / "model")
+    assert bundle.signatures["predict"].inputs.keys() == {"x", "w"}
+    assert bundle.payload.weights["model/params"].dtype == jnp.bfloat16
+    (batch,) = raw.combine_chunks().to_batches()
+    # floor(x / 2) is 0, 1, 1; the vocabulary puts 1 first.
+    wanted = table[[0, 1, 0]].sum(axis=1) + [1, 2, 3] + 100 * np.array([1, 0, 0])
+    np.testing.assert_allclose(bundle.run("predict", batch)["p"], wanted, rtol=1e-2)
+    rows = np.array([bundle.run_row("predict", row)["p"] for row in raw.to_pylist()])
+    np.testing.assert_allclose(rows, wanted, rtol=1e-2)
