@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from ..errors import InputError
 from .graph import BATCH, DeviceStage, Graph, HostNode
-from .host import Kernel, as_column, as_value, host_op
+from .host import host_op
+from .host_columns import Kernel, as_column, as_value
 
 SMALL: Final = 512
 LARGE: Final = 8192

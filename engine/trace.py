@@ -16,7 +16,7 @@ from ._caller import caller, raised_at
 from ._tracing import CURRENT, HANDLE, Trace, bind_host, shaped
 from .columns import Column, Fact
 from .graph import ARRAY_DTYPES
-from .host import column_dtype
+from .host_columns import column_dtype
 
 _DEVICE = {"string": "string", "int64": "int32", "float64": "float32", "bool": "bool"}
 

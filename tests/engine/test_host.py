@@ -7,7 +7,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from drivetrain.engine.fingerprint64 import fingerprint64
-from drivetrain.engine.host import as_column, as_value, host_op
+from drivetrain.engine.host import host_op
+from drivetrain.engine.host_columns import as_column, as_value
 from drivetrain.errors import InputError
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,0 +1,130 @@
+"""Host columns: how the values of a batch or a row look to the host ops.
+
+A column on the host is nullable: `string`, `int64`, `float64` (where NaN is missing too) or `bool`. In a row it is a
+Python value or None. String ops work on the distinct values of a batch's dictionary; rows only gather codes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from ..errors import InputError
+
+Params = Mapping[str, Any]  # Any: JSON
+Assets = tuple[pa.Table, ...]
+Kernel = Callable[..., Any]  # Any: columns and arrays of the node's types, or one row's values
+
+
+ARROW: Final = {"string": pa.string(), "int64": pa.int64(), "float64": pa.float64(), "bool": pa.bool_()}
+
+
+def column_dtype(kind: pa.DataType) -> str | None:
+    """The host dtype of an Arrow type: string, int64, float64, bool; None for one the engine does not read."""
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return "string"
+    if pa.types.is_boolean(kind):
+        return "bool"
+    if pa.types.is_integer(kind):
+        return "int64"
+    return "float64" if pa.types.is_floating(kind) or pa.types.is_null(kind) else None
+
+
+def as_column(array: pa.Array | pa.ChunkedArray, dtype: str, name: str) -> pa.Array:
+    """An Arrow array as a host column of that dtype; a string column may stay dictionary-encoded.
+
+    Raises:
+        InputError: Its values are of another kind: text where numbers belong, say.
+    """
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+    found = column_dtype(array.type)
+    allowed = {"float64": ("float64", "int64"), "int64": ("int64",), "bool": ("bool",), "string": ("string",)}[dtype]
+    if found not in allowed and not pa.types.is_null(array.type):
+        raise InputError(
+            f"column {name!r} is {array.type}, the graph reads {dtype}", fix="give it the type it was made with"
+        )
+    if pa.types.is_dictionary(array.type):
+        if dtype == "string":
+            return array
+        array = array.dictionary_decode()
+    try:
+        return array if array.type == ARROW[dtype] else array.cast(ARROW[dtype])
+    except pa.ArrowInvalid as error:
+        raise InputError(f"column {name!r} does not fit {dtype}: {error}", fix="keep its values in range") from error
+
+
+def as_value(value: object, dtype: str, name: str) -> object:
+    """One row's value as the host's: None, str, int, float or bool. Raises InputError as `as_column`."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or (dtype == "string" and isinstance(value, str)) or (dtype == "bool" and isinstance(value, bool)):
+        return value
+    if dtype == "float64" and isinstance(value, (int, float)) and not isinstance(value, bool):
+        return float(value)
+    if dtype == "int64" and isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63:
+        return value
+    raise InputError(
+        f"column {name!r} is {value!r:.80}, the graph reads {dtype}", fix="give it the type it was made with"
+    )
+
+
+def is_missing(value: object) -> bool:
+    """Whether a row's value is None or NaN."""
+    return value is None or value != value  # NaN
+
+
+def present(column: pa.Array) -> NDArray[np.bool_]:
+    """Which rows of a host column have a value."""
+    if pa.types.is_floating(column.type):
+        kept: NDArray[np.bool_] = ~np.isnan(column.to_numpy(zero_copy_only=False))
+        return kept
+    if pa.types.is_dictionary(column.type):
+        return np.asarray(codes_of(column)[0] < len(column.dictionary)) & ~_null_words(column)
+    return np.asarray(pc.is_valid(column).to_numpy(zero_copy_only=False))
+
+
+def _null_words(column: pa.Array) -> NDArray[np.bool_]:
+    """Rows whose dictionary word is itself null: legal Arrow, if odd."""
+    if not column.dictionary.null_count:
+        return np.zeros(len(column), bool)
+    nulls = np.append(column.dictionary.is_null().to_numpy(zero_copy_only=False), False)
+    return np.asarray(nulls[codes_of(column)[0]])
+
+
+def codes_of(column: pa.Array) -> tuple[NDArray[np.int64], pa.Array]:
+    """Codes per row and the words they mean; the code of a missing row is the number of words."""
+    encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+    words = encoded.dictionary
+    codes = encoded.indices.fill_null(len(words)) if encoded.indices.null_count else encoded.indices
+    return codes.to_numpy(zero_copy_only=False).astype(np.int64, copy=False), words
+
+
+def by_word(column: pa.Array, of_word: Callable[[Any], Any], missing: object, dtype: Any) -> NDArray[Any]:
+    """One result per row, worked out once per distinct value; words that no row has are not looked at."""
+    codes, words = codes_of(column)
+    used = np.bincount(codes, minlength=len(words))
+    table = [
+        missing if word is None or not rows else of_word(word)
+        for word, rows in zip(words.to_pylist(), used[: len(words)].tolist(), strict=True)
+    ]
+    return np.array([*table, missing], dtype=dtype)[codes]
+
+
+INT32: Final = range(-(2**31), 2**31)
+
+
+def too_wide(name: str, row: int | None, value: object) -> InputError:
+    """The error for an integer that the device cannot hold."""
+    at = "" if row is None else f" in row {row}"
+    return InputError(
+        f"column {name!r} has {value}{at}, which does not fit in int32 on the device",
+        fix="use it as a category (ops.vocabulary), or store it as float",
+    )

@@ -1,0 +1,150 @@
+"""Host ops on text: they look at the distinct words of a batch's dictionary; rows only gather."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..errors import InputError
+from .fingerprint64 import fingerprint64
+from .host_columns import ARROW, Assets, Kernel, Params, by_word, too_wide
+
+
+def _lookup_of(params: Params, assets: Assets) -> tuple[dict[str, int], Callable[[str], int], int]:
+    words = assets[0].column("value").to_pylist()
+    known = {word: index for index, word in enumerate(words)}
+    buckets = int(params["oov_buckets"])
+
+    def unknown(word: str) -> int:
+        return len(words) + (fingerprint64(word) % buckets if buckets > 1 else 0)
+
+    return known, unknown, len(words) + buckets
+
+
+def spelled(value: object) -> str:
+    """How a value that is no string is looked up: integers in decimal, booleans as true and false."""
+    return (
+        value if isinstance(value, str) else ("true" if value else "false") if isinstance(value, bool) else str(value)
+    )
+
+
+def lookup_batch(params: Params, assets: Assets) -> Kernel:
+    """The id of each word: known, unknown (by hash bucket) or missing."""
+    known, unknown, missing = _lookup_of(params, assets)
+
+    def of_word(word: object) -> int:
+        text = spelled(word)
+        found = known.get(text)
+        return unknown(text) if found is None else found
+
+    return lambda column: by_word(column, of_word, missing, np.int32)
+
+
+def lookup_row(params: Params, assets: Assets) -> Kernel:
+    """As `lookup_batch`, for one value."""
+    known, unknown, missing = _lookup_of(params, assets)
+
+    def kernel(value: object) -> int:
+        if value is None:
+            return missing
+        text = spelled(value)
+        found = known.get(text)
+        return unknown(text) if found is None else found
+
+    return kernel
+
+
+def hash_batch(params: Params, assets: Assets) -> Kernel:
+    """The hash bucket of each word; one more id for missing."""
+    buckets = int(params["buckets"])
+    return lambda column: by_word(column, lambda word: fingerprint64(spelled(word)) % buckets, buckets, np.int32)
+
+
+def hash_row(params: Params, assets: Assets) -> Kernel:
+    """As `hash_batch`, for one value."""
+    buckets = int(params["buckets"])
+    return lambda value: buckets if value is None else fingerprint64(spelled(value)) % buckets
+
+
+_COMPARE: Final[dict[str, Callable[[Any, Any], bool]]] = {
+    "eq": lambda a, b: a == b,
+    "ne": lambda a, b: a != b,
+    "lt": lambda a, b: a < b,
+    "le": lambda a, b: a <= b,
+    "gt": lambda a, b: a > b,
+    "ge": lambda a, b: a >= b,
+    "in": lambda a, b: a in b,
+}
+
+
+def compare_batch(params: Params, assets: Assets) -> Kernel:
+    """With a constant: once per distinct value. With a second column: row by row, in Arrow's order of UTF-8 bytes."""
+    test = _COMPARE[params["test"]]
+    if "value" in params:
+        value = params["value"]
+
+        def constant(column: pa.Array) -> pa.Array:
+            return pa.array(by_word(column, lambda word: test(word, value), None, object), pa.bool_())
+
+        return constant
+    names = {"eq": "equal", "ne": "not_equal", "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal"}
+    return lambda left, right: pc.call_function(names[params["test"]], [_plain(left), _plain(right)])
+
+
+def compare_row(params: Params, assets: Assets) -> Kernel:
+    """As `compare_batch`, for one value or two."""
+    test = _COMPARE[params["test"]]
+    if "value" in params:
+        value = params["value"]
+        return lambda left: None if left is None else test(left, value)
+    return lambda left, right: None if left is None or right is None else test(left, right)
+
+
+def _plain(column: pa.Array) -> pa.Array:
+    decoded = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+    return decoded.cast(pa.string())
+
+
+def _parse_of(params: Params) -> Callable[[str], float | int | bool]:
+    target, name = params["dtype"], params["column"]
+
+    def parse(word: str) -> float | int | bool:
+        try:
+            if target == "bool":
+                return {"true": True, "false": False}[word.strip().lower()]
+            number = int(word) if target == "int64" else float(word)
+        except (ValueError, KeyError):
+            raise InputError(
+                f"column {name!r} has {word!r:.80}, which is no {target}", fix="clean the column, or use ops.vocabulary"
+            ) from None
+        if target == "int64" and not -(2**63) <= number < 2**63:
+            raise too_wide(name, None, number)
+        return number
+
+    return parse
+
+
+def parse_batch(params: Params, assets: Assets) -> Kernel:
+    """Text as numbers or booleans; a word that is none raises."""
+    parse, kind = _parse_of(params), ARROW[params["dtype"]]
+    return lambda column: pa.array(by_word(column, parse, None, object), kind)
+
+
+def parse_row(params: Params, assets: Assets) -> Kernel:
+    """As `parse_batch`, for one value."""
+    parse = _parse_of(params)
+    return lambda value: None if value is None else parse(value)
+
+
+def text_batch(params: Params, assets: Assets) -> Kernel:
+    """Integers and booleans as they are spelled."""
+    return lambda column: pa.array(by_word(column, spelled, None, object), pa.string())
+
+
+def text_row(params: Params, assets: Assets) -> Kernel:
+    """As `text_batch`, for one value."""
+    return lambda value: None if value is None else spelled(value)
