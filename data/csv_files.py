@@ -15,6 +15,7 @@ import csv
 import gzip
 import io
 import re
+import threading
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -216,12 +217,14 @@ def _text_batches(
         quoted_strings_can_be_null=False,
     )
     try:
-        with _open(path) as file:
-            reader = _reader(_Counting(file, quotes) if quotes is not None else file, options)
-            yield pa.RecordBatch.from_arrays(
-                [pa.array([], pa.string()) for _ in reader.schema], names=reader.schema.names
-            )
-            yield from reader
+        with _open(path) as file, _Blocks(file, quotes) as blocks:
+            reader = _reader(blocks, options)
+            try:
+                names = reader.schema.names
+                yield pa.RecordBatch.from_pylist([], pa.schema([(name, pa.string()) for name in names]))
+                yield from reader
+            finally:
+                del reader  # it reads ahead on a thread of its own, which ends when nothing refers to it
     except _ERRORS as error:
         if "Empty CSV" in str(error):  # a header without a line end
             yield pa.RecordBatch.from_pylist([], pa.schema([(name, pa.string()) for name in columns or names]))
@@ -229,7 +232,7 @@ def _text_batches(
         raise _explained(path, error) from error
 
 
-def _reader(file: BinaryIO | _Counting, options: pacsv.ConvertOptions) -> pacsv.CSVStreamingReader:
+def _reader(file: _Blocks, options: pacsv.ConvertOptions) -> pacsv.CSVStreamingReader:
     return pacsv.open_csv(
         file,
         # Threads walk the shards; and without threads here, errors name the row.
@@ -253,20 +256,33 @@ def _header(path: Path) -> list[str]:
     return names
 
 
-class _Counting(io.RawIOBase):
-    """A binary file that counts the quote characters read through it."""
+class _Blocks(io.RawIOBase):
+    """A binary file for Arrow's reading thread: counts quote characters, and can be stopped.
 
-    def __init__(self, file: BinaryIO, quotes: list[int]) -> None:
+    A thread that still reads while Python shuts down aborts the process, so leaving the context waits for it.
+    """
+
+    def __init__(self, file: BinaryIO, quotes: list[int] | None) -> None:
         self._file = file
         self._quotes = quotes
+        self._stopped = False
+        self._lock = threading.Lock()
 
     def readable(self) -> bool:
         return True
 
     def read(self, size: int = -1) -> bytes:
-        data = self._file.read(size)
-        self._quotes[0] += data.count(b'"')
+        with self._lock:
+            if self._stopped:
+                return b""
+            data = self._file.read(size)
+        if self._quotes is not None:
+            self._quotes[0] += data.count(b'"')
         return data
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._stopped = True
 
 
 def _open(path: Path) -> BinaryIO:

@@ -3,6 +3,8 @@
 import csv
 import gzip
 import io
+import subprocess
+import sys
 import zipfile
 from datetime import date, datetime
 from pathlib import Path
@@ -192,3 +194,16 @@ def test_only_the_columns_wanted(tmp_path: Path) -> None:
     source = open_files([write(tmp_path, "a,b,c\n1,2,3\n")]).select(["c", "a"])
     assert rows(source) == [{"c": 3, "a": 1}]
     assert source.schema == pa.schema([("c", pa.int64()), ("a", pa.int64())])
+
+
+def test_a_pass_given_up_half_way_does_not_abort_the_process(tmp_path: Path) -> None:
+    path = write(tmp_path, gzip.compress(b"a,b\n" + b"1,2\n" * 6_000_000, 1), "x.csv.gz")
+    code = (
+        "from drivetrain.data import csv_files\n"
+        "from pathlib import Path\n"
+        f"batches = csv_files._text_batches(Path({str(path)!r}), (), None)\n"
+        "next(batches); next(batches)\n"
+        "raise SystemExit(7)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (7, "")
