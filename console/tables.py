@@ -126,6 +126,8 @@ def _show_evaluation(console: Console, record: ArtifactRecord, path: Path, *, by
     console.print("model " + (said if blessed else "[red]not blessed[/]:"))
     for line in failures if not blessed else [check["text"] for check in judged["thresholds"]]:
         console.print(f"  {escape(line)}")
+    if metrics.is_file() and not by_slice:
+        console.print("  by slice: drivetrain show", style="dim")
     console.print(f"  report: {path / 'extra' / 'report.html'}", style="dim", soft_wrap=True)
 
 
