@@ -137,6 +137,9 @@ class Tree:
         from rich.text import Text
 
         table = Table.grid(padding=(0, 2))
+        for justify in ("left", "left", "right"):
+            table.add_column(justify=justify, no_wrap=True)
+        table.add_column(no_wrap=True, overflow="ellipsis")  # a line that wraps would make the tree jump
         table.add_row(Text(self._run.pipeline.name, "bold"), Text(self._run.id, "dim"))
         with self._lock:
             for guide, name in self._lines:
