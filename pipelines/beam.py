@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from ..errors import missing_extra
@@ -20,7 +21,8 @@ from .launcher import Launcher, NodeResult, Observer, Silent
 IN_PROCESS = "apache_beam.runners.portability.fn_api_runner.FnApiRunner"
 # Elements carry names only; where driver and worker share a process, events find their observer here.
 _OBSERVERS: dict[str, Observer] = {}
-_CHILDREN: set[subprocess.Popen[str]] = set()
+_CHILDREN: dict[subprocess.Popen[str], str] = {}
+_STOPPED: set[str] = set()
 _LOCK = threading.Lock()
 
 
@@ -41,8 +43,8 @@ def run_beam(launcher: Launcher, nodes: Iterable[str]) -> dict[str, NodeResult]:
         *(["--store", launcher.home.url] if launcher.home.url else []),
         *("--run", run.id, "--ir", run.pipeline.digest),
     ]
-    _OBSERVERS[run.id] = launcher.observer
-    try:
+
+    def walk() -> None:
         with beam.Pipeline(options=PipelineOptions(flags)) as graph:
             ended: dict[str, Any] = {}  # Any: Beam's PCollections have no types
             for name in todo:
@@ -56,11 +58,21 @@ def run_beam(launcher: Launcher, nodes: Iterable[str]) -> dict[str, NodeResult]:
                     | f"{name}/id" >> beam.Create([name])
                     | f"{name}/launch" >> beam.Map(launch_child, run.id, command, **upstream)
                 )
-    except KeyboardInterrupt:
-        launcher.cancel.set()
-    finally:
-        _OBSERVERS.pop(run.id, None)
-        _end_children()
+
+    _OBSERVERS[run.id] = launcher.observer
+    _STOPPED.discard(run.id)  # it may have been stopped in this process before, and is resumed now
+    # Beam wraps what is raised inside it, so it walks in a thread, and Ctrl-C reaches the main one, which only waits.
+    with ThreadPoolExecutor(1, thread_name_prefix="drivetrain-beam") as pool:
+        walking = pool.submit(walk)
+        try:
+            walking.result()
+        except KeyboardInterrupt:
+            launcher.cancel.set()
+            _end_children(run.id)
+            walking.result()
+        finally:
+            _end_children(run.id)
+            _OBSERVERS.pop(run.id, None)
     found = {name: launcher.recorded(name) for name in todo}
     return {name: result for name, result in found.items() if result is not None}
 
@@ -69,9 +81,12 @@ def launch_child(node: str, run: str, command: list[str], upstream: Iterable[str
     """Launch one node in a child process and wait; gives the node's name, whatever its state."""
     observer = _OBSERVERS.get(run, Silent())
     ended = False
-    with subprocess.Popen([*command, "--node", node], stdout=subprocess.PIPE, text=True) as child:  # noqa: S603
-        with _LOCK:
-            _CHILDREN.add(child)
+    with _LOCK:
+        if run in _STOPPED:
+            return node
+        child = subprocess.Popen([*command, "--node", node], stdout=subprocess.PIPE, text=True)  # noqa: S603
+        _CHILDREN[child] = run
+    with child:
         try:
             for line in child.stdout or ():
                 try:
@@ -83,7 +98,7 @@ def launch_child(node: str, run: str, command: list[str], upstream: Iterable[str
             code = child.wait()
         finally:
             with _LOCK:
-                _CHILDREN.discard(child)
+                _CHILDREN.pop(child, None)
     if not ended and code not in (0, 1, 130):
         observer.ended(NodeResult(node, "FAILED", reason=f"its process ended with status {code}"))
     return node
@@ -103,9 +118,11 @@ def _relay(observer: Observer, event: dict[str, Any]) -> bool:
     return kind == "ended"
 
 
-def _end_children() -> None:
+def _end_children(run: str) -> None:
+    """Start no more nodes of a run, and end those at work as Ctrl-C does; each records that it was cancelled."""
     with _LOCK:
-        children = list(_CHILDREN)
+        _STOPPED.add(run)
+        children = [child for child, owner in _CHILDREN.items() if owner == run]
     for child in children:
         child.terminate()
     for child in children:

@@ -435,6 +435,8 @@ def _outputs(component: Component[..., object], result: object, folder: Path) ->
 
 
 def _text(error: BaseException) -> str:
+    if isinstance(error, (KeyboardInterrupt, Canceled)):
+        return "stopped while running"
     if isinstance(error, DrivetrainError):
         return str(error)
     return f"{type(error).__name__}: {error}"

@@ -70,6 +70,24 @@ def test_a_signal_cancels_the_run_and_leaves_a_clean_store(shop: Path, number: s
     assert not list((shop.parent / ".drivetrain" / "work").rglob("content"))
 
 
+@pytest.mark.beam
+def test_a_signal_cancels_a_run_on_beam_and_its_children(shop: Path) -> None:
+    process = subprocess.Popen(
+        [*COMMAND, "run", "shop", "-p", "seconds=60", "--runner", "beam", "--json"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    wait_until_running("Train", process)
+    process.terminate()
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 130, err
+    answer = json.loads(out.splitlines()[-1])
+    assert answer["state"] == "CANCELED"
+    assert answer["nodes"]["Train"]["reason"] == "stopped while running"
+    assert answer["nodes"]["Judge"]["state"] == "CANCELED"
+    assert "Traceback" not in err
+    assert json.loads(run("fsck", "--json").stdout)["clean"] is True
+
+
 def test_a_killed_run_is_interrupted_and_resume_finishes_it(shop: Path) -> None:
     process = subprocess.Popen([*COMMAND, "run", "shop", "-p", "seconds=2"], stdout=subprocess.PIPE)
     wait_until_running("Train", process)
