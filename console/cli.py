@@ -78,10 +78,10 @@ def main() -> NoReturn:
     try:
         cli.main(prog_name="drivetrain")
     except SystemExit as end:
-        # A component that does not look up would keep the interpreter from ending; what it did is in the store as
-        # the work of a dead process.
-        if any(thread.name.startswith("drivetrain-node") for thread in threading.enumerate()):
+        # A component that does not look up would keep a cancelled interpreter from ending; the store knows what it
+        # did as the work of a dead process.
+        if end.code == CANCELED and any(thread.name.startswith("drivetrain-node") for thread in threading.enumerate()):
             sys.stdout.flush()
             sys.stderr.flush()
-            os._exit(end.code if isinstance(end.code, int) else CRASH)
+            os._exit(CANCELED)
         raise

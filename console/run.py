@@ -104,6 +104,10 @@ def _carry_out(settings: Settings, go: Callable[[Home, Watched], RunResult], *, 
         console = None if settings.json else terminal()
         with watch(console) as watched:
             result = go(home, watched)
+        if settings.json:
+            for node in result.nodes.values():
+                if node.state == "FAILED":
+                    click.echo(f"error: {node.node}: {node.reason}", err=True)
         settings.answer(result.to_json(), lambda console: _show(console, settings, home, result))
         return exit_code(result)
 

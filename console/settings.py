@@ -69,7 +69,7 @@ class Settings:
     def answer(self, value: object, show: Callable[[Console], None]) -> None:
         """Print the value as one line of JSON, or let `show` print it for people."""
         if self.json:
-            print(json.dumps(value, ensure_ascii=False, default=str), flush=True)
+            print(json.dumps(value, ensure_ascii=False), flush=True)
         else:
             show(terminal())
 

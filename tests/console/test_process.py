@@ -70,6 +70,27 @@ def test_a_signal_cancels_the_run_and_leaves_a_clean_store(shop: Path, number: s
     assert not list((shop.parent / ".drivetrain" / "work").rglob("content"))
 
 
+def test_a_second_signal_ends_components_that_do_not_look_up(shop: Path) -> None:
+    source = (shop / "pipeline.py").read_text()
+    second = '    Train.options(id="Second")(examples, fn="helper:total", fail="no", seconds=seconds)\n'
+    source = source.replace("    evaluation = Judge", f"{second}    evaluation = Judge")
+    (shop / "pipeline.py").write_text(
+        source.replace("    made = Model.new()", "    made = Model.new()\n    time.sleep(60)")
+    )
+    process = subprocess.Popen([*COMMAND, "run", "shop"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    wait_until_running("Train", process)
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.5)
+    assert process.poll() is None  # it waits for its components to notice
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=10)
+    assert process.returncode == 130
+    assert err.endswith("cancelled\n")
+    assert shown()["state"] == "INTERRUPTED"
+    assert run("fsck", "--repair").returncode == 0
+    assert json.loads(run("fsck", "--json").stdout)["clean"] is True
+
+
 @pytest.mark.beam
 def test_a_signal_cancels_a_run_on_beam_and_its_children(shop: Path) -> None:
     process = subprocess.Popen(
