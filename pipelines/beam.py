@@ -28,11 +28,15 @@ _LOCK = threading.Lock()
 
 def run_beam(launcher: Launcher, nodes: Iterable[str]) -> dict[str, NodeResult]:
     """Launch the nodes on a Beam runner (the in-process FnApiRunner unless the runner's options name another)."""
+    quiet = logging.root.manager.disable
     try:
+        logging.disable(logging.WARNING)  # while imported, Beam warns of cloud libraries that nobody asked for
         import apache_beam as beam
         from apache_beam.options.pipeline_options import PipelineOptions
     except ImportError:
         raise missing_extra("apache-beam", "beam") from None
+    finally:
+        logging.disable(quiet)
     logging.getLogger("apache_beam").setLevel(logging.ERROR)
     run, todo = launcher.run, list(nodes)
     flags = list(run.options.runner_options)
