@@ -26,7 +26,6 @@ _HOMES = {
     "when": ".pipelines",
 }
 
-__version__ = "0.1.0.dev0"
 __all__ = [
     "Artifact",
     "BuildError",
@@ -43,6 +42,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version(__name__)
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -11,7 +11,6 @@ from typing import Any, NoReturn
 
 import click
 
-from .. import __version__
 from ..errors import Canceled, DrivetrainError
 from .history import runs, show, why
 from .lineage import lineage
@@ -63,7 +62,7 @@ class Shell(click.Group):
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="\b\nExample:\n  drivetrain run examples/flights\n  drivetrain show\n",
 )
-@click.version_option(__version__, prog_name="drivetrain")
+@click.version_option(package_name="drivetrain", prog_name="drivetrain")
 def cli() -> None:
     """Raw data to a served model and back: run pipelines, see what they did, and why."""
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import click
 
-from .. import __version__
 from ..errors import DrivetrainError
 from .settings import CRASH, OK, Settings, shared
 
@@ -105,7 +104,7 @@ def doctor(settings: Settings) -> int:
 
 
 def _python() -> Iterator[Finding]:
-    yield Finding("drivetrain", "ok", f"{__version__} in {Path(__file__).parent.parent}")
+    yield Finding("drivetrain", "ok", f"{importlib.metadata.version('drivetrain')} in {Path(__file__).parent.parent}")
     fits = (3, 11) <= sys.version_info[:2] < (3, 14)
     said = f"{platform.python_version()} at {sys.executable}"
     yield Finding("python", "ok" if fits else "bad", said if fits else f"{said}; drivetrain needs 3.11 to 3.13")
