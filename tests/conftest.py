@@ -19,6 +19,13 @@ REQUIRED = {name for name in os.environ.get("DRIVETRAIN_REQUIRE", "").split(",")
 os.environ.update(GX_ANALYTICS_ENABLED="false", DO_NOT_TRACK="1", JAX_PLATFORMS=os.environ.get("JAX_PLATFORMS", "cpu"))
 
 
+def pytest_configure() -> None:
+    """What is required must be there: a whole module that skips itself would leave no test to fail."""
+    missing = [NEEDS[name] for name in sorted(REQUIRED & NEEDS.keys()) if importlib.util.find_spec(NEEDS[name]) is None]
+    if missing:
+        raise pytest.UsageError(f"DRIVETRAIN_REQUIRE needs {', '.join(missing)}, which is not installed")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip what needs an extra that is not installed."""
     for item in items:
