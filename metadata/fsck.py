@@ -134,7 +134,7 @@ def _published(root: Path) -> list[str]:
 
 def _staged(root: Path) -> list[Path]:
     """The folders work/staging/<execution uid>."""
-    return sorted(path for path in (root / "work" / "staging").glob("*") if path.is_dir())
+    return sorted(path for path in Payloads(root).staging.glob("*") if path.is_dir())
 
 
 def _in_flight(payload: Path, running: list[ExecutionRecord]) -> bool:

@@ -44,6 +44,11 @@ class Payloads:
                 (path / part).mkdir(parents=True)
         return path
 
+    @property
+    def staging(self) -> Path:
+        """Where what is being written lies, a folder per execution, named by its uid."""
+        return self.root / "work" / "staging"
+
     def staging_folder(self, execution_uid: str) -> Path:
         """Where everything that an execution stages lies."""
         return resolve(self.root, f"work/staging/{execution_uid}")
@@ -95,7 +100,7 @@ class Payloads:
         path = self.path(uri)
         if not path.exists():
             return
-        doomed = self.root / "work" / "staging" / f"removed-{time.time_ns()}"
+        doomed = self.staging / f"removed-{time.time_ns()}"
         doomed.parent.mkdir(parents=True, exist_ok=True)
         path.rename(doomed)
         sync_folder(path.parent)
@@ -133,7 +138,7 @@ class Payloads:
 
     def _tidy(self, folder: Path) -> None:
         """Remove a folder of staging and those above it while they are empty."""
-        while self.root / "work" / "staging" in folder.parents:
+        while self.staging in folder.parents:
             try:
                 folder.rmdir()
             except OSError:  # not empty, or gone: somebody else's is in it

@@ -7,7 +7,7 @@ from .functions import Fn, FunctionRef, load
 from .handles import latest, latest_blessed
 from .home import Home, Run, RunOptions, list_runs, open_run
 from .ir import Pipeline
-from .launcher import NodeResult, Observer
+from .outcome import NodeResult, Observer
 from .pipeline import PipelineFunction, load_pipeline, pipeline, when
 from .run import RunResult, resume, run_pipeline
 

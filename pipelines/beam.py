@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from ..errors import missing_extra
-from .launcher import Launcher, NodeResult, Observer, Silent
+from .launcher import Launcher
+from .node import RECORD
+from .outcome import NodeResult, Observer, Silent
 
 IN_PROCESS = "apache_beam.runners.portability.fn_api_runner.FnApiRunner"
 # Elements carry names only; where driver and worker share a process, events find their observer here.
@@ -24,6 +28,9 @@ _OBSERVERS: dict[str, Observer] = {}
 _CHILDREN: dict[subprocess.Popen[str], str] = {}
 _STOPPED: set[str] = set()
 _LOCK = threading.Lock()
+_WORDLESS = "its process ended before it could say how"
+_GRACE = 30.0
+"""Seconds that a child gets to record that it was cancelled."""
 
 
 def run_beam(launcher: Launcher, nodes: Iterable[str]) -> dict[str, NodeResult]:
@@ -43,7 +50,8 @@ def run_beam(launcher: Launcher, nodes: Iterable[str]) -> dict[str, NodeResult]:
     if not any(flag.startswith("--runner") for flag in flags):
         flags.append(f"--runner={IN_PROCESS}")
     command = [
-        *(sys.executable, "-m", "drivetrain.pipelines.node", "--root", str(launcher.home.root)),
+        # -P: a file of the working directory must not stand in for a module of Python's.
+        *(sys.executable, "-P", "-m", "drivetrain.pipelines.node", "--root", str(launcher.home.root)),
         *(["--store", launcher.home.url] if launcher.home.url else []),
         *("--run", run.id, "--ir", run.pipeline.digest),
     ]
@@ -77,7 +85,10 @@ def run_beam(launcher: Launcher, nodes: Iterable[str]) -> dict[str, NodeResult]:
         finally:
             _end_children(run.id)
             _OBSERVERS.pop(run.id, None)
+    launcher.home.sweep()  # a child may have been killed
     found = {name: launcher.recorded(name) for name in todo}
+    if not launcher.cancel.is_set():
+        found = {name: result or NodeResult(name, "FAILED", reason=_WORDLESS) for name, result in found.items()}
     return {name: result for name, result in found.items() if result is not None}
 
 
@@ -88,23 +99,31 @@ def launch_child(node: str, run: str, command: list[str], upstream: Iterable[str
     with _LOCK:
         if run in _STOPPED:
             return node
-        child = subprocess.Popen([*command, "--node", node], stdout=subprocess.PIPE, text=True)  # noqa: S603
+        child = subprocess.Popen(  # noqa: S603
+            [*command, "--node", node],
+            stdout=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
+            # It finds what this process finds.
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+        )
         _CHILDREN[child] = run
     with child:
         try:
             for line in child.stdout or ():
+                printed, separator, event = line.partition(RECORD)
+                sys.stdout.write(printed)  # the user's own
                 try:
-                    event = json.loads(line)
-                except ValueError:
-                    sys.stdout.write(line)  # the user's own print
-                    continue
-                ended |= isinstance(event, dict) and _relay(observer, event)
-            code = child.wait()
+                    ended |= bool(separator) and _relay(observer, json.loads(event))
+                except (ValueError, TypeError, KeyError):  # a print ran into it
+                    sys.stdout.write(event)
         finally:
+            child.wait()
             with _LOCK:
                 _CHILDREN.pop(child, None)
-    if not ended and code not in (0, 1, 130):
-        observer.ended(NodeResult(node, "FAILED", reason=f"its process ended with status {code}"))
+    if not ended and run not in _STOPPED:
+        observer.ended(NodeResult(node, "FAILED", reason=f"{_WORDLESS} (status {child.returncode})"))
     return node
 
 
@@ -129,5 +148,9 @@ def _end_children(run: str) -> None:
         children = [child for child, owner in _CHILDREN.items() if owner == run]
     for child in children:
         child.terminate()
+    deadline = time.monotonic() + _GRACE
     for child in children:
-        child.wait()
+        try:
+            child.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            child.kill()

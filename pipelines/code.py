@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
+from itertools import accumulate
 from pathlib import Path
 
 from ..digest import digest
@@ -73,13 +74,17 @@ def closure(ref: FunctionRef) -> Code:
             continue
         module = _read(str(path), *_stamp(path))
         seen[name] = (path, module.sha256)
-        if "." in name:
-            todo.append(name.rpartition(".")[0])
-        for target in _targets(module, name, path.name == "__init__.py"):
-            if target.partition(".")[0] in roots:
-                todo += _modules(target, roots)
-            else:
-                external.add(target.partition(".")[0])
+        if not _is_ours(name):  # a package's __init__ runs first; ours only re-export
+            todo += accumulate(name.split(".")[:-1], "{}.{}".format)
+        for target, names in _targets(module, name, path.name == "__init__.py"):
+            top = target.partition(".")[0]
+            if top in roots:
+                todo += _modules(target, names, roots)
+                continue
+            external.add(top)
+            if ref.project is not None and not _is_ours(name):
+                # Python finds it in the project only where that folder is on the path, as a script's is.
+                todo += _modules(f"{package_name(ref.project)}.{target}", names, roots)
     files = sorted(
         (f"{name.partition('.')[0]}/{path.relative_to(roots[name.partition('.')[0]]).as_posix()}", sha256)
         for name, (path, sha256) in seen.items()
@@ -138,7 +143,7 @@ def _processor() -> str:
 @dataclass(frozen=True)
 class _Module:
     sha256: str
-    imports: tuple[tuple[int, str, tuple[str, ...]], ...]  # (relative level, module, names)
+    imports: tuple[tuple[int, str, tuple[tuple[str, str], ...]], ...]  # (relative level, module, (name, bound as))
     names: frozenset[str]
 
 
@@ -151,12 +156,15 @@ def _read(path: str, mtime: int, size: int) -> _Module:
         tree = ast.parse(source)
     except SyntaxError as error:
         raise BuildError(f"{error.msg}", where=f"{path}:{error.lineno}", fix="correct the line") from None
-    imports: list[tuple[int, str, tuple[str, ...]]] = []
+    imports: list[tuple[int, str, tuple[tuple[str, str], ...]]] = []
     for node in _statements(tree.body):
         if isinstance(node, ast.Import):
             imports += [(0, alias.name, ()) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            imports.append((node.level, node.module or "", tuple(alias.name for alias in node.names)))
+            names = tuple((alias.name, alias.asname or alias.name) for alias in node.names)
+            imports.append((node.level, node.module or "", names))
+    if b"import_module" in source:
+        imports += [(len(name) - len(name.lstrip(".")), name.lstrip("."), ()) for name in _by_name(tree)]
     return _Module(hashlib.sha256(source).hexdigest(), tuple(imports), frozenset(_bound(tree.body)))
 
 
@@ -168,6 +176,15 @@ def _statements(body: Iterable[ast.stmt]) -> Iterable[ast.stmt]:
             yield from _statements(getattr(node, block, ()))
         for branch in (*getattr(node, "handlers", ()), *getattr(node, "cases", ())):
             yield from _statements(branch.body)
+
+
+def _by_name(tree: ast.Module) -> Iterable[str]:
+    """What `import_module("a.b")` names, where it is spelled out."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
+            called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            if called == "import_module" and isinstance(node.args[0].value, str):
+                yield node.args[0].value
 
 
 def _bound(body: list[ast.stmt]) -> Iterable[str]:
@@ -184,21 +201,44 @@ def _bound(body: list[ast.stmt]) -> Iterable[str]:
             yield from _bound(parts + [s for handler in getattr(node, "handlers", []) for s in handler.body])
 
 
-def _targets(module: _Module, name: str, is_package: bool) -> Iterable[str]:
+def _targets(module: _Module, name: str, is_package: bool) -> Iterable[tuple[str, tuple[str, ...]]]:
+    """What a module imports: the full name of another, and the names taken from it."""
     for level, target, names in module.imports:
-        if level:
-            parts = name.split(".")
-            keep = len(parts) - level + is_package
-            base = ".".join([*parts[:keep], *([target] if target else [])])
-        else:
-            base = target
-        yield base
-        yield from (f"{base}.{item}" for item in names if item != "*")
+        yield _absolute(name, level, target, is_package), tuple(taken for taken, _ in names)
 
 
-def _modules(target: str, roots: dict[str, Path]) -> list[str]:
-    """The module that a dotted import names; `from .a import b` offers a.b, which may be an attribute of a."""
-    return [target] if _find(target, roots) is not None else []
+def _absolute(name: str, level: int, target: str, is_package: bool) -> str:
+    if not level:
+        return target
+    parts = name.split(".")
+    return ".".join([*parts[: max(0, len(parts) - level + is_package)], *([target] if target else [])])
+
+
+def _modules(target: str, names: Iterable[str], roots: dict[str, Path]) -> list[str]:
+    """The modules that an import reaches; of `from a import b`, b may be a module or an attribute of a."""
+    if _is_neutral(target) and target != _DRIVETRAIN:
+        return []
+    path = _find(target, roots)
+    names = list(names)
+    if path is not None and path.name == "__init__.py" and _is_ours(target) and names and "*" not in names:
+        return [module for name in names for module in _origin(target, name, path, roots)]
+    inside = [f"{target}.{name}" for name in names]
+    return [module for module in (target, *inside) if _find(module, roots) is not None]
+
+
+def _origin(package: str, name: str, init: Path, roots: dict[str, Path]) -> list[str]:
+    """Where one of our rooms has a name from: what a room re-exports beside it does not count."""
+    for level, target, names in _read(str(init), *_stamp(init)).imports:
+        for taken, bound in names:
+            source = _absolute(package, level, target, is_package=True)
+            if bound == name and source != package:
+                return _modules(source, [taken], roots)
+    inside = f"{package}.{name}"
+    return [inside if _find(inside, roots) is not None else package]
+
+
+def _is_ours(name: str) -> bool:
+    return name.partition(".")[0] == _DRIVETRAIN
 
 
 def _find(name: str, roots: dict[str, Path]) -> Path | None:

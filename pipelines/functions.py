@@ -11,13 +11,16 @@ import importlib.util
 import inspect
 import re
 import sys
+import sysconfig
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any, TypeAlias
 
 from ..errors import BuildError, DrivetrainError
@@ -101,9 +104,13 @@ def reference(fn: Fn, project: Path | None) -> FunctionRef:
             f"{name or fn!r} cannot be named from another process",
             fix="define it at the top of a module of the project and pass it, or its name as 'module:attribute'",
         )
-    package = package_name(project) if project else None
-    if package and module.startswith(f"{package}."):
-        return FunctionRef(project, f"{module.removeprefix(package + '.')}:{name}")
+    if project is not None and module.startswith(f"{package_name(project)}."):
+        return FunctionRef(project, f"{module.partition('.')[2]}:{name}")
+    # The project's own file under another name: its folder is on the path, as a script's or a notebook's is.
+    source = getattr(getattr(fn, "__code__", None), "co_filename", None)
+    if project is not None and source and module.partition(".")[0] != _PACKAGE:
+        own = _module_name(project, Path(source))
+        return FunctionRef(project if own else None, f"{own or module}:{name}")
     return FunctionRef(None, f"{module}:{name}")
 
 
@@ -116,45 +123,93 @@ def package_name(project: Path | None) -> str:
 
 
 def import_project_module(project: Path, module: str) -> ModuleType:
-    """Import a module of a project; a project whose source changed since it was imported is imported anew."""
+    """Import a module of a project; a project whose source changed since it was imported is imported anew.
+
+    Raises:
+        BuildError: The project is gone, its folder has the name of another package, or it has no such module. What the
+            user's code raises passes through.
+    """
     package = package_name(project)
     with _LOCK:
-        loaded = sys.modules.get(package)
-        if loaded is not None and (_home(loaded) != project or _changed(package)):
-            _forget(package)
-            loaded = None
-        # No bytecode: Python trusts it by the second, and an edit within the same second would not be seen.
-        writes, sys.dont_write_bytecode = sys.dont_write_bytecode, True
-        try:
-            if loaded is None:
-                _load_package(project, package)
-            return _import(module, project)
-        finally:
-            sys.dont_write_bytecode = writes
-            _changed(package)  # remembers what was read
+        if not project.is_dir():
+            raise BuildError(
+                f"the project {project} is gone",
+                fix="move it back; or `drivetrain run` it where it is: what is unchanged comes from the cache",
+            )
+        if _PROJECTS.get(package) != project or _changed(package):
+            _load_package(project, package)
+        return _import(module, project)
+
+
+class _Loader(SourceFileLoader):
+    """Runs a project's module from its source, and remembers which source that was.
+
+    No bytecode: Python trusts it by the second, and an edit within the same second would not be seen.
+    """
+
+    def get_code(self, fullname: str) -> CodeType:
+        """The compiled source."""
+        path = self.get_filename(fullname)
+        _READ[fullname] = _stamp(path)
+        return self.source_to_code(self.get_data(path), path)
+
+
+class _Finder(MetaPathFinder):
+    """Gives the modules of the imported projects, and of nothing else, that loader."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """The module's spec; None for what is no project's."""
+        if path is None or fullname.partition(".")[0] not in _PROJECTS:
+            return None
+        spec = PathFinder.find_spec(fullname, path, target)
+        if spec is not None and type(spec.loader) is SourceFileLoader:
+            spec.loader = _Loader(fullname, spec.loader.path)
+        return spec
+
+
+_PROJECTS: dict[str, Path] = {}  # by the package's name, what is imported now
+_READ: dict[str, tuple[int, int] | None] = {}  # by the module's name, the source it was read from
 
 
 def _load_package(project: Path, package: str) -> None:
-    if package in sys.stdlib_module_names or package == _PACKAGE:
-        raise BuildError(f"the folder {project} has the name of a Python module", fix="rename the folder")
+    if package not in _PROJECTS and _taken(package, project):
+        raise BuildError(f"the folder {project} has the name of a Python package, {package}", fix="rename the folder")
+    _forget(package)
     init = project / "__init__.py"
-    spec = importlib.util.spec_from_file_location(
-        package, init if init.exists() else None, submodule_search_locations=[str(project)]
-    )
-    if spec is None and not init.exists():
-        spec = importlib.machinery.ModuleSpec(package, None, is_package=True)
+    if init.is_file():
+        loader = _Loader(package, str(init))
+        spec = importlib.util.spec_from_file_location(
+            package, init, loader=loader, submodule_search_locations=[str(project)]
+        )
+    else:
+        spec = ModuleSpec(package, None, is_package=True)
         spec.submodule_search_locations = [str(project)]
     if spec is None:
         raise BuildError(f"{project} cannot be imported as a package", fix="check that the folder is readable")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[package] = module
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Finder())
     importlib.invalidate_caches()
-    if spec.loader is not None and init.exists():
-        try:
+    _PROJECTS[package] = project
+    sys.modules[package] = module = importlib.util.module_from_spec(spec)
+    try:
+        if spec.loader is not None:
             spec.loader.exec_module(module)
-        except BaseException:
-            _forget(package)
-            raise
+    except BaseException:
+        _forget(package)
+        raise
+
+
+def _taken(package: str, project: Path) -> bool:
+    """Whether a package of that name, that is not the project itself, can be imported without us."""
+    if package in sys.stdlib_module_names or package == _PACKAGE:
+        return True
+    if package in sys.modules:
+        return project not in [Path(path) for path in getattr(sys.modules[package], "__path__", [])]
+    places = {sysconfig.get_path(kind) for kind in ("stdlib", "purelib", "platlib")}
+    spec = PathFinder.find_spec(package, sorted(places))
+    return spec is not None and spec.origin is not None
 
 
 def _import(module: str, project: Path | None = None) -> ModuleType:
@@ -168,35 +223,36 @@ def _import(module: str, project: Path | None = None) -> ModuleType:
         raise BuildError(f"there is no module {name!r}{where}", fix="check the name before the colon") from None
 
 
-def _home(module: ModuleType) -> Path | None:
-    paths = list(getattr(module, "__path__", []))
-    return Path(paths[0]) if paths else None
-
-
-_SEEN: dict[str, tuple[int, int]] = {}
-
-
 def _changed(package: str) -> bool:
-    """Whether a loaded module's file is another than when it was first seen here."""
-    for name, module in list(sys.modules.items()):
-        if name != package and not name.startswith(f"{package}."):
-            continue
-        file = getattr(module, "__file__", None)
-        if file is None:
-            continue
-        try:
-            stat = Path(file).stat()
-        except FileNotFoundError:
-            return True
-        if _SEEN.setdefault(file, (stat.st_mtime_ns, stat.st_size)) != (stat.st_mtime_ns, stat.st_size):
-            return True
-    return False
+    """Whether the source of a loaded module is another than the one it was read from."""
+    own = {name: read for name, read in _READ.items() if name == package or name.startswith(f"{package}.")}
+    return any(name in sys.modules and _stamp(sys.modules[name].__file__) != read for name, read in own.items())
+
+
+def _stamp(path: str | None) -> tuple[int, int] | None:
+    try:
+        stat = Path(path or "").stat()
+    except FileNotFoundError:
+        return None
+    return stat.st_mtime_ns, stat.st_size
 
 
 def _forget(package: str) -> None:
-    for name in [n for n in sys.modules if n == package or n.startswith(f"{package}.")]:
-        file = getattr(sys.modules.pop(name), "__file__", None)
-        _SEEN.pop(file or "", None)
+    _PROJECTS.pop(package, None)
+    for name in [n for n in (*sys.modules, *_READ) if n == package or n.startswith(f"{package}.")]:
+        sys.modules.pop(name, None)
+        _READ.pop(name, None)
+
+
+def _module_name(project: Path, file: Path) -> str | None:
+    """The module of a project that a file is, under whatever name it was imported; None for a file of elsewhere."""
+    try:
+        inside = file.resolve().relative_to(project)
+    except ValueError:
+        return None
+    parts = inside.with_suffix("").parts
+    parts = parts[:-1] if parts[-1:] == ("__init__",) else parts
+    return ".".join(parts) if parts and all(part.isidentifier() for part in parts) else None
 
 
 def _module_file(project: Path, module: str) -> Path | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -44,6 +45,17 @@ class Home:
     def base(self) -> Path:
         """The folder that relative paths mean: the root's parent."""
         return self.root.parent
+
+    def sweep(self) -> None:
+        """End what dead processes were running, and remove from staging what belongs to nothing that runs."""
+        self.store.abandon()
+        # The folders first: an execution is recorded before it stages anything.
+        staged = [path for path in self.payloads.staging.glob("*") if not path.name.startswith("removed-")]
+        if staged:
+            running = {execution.uid for execution in self.store.executions(state="RUNNING")}
+            for path in staged:
+                if path.name not in running:
+                    shutil.rmtree(path, ignore_errors=True)
 
     def close(self) -> None:
         """Close the store."""
@@ -93,7 +105,7 @@ class Run:
     def state(self) -> str:
         """RUNNING, COMPLETE, FAILED, STOPPED (a gate's veto) or CANCELED; INTERRUPTED where its process died."""
         state = str(self.context.properties["state"])
-        if state == "RUNNING" and _owner(self.context).liveness() == "dead":
+        if state == "RUNNING" and ((owner := _owner(self.context)).liveness() == "dead" or owner.rebooted()):
             return "INTERRUPTED"
         return state
 
@@ -149,10 +161,18 @@ def list_runs(home: Home, limit: int = 20) -> list[Run]:
 def reopen_run(home: Home, run: Run) -> Run:
     """Take a run over to finish it.
 
+    A process that cannot be seen from here (another host or container) counts as alive while it holds a lease.
+
     Raises:
         InputError: Its process is alive.
+        ConflictError: Another process takes it over at this moment.
     """
-    if run.state == "RUNNING" and (owner := _owner(run.context)) != Owner.current():
+    owner = _owner(run.context)
+    alive = run.state == "RUNNING" and owner != Owner.current()
+    if alive and owner.liveness() == "unknown":
+        running = home.store.executions(context=run.context, state="RUNNING")
+        alive = not all(home.store.is_dead(execution) for execution in running)
+    if alive:
         raise InputError(
             f"the run {run.id} is being worked on by {owner}",
             fix="wait for it, or end that process",

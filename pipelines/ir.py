@@ -97,11 +97,15 @@ class Node:
             yield from (source for source in sources if isinstance(source, Edge))
 
     @property
-    def upstream(self) -> tuple[str, ...]:
-        """Ids of the nodes that must have ended first, each once, in order."""
+    def needs(self) -> tuple[str, ...]:
+        """Ids of the nodes whose outputs or properties it uses, each once, in order."""
         properties = [ref[0] for ref in _properties(self.parameters)]
-        names = [edge.node for edge in self.edges] + [c.node for c in self.conditions] + [*self.after, *properties]
-        return tuple(dict.fromkeys(names))
+        return tuple(dict.fromkeys([*(e.node for e in self.edges), *(c.node for c in self.conditions), *properties]))
+
+    @property
+    def upstream(self) -> tuple[str, ...]:
+        """Ids of the nodes that must have ended first: what it needs, and its gates."""
+        return tuple(dict.fromkeys([*self.needs, *self.after]))
 
     def to_json(self) -> Json:
         """As IR."""

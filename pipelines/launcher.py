@@ -7,10 +7,10 @@ import shutil
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal
 
 from ..errors import BuildError, Canceled, DrivetrainError
 from ..metadata import (
@@ -19,6 +19,7 @@ from ..metadata import (
     Claim,
     ContextRecord,
     ExecutionRecord,
+    LeaseLost,
     NewArtifact,
     Owner,
     explain,
@@ -29,76 +30,11 @@ from .component import Component
 from .context import LaunchContext, enter
 from .home import Home, Run
 from .ir import Node
+from .outcome import Guarded, NodeResult, Observer, Silent, State
 from .resolve import Resolver, Work
 
-State = Literal["COMPLETE", "CACHED", "SKIPPED", "BLOCKED", "FAILED", "CANCELED"]
 LEASE = 60.0
 """Seconds after which the claim of a silent process is taken over; a dead process on the same host loses it at once."""
-
-
-@dataclass(frozen=True)
-class NodeResult:
-    """How a node ended.
-
-    Attributes:
-        seconds: Wall time of the launch.
-        reason: One line: why it ran, was reused, skipped or blocked, or what went wrong.
-        outputs: What it made or reused.
-        vetoed: Whether it is a gate that said no.
-        user_error: Whether the failure is one that the user can mend (bad input), not a crash.
-    """
-
-    node: str
-    state: State
-    seconds: float = 0.0
-    reason: str = ""
-    outputs: Mapping[str, tuple[ArtifactRecord, ...]] = field(default_factory=dict)
-    vetoed: bool = False
-    user_error: bool = False
-
-    def to_json(self) -> dict[str, object]:
-        """As `run --json` prints it."""
-        return {
-            "state": self.state,
-            "seconds": round(self.seconds, 3),
-            "reason": self.reason,
-            "outputs": {
-                key: [{"uri": r.uri, "type": r.type, "fingerprint": r.fingerprint} for r in records]
-                for key, records in self.outputs.items()
-            },
-        }
-
-
-class Observer(Protocol):
-    """Told what happens in a run, from any thread."""
-
-    def started(self, node: str) -> None:
-        """A node is launched."""
-
-    def progress(self, node: str, done: int, total: int | None, unit: str) -> None:
-        """A node says how far it is."""
-
-    def note(self, node: str, text: str) -> None:
-        """A node has something to say."""
-
-    def ended(self, result: NodeResult) -> None:
-        """A node is done."""
-
-
-class Silent:
-    """The observer that looks away."""
-
-    def started(self, node: str) -> None:
-        """Nothing."""
-
-    def progress(self, node: str, done: int, total: int | None, unit: str) -> None:
-        """Nothing."""
-
-    def note(self, node: str, text: str) -> None:
-        """Nothing."""
-
-    def ended(self, result: NodeResult) -> None:
-        """Nothing."""
 
 
 class Launcher:
@@ -113,7 +49,7 @@ class Launcher:
     def __init__(self, home: Home, run: Run, observer: Observer | None = None) -> None:
         self.home = home
         self.run = run
-        self.observer = observer or Silent()
+        self.observer = Guarded(observer or Silent())
         self.cancel = threading.Event()
         self.resolver = Resolver(home.store, run, home.base)
 
@@ -121,16 +57,17 @@ class Launcher:
         """Run a node, or find out why it need not or must not run. Never raises; what happened is in the store."""
         begin = time.monotonic()
         node = self.run.pipeline[node_id]
-        self.observer.started(node_id)
         try:
+            self.observer.started(node_id)
             result = self._launch(node)
         except (KeyboardInterrupt, Canceled):
             self.cancel.set()
             result = NodeResult(node_id, "CANCELED", reason="stopped while running")
-        except Exception as error:
-            # A failure outside the component: the store or the disk. The execution, if any, is reaped by its owner's
-            # death, so nothing is lost by not recording it here.
-            result = NodeResult(node_id, "FAILED", reason=_text(error), user_error=_is_users(error))
+        except BaseException as error:
+            # Not the component's failure, which is recorded already: what it needs, the store or the disk.
+            with contextlib.suppress(DrivetrainError):  # the store itself may be what fails
+                self._record_failure(node, error)
+            result = _failed(node, error)
         result = replace(result, seconds=time.monotonic() - begin)
         self.observer.ended(result)
         return result
@@ -148,14 +85,14 @@ class Launcher:
         if execution is None:
             return None
         facts, node = execution.properties, self.run.pipeline[node_id]
+        reason, users = str(facts.get("reason", "")), bool(facts.get("user_error"))
         if execution.state in ("COMPLETE", "CACHED"):
-            result = self._ended(node, execution, execution.state, str(facts.get("reason", "")))
+            result = self._ended(node, execution, execution.state, reason)
+        elif execution.state in ("SKIPPED", "BLOCKED", "FAILED", "CANCELED"):
+            result = NodeResult(node_id, execution.state, reason=reason, user_error=users)
         else:
-            state: State = "FAILED"
-            if execution.state in ("SKIPPED", "BLOCKED", "CANCELED"):
-                state = execution.state
-            reason = str(facts.get("reason") or f"its process ended ({execution.state.lower()})")
-            result = NodeResult(node_id, state, reason=reason, user_error=bool(facts.get("user_error")))
+            state: State = "CANCELED" if self.cancel.is_set() else "FAILED"
+            result = NodeResult(node_id, state, reason="its process ended without a word: killed, or out of memory")
         return replace(result, seconds=execution.seconds or 0.0)
 
     def _launch(self, node: Node) -> NodeResult:
@@ -164,11 +101,8 @@ class Launcher:
             state, reason = hindered
             self._record(node, state, reason)
             return NodeResult(node.id, state, reason=reason)
-        try:
-            work = self.resolver.work(node)
-        except Exception as error:
-            self._record_failure(node, error)
-            return NodeResult(node.id, "FAILED", reason=_text(error), user_error=_is_users(error))
+        work = self.resolver.work(node)
+        told: Owner | None = None
         while True:
             reason = "the cache is off for it"
             if node.cache and self.run.options.cache:
@@ -179,12 +113,17 @@ class Launcher:
                     return self._ended(node, record, "CACHED", reason)
             claim = self.home.store.claim(work.key, owner=Owner.current(), lease=LEASE)
             if claim is None:
-                self._wait(node, work.key)
+                told = self._wait(node, work.key, told)
                 continue
+            if claim.displaced is not None:
+                self.home.sweep()
             if node.cache and self.run.options.cache and self._find(node, work)[0] is not None:
                 self.home.store.release(claim)  # published between the look and the claim
                 continue
-            return self._execute(node, work, claim, reason)
+            try:
+                return self._execute(node, work, claim, reason)
+            except LeaseLost as error:
+                self.observer.note(node.id, error.message)  # who took over will publish, and is waited for
 
     def _hindered(self, node: Node) -> tuple[Literal["SKIPPED", "BLOCKED"], str] | None:
         """Why a node must not run: an upstream that did not end well, a veto, a condition that is false."""
@@ -192,6 +131,8 @@ class Launcher:
             execution = self.resolver.execution(name)
             state = execution.state if execution else "CANCELED"
             if state == "SKIPPED":
+                if name in node.after and name not in node.needs:
+                    continue  # a gate under a condition that is false was not asked, so it did not object
                 return "SKIPPED", f"{name} was skipped"
             if state not in ("COMPLETE", "CACHED"):
                 return "BLOCKED", f"{name} {'is blocked' if state == 'BLOCKED' else 'did not end well'}"
@@ -239,44 +180,79 @@ class Launcher:
         more = f" (and {len(changes) - 3} more)" if len(changes) > 3 else ""
         return "; ".join(changes[:3]) + more if changes else "its last execution did not end well"
 
-    def _wait(self, node: Node, key: str) -> None:
+    def _wait(self, node: Node, key: str, told: Owner | None) -> Owner | None:
+        """Wait a moment for whoever does the same work; gives who that is, named to the observer once."""
         holder = self.home.store.claim_holder(key)
-        if holder is not None:
+        if holder is not None and holder != told:
             self.observer.note(node.id, f"waiting for {holder}, which does the same work")
         if self.cancel.wait(0.2):
             raise Canceled("the run was stopped")
+        return holder
 
     def _execute(self, node: Node, work: Work, claim: Claim, reason: str) -> NodeResult:
+        """Do the work under a claim and publish it, or record why not.
+
+        Raises:
+            LeaseLost: Another process took over meanwhile.
+        """
         store = self.home.store
-        execution = store.start(
-            node.component,
-            contexts=self._contexts(node),
-            inputs=work.inputs,
-            cache_key=work.key,
-            preimage=work.preimage,
-            properties={"run": self.run.id, "node": node.id, "reason": reason},
-        )
+        try:
+            execution = store.start(
+                node.component,
+                contexts=self._contexts(node),
+                inputs=work.inputs,
+                cache_key=work.key,
+                preimage=work.preimage,
+                properties={"run": self.run.id, "node": node.id, "reason": reason},
+            )
+        except BaseException:
+            with contextlib.suppress(DrivetrainError):
+                store.release(claim)
+            raise
         folder = self.home.root / "work" / "nodes" / work.key
         try:
             with self._staged(node, execution), self._heartbeat(claim):
                 outputs = self._call(node, work, execution, folder)
                 new = {key: self._store_payload(node, execution, key, artifact) for key, artifact in outputs.items()}
                 store.publish(execution, {key: [item] for key, item in new.items()}, claim=claim)
-        except BaseException as error:
+        except BaseException as error:  # SystemExit too: a component that exits has failed, and the run goes on
             canceled = isinstance(error, (KeyboardInterrupt, Canceled))
-            with contextlib.suppress(DrivetrainError):  # a store on a full disk: the owner's death will tell
-                store.finish(
-                    execution,
-                    "CANCELED" if canceled else "FAILED",
-                    error=_trace(error),
-                    claim=claim,
-                    properties=_facts(error),
-                )
-            if canceled or not isinstance(error, Exception):
+            try:
+                self._give_up(execution, claim, error, canceled=canceled)
+            finally:
+                self._take_back(node, execution, list(work.component.outputs))
+            if canceled:
                 raise
-            return NodeResult(node.id, "FAILED", reason=_text(error), user_error=_is_users(error))
+            return _failed(node, error)
         shutil.rmtree(folder, ignore_errors=True)
         return self._ended(node, execution, "COMPLETE", reason)
+
+    def _give_up(self, execution: ExecutionRecord, claim: Claim, error: BaseException, *, canceled: bool) -> None:
+        """Record that an execution failed or was cancelled.
+
+        Raises:
+            LeaseLost: The work is another's by now, so that this error is none; not where the run was cancelled.
+        """
+        try:
+            self.home.store.finish(
+                execution,
+                "CANCELED" if canceled else "FAILED",
+                error=_trace(error),
+                claim=claim,
+                properties=_facts(error),
+            )
+        except LeaseLost:
+            if not canceled:
+                raise
+        except DrivetrainError:
+            pass  # a store on a full disk: the owner's death will tell
+
+    def _take_back(self, node: Node, execution: ExecutionRecord, keys: list[str]) -> None:
+        """Remove the payloads of an execution that did not become COMPLETE; what this cannot reach, fsck finds."""
+        with contextlib.suppress(DrivetrainError, OSError):
+            if self.home.store.execution(execution.uid).state != "COMPLETE":
+                for key in keys:
+                    self.home.payloads.remove(_uri(node, execution, key))
 
     def _call(self, node: Node, work: Work, execution: ExecutionRecord, folder: Path) -> dict[str, Artifact]:
         """Call the component's function; gives its outputs by key, checked."""
@@ -309,10 +285,10 @@ class Launcher:
                 result = component.fn(**arguments)
         finally:
             leave()
-        return _outputs(component, result, self._staging_folder(execution))
+        return _outputs(component, result, self.home.payloads.staging_folder(execution.uid))
 
     def _store_payload(self, node: Node, execution: ExecutionRecord, key: str, artifact: Artifact) -> NewArtifact:
-        uri = f"artifacts/{node.id}/{execution.uid}/{key}"
+        uri = _uri(node, execution, key)
         content = self.home.payloads.publish(artifact.path, uri)
         return NewArtifact(type(artifact).__name__, uri, content.fingerprint, content.size, artifact.properties)
 
@@ -331,10 +307,7 @@ class Launcher:
             yield
         finally:
             staging.reset(token)
-            shutil.rmtree(self._staging_folder(execution), ignore_errors=True)
-
-    def _staging_folder(self, execution: ExecutionRecord) -> Path:
-        return self.home.root / "work" / "staging" / execution.uid
+            shutil.rmtree(self.home.payloads.staging_folder(execution.uid), ignore_errors=True)
 
     @contextlib.contextmanager
     def _heartbeat(self, claim: Claim) -> Iterator[None]:
@@ -382,7 +355,7 @@ class Launcher:
             properties={"run": self.run.id, "node": node.id, "reason": reason},
         )
 
-    def _record_failure(self, node: Node, error: Exception) -> None:
+    def _record_failure(self, node: Node, error: BaseException) -> None:
         """A node that failed before it had a key."""
         self.home.store.record(
             node.component,
@@ -411,6 +384,10 @@ class Launcher:
         return self.home.payloads.present(record.uri)
 
 
+def _uri(node: Node, execution: ExecutionRecord, key: str) -> str:
+    return f"artifacts/{node.id}/{execution.uid}/{key}"
+
+
 def _outputs(component: Component[..., object], result: object, folder: Path) -> dict[str, Artifact]:
     keys = list(component.outputs)
     values = list(result) if isinstance(result, tuple) else [result]
@@ -432,6 +409,10 @@ def _outputs(component: Component[..., object], result: object, folder: Path) ->
             )
         found[key] = value
     return found
+
+
+def _failed(node: Node, error: BaseException) -> NodeResult:
+    return NodeResult(node.id, "FAILED", reason=_text(error), user_error=_is_users(error))
 
 
 def _text(error: BaseException) -> str:

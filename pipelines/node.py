@@ -1,6 +1,7 @@
 """The node entrypoint: `python -m drivetrain.pipelines.node --root R --run ID --ir DIGEST --node ID`.
 
-What every runner but the inline one starts in a child process. Events leave as JSON lines on standard output.
+What every runner but the inline one starts in a child process. Events leave on standard output as JSON text sequences
+(RFC 7464: a record separator, JSON, a line feed), so that what the user prints is never taken for one.
 """
 
 from __future__ import annotations
@@ -14,18 +15,23 @@ from pathlib import Path
 
 from ..errors import DrivetrainError, InputError
 from .home import Home, open_run
-from .launcher import Launcher, NodeResult
+from .launcher import Launcher
+from .outcome import NodeResult
+
+RECORD = "\x1e"
+"""Begins an event."""
 
 
 class Lines:
-    """An observer that prints one JSON line per event; a reader that went away is no reason to stop."""
+    """An observer that prints one record per event."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
 
     def _print(self, **event: object) -> None:
         with self._lock:
-            print(json.dumps(event), flush=True)
+            sys.stdout.write(f"{RECORD}{json.dumps(event)}\n")
+            sys.stdout.flush()
 
     def started(self, node: str) -> None:
         """Print it."""
@@ -45,6 +51,13 @@ class Lines:
         self._print(event="ended", node=result.node, **result.to_json(), **flags)
 
 
+def _stop(number: int, frame: object) -> None:
+    """Cancel the node; once, because Ctrl-C comes from the terminal and then from the runner, amid recording it."""
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
 def main(argv: list[str] | None = None) -> int:
     """Launch one node; 0 unless it failed (1) or was cancelled (130)."""
     parser = argparse.ArgumentParser(
@@ -59,7 +72,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--ir", required=True, help="digest of the compiled pipeline")
     parser.add_argument("--node", required=True, help="node id")
     arguments = parser.parse_args(argv)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _stop)
     try:
         home = Home(arguments.root, store=arguments.store)
         run = open_run(home, arguments.run)

@@ -11,7 +11,7 @@ from ..metadata import ArtifactRecord, ExecutionRecord, MetadataStore, cache_key
 from . import code as source_code
 from .component import Component
 from .files import FileSet, resolve_files
-from .functions import FunctionRef
+from .functions import FunctionRef, reference
 from .home import Run
 from .ir import Edge, Json, Node, Query
 
@@ -103,7 +103,8 @@ class Resolver:
     def _same(self, node: str, code: source_code.Code, built: str | None) -> None:
         if built is not None and code.digest != built:
             raise BuildError(
-                f"the code that {node} uses was edited after the pipeline was built", fix="run the pipeline again"
+                f"the code that {node} uses was edited after the pipeline was built",
+                fix="`drivetrain run` it: a new run builds it again, and what is unchanged comes from the cache",
             )
 
     def _inputs(self, node: Node) -> dict[str, tuple[ArtifactRecord, ...]]:
@@ -142,7 +143,7 @@ class Resolver:
             if "$param" in value:
                 return self._given(self.run.parameters[value["$param"]], kind)
             if "$property" in value:
-                return self.property(*value["$property"])
+                return self._given(self.property(*value["$property"]), kind)
             if "$fn" in value:
                 return FunctionRef(self.run.project if value["code"] else None, value["$fn"])
             if "$files" in value:
@@ -154,7 +155,7 @@ class Resolver:
         if kind == "files" and isinstance(value, str):
             return resolve_files(FileSet(value), (self.run.project, self.base))
         if kind == "function" and isinstance(value, str):
-            return FunctionRef(self.run.project, value)
+            return reference(value, self.run.project)
         if value is not None and kind != "value":
             raise InputError(f"{value!r} names no {kind}", fix="give text")
         return value

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -12,7 +11,8 @@ from typing import Literal, TypeAlias
 
 from ..errors import InputError
 from .home import Home, Run, RunOptions, close_run, new_run, open_run, reopen_run
-from .launcher import Launcher, NodeResult, Observer
+from .launcher import Launcher
+from .outcome import NodeResult, Observer
 from .pipeline import PipelineFunction
 
 RunState = Literal["COMPLETE", "FAILED", "STOPPED", "CANCELED"]
@@ -72,15 +72,25 @@ def resume(home: Home, name: str | None = None, observer: Callable[[Run], Observ
 
 
 def _carry_out(home: Home, run: Run, runner: Runner, observer: Callable[[Run], Observer] | None) -> RunResult:
-    for dead in home.store.abandon():
-        shutil.rmtree(home.payloads.staging_folder(dead.uid), ignore_errors=True)
+    home.sweep()
     launcher = Launcher(home, run, observer(run) if observer else None)
     nodes = run.pipeline.ids
-    before = {name: result for name in nodes if (result := launcher.earlier(name)) is not None}
-    with _terminable():
-        after = runner(launcher, [name for name in nodes if name not in before])
-    missing = "stopped before it began"
-    results = {n: before.get(n) or after.get(n) or NodeResult(n, "CANCELED", reason=missing) for n in nodes}
+    results: dict[str, NodeResult] = {}
+    try:
+        for name in nodes:  # what ended well before, on what ended well before
+            if all(up in results for up in run.pipeline[name].upstream) and (found := launcher.earlier(name)):
+                results[name] = found
+        with _terminable():
+            results |= runner(launcher, [name for name in nodes if name not in results])
+    except KeyboardInterrupt:
+        pass  # a second one, or one between two nodes: what was done by then counts
+    except BaseException:
+        close_run(home, run, "FAILED")
+        raise
+    for name in nodes:
+        if name not in results:
+            results[name] = launcher.earlier(name) or NodeResult(name, "CANCELED", reason="stopped before it began")
+    results = {name: results[name] for name in nodes}
     state = _state(results.values())
     close_run(home, run, state)
     return RunResult(run.id, state, results)

@@ -1,0 +1,107 @@
+"""How a node ended, and who is told while it runs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from ..metadata import ArtifactRecord
+
+State = Literal["COMPLETE", "CACHED", "SKIPPED", "BLOCKED", "FAILED", "CANCELED"]
+
+
+@dataclass(frozen=True)
+class NodeResult:
+    """How a node ended.
+
+    Attributes:
+        seconds: Wall time of the launch.
+        reason: Why it ran, was reused, skipped or blocked, or what went wrong (then a second line may name the fix).
+        outputs: What it made or reused.
+        vetoed: Whether it is a gate that said no.
+        user_error: Whether the failure is one that the user can mend (bad input), not a crash.
+    """
+
+    node: str
+    state: State
+    seconds: float = 0.0
+    reason: str = ""
+    outputs: Mapping[str, tuple[ArtifactRecord, ...]] = field(default_factory=dict)
+    vetoed: bool = False
+    user_error: bool = False
+
+    def to_json(self) -> dict[str, object]:
+        """As `run --json` prints it."""
+        return {
+            "state": self.state,
+            "seconds": round(self.seconds, 3),
+            "reason": self.reason,
+            "outputs": {
+                key: [{"uri": r.uri, "type": r.type, "fingerprint": r.fingerprint} for r in records]
+                for key, records in self.outputs.items()
+            },
+        }
+
+
+class Observer(Protocol):
+    """Told what happens in a run, from any thread."""
+
+    def started(self, node: str) -> None:
+        """A node is launched."""
+
+    def progress(self, node: str, done: int, total: int | None, unit: str) -> None:
+        """A node says how far it is."""
+
+    def note(self, node: str, text: str) -> None:
+        """A node has something to say."""
+
+    def ended(self, result: NodeResult) -> None:
+        """A node is done."""
+
+
+class Silent:
+    """The observer that looks away."""
+
+    def started(self, node: str) -> None:
+        """Nothing."""
+
+    def progress(self, node: str, done: int, total: int | None, unit: str) -> None:
+        """Nothing."""
+
+    def note(self, node: str, text: str) -> None:
+        """Nothing."""
+
+    def ended(self, result: NodeResult) -> None:
+        """Nothing."""
+
+
+class Guarded:
+    """Passes on what happens; an observer that fails is told no more, because who looks on must not end the work."""
+
+    def __init__(self, observer: Observer) -> None:
+        self._observer = observer
+
+    def started(self, node: str) -> None:
+        """Pass it on."""
+        self._tell(lambda: self._observer.started(node))
+
+    def progress(self, node: str, done: int, total: int | None, unit: str) -> None:
+        """Pass it on."""
+        self._tell(lambda: self._observer.progress(node, done, total, unit))
+
+    def note(self, node: str, text: str) -> None:
+        """Pass it on."""
+        self._tell(lambda: self._observer.note(node, text))
+
+    def ended(self, result: NodeResult) -> None:
+        """Pass it on."""
+        self._tell(lambda: self._observer.ended(result))
+
+    def _tell(self, tell: Callable[[], None]) -> None:
+        try:
+            tell()
+        except Exception:
+            self._observer = Silent()
+            logging.getLogger(__name__).warning("the run goes on unobserved: its observer failed", exc_info=True)

@@ -1,0 +1,76 @@
+"""A small project whose components can be told to misbehave, and a home for its runs."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from drivetrain.pipelines import Home, PipelineFunction, load_pipeline
+
+PARTS = """
+    import os, sys, shutil, time
+    from pathlib import Path
+    import drivetrain as dt
+    from drivetrain.pipelines import Files, Fn, current, load, resolve_files
+
+    class Numbers(dt.Artifact):
+        total: int = 0
+        good: bool = True
+        label: str = ""
+
+    class Verdict(dt.Artifact):
+        passed: bool = True
+        summary: str = ""
+
+    def made(total: int, **properties) -> Numbers:
+        numbers = Numbers.new(total=total, **properties)
+        (numbers.content / "total.txt").write_text(str(total))
+        return numbers
+
+    @dt.component
+    def Make(*, count: int = 3, good: bool = True, label: str = "") -> Numbers:
+        return made(count, good=good, label=label)
+
+    @dt.component
+    def Add(left: Numbers, right: Numbers) -> Numbers:
+        return made(left.total + right.total)
+
+    @dt.component
+    def Use(numbers: Numbers, *, amount: int = 1, data: Files | None = None) -> Numbers:
+        more = sum(int(file.path.read_text()) for file in resolve_files(data).files) if data else 0
+        return made(numbers.total + amount + more)
+
+    @dt.component
+    def Misbehave(numbers: Numbers, *, code: str) -> Numbers:
+        exec(code)
+        return made(numbers.total)
+
+    @dt.component(gates="numbers")
+    def Check(numbers: Numbers, *, limit: int = 100, code: str = "") -> Verdict:
+        exec(code)
+        verdict = Verdict.new(passed=numbers.total <= limit, summary=f"{numbers.total} > {limit}")
+        (verdict.content / "verdict.txt").write_text(str(verdict.passed))
+        return verdict
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Home]:
+    """The root `home/.drivetrain` in the test's folder."""
+    home = Home(tmp_path / "home" / ".drivetrain")
+    yield home
+    home.close()
+
+
+@pytest.fixture
+def pipe(project: Callable[..., Path]) -> Callable[..., PipelineFunction]:
+    """`pipe(body)` is the pipeline with that body, in the project `shop`."""
+
+    def write(body: str, name: str = "shop", **modules: str) -> PipelineFunction:
+        head = f"import drivetrain as dt\nfrom .parts import *\n\n@dt.pipeline\ndef {name}(count: int = 3) -> None:\n"
+        text = head + textwrap.indent(textwrap.dedent(body).strip(), "    ") + "\n"
+        return load_pipeline(project("shop", parts=PARTS, pipeline=text, **modules))
+
+    return write

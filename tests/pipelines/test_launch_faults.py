@@ -1,0 +1,252 @@
+"""Whatever a component, an observer, another process or a signal does: one clear end, nothing lost, fsck clean."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from drivetrain.errors import InputError
+from drivetrain.metadata import Owner, fsck
+from drivetrain.pipelines import Home, NodeResult, PipelineFunction, list_runs, open_run, resume, run_pipeline
+from drivetrain.pipelines import home as homes
+from drivetrain.pipelines import launcher as launching
+
+Pipe = Callable[..., PipelineFunction]
+
+
+def states(nodes: dict[str, NodeResult] | object) -> dict[str, str]:
+    assert isinstance(nodes, dict)
+    return {name: result.state for name, result in nodes.items()}
+
+
+def clean(home: Home) -> None:
+    report = fsck(home.store, home.root)
+    assert report.clean, report.to_dict()
+
+
+@pytest.mark.parametrize(
+    ("code", "says", "users"),
+    [
+        ("sys.exit(3)", "SystemExit: 3", False),
+        ("raise GeneratorExit", "GeneratorExit", False),
+        ("shutil.rmtree(made(1).path.parent)", "", False),
+        ("raise OSError(28, 'No space left on device')", "disk full while running Misbehave", True),
+    ],
+)
+def test_a_component_that_misbehaves_fails_alone(home: Home, pipe: Pipe, code: str, says: str, users: bool) -> None:
+    body = f'n = Make()\nMisbehave(n, code="""{code}""")\nUse(n)'
+    result = run_pipeline(home, pipe(body))
+    expected = "FAILED" if says else "COMPLETE"
+    assert states(result.nodes) == {"Make": "COMPLETE", "Misbehave": expected, "Use": "COMPLETE"}
+    assert says in result.nodes["Misbehave"].reason
+    assert result.nodes["Misbehave"].user_error == users
+    assert result.state == expected
+    clean(home)
+
+
+def test_an_output_whose_folder_is_gone_is_refused(home: Home, pipe: Pipe) -> None:
+    body = 'Misbehave(Make(), code="globals().update(made=lambda t: (n := Numbers.new(), shutil.rmtree(n.path))[0])")'
+    result = run_pipeline(home, pipe(body))
+    assert result.nodes["Misbehave"].state == "FAILED"
+    assert "has no content folder" in result.nodes["Misbehave"].reason
+    clean(home)
+
+
+def test_an_observer_that_fails_does_not_end_the_run(home: Home, pipe: Pipe, caplog: pytest.LogCaptureFixture) -> None:
+    class Broken:
+        def __getattr__(self, name: str) -> object:
+            raise BrokenPipeError
+
+    result = run_pipeline(home, pipe("Use(Make())"), observer=lambda run: Broken())  # type: ignore[arg-type, return-value]
+    assert result.state == "COMPLETE"
+    assert [record.message for record in caplog.records] == ["the run goes on unobserved: its observer failed"]
+
+
+STEAL = """
+from drivetrain.metadata import MetadataStore, Owner
+flag = current().base / "stolen"
+if not flag.exists():
+    flag.touch()
+    store = MetadataStore.open(flag.parent / ".drivetrain" / "metadata.db")
+    held = store.claims()[0]
+    while store.claim(held.cache_key, owner=Owner("elsewhere", "b", 1, ""), lease=0.3) is None:
+        time.sleep(0.05)
+    store.close()
+"""
+
+
+def test_a_lost_lease_is_waited_out_and_staging_is_gone(
+    home: Home, pipe: Pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launching, "LEASE", 0.2)
+    monkeypatch.setattr(type(home.store), "heartbeat", lambda self, claim: claim)
+    notes: list[str] = []
+
+    class Notes(launching.Silent):
+        def note(self, node: str, text: str) -> None:
+            notes.append(text)
+
+    result = run_pipeline(home, pipe(f"Misbehave(Make(), code={STEAL!r})"), observer=lambda run: Notes())
+    assert states(result.nodes) == {"Make": "COMPLETE", "Misbehave": "COMPLETE"}
+    ended = [execution.state for execution in home.store.executions(component="parts:Misbehave")]
+    assert ended == ["COMPLETE", "ABANDONED"]
+    assert [note.split(":")[0] for note in notes][1:] == [
+        "waiting for process 1 on elsewhere, which does the same work"
+    ]
+    assert "is lost" in notes[0]
+    clean(home)
+
+
+def test_a_claim_is_given_back_when_the_work_cannot_begin(
+    home: Home, pipe: Pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(self: object, *_: object, **__: object) -> None:
+        raise InputError("no room")
+
+    monkeypatch.setattr(type(home.store), "start", refuse)
+    result = run_pipeline(home, pipe("Make()"))
+    assert result.nodes["Make"].reason == "no room"
+    assert home.store.executions(state="FAILED")[0].properties["reason"] == "no room"
+    clean(home)
+
+
+def test_staging_of_what_is_over_is_swept_and_of_what_runs_is_not(home: Home) -> None:
+    store = home.store
+    alive, over = store.start("C"), store.start("C")
+    store.finish(over, "FAILED")
+    for execution in (alive, over):
+        home.payloads.stage("C", execution.uid, "numbers")
+    home.sweep()
+    assert [path.name for path in home.payloads.staging.iterdir()] == [alive.uid]
+
+
+# -- signals
+
+
+def start(folder: Path, home: Home, grace: float = 30.0) -> subprocess.Popen[str]:
+    script = (
+        "import sys, json; from pathlib import Path; from drivetrain.pipelines import *\n"
+        f"from drivetrain.pipelines import inline, beam; inline._GRACE = beam._GRACE = {grace}\n"
+        "result = run_pipeline(Home(Path(sys.argv[2])), load_pipeline(Path(sys.argv[1])),"
+        " options=RunOptions(runner=sys.argv[3]))\n"
+        "print(json.dumps(result.to_json()))"
+    )
+    command = [sys.executable, "-c", script, str(folder), str(home.root), os.environ.get("SHOP_RUNNER", "inline")]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def appears(path: Path, process: subprocess.Popen[str]) -> None:
+    deadline = time.monotonic() + 60
+    while not path.exists():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+DEAF = """
+flag = current().base / "{name}"
+if not flag.exists():
+    flag.touch()
+    time.sleep(120)
+"""
+
+
+@pytest.mark.parametrize("signals", [1, 2])
+def test_deaf_branches_do_not_keep_a_stopped_process(home: Home, pipe: Pipe, signals: int) -> None:
+    code = {name: DEAF.format(name=name) for name in ("one", "two")}
+    body = f"n = Make()\nMisbehave(n, code={code['one']!r})\nMisbehave.options(id='Second')(n, code={code['two']!r})"
+    function = pipe(body)
+    process = start(function.project, home, grace=1.0 if signals == 1 else 60.0)
+    appears(home.base / "one", process)
+    appears(home.base / "two", process)
+    for _ in range(signals):
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.3)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 0, err
+    answer = json.loads(out.splitlines()[-1])
+    assert answer["state"] == "CANCELED"
+    assert {name: node["state"] for name, node in answer["nodes"].items()} == {
+        "Make": "COMPLETE", "Misbehave": "CANCELED", "Second": "CANCELED"
+    }  # fmt: skip
+    assert [run.state for run in list_runs(home)] == ["CANCELED"]
+    assert resume(home).state == "COMPLETE"
+    clean(home)
+
+
+# -- resume
+
+
+def test_resume_of_a_complete_run_runs_nothing(home: Home, pipe: Pipe) -> None:
+    first = run_pipeline(home, pipe("Use(Make())"))
+    before = len(home.store.executions())
+    again = resume(home, first.run)
+    assert (again.state, again.run) == ("COMPLETE", first.run)
+    assert len(home.store.executions()) == before
+
+
+def test_resume_makes_again_what_is_gone_and_checks_what_follows(home: Home, pipe: Pipe) -> None:
+    first = run_pipeline(home, pipe("Use(Make())"))
+    home.payloads.remove(first.nodes["Make"].outputs["numbers"][0].uri)
+    assert states(resume(home).nodes) == {"Make": "COMPLETE", "Use": "CACHED"}
+
+
+def test_resume_after_an_edit_says_what_to_do(home: Home, pipe: Pipe) -> None:
+    function = pipe('Misbehave(Make(), code="1 / 0")')
+    assert run_pipeline(home, function).state == "FAILED"
+    parts = function.project / "parts.py"
+    parts.write_text(parts.read_text() + "\n# mended\n")
+    refused = resume(home).nodes["Misbehave"]
+    assert refused.user_error
+    assert "was edited after the pipeline was built" in refused.reason
+    assert "drivetrain run" in refused.reason
+
+
+def test_resume_of_a_project_that_moved_says_so(home: Home, pipe: Pipe, tmp_path: Path) -> None:
+    function = pipe('Misbehave(Make(), code="1 / 0")')
+    run_pipeline(home, function)
+    function.project.rename(tmp_path / "moved")
+    refused = resume(home).nodes["Misbehave"]
+    assert refused.user_error
+    assert f"the project {function.project} is gone" in refused.reason
+
+
+def test_a_run_of_an_unseen_process_is_taken_over_once_it_holds_no_lease(home: Home, pipe: Pipe) -> None:
+    result = run_pipeline(home, pipe("Make()"))
+    context = open_run(home, result.run).context
+    elsewhere = Owner("elsewhere", "b", 1, "")
+    facts = {"state": "RUNNING", "owner": elsewhere.to_dict()}
+    context = home.store.update_context(context, facts)
+    key = home.store.executions()[0].cache_key
+    claim = home.store.claim(key or "", owner=elsewhere, lease=600)
+    assert claim is not None
+    execution = home.store.start("parts:Make", contexts=[context], cache_key=key, owner=elsewhere)
+    with pytest.raises(InputError, match="being worked on by process 1 on elsewhere"):
+        resume(home)
+    home.store.finish(execution, "FAILED", claim=claim)
+    assert resume(home).state == "COMPLETE"
+
+
+def test_a_run_from_before_the_boot_is_interrupted(home: Home, pipe: Pipe) -> None:
+    result = run_pipeline(home, pipe("Make()"))
+    before = {**Owner.current().to_dict(), "boot_id": "another"}
+    home.store.update_context(open_run(home, result.run).context, {"state": "RUNNING", "owner": before})
+    assert homes.open_run(home, result.run).state == "INTERRUPTED"
+    assert resume(home).state == "COMPLETE"
+
+
+def test_a_runner_that_breaks_ends_the_run(home: Home, pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> dict[str, NodeResult]:
+        raise RuntimeError("no cluster")
+
+    monkeypatch.setattr("drivetrain.pipelines.inline.run_inline", broken)
+    with pytest.raises(RuntimeError, match="no cluster"):
+        run_pipeline(home, pipe("Make()"))
+    assert [run.state for run in list_runs(home)] == ["FAILED"]
