@@ -28,7 +28,7 @@ def run_inline(launcher: Launcher, nodes: Iterable[str]) -> dict[str, NodeResult
     def begin(name: str) -> None:
         running.add(name)
         # A daemon: a component that never looks up must not keep a stopped process alive.
-        Thread(target=lambda: ended.put(launcher.launch(name)), name=f"drivetrain-{name}", daemon=True).start()
+        Thread(target=lambda: ended.put(launcher.launch(name)), name=f"drivetrain-node-{name}", daemon=True).start()
 
     def done(result: NodeResult) -> None:
         results[result.node] = result
