@@ -209,7 +209,8 @@ def component(
     Args:
         fn: The function (when used without parentheses).
         gates: An input that this component may veto: when its output says `passed=False`, nothing else that
-            consumes the same artifact runs.
+            consumes the same artifact runs. Nor does it where the gate failed; a gate that a condition skipped was not
+            asked, and holds nothing back.
         verify: For effects outside the root: asked before a cache hit is believed.
         deterministic: False for a component whose equal inputs may give another content.
 

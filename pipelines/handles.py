@@ -132,13 +132,14 @@ class Chosen(Symbolic):
 
 
 def latest(kind: type[T]) -> T | None:
-    """The newest live artifact of a type that this pipeline made, chosen at launch; None where there is none yet."""
+    """The newest live artifact of a type that an earlier run of this pipeline made; None where there is none yet."""
     return cast("T | None", Chosen(Query("latest", kind.__name__)))
 
 
 def latest_blessed() -> Any:  # Any: the type is the input's it is given to
-    """The newest blessed model of this pipeline whose fingerprint is not the candidate's; None where there is none.
+    """The newest blessed model of earlier runs whose fingerprint is not the candidate's; None where there is none.
 
-    So a second identical run finds the same baseline as the first, and is a cache hit.
+    So a second identical run finds the same baseline as the first, and is a cache hit. The candidate, and the model
+    that an `Evaluation` blessed, is the input called "model" of the component that made it.
     """
     return Chosen(Query("latest_blessed", "Model"))

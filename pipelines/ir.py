@@ -18,6 +18,8 @@ from ..errors import BuildError
 
 FORMAT = "drivetrain-pipeline/1"
 Json: TypeAlias = Any  # a JSON value; Any because the type is recursive and read by key
+CANDIDATE = "model"
+"""The input that an evaluation's candidate comes in by: what `latest_blessed` must not choose."""
 Pairs: TypeAlias = tuple[tuple[str, Json], ...]
 
 

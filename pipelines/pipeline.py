@@ -18,7 +18,7 @@ from .component import Component, InputSpec, ParameterSpec, accepts, spell
 from .files import FileSet
 from .functions import FunctionRef, blamed, package_name, reference, user_line
 from .handles import Chosen, Handle, Parameter, Property
-from .ir import Condition, Edge, Json, Node, Pipeline, Query
+from .ir import CANDIDATE, Condition, Edge, Json, Node, Pipeline, Query
 
 _BUILDER: ContextVar[Builder | None] = ContextVar("drivetrain_builder", default=None)
 _ID = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,99}")
@@ -195,7 +195,7 @@ class Builder:
             id=name,
             component=ref.name if ref.project else component.ref,
             code=source_code.closure(ref).digest if ref.project else None,
-            inputs=tuple((key, self._sources(name, spec, bound[key], where)) for key, spec in component.inputs.items()),
+            inputs=tuple((key, self._sources(name, component, key, bound[key], where)) for key in component.inputs),
             parameters=tuple(
                 (key, self._parameter(name, spec, bound[key], where)) for key, spec in component.parameters.items()
             ),
@@ -255,13 +255,18 @@ class Builder:
         bound.apply_defaults()
         return dict(bound.arguments)
 
-    def _sources(self, node: str, spec: InputSpec, value: object, where: str) -> tuple[Edge | Query, ...]:
+    def _sources(
+        self, node: str, component: Component[Any, Any], key: str, value: object, where: str
+    ) -> tuple[Edge | Query, ...]:
+        spec = component.inputs[key]
         if value is None and spec.optional:
             return ()
         items = value if spec.many and isinstance(value, list) else [value]
-        return tuple(self._source(node, spec, item, where) for item in items)
+        return tuple(self._source(node, spec, item, component.inputs, where) for item in items)
 
-    def _source(self, node: str, spec: InputSpec, value: object, where: str) -> Edge | Query:
+    def _source(
+        self, node: str, spec: InputSpec, value: object, inputs: Mapping[str, InputSpec], where: str
+    ) -> Edge | Query:
         wanted = spec.type
         if isinstance(value, tuple) and hasattr(value, "_fields"):
             fitting = [item for item in value if isinstance(item, Handle) and issubclass(item._type, wanted)]
@@ -274,6 +279,12 @@ class Builder:
                 )
             value = fitting[0]
         if isinstance(value, Chosen):
+            if value.query.strategy == "latest_blessed" and (spec.name == CANDIDATE or CANDIDATE not in inputs):
+                raise BuildError(
+                    f"{node}: {value!r} finds a baseline for the candidate, which is the input {CANDIDATE!r}",
+                    where=where,
+                    fix=f"give the component an input {CANDIDATE!r}, and this to another one",
+                )
             if value.query.type != wanted.__name__:
                 raise BuildError(
                     f"{node}: the input {spec.name!r} takes {wanted.__name__}, not {value.query.type}", where=where

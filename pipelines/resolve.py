@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from .component import Component
 from .files import FileSet, resolve_files
 from .functions import FunctionRef, reference
 from .home import Run
-from .ir import Edge, Json, Node, Query
+from .ir import CANDIDATE, Edge, Json, Node, Query
 
 
 @dataclass(frozen=True)
@@ -124,19 +124,25 @@ class Resolver:
         return found
 
     def _choose(self, query: Query, inputs: Mapping[str, tuple[ArtifactRecord, ...]]) -> ArtifactRecord | None:
-        pipeline = self.store.context("pipeline", self.run.pipeline.name)
+        """The newest that fits of what earlier runs of this pipeline made.
+
+        Not of what this run makes: that would depend on which branch ends first, and on whether it was interrupted.
+        """
         if query.strategy == "latest":
-            found = self.store.artifacts(type=query.type, context=pipeline, limit=1)
-            return found[0] if found else None
-        candidates = {r.fingerprint for records in inputs.values() for r in records if r.type == query.type}
-        for blessing in self.store.artifacts(type="Evaluation", where={"blessed": True}, context=pipeline):
-            if blessing.producer is None:
-                continue
-            evaluated = self.store.inputs(self.store.execution(blessing.producer)).get("model", [])
-            for model in evaluated:
-                if model.state == "LIVE" and model.fingerprint not in candidates:
-                    return model
+            return next(self._earlier(query.type), None)
+        candidates = {record.fingerprint for record in inputs[CANDIDATE]}
+        for blessing in self._earlier("Evaluation", {"blessed": True}):
+            if blessing.producer is not None:
+                evaluated = self.store.inputs(self.store.execution(blessing.producer)).get(CANDIDATE, [])
+                for model in evaluated:
+                    if model.state == "LIVE" and model.fingerprint not in candidates:
+                        return model
         return None
+
+    def _earlier(self, kind: str, where: Mapping[str, object] | None = None) -> Iterator[ArtifactRecord]:
+        pipeline = self.store.find_context("pipeline", self.run.pipeline.name)
+        found = self.store.artifacts(type=kind, where=where, context=pipeline) if pipeline else []
+        return (record for record in found if record.created_at < self.run.context.created_at)
 
     def _value(self, value: Json, kind: str) -> object:
         if isinstance(value, dict):

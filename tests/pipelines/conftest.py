@@ -71,6 +71,6 @@ def pipe(project: Callable[..., Path]) -> Callable[..., PipelineFunction]:
     def write(body: str, name: str = "shop", **modules: str) -> PipelineFunction:
         head = f"import drivetrain as dt\nfrom .parts import *\n\n@dt.pipeline\ndef {name}(count: int = 3) -> None:\n"
         text = head + textwrap.indent(textwrap.dedent(body).strip(), "    ") + "\n"
-        return load_pipeline(project("shop", parts=PARTS, pipeline=text, **modules))
+        return load_pipeline(project("shop", **{"parts": PARTS, "pipeline": text, **modules}))
 
     return write
