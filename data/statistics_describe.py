@@ -10,7 +10,6 @@ None. Times are ISO 8601 text, in UTC where the column has a time zone.
 
 from __future__ import annotations
 
-import math
 from typing import Any, Final
 
 import numpy as np
@@ -105,7 +104,7 @@ def _numbers(column: ColumnState, table: NumberTable | None) -> dict[str, Any]:
     if column.kind not in _TIMES:
         found |= {
             "mean": _exact(None if empty else moments.mean()),
-            "std": _exact(None if empty else _std(moments)),
+            "std": _exact(None if empty else moments.std()),
             "zeros": _exact(0 if table is None else int(table.counts[table.values == 0].sum())),
         }
     found |= {
@@ -134,7 +133,7 @@ def _from_sketches(column: ColumnState) -> dict[str, Any]:
         zeros = sketches.zeros
         found = {
             "mean": _exact(sketches.moments.mean()),
-            "std": _exact(_std(sketches.moments)),
+            "std": _exact(sketches.moments.std()),
             "zeros": _exact(zeros),
         }
     assert sketches.low is not None
@@ -152,15 +151,6 @@ def _from_sketches(column: ColumnState) -> dict[str, Any]:
         "histogram": {"value": _buckets(column, clipped, sketches.low, sketches.high), **rough},
         "top_values": _frequent(column),
     }
-
-
-def _std(moments: ExactMoments) -> float:
-    """Population standard deviation, also where the variance is beyond float64's range."""
-    found = moments.std()
-    if math.isfinite(found):
-        return found
-    mean = moments.sum.fraction() / moments.count
-    return math.sqrt((moments.squares.fraction() / moments.count - mean**2) / 4**600) * 2.0**600
 
 
 def _exact(value: Any) -> dict[str, Any]:

@@ -168,14 +168,23 @@ class ExactMoments:
 
     def variance(self, ddof: int = 0) -> float:
         """(Σx² − (Σx)²/n) / (n − ddof), as numpy defines it; NaN for n ≤ ddof or values that are not finite."""
-        if self.count <= ddof or not self.sum.finite:
-            return math.nan
-        spread = self.squares.fraction() - self.sum.fraction() ** 2 / self.count
-        return rounded(spread / (self.count - ddof))
+        spread = self._variance(ddof)
+        return math.nan if spread is None else rounded(spread)
 
     def std(self, ddof: int = 0) -> float:
-        """The square root of the variance."""
-        return math.sqrt(self.variance(ddof))
+        """The square root of the variance, also where the variance itself is beyond float64's range."""
+        spread = self._variance(ddof)
+        if not spread:
+            return math.nan if spread is None else 0.0
+        # A power of four is taken out and its root put back, which changes no bit of what is in range.
+        halves = (spread.numerator.bit_length() - spread.denominator.bit_length()) // 2
+        return math.ldexp(math.sqrt(rounded(spread / Fraction(4) ** halves)), halves)
+
+    def _variance(self, ddof: int) -> Fraction | None:
+        if self.count <= ddof or not self.sum.finite:
+            return None
+        spread = self.squares.fraction() - self.sum.fraction() ** 2 / self.count
+        return spread / (self.count - ddof)
 
     def to_bytes(self) -> bytes:
         """The state: length-framed Σx, then Σx²."""

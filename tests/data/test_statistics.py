@@ -68,6 +68,7 @@ def test_extreme_floats_do_not_overflow() -> None:
     assert describe(pa.array([1.7e308, -1.7e308]))["median"]["value"] == 0
     json.dumps(found, allow_nan=False)
     assert sum(bucket["count"] for bucket in found["histogram"]["value"]) == 3
+    assert describe(pa.array([1e-300, 0.0]))["std"]["value"] == 5e-301  # whose square float64 does not hold
 
 
 def test_bool() -> None:

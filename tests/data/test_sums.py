@@ -1,5 +1,6 @@
 """Exact sums against math.fsum, Fraction and statistics."""
 
+import decimal
 import math
 import statistics
 from fractions import Fraction
@@ -123,3 +124,14 @@ def test_damaged_bytes_are_refused() -> None:
     for data in (b"", b"DTXS", b"DTXS\x02" + bytes(60), bytes(80)):
         with pytest.raises(InputError, match="exact sum"):
             ExactSum.from_bytes(data)
+
+
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=20))
+def test_the_deviation_is_right_where_its_square_leaves_float64(values: list[float]) -> None:
+    moments = ExactMoments()
+    moments.add(np.array(values))
+    mean = sum(map(Fraction, values), Fraction()) / len(values)
+    spread = sum((Fraction(value) - mean) ** 2 for value in values) / len(values)
+    with decimal.localcontext(prec=50, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN):
+        wanted = float((decimal.Decimal(spread.numerator) / spread.denominator).sqrt())
+    assert moments.std() == pytest.approx(wanted, rel=1e-15, abs=5e-324)
