@@ -128,7 +128,7 @@ def launch_child(node: str, run: str, command: list[str], upstream: Iterable[str
 
 
 def _relay(observer: Observer, event: dict[str, Any]) -> bool:
-    kind = event.get("event")
+    kind: str = event["event"]
     if kind == "started":
         observer.started(event["node"])
     elif kind == "progress":
@@ -138,6 +138,8 @@ def _relay(observer: Observer, event: dict[str, Any]) -> bool:
     elif kind == "ended":
         flags = {"vetoed": event["vetoed"], "user_error": event["user_error"]}
         observer.ended(NodeResult(event["node"], event["state"], event["seconds"], event["reason"], **flags))
+    else:
+        raise KeyError(kind)
     return kind == "ended"
 
 

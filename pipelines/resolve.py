@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -170,7 +171,9 @@ class Resolver:
 def _plain(value: object) -> Json:
     """A parameter's value as it enters the key: files by content, maps with their order."""
     if isinstance(value, FileSet):
-        return {"$files": [[file.path.name, file.size, file.sha256] for file in value.files]}
+        shared = Path(os.path.commonpath([file.path.parent for file in value.files]))
+        named = ((file.path.relative_to(shared).as_posix(), file) for file in value.files)
+        return {"$files": [[name, file.size, file.sha256] for name, file in named]}
     if isinstance(value, Mapping):
         return {"$map": [[_plain(key), _plain(item)] for key, item in value.items()]}
     if isinstance(value, (list, tuple)):

@@ -483,17 +483,3 @@ def test_threads_share_a_store(store: MetadataStore) -> None:
     assert errors == []
     assert len(store.artifacts()) == 150
     assert store.context("run", "counter").properties == {"n": 150}
-
-
-def test_a_forked_child_has_a_connection_of_its_own(store: MetadataStore) -> None:
-    store.context("run", "parent")
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            store.context("run", "child")
-            code = 0
-        finally:
-            os._exit(code)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert [context.name for context in store.contexts("run")] == ["child", "parent"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import resource
 import shutil
 import signal
 import sqlite3
@@ -122,13 +121,20 @@ def test_forty_kills_while_publishing_leave_no_row_without_its_payload(tmp_path:
         assert store.executions(state="RUNNING") == []
 
 
+def test_a_forked_child_has_a_connection_of_its_own(tmp_path: Path) -> None:
+    # In a process of its own: what else this one has imported, JAX say, may warn of forks.
+    path = tmp_path / "metadata.db"
+    subprocess.run([sys.executable, str(WORKERS), "fork", str(path)], check=True)
+    with MetadataStore.open(path) as store:
+        assert [context.name for context in store.contexts("run")] == ["parent again", "child", "parent"]
+
+
 def test_a_file_size_limit_gives_one_clear_error(tmp_path: Path) -> None:
     process = subprocess.run(
         [sys.executable, str(WORKERS), "fill_disk", str(tmp_path), "300000"],
         capture_output=True,
         text=True,
         check=True,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000)),
     )
     assert process.stdout.startswith("DiskFull: disk full while writing"), process.stdout + process.stderr
     assert "free space and run `drivetrain resume`" in process.stdout

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import resource
 import sys
 import time
 from pathlib import Path
@@ -77,7 +78,8 @@ def publish_payloads(root: str) -> None:
 
 
 def fill_disk(root: str, size: str) -> None:
-    """Publish a payload of so many bytes, and say which error came."""
+    """Publish a payload of so many bytes where a file holds no more than 100,000, and say which error came."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
     folder = Path(root)
     payloads = Payloads(folder)
     staged = payloads.stage("Producer", "11111111-1111-4111-8111-111111111111", "out")
@@ -89,6 +91,18 @@ def fill_disk(root: str, size: str) -> None:
         print(type(error).__name__, error, sep=": ")
     else:
         print("published")
+
+
+def fork(path: str) -> None:
+    """Write to a store from a forked child, and then from its parent."""
+    with MetadataStore.open(path) as store:
+        store.context("run", "parent")
+        child = os.fork()
+        if child == 0:
+            store.context("run", "child")
+            os._exit(0)
+        if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0:
+            store.context("run", "parent again")
 
 
 def open_as_nobody(path: str, readonly: str) -> None:

@@ -17,6 +17,7 @@ from drivetrain.metadata import Owner, fsck
 from drivetrain.pipelines import Home, NodeResult, PipelineFunction, list_runs, open_run, resume, run_pipeline
 from drivetrain.pipelines import home as homes
 from drivetrain.pipelines import launcher as launching
+from drivetrain.pipelines.outcome import Silent
 
 Pipe = Callable[..., PipelineFunction]
 
@@ -89,7 +90,7 @@ def test_a_lost_lease_is_waited_out_and_staging_is_gone(
     monkeypatch.setattr(type(home.store), "heartbeat", lambda self, claim: claim)
     notes: list[str] = []
 
-    class Notes(launching.Silent):
+    class Notes(Silent):
         def note(self, node: str, text: str) -> None:
             notes.append(text)
 

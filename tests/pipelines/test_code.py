@@ -1,0 +1,156 @@
+"""The fingerprint of code: everything a function's module imports, nothing it does not; and keys as laws."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from pathlib import Path
+
+import drivetrain
+import pytest
+from drivetrain.errors import BuildError
+from drivetrain.metadata import cache_key
+from drivetrain.pipelines import FunctionRef, resolve_files
+from drivetrain.pipelines.code import closure
+from drivetrain.pipelines.resolve import _plain
+from hypothesis import given
+from hypothesis import strategies as st
+
+HOME = Path(str(drivetrain.__file__)).parent
+ROOMS = ("components", "components/evaluation", "data", "engine", "report")
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Callable[[dict[str, str]], FunctionRef]:
+    """Writes modules by path below the project `shop`; gives the reference `start:go`."""
+
+    def write(modules: dict[str, str]) -> FunctionRef:
+        for path, text in modules.items():
+            file = tmp_path / "shop" / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+        return FunctionRef(tmp_path / "shop", "start:go")
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("modules", "found"),
+    [
+        ({"start.py": "from .a import x", "a.py": "", "b.py": ""}, "start a"),
+        ({"start.py": "from . import a", "a.py": ""}, "start a"),
+        ({"start.py": "def go():\n    from .a import x", "a.py": ""}, "start a"),
+        ({"start.py": "try:\n    pass\nexcept E:\n    import shop.a", "a.py": ""}, "start a"),
+        ({"start.py": "match 1:\n    case 1:\n        from .a import x", "a.py": ""}, "start a"),
+        ({"start.py": "class A:\n    async def f(self):\n        from .a import *", "a.py": ""}, "start a"),
+        ({"start.py": "from .sub.a import x", "sub/a.py": "from ..b import y", "b.py": ""}, "start sub/a b"),
+        ({"start.py": "from .s.t.a import x", "s/t/a.py": "from ...b import y", "b.py": ""}, "start s/t/a b"),
+        ({"start.py": "from .s.t.a import x", "s/__init__.py": "", "s/t/a.py": ""}, "start s/__init__ s/t/a"),
+        ({"start.py": "from .s.a import x", "__init__.py": "", "s/a.py": ""}, "start __init__ s/a"),
+        ({"start.py": "from .s import x", "s/__init__.py": "from .a import x", "s/a.py": "", "s/b.py": ""},
+         "start s/__init__ s/a"),
+        ({"start.py": "from .a import x", "a.py": "from .b import y", "b.py": "from .a import x"}, "start a b"),
+        ({"start.py": "import helper", "helper.py": ""}, "start helper"),
+        ({"start.py": "from lib.a import x", "lib/a.py": ""}, "start lib/a"),
+        ({"start.py": "import json", "json.py": ""}, "start json"),
+        ({"start.py": "import_module('shop.a')", "a.py": ""}, "start a"),
+        ({"start.py": "importlib.import_module('.a', __package__)", "a.py": ""}, "start a"),
+        ({"start.py": "importlib.import_module(name)", "a.py": ""}, "start"),
+        ({"start.py": "", "broken.py": "def ("}, "start"),
+    ],
+)  # fmt: skip
+def test_a_project_module_brings_what_it_imports(
+    tree: Callable[[dict[str, str]], FunctionRef], modules: dict[str, str], found: str
+) -> None:
+    code = closure(tree(modules))
+    assert {path for path, _ in code.files} == {f"shop/{name}.py" for name in found.split()}
+
+
+def test_a_broken_module_that_is_imported_is_named(tree: Callable[[dict[str, str]], FunctionRef]) -> None:
+    with pytest.raises(BuildError, match=r"broken\.py:1"):
+        closure(tree({"start.py": "from . import broken", "broken.py": "def ("}))
+
+
+def test_what_comes_from_outside_is_named_by_its_top(tree: Callable[[dict[str, str]], FunctionRef]) -> None:
+    code = closure(tree({"start.py": "import os, numpy as np\nfrom jax.numpy import dot\nfrom __future__ import x"}))
+    assert code.imports == ("jax", "numpy")
+
+
+def test_a_users_module_brings_only_those_of_our_modules_that_it_takes_names_from(
+    tree: Callable[[dict[str, str]], FunctionRef],
+) -> None:
+    code = closure(tree({"start.py": "import drivetrain as dt\nfrom drivetrain.data import HashSplit, ExactSum as S"}))
+    ours = {path for path, _ in code.files}
+    assert {"drivetrain/data/split.py", "drivetrain/data/sums.py"} <= ours
+    assert not ours & {"drivetrain/data/validation.py", "drivetrain/data/__init__.py", "drivetrain/data/beam.py"}
+    whole = closure(tree({"start.py": "from drivetrain.data import *"}))
+    assert {"drivetrain/data/__init__.py", "drivetrain/data/validation.py"} <= {path for path, _ in whole.files}
+
+
+def test_our_components_do_not_hang_on_each_other() -> None:
+    made = closure(FunctionRef(None, "drivetrain.components.example_gen:ExampleGen"))
+    paths = {path for path, _ in made.files}
+    assert "drivetrain/data/split.py" in paths
+    assert not any(path.startswith("drivetrain/engine") or "validat" in path for path in paths)
+    assert "jax" not in made.imports
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_our_rooms_only_re_export(room: str) -> None:
+    """What `closure` relies on where it looks through a room to the module that defines a name."""
+    tree = ast.parse((HOME / room / "__init__.py").read_text())
+    for node in tree.body:
+        allowed = isinstance(node, (ast.Import, ast.ImportFrom))
+        allowed |= isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        allowed |= isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+        allowed |= isinstance(node, ast.FunctionDef) and node.name in ("__getattr__", "__dir__")
+        allowed |= isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING"
+        assert allowed, f"{room}/__init__.py:{node.lineno}"
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from("abc"), inner, max_size=3),
+    max_leaves=6,
+)  # fmt: skip
+
+
+def spelled(value: object) -> object:
+    """A value with its types and its maps' order, for Python's own comparison."""
+    if isinstance(value, dict):
+        return ("map", tuple((key, spelled(item)) for key, item in value.items()))
+    if isinstance(value, list):
+        return ("list", tuple(spelled(item) for item in value))
+    return (type(value).__name__, repr(value))
+
+
+@given(JSON, JSON)
+def test_two_parameters_have_one_key_only_if_they_are_spelled_alike(one: object, two: object) -> None:
+    from unicodedata import normalize
+
+    same = normalize("NFC", repr(spelled(one))) == normalize("NFC", repr(spelled(two)))
+    assert (cache_key({"p": _plain(one)}) == cache_key({"p": _plain(two)})) == same
+
+
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [(1, 1.0), (1, True), (1, "1"), (0.0, False), (None, "null"), ({"a": 1}, {"a": "1"}), ([], {}), ([1], 1),
+     ({"a": 1, "b": 2}, {"b": 2, "a": 1}), ([["a", 1]], {"a": 1})],
+)  # fmt: skip
+def test_values_that_look_alike_have_different_keys(one: object, two: object) -> None:
+    assert cache_key({"p": _plain(one)}) != cache_key({"p": _plain(two)})
+
+
+def test_files_count_by_their_names_below_what_they_share_and_by_content(tmp_path: Path) -> None:
+    def write(root: str, *paths: str) -> object:
+        for index, path in enumerate(paths):
+            file = tmp_path / root / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(str(index))
+        return _plain(resolve_files(f"{tmp_path / root}/**/*.csv"))
+
+    years = write("a", "year=2013/x.csv", "year=2014/x.csv")
+    assert years == write("b", "year=2013/x.csv", "year=2014/x.csv")
+    assert years != write("c", "year=2013/x.csv", "year=2015/x.csv")
+    assert write("d", "x.csv") == write("e", "x.csv") != write("f", "y.csv")
