@@ -1,0 +1,197 @@
+"""How far two distributions over one list of cells lie apart: plain numpy in, numbers out.
+
+Throughout, `current` and `previous` are counts or shares per cell, in the same order; `previous` is the control.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Cells = NDArray[Any]  # int64 or float64, one dimension
+
+PSI_FLOOR: Final = 1e-4  # a share below this counts as this in `psi`: an empty cell has no logarithm
+LEAST_EXPECTED: Final = 5.0  # Cochran's rule: rarer cells are pooled before a chi² test
+_EXACT_ROWS: Final = 10_000  # rows per side up to which scipy's "auto" computes Kolmogorov–Smirnov exactly
+
+
+class Test(NamedTuple):
+    """What a test of "both are the same" found.
+
+    Attributes:
+        statistic: The test's own number.
+        p_value: Chance of a statistic this large if nothing changed; 0 where it is below float64's range.
+        effect: How large the change is, whatever the number of rows.
+    """
+
+    statistic: float
+    p_value: float
+    effect: float
+
+
+def shares(counts: Cells) -> NDArray[np.float64]:
+    """Counts divided by their sum; all 0 where there is nothing."""
+    total = counts.sum()
+    return counts / total if total else np.zeros(len(counts))
+
+
+def l_infinity(current: Cells, previous: Cells) -> tuple[float, int]:
+    """Largest difference of two shares of one cell, in [0, 1], and that cell: the last one among ties, as TFDV."""
+    apart = np.abs(shares(current) - shares(previous))
+    place = len(apart) - 1 - int(np.argmax(apart[::-1]))
+    return float(apart[place]), place
+
+
+def normalized_abs_difference(current: Cells, previous: Cells) -> float:
+    """Largest difference of two counts of one cell over all rows of both sides (TFDV's definition), in [0, 1]."""
+    return float(np.abs(current - previous).max() / (current.sum() + previous.sum()))
+
+
+def jensen_shannon(current: Cells, previous: Cells) -> float:
+    """Jensen–Shannon divergence of the shares in bits: ½KL(P‖M) + ½KL(Q‖M) with M = ½(P + Q), in [0, 1].
+
+    Lin, "Divergence measures based on the Shannon entropy", 1991. It is the square of `scipy.spatial.distance`'s
+    Jensen–Shannon distance of base 2.
+    """
+    p, q = shares(current), shares(previous)
+    middle = (p + q) / 2
+    return min(max((_relative(p, middle) + _relative(q, middle)) / 2, 0.0), 1.0)
+
+
+def _relative(part: NDArray[np.float64], whole: NDArray[np.float64]) -> float:
+    some = part > 0
+    return math.fsum((part[some] * np.log2(part[some] / whole[some])).tolist())
+
+
+def psi(current: Cells, previous: Cells, floor: float = PSI_FLOOR) -> float:
+    """Population stability index: Σ (p − q) ln(p / q), never below 0; shares below `floor` count as `floor`."""
+    p, q = np.maximum(shares(current), floor), np.maximum(shares(previous), floor)
+    return math.fsum(((p - q) * np.log(p / q)).tolist())
+
+
+def wasserstein(values: Cells, current: Cells, previous: Cells) -> float:
+    """The earth mover's distance in the unit of the values: the area between the two cumulative distributions.
+
+    Args:
+        values: Distinct numbers, ascending; one per cell.
+        current: Rows per value.
+        previous: Rows per value.
+
+    Returns:
+        At least 0; infinite where a float64 cannot hold it.
+    """
+    apart = np.abs(np.cumsum(shares(current)) - np.cumsum(shares(previous)))[:-1]
+    with np.errstate(over="ignore"):
+        if values.dtype.kind in "iu":
+            # The gap of two 64-bit integers may need 65 bits, and floats would round large neighbours together.
+            gaps = values[1:].astype(np.uint64) - values[:-1].astype(np.uint64)
+        else:
+            gaps = np.diff(values)
+        return float((gaps.astype(np.float64) * apart).sum())
+
+
+def kolmogorov_smirnov(current: Cells, previous: Cells) -> Test:
+    """The two-sided two-sample test over values in ascending order; its effect is the statistic D, in [0, 1].
+
+    The p-value is that of `scipy.stats.ks_2samp`: exact up to 10,000 rows a side, else asymptotic. With ties (D is then
+    smaller than for continuous values) it errs on the large side.
+    """
+    from scipy import stats
+
+    rows, others = int(current.sum()), int(previous.sum())
+    apart = float(np.abs(np.cumsum(shares(current)) - np.cumsum(shares(previous))).max())
+    if max(rows, others) <= _EXACT_ROWS:
+        places = np.arange(len(current))
+        with warnings.catch_warnings():  # it says so where it has to fall back to the asymptotic formula
+            warnings.simplefilter("ignore", RuntimeWarning)
+            found = stats.ks_2samp(np.repeat(places, current), np.repeat(places, previous))
+        return Test(float(found.statistic), float(found.pvalue), float(found.statistic))
+    p_value = float(stats.kstwo.sf(apart, round(rows * others / (rows + others))))
+    return Test(apart, min(max(p_value, 0.0), 1.0), apart)
+
+
+def chi_squared(current: Cells, previous: Cells) -> Test | None:
+    """Pearson's test that both sides have the same shares, without Yates' correction; its effect is Cramér's V.
+
+    Cells where either side expects fewer than five rows are pooled into one (see `pool_rare`). None where that leaves
+    fewer than two cells, as for an identifier: there is nothing to test.
+    """
+    from scipy import stats
+
+    table = pool_rare(current, previous)
+    if table.shape[1] < 2:
+        return None
+    found = stats.chi2_contingency(table, correction=False)
+    return Test(float(found.statistic), float(found.pvalue), math.sqrt(float(found.statistic) / float(table.sum())))
+
+
+def pool_rare(current: Cells, previous: Cells, least: float = LEAST_EXPECTED) -> Cells:
+    """Two rows of counts in which each side expects at least `least` in every cell: the rarer ones are one cell.
+
+    If even that cell is too rare, it joins the smallest of the others.
+    """
+    table = np.stack((current, previous))
+    sides = table.sum(axis=1)
+    total = table.sum(axis=0)
+    table, total = table[:, total > 0], total[total > 0]
+    if not sides.all():
+        return table[:, :0]
+    share = float(sides.min() / sides.sum())
+    rare = total * share < least
+    kept, rest = table[:, ~rare], table[:, rare].sum(axis=1)
+    if not rest.any():
+        return kept
+    if float(rest.sum()) * share >= least or not kept.shape[1]:
+        return np.column_stack((kept, rest))
+    kept[:, int(np.argmin(kept.sum(axis=0)))] += rest
+    return kept
+
+
+def two_proportions(current: int, rows: int, previous: int, others: int) -> Test | None:
+    """The pooled two-sided z test that two shares are equal; its effect is Cohen's h, in [0, π].
+
+    Its square is Pearson's chi² of the 2 × 2 table. Cohen, "Statistical Power Analysis", 1988, chapter 6.
+
+    Args:
+        current: Rows that have it, of the current side.
+        rows: All rows of the current side.
+        previous: Rows that have it, of the control.
+        others: All rows of the control.
+
+    Returns:
+        None where a side has no rows.
+    """
+    if not rows or not others:
+        return None
+    p, q, pooled = current / rows, previous / others, (current + previous) / (rows + others)
+    spread = math.sqrt(pooled * (1 - pooled) * (1 / rows + 1 / others))
+    z = (p - q) / spread if spread else 0.0
+    effect = 2 * abs(math.asin(math.sqrt(p)) - math.asin(math.sqrt(q)))
+    return Test(z, math.erfc(abs(z) / math.sqrt(2)), effect)
+
+
+def benjamini_hochberg(p_values: Sequence[float]) -> list[float]:
+    """Adjusted p-values that bound the share of false alarms among all alarms (Benjamini & Hochberg 1995)."""
+    size = len(p_values)
+    order = sorted(range(size), key=lambda place: -p_values[place])
+    adjusted, least = [0.0] * size, 1.0
+    for above, place in enumerate(order):
+        least = min(least, p_values[place] * size / (size - above))
+        adjusted[place] = least
+    return adjusted
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Adjusted p-values that bound the chance of any false alarm (Holm 1979); stricter."""
+    size = len(p_values)
+    order = sorted(range(size), key=lambda place: p_values[place])
+    adjusted, largest = [0.0] * size, 0.0
+    for below, place in enumerate(order):
+        largest = max(largest, min(p_values[place] * (size - below), 1.0))
+        adjusted[place] = largest
+    return adjusted
