@@ -264,6 +264,8 @@ def _column(values: list[Any], kind: pa.DataType, spelled: bool) -> pa.Array:
         return pa.array([None if value is None else _float(value) for value in values], kind)
     if spelled or pa.types.is_nested(kind):
         values = [_shaped(value, kind) for value in values]
+    elif pa.types.is_integer(kind) and float in set(map(type, values)):  # pyarrow would cut the fractions off
+        raise TypeError("a fraction among whole numbers")
     return pa.array(values, kind)
 
 
@@ -276,6 +278,8 @@ def _shaped(value: Any, kind: pa.DataType) -> Any:
     if pa.types.is_floating(kind):
         return _float(value)
     if pa.types.is_integer(kind):
+        if not isinstance(value, int | _Int):
+            raise TypeError("a fraction among whole numbers")
         return int(value)
     if pa.types.is_list(kind):
         return [_shaped(item, kind.value_type) for item in value]

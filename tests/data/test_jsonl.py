@@ -8,7 +8,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
-import pandas as pd  # type: ignore[import-untyped]
+import pandas as pd
 import pytest
 from drivetrain.data import Source, jsonl_files
 from drivetrain.data.jsonl_files import open_jsonl
@@ -162,9 +162,11 @@ def test_a_cut_archive_and_a_missing_file(tmp_path: Path) -> None:
 
 
 def test_a_file_that_changes_is_noticed(tmp_path: Path) -> None:
-    path = write(tmp_path, '{"a": 1}\n{"a": 2}\n')
-    source = open_jsonl([path])
-    for data in ('{"a": 1}\n{"a": "x"}\n', '{"a": 1}\n'):
-        write(tmp_path, data)
-        with pytest.raises(InputError, match="changed while in use"):
-            rows(source)
+    whole = '{"a": 1, "b": [1], "c": "#"}\n{"a": 2, "b": [2], "c": "%s"}\n'
+    for other in ('{"a": 1}\n{"a": "x"}\n', '{"a": 1}\n', '{"a": 1}\n{"a": 0.5}\n', '{"a": 1}\n{"b": [0.5]}\n'):
+        for last in ("#", "1"):
+            source = open_jsonl([write(tmp_path, whole.replace('"%s"', last if last == "1" else f'"{last}"'))])
+            assert rows(source)[1]["c"] == last
+            write(tmp_path, other)
+            with pytest.raises(InputError, match="changed while in use"):
+                rows(source)
