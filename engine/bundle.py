@@ -31,12 +31,19 @@ from ..digest import canonical_json, digest, sync_tree
 from ..errors import InputError
 from .graph import DeviceStage, Graph, HostNode
 from .host import host_op
-from .runner import Payload, Programs, Runner, to_arrow, to_numpy
+from .programs import Payload, Programs, read_weights
+from .runner import Runner, to_arrow, to_numpy
 
 FORMAT: Final = "drivetrain-bundle"
 VERSION: Final = 1
 MANIFEST: Final = "manifest.json"
 _GRAPH: Final = "graph.json"
+_MANIFEST_BYTES: Final = 64 << 20
+# What reading contents of the wrong form raises; Arrow reports a broken file as an OSError.
+_UNFIT: Final = (
+    LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError, MemoryError, OSError,
+    pa.ArrowException,
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -159,7 +166,7 @@ class Bundle:
             _check(bundle, manifest)
         except InputError as error:
             raise InputError(f"{where}: {error.message}", fix=error.fix) from error
-        except (KeyError, TypeError, ValueError, AttributeError, RecursionError, pa.ArrowException) as error:
+        except _UNFIT as error:
             raise _broken(where, f"its contents do not fit together ({error!r:.120})") from error
         return bundle
 
@@ -190,11 +197,15 @@ class Bundle:
             raise InputError(
                 f"{root} is no bundle: it has no {MANIFEST}", fix="name the folder of a saved graph or model"
             )
+        if manifest.stat().st_size > _MANIFEST_BYTES:
+            raise _broken(str(root), f"{MANIFEST} is larger than {_MANIFEST_BYTES >> 20} MiB")
         files = {MANIFEST: manifest.read_bytes()}
-        for name, _, _ in _listed(_parse_manifest(files[MANIFEST], str(root)), str(root)):
+        for name, size, _ in _listed(_parse_manifest(files[MANIFEST], str(root)), str(root)):
             target = root / name
             if target.is_symlink() or not target.is_file():
                 raise _broken(str(root), f"{name} is missing")
+            if target.stat().st_size != size:  # before it is read
+                raise _broken(str(root), f"{name} does not match its digest")
             files[name] = target.read_bytes()
         return cls.from_files(files, str(root))
 
@@ -297,36 +308,10 @@ def _payload(files: Mapping[str, bytes], manifest: Mapping[str, Any]) -> Payload
         if path.suffix == ".stablehlo":
             programs[path.stem] = files[name]
         elif path.suffix == ".safetensors":
-            weights |= _read_weights(files[name])
+            weights |= read_weights(files[name])
         elif path.suffix == ".arrow":
             assets[path.stem] = pa.ipc.open_file(files[name]).read_all()
     return Payload(programs, weights, assets)
-
-
-_SAFETENSORS: Final = {
-    "F32": "float32", "F16": "float16", "BF16": "bfloat16", "BOOL": "bool", "I32": "int32", "I16": "int16",
-    "I8": "int8", "U32": "uint32", "U16": "uint16", "U8": "uint8",
-}  # fmt: skip
-
-
-def _read_weights(data: bytes) -> dict[str, NDArray[Any]]:
-    """A safetensors file's arrays. Its own numpy reader knows no bfloat16."""
-    from safetensors import SafetensorError, deserialize
-
-    found = {}
-    try:
-        for name, view in deserialize(data):  # type: ignore[no-untyped-call]  # it ships no types
-            kind = _SAFETENSORS[view["dtype"]]
-            if kind == "bfloat16":
-                import ml_dtypes
-
-                dtype: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
-            else:
-                dtype = np.dtype(kind)
-            found[name] = np.frombuffer(view["data"], dtype).reshape(view["shape"])
-    except SafetensorError as error:
-        raise ValueError(f"the weights: {error}") from error
-    return found
 
 
 def _check(bundle: Bundle, manifest: Mapping[str, Any]) -> None:

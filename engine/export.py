@@ -17,7 +17,7 @@ from ._tracing import shaped
 from .bundle import Bundle, export_facts
 from .graph import ARRAY_DTYPES, BATCH, DeviceStage, Graph, Output, Tensor
 from .partition import PLATFORMS, export_program
-from .runner import Payload
+from .programs import Payload
 from .transform import TRANSFORM
 
 PREDICT = "predict"

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, Final
 
@@ -12,10 +10,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ..errors import InputError
-from .graph import BATCH, DeviceStage, Graph, HostNode
+from ..errors import DrivetrainError, InputError
+from .graph import BATCH, DeviceStage, Graph, GraphNode, HostNode
 from .host import host_op
 from .host_columns import Kernel, as_column, as_value
+from .programs import Programs, node_failed
 
 SMALL: Final = 512
 LARGE: Final = 8192
@@ -24,42 +23,6 @@ result does not depend on how many rows came with it (measured: sizes from 512 u
 not). A single row (`run_row`) runs at size 1."""
 
 Env = dict[str, Any]  # tensor id -> Arrow column, array, or one row's value
-
-
-@dataclass(frozen=True)
-class Payload:
-    """What a graph's nodes refer to: serialized programs, weights and vocabularies, by name."""
-
-    programs: Mapping[str, bytes]
-    weights: Mapping[str, NDArray[Any]]
-    assets: Mapping[str, pa.Table]
-
-
-class Programs:
-    """The device programs, deserialized and jitted when first called; shared by all signatures of a bundle."""
-
-    def __init__(self, payload: Payload) -> None:
-        self.payload = payload
-        self._ready: dict[str, Callable[..., Any]] = {}
-        self._weights: dict[str, Any] = {}
-        self._lock = threading.Lock()
-
-    def __call__(self, stage: DeviceStage, arrays: list[NDArray[Any]]) -> list[Any]:
-        """Call a stage with inputs of one batch size."""
-        if stage.program not in self._ready:
-            self._prepare(stage)
-        return list(self._ready[stage.program](*arrays, *(self._weights[name] for name in stage.weights)))
-
-    def _prepare(self, stage: DeviceStage) -> None:
-        import jax  # late: a graph of host nodes alone runs without it
-
-        with self._lock:
-            for name in stage.weights:
-                if name not in self._weights:
-                    self._weights[name] = jax.device_put(self.payload.weights[name])
-            if stage.program not in self._ready:
-                exported = jax.export.deserialize(bytearray(self.payload.programs[stage.program]))
-                self._ready[stage.program] = jax.jit(exported.call)
 
 
 class Runner:
@@ -73,13 +36,17 @@ class Runner:
         self._tensors = graph.tensors()
 
     def _kernels(self, kind: str) -> list[Kernel | None]:
-        assets = self._programs.payload.assets
-        return [
-            getattr(host_op(node.op), kind)(node.params, tuple(assets[name] for name in node.assets))
-            if isinstance(node, HostNode)
-            else None
-            for node in self.graph.nodes
-        ]
+        return [self._kernel(node, kind) for node in self.graph.nodes]
+
+    def _kernel(self, node: GraphNode, kind: str) -> Kernel | None:
+        if not isinstance(node, HostNode):
+            return None
+        assets = tuple(self._programs.payload.assets[name] for name in node.assets)
+        try:
+            kernel: Kernel = getattr(host_op(node.op), kind)(node.params, assets)
+        except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
+            raise node_failed(node, error) from error
+        return kernel
 
     @cached_property
     def _batch_kernels(self) -> list[Kernel | None]:
@@ -102,11 +69,7 @@ class Runner:
                 raise self._absent(name, batch.schema.names)
             env[tensor.id] = as_column(batch.column(place), tensor.dtype, name)
         for node, kernel in zip(self.graph.nodes, self._batch_kernels, strict=True):
-            if kernel is not None:
-                self._store(node, env, kernel(*(env[name] for name in node.inputs)))  # type: ignore[index]  # host: no None
-            else:
-                assert isinstance(node, DeviceStage)
-                self._device(node, env, batch.num_rows)
+            self._run(node, kernel, env, batch.num_rows)
         return {name: env[tensor] for name, tensor in self.outputs.items()}
 
     def row(self, row: Mapping[str, object]) -> Env:
@@ -117,20 +80,23 @@ class Runner:
                 raise self._absent(name, row)
             env[tensor.id] = as_value(row[name], tensor.dtype, name)
         for node, kernel in zip(self.graph.nodes, self._row_kernels, strict=True):
-            if kernel is not None:
-                self._store(node, env, kernel(*(env[name] for name in node.inputs)))  # type: ignore[index]  # host: no None
-                continue
-            assert isinstance(node, DeviceStage)
-            arrays = [
-                _zeros(dtype, shape, 1)
-                if name is None
-                else np.asarray([env[name]] if shape and shape[0] == BATCH else env[name], dtype=np.dtype(dtype))
-                for name, (dtype, shape) in zip(node.inputs, node.slots, strict=True)
-            ]
-            for tensor, value in zip(node.outputs, self._programs(node, arrays), strict=True):
-                host = np.asarray(value)
-                env[tensor.id] = host[0] if tensor.batched else host
+            self._run(node, kernel, env, None)
         return {name: env[tensor] for name, tensor in self.outputs.items()}
+
+    def _run(self, node: GraphNode, kernel: Kernel | None, env: Env, rows: int | None) -> None:
+        """Run a node on a batch of `rows`, or where None on one row."""
+        try:
+            if kernel is not None:
+                env[node.outputs[0].id] = kernel(*(env[name] for name in node.inputs if name is not None))
+            elif isinstance(node, DeviceStage):
+                if rows is None:
+                    self._device_row(node, env)
+                else:
+                    self._device(node, env, rows)
+        except DrivetrainError:
+            raise
+        except Exception as error:  # what a bundle says need not fit together, and that shows in many ways
+            raise node_failed(node, error) from error
 
     def _absent(self, name: str, given: Any) -> InputError:  # Any: names
         return InputError(
@@ -138,8 +104,16 @@ class Runner:
             fix=f"give it (the columns given are {', '.join(given)[:200]})",
         )
 
-    def _store(self, node: Any, env: Env, made: Any) -> None:
-        env[node.outputs[0].id] = made
+    def _device_row(self, stage: DeviceStage, env: Env) -> None:
+        arrays = [
+            _zeros(dtype, shape, 1)
+            if name is None
+            else np.asarray([env[name]] if shape and shape[0] == BATCH else env[name], dtype=np.dtype(dtype))
+            for name, (dtype, shape) in zip(stage.inputs, stage.slots, strict=True)
+        ]
+        for tensor, value in zip(stage.outputs, self._programs(stage, arrays), strict=True):
+            host = np.asarray(value)
+            env[tensor.id] = host[0] if tensor.batched else host
 
     def _device(self, stage: DeviceStage, env: Env, rows: int) -> None:
         """Run a stage in chunks of the fixed sizes and put its outputs together."""

@@ -21,7 +21,7 @@ from .analyzers import Analysis, AnalyzerPass, finish, needs
 from .bundle import Bundle, BundleFn, export_facts
 from .graph import Graph
 from .partition import PLATFORMS, Analyzer, Partition
-from .runner import Payload
+from .programs import Payload
 from .trace import trace
 
 TRANSFORM = "transform"

@@ -131,7 +131,7 @@ def test_the_deviation_is_right_where_its_square_leaves_float64(values: list[flo
     moments = ExactMoments()
     moments.add(np.array(values))
     mean = sum(map(Fraction, values), Fraction()) / len(values)
-    spread = sum((Fraction(value) - mean) ** 2 for value in values) / len(values)
+    spread = sum(((Fraction(value) - mean) ** 2 for value in values), Fraction()) / len(values)
     with decimal.localcontext(prec=50, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN):
         wanted = float((decimal.Decimal(spread.numerator) / spread.denominator).sqrt())
     assert moments.std() == pytest.approx(wanted, rel=1e-15, abs=5e-324)

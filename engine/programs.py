@@ -1,0 +1,153 @@
+"""Device programs: read from a bundle, checked before they may run, compiled when first called.
+
+A program comes with a bundle, perhaps from a stranger. It computes on arrays and must do nothing else: custom calls
+other than the numerical kernels that JAX keeps stable (LAPACK and the like) are refused, since one of them could call
+back into this process, and so are transfers, which would wait for ever.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ..errors import InputError, missing_extra
+from .graph import DeviceStage
+
+_CALLS: Final = re.compile(r"""custom_call\s+@"?([\w.$-]+)|call_target_name\s*=\s*"([^"]*)\"""")
+_NUMERICAL: Final = re.compile(
+    r"(lapack|cusolver|cusparse|hipsolver|cu|hip)_\w+|stablehlo\.dynamic_\w+|Sharding|SPMD\w+|shape_assertion|Qr|Eigh"
+    r"|LuDecomposition|ProductOfElementaryHouseholderReflectors|ApproxTopK|AllocateBuffer|annotate_device_placement"
+)
+_TRANSFERS: Final = re.compile(r"\bstablehlo\.(infeed|outfeed|send|recv)\b")
+
+
+@dataclass(frozen=True)
+class Payload:
+    """What a graph's nodes refer to: serialized programs, weights and vocabularies, by name."""
+
+    programs: Mapping[str, bytes]
+    weights: Mapping[str, NDArray[Any]]
+    assets: Mapping[str, pa.Table]
+
+
+class Programs:
+    """The device programs, deserialized and jitted when first called; shared by all signatures of a bundle."""
+
+    def __init__(self, payload: Payload) -> None:
+        self.payload = payload
+        self._ready: dict[str, Callable[..., Any]] = {}
+        self._weights: dict[str, Any] = {}
+        self._lock = threading.Lock()
+
+    def __call__(self, stage: DeviceStage, arrays: list[NDArray[Any]]) -> list[Any]:
+        """Call a stage with inputs of one batch size.
+
+        Raises:
+            InputError: The program is damaged, is not what the graph says, or would do more than compute.
+        """
+        if stage.program not in self._ready:
+            self._prepare(stage)
+        return list(self._ready[stage.program](*arrays, *(self._weights[name] for name in stage.weights)))
+
+    def _prepare(self, stage: DeviceStage) -> None:
+        try:
+            import jax  # late: a graph of host nodes alone runs without it
+        except ImportError as error:
+            raise missing_extra("jax", "engine") from error
+        with self._lock:
+            for name in stage.weights:
+                if name not in self._weights:
+                    self._weights[name] = jax.device_put(self.payload.weights[name])
+            if stage.program not in self._ready:
+                try:
+                    exported = jax.export.deserialize(bytearray(self.payload.programs[stage.program]))
+                    text = exported.mlir_module()
+                except Exception as error:  # flatbuffers and MLIR raise many kinds, asserts among them
+                    raise _unusable(stage, f"it cannot be read ({type(error).__name__})") from error
+                _check_calls(stage, text)
+                self._check_shapes(stage, exported)
+                self._ready[stage.program] = jax.jit(exported.call)
+
+    def _check_shapes(self, stage: DeviceStage, exported: Any) -> None:  # Any: jax.export.Exported
+        weights = [self.payload.weights[name] for name in stage.weights]
+        given = [*stage.slots, *((str(weight.dtype), weight.shape) for weight in weights)]
+        made = [(tensor.dtype, tensor.shape) for tensor in stage.outputs]
+        for what, wanted, found in (("takes", given, exported.in_avals), ("gives", made, exported.out_avals)):
+            shown = [_shown(str(aval.dtype), aval.shape) for aval in found]
+            if [_shown(dtype, shape) for dtype, shape in wanted] != shown:
+                raise _unusable(stage, f"it {what} {', '.join(shown)[:200]}, which is not what the graph says")
+
+
+def _check_calls(stage: DeviceStage, text: str) -> None:
+    called = [first or second for first, second in _CALLS.findall(text)]
+    for name in called:
+        if not _NUMERICAL.fullmatch(name):
+            raise _unusable(stage, f"it calls {name!r:.80}, which is no numerical kernel of JAX")
+    if len(called) < text.count("custom_call"):
+        raise _unusable(stage, "it has a custom call without a plain name")
+    moved = _TRANSFERS.search(text)
+    if moved:
+        raise _unusable(stage, f"it waits for a transfer ({moved.group(1)})")
+
+
+def _shown(dtype: str, shape: Sequence[Any]) -> str:  # Any: int, "b" or a symbolic dimension
+    return f"{dtype}[{','.join(map(str, shape))}]"
+
+
+def _unusable(stage: DeviceStage, why: str) -> InputError:
+    return InputError(
+        f"the program device/{stage.program}.stablehlo cannot be used: {why}",
+        fix="fetch the bundle again, or run the step that made it",
+    )
+
+
+def node_failed(node: object, error: Exception) -> InputError:
+    """The error for a node that could not be run for a reason of its own: a bundle that says what cannot be.
+
+    Args:
+        node: A node of the graph.
+        error: What running it raised.
+    """
+    what = f"device/{node.program}.stablehlo" if isinstance(node, DeviceStage) else f"graph.json: {node!s:.100}"
+    cause = str(error).strip().splitlines()[0][:160] if str(error).strip() else "no message"
+    return InputError(
+        f"{what} cannot be run: {type(error).__name__}: {cause}",
+        fix="fetch the bundle again, or run the step that made it",
+    )
+
+
+_SAFETENSORS: Final = {
+    "F32": "float32", "F16": "float16", "BF16": "bfloat16", "BOOL": "bool", "I32": "int32", "I16": "int16",
+    "I8": "int8", "U32": "uint32", "U16": "uint16", "U8": "uint8",
+}  # fmt: skip
+
+
+def read_weights(data: bytes) -> dict[str, NDArray[Any]]:
+    """A safetensors file's arrays; its own numpy reader knows no bfloat16.
+
+    Raises:
+        ValueError: The bytes are no such file, or a dtype that no device stage takes.
+    """
+    from safetensors import SafetensorError, deserialize
+
+    found = {}
+    try:
+        for name, view in deserialize(data):  # type: ignore[no-untyped-call]  # it ships no types
+            kind = _SAFETENSORS[view["dtype"]]
+            if kind == "bfloat16":
+                import ml_dtypes
+
+                dtype: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+            else:
+                dtype = np.dtype(kind)
+            found[name] = np.frombuffer(view["data"], dtype).reshape(view["shape"])
+    except SafetensorError as error:
+        raise ValueError(f"the weights: {error}") from error
+    return found
