@@ -1,0 +1,53 @@
+"""What a schema may bound about the change of a feature between two data sets, and the anomaly that exceeds it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+
+class Comparator(NamedTuple):
+    """A number of `drift_compare.Measure` with a largest allowed value.
+
+    Attributes:
+        measure: The measure's name.
+        field: Which of its numbers: "value" or "effect".
+        anomaly: The anomaly where the number is above the threshold; TFDV's name where it has one.
+        title: For people.
+    """
+
+    measure: str
+    field: str
+    anomaly: str
+    title: str
+
+
+COMPARATORS: Final[Mapping[str, Comparator]] = {
+    "l_infinity": Comparator("l_infinity", "value", "COMPARATOR_L_INFTY_HIGH", "L-infinity distance"),
+    "normalized_abs_difference": Comparator(
+        "normalized_abs_difference",
+        "value",
+        "COMPARATOR_NORMALIZED_ABSOLUTE_DIFFERENCE_HIGH",
+        "normalized absolute difference",
+    ),
+    "jensen_shannon": Comparator(
+        "jensen_shannon", "value", "COMPARATOR_JENSEN_SHANNON_DIVERGENCE_HIGH", "Jensen–Shannon divergence"
+    ),
+    "jensen_shannon_quantiles": Comparator(
+        "jensen_shannon_quantiles",
+        "value",
+        "COMPARATOR_JENSEN_SHANNON_DIVERGENCE_HIGH",
+        "Jensen–Shannon divergence over cells of equal mass",
+    ),
+    "psi": Comparator("psi", "value", "COMPARATOR_PSI_HIGH", "population stability index"),
+    "wasserstein": Comparator("wasserstein", "value", "COMPARATOR_WASSERSTEIN_HIGH", "Wasserstein distance"),
+    "wasserstein_sigma": Comparator(
+        "wasserstein", "effect", "COMPARATOR_WASSERSTEIN_HIGH", "Wasserstein distance in σ of the control"
+    ),
+    "kolmogorov_smirnov": Comparator(
+        "kolmogorov_smirnov", "value", "COMPARATOR_KOLMOGOROV_SMIRNOV_HIGH", "Kolmogorov–Smirnov distance"
+    ),
+    "cramers_v": Comparator("chi_squared", "effect", "COMPARATOR_CRAMERS_V_HIGH", "Cramér's V"),
+    "missing_rate": Comparator("missing_rate", "value", "COMPARATOR_MISSING_RATE_HIGH", "change of the missing rate"),
+}
+CONTROL_MISSING: Final = "COMPARATOR_CONTROL_DATA_MISSING"
