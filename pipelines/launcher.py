@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import signal
 import threading
 import time
 import traceback
@@ -314,6 +315,8 @@ class Launcher:
         done = threading.Event()
 
         def beat() -> None:
+            # A signal that lands in this thread would not wake the main one from a sleep or a wait.
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
             while not done.wait(LEASE / 3):
                 # A lost lease shows when publishing, which is fenced; a busy store is tried again at the next beat.
                 with contextlib.suppress(DrivetrainError):
