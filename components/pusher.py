@@ -185,8 +185,8 @@ def Pusher(model: Model, *, destination: str, keep: int | None = None) -> Pushed
     """
     if "://" in destination:
         raise InputError(f"cannot push to {destination}", fix="give a folder of this machine or of a mounted disk")
-    if not destination:
-        raise InputError("Pusher has no destination", fix='destination="serving/model"')
+    if not destination or "\0" in destination:
+        raise InputError(f"Pusher: {destination!r} is no destination", fix='destination="serving/model"')
     if keep is not None and keep < 1:
         raise InputError(f"Pusher: keep must be at least 1, not {keep}", fix="leave it out to keep every version")
     version, digest = push(model.content, current().base / destination, keep=keep)

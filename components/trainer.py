@@ -8,12 +8,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..errors import InputError
+from ..errors import DrivetrainError, InputError
 from ..metadata import Examples, Model, TransformGraph
 from ..pipelines import Fn, component, current, load
 
 if TYPE_CHECKING:
-    from ..engine import FeatureSpec, Trained
+    from ..engine import FeatureSpec, Trained, TrainingRun
 
 
 @component
@@ -72,11 +72,7 @@ def Trainer(
         progress=launch.progress,
         note=launch.note,
     )
-    trained = load(fn)(run)
-    if not isinstance(trained, engine.Trained):
-        raise InputError(
-            f"Trainer: {fn} returned a {type(trained).__name__}, not Trained", fix="return run.fit(…), or Trained(…)"
-        )
+    trained = _trained(fn, run)
     _refuse_broken(trained.params)
     model = Model.new()
     engine.export_model(
@@ -89,6 +85,27 @@ def Trainer(
     )
     write_report(trained, model.extra, settings=_settings(epochs, batch_size, seed, strategy))
     return model
+
+
+def _trained(fn: Fn, run: TrainingRun) -> Trained:
+    """What the user's function gives, its own failures named with his line."""
+    from .. import engine
+
+    train = load(fn)
+    name = getattr(train, "__qualname__", fn)
+    try:
+        trained = train(run)
+    except DrivetrainError:
+        raise
+    except Exception as error:  # the user's own code failed: whatever it is, name his line
+        text = str(error).strip().splitlines()[0] if str(error).strip() else "no message"
+        where = engine.raised_at(error.__traceback__)
+        raise InputError(f"Trainer: {name} failed: {type(error).__name__}: {text:.300}", where=where) from error
+    if not isinstance(trained, engine.Trained):
+        raise InputError(
+            f"Trainer: {name} returned a {type(trained).__name__}, not Trained", fix="return run.fit(…), or Trained(…)"
+        )
+    return trained
 
 
 def _features(transform: Path, note: Callable[[str], None]) -> dict[str, FeatureSpec]:

@@ -38,11 +38,14 @@ class HashSplit:
         Raises:
             InputError: No splits, a share that is no positive whole number, or a name that cannot be a folder's.
         """
-        if not weights:
-            raise InputError("there are no splits", fix='say e.g. splits={"train": 2, "eval": 1}')
+        if not weights or not isinstance(weights, Mapping):
+            raise InputError(
+                "there are no splits" if not weights else f"splits are names with shares, not {weights!r:.80}",
+                fix='say e.g. splits={"train": 2, "eval": 1}',
+            )
         shares: list[tuple[str, int]] = []
         for name, weight in weights.items():
-            if not _NAME.fullmatch(name):
+            if not isinstance(name, str) or not _NAME.fullmatch(name):
                 raise InputError(f"{name!r} cannot name a split", fix="use letters, digits, '_', '-' and '.'")
             if isinstance(weight, bool) or not isinstance(weight, int) or weight < 1:
                 raise InputError(f"split {name!r} has the share {weight!r}", fix="use whole numbers from 1")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from . import ops as ops
+    from ._caller import raised_at as raised_at
     from .bundle import Bundle as Bundle
     from .bundle import BundleFn as BundleFn
     from .bundle import FieldSpec as FieldSpec
@@ -51,6 +52,7 @@ _HOMES = {
     "apply": "transform",
     "export_model": "export",
     "nnx_model": "model",
+    "raised_at": "_caller",
     "reseal": "bundle",
 }
 

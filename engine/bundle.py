@@ -253,7 +253,10 @@ def _parse_manifest(data: bytes, where: str) -> dict[str, Any]:
     try:
         manifest = json.loads(data)
         if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-            raise ValueError("its format is another one")
+            raise InputError(
+                f"{where} is no bundle: its {MANIFEST} is of another kind",
+                fix="name the folder of a saved graph or model",
+            )
         version = manifest["version"]
         if isinstance(version, int) and version > VERSION:
             raise InputError(

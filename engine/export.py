@@ -147,6 +147,9 @@ class _Model:
                 f"predict returned {type(given).__name__}",
                 fix='return a dict, e.g. {"probability": jax.nn.sigmoid(logits)}',
             )
+        for name, value in given.items():
+            if not hasattr(value, "shape"):
+                raise InputError(f"prediction {name!r} is {value!r:.60}", fix="give one value or vector per row")
         self.names = tuple(given)
         return list(given.values())
 

@@ -53,6 +53,8 @@ def trace(fn: Callable[[Mapping[str, Any]], Mapping[str, Any]], schema: pa.Schem
         InputError: The function used a column that does not exist, treated text as a number, gave something that is
             no mapping of columns, or failed under JAX; with the user's file and line.
     """
+    if not callable(fn):
+        raise InputError(f"the preprocessing function is {fn!r:.60}", fix='name a function, e.g. "features:preprocess"')
     columns = tuple((field.name, column_dtype(field.type) or f"other:{field.type}") for field in schema)
     (batch,) = jax.export.symbolic_shape("b")
     outputs: list[TracedOutput] = []
@@ -63,7 +65,7 @@ def trace(fn: Callable[[Mapping[str, Any]], Mapping[str, Any]], schema: pa.Schem
             given = fn(_Columns(columns, handles))
             flat: list[Any] = []
             for name, value in _checked(fn, given).items():
-                outputs.append(_emit(name, value, flat, batch))
+                outputs.append(_emit(name, value, flat, batch, _defined(fn)))
             return flat
         finally:
             CURRENT.reset(token)
@@ -125,9 +127,14 @@ class _Columns(Mapping[str, Any]):
         return name in self._columns
 
 
-def _checked(fn: Callable[..., Any], given: Any) -> Mapping[str, Any]:
+def _defined(fn: Callable[..., Any]) -> str | None:
+    """Give "file:line" of the user's function."""
     code = getattr(fn, "__code__", None)
-    where = f"{code.co_filename}:{code.co_firstlineno}" if code is not None else None
+    return f"{code.co_filename}:{code.co_firstlineno}" if code is not None else None
+
+
+def _checked(fn: Callable[..., Any], given: Any) -> Mapping[str, Any]:
+    where = _defined(fn)
     if not isinstance(given, Mapping) or not given:
         raise InputError(
             f"the preprocessing function returned {type(given).__name__ if given != {} else 'nothing'}",
@@ -140,7 +147,7 @@ def _checked(fn: Callable[..., Any], given: Any) -> Mapping[str, Any]:
     return given
 
 
-def _emit(name: str, value: Any, flat: list[Any], batch: Any) -> TracedOutput:
+def _emit(name: str, value: Any, flat: list[Any], batch: Any, where: str | None) -> TracedOutput:
     """Append an output's arrays to `flat` and describe it."""
     column = value if isinstance(value, Column) else None
     if column is not None and column.dtype in ("string", "other"):
@@ -157,13 +164,17 @@ def _emit(name: str, value: Any, flat: list[Any], batch: Any) -> TracedOutput:
         try:
             array = jnp.asarray(value)
         except (TypeError, ValueError) as error:
-            raise InputError(f"output {name!r} is {value!r:.60}", fix="give a column or an array") from error
+            raise InputError(
+                f"output {name!r} is {value!r:.60}", fix="give a column or an array", where=where
+            ) from error
     if str(array.dtype) not in ARRAY_DTYPES:
-        raise InputError(f"output {name!r} is {array.dtype}", fix="ops.cast it to float32 or int32")
+        raise InputError(f"output {name!r} is {array.dtype}", fix="ops.cast it to float32 or int32", where=where)
     if not array.shape or array.shape[0] != batch:
         array = jnp.broadcast_to(array, (batch, *array.shape))
     if not all(isinstance(dim, int) for dim in array.shape[1:]):
-        raise InputError(f"output {name!r} has shape {array.shape}", fix="only the first dimension may be the batch")
+        raise InputError(
+            f"output {name!r} has shape {array.shape}", fix="only the first dimension may be the batch", where=where
+        )
     flat.append(array)
     place = len(flat) - 1
     size = fact.size if fact is not None else None

@@ -192,6 +192,7 @@ def test_a_push_is_believed_while_the_destination_holds_it(tmp_path: Path, monke
     [
         ({"destination": "s3://bucket/model"}, "cannot push to s3://bucket/model"),
         ({"destination": ""}, "no destination"),
+        ({"destination": "a\0b"}, "no destination"),
         ({"destination": "serving", "keep": 0}, "keep must be at least 1, not 0"),
     ],
 )

@@ -162,13 +162,15 @@ def test_rows_equal_in_a_column_stay_together() -> None:
     ("weights", "message"),
     [
         ({}, "no splits"),
+        (["a", "b"], "names with shares"),
+        ({1: 1}, "1 cannot name a split"),
         ({"a": 0}, "the share 0"),
         ({"a": 1.5}, "the share 1.5"),
         ({"a": True}, "True"),
         ({"a/b": 1}, "a/b"),
     ],
 )
-def test_senseless_splits(weights: dict[str, Any], message: str) -> None:
+def test_senseless_splits(weights: Any, message: str) -> None:
     with pytest.raises(InputError, match=message):
         HashSplit.of(weights)
 

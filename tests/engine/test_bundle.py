@@ -243,6 +243,7 @@ def test_models_that_do_not_fit_are_refused_at_export(made: Path, tmp_path: Path
         (model, identity, "nope", "no output 'nope'"),
         (lambda p, f: f["late"], identity, "late", "failed on its features: KeyError"),
         (model, lambda outputs: outputs, "late", "predict returned"),
+        (model, lambda outputs: {"p": None}, "late", "prediction 'p' is None"),
         (model, lambda outputs: {"late": outputs}, "late", "has the label's name"),
         (lambda p, f: f["delay"].sum(), identity, "late", "one value or vector per row"),
     ):

@@ -20,6 +20,7 @@ from drivetrain.errors import InputError
 pytestmark = pytest.mark.engine
 
 ROWS = pa.table({"x": [1.0, None, 3.0], "n": pa.array([1, 2, None]), "s": ["a", None, "b"]})
+STRUCT: Any = jax.ShapeDtypeStruct  # JAX leaves it untyped
 ODD: list[Any] = [None, True, -1, 0, 1e300, 10**30, "", "../x", [], {}, "b", ["b", 10**12], "string", "float32", 1.5]
 
 
@@ -85,16 +86,16 @@ def test_any_graph_is_refused_or_runs(made: Path, tmp_path: Path) -> None:
 def test_a_program_that_calls_back_is_refused(made: Path, tmp_path: Path) -> None:
     name = "xla_ffi_python_cpu_callback"  # run unchecked, this call ends the process
     (program,) = made.glob("device/*.stablehlo")
-    honest = jax.export.deserialize(bytearray(program.read_bytes()))
+    honest: Any = jax.export.deserialize(bytearray(program.read_bytes()))
 
     def call(*arrays: Any) -> Any:
-        found = jax.ffi.ffi_call(name, jax.ShapeDtypeStruct(arrays[0].shape, jnp.float32))(
+        found = jax.ffi.ffi_call(name, STRUCT(arrays[0].shape, jnp.float32))(
             arrays[0], index=np.uint64(5)
         )
         return [found, *honest.call(*arrays)[1:]]
 
     allowed = [jax.export.DisabledSafetyCheck.custom_call(name)]
-    shapes = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in honest.in_avals]
+    shapes = [STRUCT(aval.shape, aval.dtype) for aval in honest.in_avals]
     evil = jax.export.export(jax.jit(call), platforms=["cpu"], disabled_checks=allowed)(*shapes)
     folder = edited(made, tmp_path / "evil", f"device/{program.name}", bytes(evil.serialize()))
     with pytest.raises(InputError, match=f"device/{program.name}.*calls '{name}'"):
@@ -103,7 +104,7 @@ def test_a_program_that_calls_back_is_refused(made: Path, tmp_path: Path) -> Non
 
 def test_a_program_of_other_shapes_or_no_program_is_refused(made: Path, tmp_path: Path) -> None:
     (program,) = made.glob("device/*.stablehlo")
-    other = jax.export.export(jax.jit(lambda x: x + 1))(jax.ShapeDtypeStruct((4,), jnp.float32))
+    other = jax.export.export(jax.jit(lambda x: x + 1))(STRUCT((4,), jnp.float32))
     folder = edited(made, tmp_path / "other", f"device/{program.name}", bytes(other.serialize()))
     with pytest.raises(InputError, match=r"takes float32\[4\], which is not what the graph says"):
         use(folder)

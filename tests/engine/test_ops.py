@@ -222,6 +222,7 @@ LINE = "test_ops.py:"
         (lambda c: {"y": c["when"] == 1}, "column 'when' is timestamp[ms]"),
         (lambda c: [c["x"]], "returned list"),
         (lambda c: {}, "returned nothing"),
+        (lambda c: {"y": None}, "output 'y' is None"),
         (lambda c: {"y": jnp.zeros((2, 3)) @ jnp.zeros((2, 3))}, "preprocessing function failed: TypeError"),
     ],
 )

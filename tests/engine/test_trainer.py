@@ -161,6 +161,9 @@ def test_what_is_refused(inputs: tuple[Examples, TransformGraph], tmp_path: Path
         Trainer(*inputs, fn=train, train_split="test")
     with pytest.raises(InputError, match="2000 rows, fewer than one batch of 4000"):
         Trainer(*inputs, fn=train, batch_size=4000)
+    with pytest.raises(InputError, match=r"failed: KeyError: 'nope'") as caught:
+        Trainer(*inputs, fn=lambda run: run.features["nope"])
+    assert (caught.value.where or "").startswith(f"{__file__}:")
 
 
 def test_a_stopped_training_goes_on(inputs: tuple[Examples, TransformGraph], tmp_path: Path) -> None:
