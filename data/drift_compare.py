@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from . import drift_measures as measures
-from .drift_pair import Cells, Pair, comparable, equal_mass_cells, pair, value_cells
+from .drift_pair import Cells, Pair, comparable, equal_mass_cells, frequent_cells, pair, value_cells
 from .drift_tfdv import tfdv_histogram, tfdv_jensen_shannon
 from .statistics_column import ColumnState
 from .sums import ExactMoments
@@ -19,6 +19,7 @@ from .tables import NumberTable
 
 CELLS: Final = 20  # equal-mass cells of numbers for `l_infinity` and `jensen_shannon_quantiles`
 PSI_CELLS: Final = 10
+CERTAIN: Final = 20  # a text's share in a summary, in units of its possible error, from which it is a cell of its own
 MOVED: Final = 5  # cells listed that moved most
 
 
@@ -107,9 +108,14 @@ class Comparison:
     @cached_property
     def cells(self) -> Cells:
         """The cells of all measures but PSI (which takes the control's) and TFDV's histogram."""
-        if self.pair.discrete:
-            return value_cells(self.pair)
-        return equal_mass_cells(self.pair, CELLS, control=False)
+        if not self.pair.discrete:
+            return equal_mass_cells(self.pair, CELLS, control=False)
+        return value_cells(self.pair) if self.pair.error is None else frequent_cells(self.pair, CERTAIN)
+
+    @cached_property
+    def widest(self) -> Cells:
+        """The cells of the measures that look at one cell only, so that small errors of many do not add up."""
+        return value_cells(self.pair) if self.pair.discrete else self.cells
 
     def missing_rate(self) -> Measure:
         """NaN counts as missing here: pandas writes one for the other, and no other test sees it."""
@@ -117,6 +123,8 @@ class Comparison:
         found = measures.two_proportions(*sides[0], *sides[1])
         if found is None:
             return Measure("missing_rate", None, over="rows", note="a side has no rows")
+        if not sides[0][0] and not sides[1][0]:
+            return Measure("missing_rate", 0.0, over="rows")  # nothing to test: it must not tighten the correction
         apart = abs(sides[0][0] / sides[0][1] - sides[1][0] / sides[1][1])
         return Measure(
             "missing_rate", apart, over="rows", p_value=found.p_value, effect=found.effect, effect_name="Cohen's h"
@@ -124,12 +132,12 @@ class Comparison:
 
     def l_infinity(self) -> Measure:
         """TFDV's comparator for texts; here for numbers as well, which TFDV passes in silence."""
-        value, place = measures.l_infinity(self.cells.current, self.cells.previous)
-        return Measure("l_infinity", value, over=self.over, at=self.cells.label(place) if value else None)
+        value, place = measures.l_infinity(self.widest.current, self.widest.previous)
+        return Measure("l_infinity", value, over=self.over, at=self.widest.label(place) if value else None)
 
     def normalized_abs_difference(self) -> Measure:
         """TFDV's comparator of counts."""
-        value = measures.normalized_abs_difference(self.cells.current, self.cells.previous)
+        value = measures.normalized_abs_difference(self.widest.current, self.widest.previous)
         return Measure("normalized_abs_difference", value, over=self.over)
 
     def jensen_shannon(self) -> Measure:

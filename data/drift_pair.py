@@ -25,7 +25,7 @@ Rows = NDArray[np.int64]
 
 _ODD: Final = {"NaN": "nan", "+Inf": "positive_infinity", "-Inf": "negative_infinity"}
 _TIMES: Final = frozenset({"timestamp", "date", "time"})
-_REST: Final = "other values"
+OTHERS: Final = "other values"
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def _pair_texts(current: ColumnState, previous: ColumnState) -> Pair:
         values,
         _placed(table, values),
         _placed(other, values),
-        (_REST,) if some else (),
+        (OTHERS,) if some else (),
         rest[0][:some],
         rest[1][:some],
         discrete=True,
@@ -197,6 +197,24 @@ def value_cells(found: Pair) -> Cells:
         np.concatenate((found.previous, found.odd_previous)),
         lambda place: found.show(place) if place < len(found.current) else names[place - len(found.current)],
     )
+
+
+def frequent_cells(found: Pair, certain: float) -> Cells:
+    """Texts of which only a summary is known: those whose share, on either side, is `certain` times its possible error.
+
+    All others are one cell. A summary's counts are lower bounds, and many small errors would add up to a difference.
+    """
+    least = certain * (found.error or 0.0)
+    totals = (int(rows.sum() + odd.sum()) for rows, odd in _sides(found))
+    shares = [rows / max(total, 1) for (rows, _), total in zip(_sides(found), totals, strict=True)]
+    sure = np.maximum(*shares) >= least
+    places = np.flatnonzero(sure)
+    current, previous = (np.append(rows[sure], rows[~sure].sum() + odd.sum()) for rows, odd in _sides(found))
+    return Cells(current, previous, lambda place: found.show(int(places[place])) if place < len(places) else OTHERS)
+
+
+def _sides(found: Pair) -> tuple[tuple[Rows, Rows], tuple[Rows, Rows]]:
+    return (found.current, found.odd_current), (found.previous, found.odd_previous)
 
 
 def equal_mass_cells(found: Pair, cells: int, *, control: bool) -> Cells:

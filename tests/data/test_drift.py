@@ -222,6 +222,17 @@ def test_sketched_texts_compare_their_frequent_values() -> None:
     assert same.measure("l_infinity").value == pytest.approx(0, abs=same.measure("l_infinity").error)
 
 
+def test_errors_of_many_sketched_texts_do_not_add_up_to_drift() -> None:
+    rng = np.random.default_rng(9)
+    # 5,000 texts of one distribution; the longer side loses far more of each count than the shorter.
+    weights = 1 / np.arange(20, 5020)
+    a, b = (rng.choice(5000, size, p=weights / weights.sum()).astype(str).tolist() for size in (200_000, 20_000))
+    found = Comparison(*(state({"x": side}, 1000).columns["x"] for side in (a, b)))
+    assert (found.measure("chi_squared").effect or 0) < 0.05
+    assert found.measure("jensen_shannon").value < 0.01  # type: ignore[operator]
+    assert found.measure("psi").value < 0.02  # type: ignore[operator]
+
+
 numbers = st.lists(st.one_of(st.integers(-5, 5).map(float), st.just(NAN), st.just(INF), st.none()), max_size=25)
 
 
