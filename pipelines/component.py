@@ -7,6 +7,7 @@ import re
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cached_property, update_wrapper
 from pathlib import Path
@@ -67,6 +68,18 @@ class Options:
     cache: bool = True
 
 
+class Recorder(Protocol):
+    """What records the calls of components while a pipeline is built."""
+
+    def add(self, component: Component[Any, Any], args: Sequence[object], kwargs: Mapping[str, object], /) -> object:
+        """Take a call down; gives what stands for its outputs."""
+        ...
+
+
+recorder: ContextVar[Recorder | None] = ContextVar("drivetrain_recorder", default=None)
+"""Who records calls now; nobody outside a pipeline function."""
+
+
 class Component(Generic[P, R]):
     """A typed function that makes artifacts. A plain call runs it; a call while a pipeline is built adds a node."""
 
@@ -88,9 +101,7 @@ class Component(Generic[P, R]):
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run the function, or add a node to the pipeline that is being built."""
-        from .pipeline import building
-
-        builder = building()
+        builder = recorder.get()
         if builder is None:
             return self.fn(*args, **kwargs)
         return typing.cast(R, builder.add(self, args, kwargs))
