@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-NEEDS = {"beam": "apache_beam", "engine": "jax", "gx": "great_expectations"}
+NEEDS = {"beam": "apache_beam", "engine": "jax", "gx": "great_expectations", "postgres": "psycopg"}
 REQUIRED = {name for name in os.environ.get("DRIVETRAIN_REQUIRE", "").split(",") if name}
 
 os.environ.update(GX_ANALYTICS_ENABLED="false", DO_NOT_TRACK="1", JAX_PLATFORMS=os.environ.get("JAX_PLATFORMS", "cpu"))

@@ -1,0 +1,185 @@
+"""Rows of a SQL query: SQLite for real, PostgreSQL against a server of its own."""
+
+import os
+import pickle
+import shutil
+import socket
+import sqlite3
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from drivetrain.data import Source, sql_rows
+from drivetrain.data.sql_rows import open_query
+from drivetrain.errors import DrivetrainError, InputError
+
+
+def rows(source: Source) -> list[dict[str, Any]]:
+    return [row for shard in range(len(source.shards)) for batch in source.read(shard) for row in batch.to_pylist()]
+
+
+def types(source: Source) -> dict[str, str]:
+    return {field.name: str(field.type) for field in source.schema}
+
+
+@pytest.fixture(name="database")
+def _database(tmp_path: Path) -> Path:
+    path = tmp_path / "my data.db"
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("create table t (i integer, x real, s text, b blob, n text, w)")
+        database.executemany(
+            "insert into t values (?, ?, ?, ?, ?, ?)",
+            [(2**63 - 1, 0.5, "ü", b"\xff", None, 1), (None, None, None, None, None, 2.5), (-1, 2.0, "", b"", None, 2)],
+        )
+        database.execute("create table bad (v)")
+        database.executemany("insert into bad values (?)", [(1,), (None,), ("x",)])
+        database.commit()
+    return path
+
+
+def test_sqlite_gives_its_values(database: Path, tmp_path: Path) -> None:
+    source = open_query(f"sqlite:///{database}", "select * from t order by rowid", tmp_path / "rows")
+    assert types(source) == {"i": "int64", "x": "double", "s": "string", "b": "binary", "n": "string", "w": "double"}
+    expected = [
+        {"i": 2**63 - 1, "x": 0.5, "s": "ü", "b": b"\xff", "n": None, "w": 1.0},
+        {"i": None, "x": None, "s": None, "b": None, "n": None, "w": 2.5},
+        {"i": -1, "x": 2.0, "s": "", "b": b"", "n": None, "w": 2.0},
+    ]
+    assert rows(source) == expected
+    database.unlink()
+    assert rows(pickle.loads(pickle.dumps(source))) == expected  # asked once, read as often as needed
+
+
+def test_pandas_reads_the_same(database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sql_rows, "_ROWS", 1)
+    query = "select s, x, w from t order by rowid"
+    with closing(sqlite3.connect(database)) as connection:
+        expected = pd.read_sql_query(query, connection)
+    source = open_query(f"sqlite:///{database}", query, tmp_path / "rows")
+    assert len(source.shards) == 3
+    pd.testing.assert_frame_equal(pd.DataFrame(rows(source)).astype(expected.dtypes), expected)
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("select v from bad", "row 3: column 'v' holds string where rows before it have int64"),
+        ("select absent from t", "the query failed: no such column: absent"),
+        ("delete from t", "attempt to write a readonly database"),
+        ("select * from t where i = 7", "gives no rows"),
+        ("select i, i from t", "two columns are named 'i'"),
+        ("select cast(b as text) from t", "Could not decode to UTF-8"),
+        ("select 1; select 2", "one statement at a time"),
+    ],
+)
+def test_what_cannot_be_read_is_an_error(database: Path, tmp_path: Path, query: str, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        open_query(f"sqlite:///{database}", query, tmp_path / "rows")
+    assert message in str(caught.value)
+    assert caught.value.fix
+
+
+def test_no_such_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError, match="no such database file"):
+        open_query(f"sqlite:///{tmp_path}/none.db", "select 1", tmp_path)
+    with pytest.raises(InputError, match="mysql://host/db: not a kind of database") as caught:
+        open_query("mysql://me:secret@host/db", "select 1", tmp_path)
+    assert "secret" not in str(caught.value)
+    monkeypatch.setitem(__import__("sys").modules, "psycopg", None)
+    with pytest.raises(DrivetrainError, match=r"drivetrain\[postgres\]"):
+        open_query("postgresql://host/db", "select 1", tmp_path)
+
+
+@pytest.fixture(scope="module", name="server")
+def _server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The URL of a PostgreSQL server of our own, on loopback."""
+    pytest.importorskip("psycopg")
+    installed = sorted(Path("/usr/lib/postgresql").glob("*/bin")) or [Path(shutil.which("initdb") or "/none").parent]
+    if not (installed[-1] / "initdb").exists():
+        pytest.skip("PostgreSQL is not installed")
+    folder = Path("/tmp") / f"drivetrain-postgres-{os.getpid()}"
+    folder.mkdir(mode=0o700)
+    # The server refuses to run as root; Debian's package brings an account for it.
+    account: dict[str, Any] = {"user": "postgres"} if os.geteuid() == 0 else {}
+    if account:
+        shutil.chown(folder, "postgres")
+    with closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.STDOUT, "cwd": "/", **account}
+    command: list[str | Path] = [
+        installed[-1] / "initdb",
+        "-D",
+        folder / "data",
+        "-U",
+        "me",
+        "-A",
+        "trust",
+        "-E",
+        "UTF8",
+        "--no-sync",
+    ]
+    subprocess.run(command, check=True, **quiet)
+    options = ["-c", "listen_addresses=127.0.0.1", "-c", f"unix_socket_directories={folder}", "-c", "fsync=off"]
+    server = subprocess.Popen(
+        [str(installed[-1] / "postgres"), "-D", str(folder / "data"), "-p", str(port), *options], **quiet
+    )
+    try:
+        url = f"postgresql://me:secret@127.0.0.1:{port}/postgres"
+        for _ in range(100):
+            if not subprocess.run(
+                [installed[-1] / "pg_isready", "-h", "127.0.0.1", "-p", str(port)], **quiet
+            ).returncode:
+                break
+            time.sleep(0.1)
+        yield url
+    finally:
+        server.terminate()
+        server.wait()
+        shutil.rmtree(folder)
+
+
+@pytest.mark.postgres
+def test_postgresql_gives_its_values(server: str, tmp_path: Path) -> None:
+    query = """
+        select * from (values
+            (1::bigint, 0.1::float8, 1.25::numeric, 'ü', true, date '2013-01-02', timestamptz '2013-01-02 07:00+02',
+             array[1, null], '{"a": 1}'::jsonb, '\\xff'::bytea, '00000000-0000-0000-0000-000000000001'::uuid),
+            (null, 'nan', null, null, null, null, null, null, null, null, null)
+        ) as t (i, x, d, s, b, day, at, l, j, y, u)"""
+    source = open_query(server, query, tmp_path)
+    assert list(types(source).values()) == [
+        *("int64", "double", "double", "string", "bool", "date32[day]", "timestamp[us, tz=UTC]"),
+        *("list<element: int64>", "string", "binary", "string"),
+    ]
+    first, second = rows(source)
+    assert list(first.values()) == [
+        *(1, 0.1, 1.25, "ü", True, date(2013, 1, 2), datetime(2013, 1, 2, 5, tzinfo=UTC), [1, None]),
+        *('{"a": 1}', b"\xff", "00000000-0000-0000-0000-000000000001"),
+    ]
+    assert second.pop("x") != first["x"]
+    assert set(second.values()) == {None}
+
+
+@pytest.mark.postgres
+def test_postgresql_streams_and_tells_errors_without_the_password(server: str, tmp_path: Path) -> None:
+    source = open_query(server, "select g as g, g / 2.0 as h from generate_series(1, 50000) g", tmp_path)
+    assert len(source.shards) == 4
+    assert sum(row["g"] for row in rows(source)) == 50000 * 50001 // 2
+    for query, message in [
+        ("select absent", "does not exist"),
+        ("create table t ()", "syntax error"),  # a cursor takes nothing but a query
+        ("select 1 / (g - 20000) from generate_series(1, 50000) g", "failed after row 16384: division by zero"),
+    ]:
+        with pytest.raises(InputError, match=message) as caught:
+            open_query(server, query, tmp_path)
+        assert "secret" not in str(caught.value)
+    with pytest.raises(InputError, match="cannot be opened") as caught:
+        open_query(server.replace("/postgres", "/none"), "select 1", tmp_path)
+    assert "secret" not in str(caught.value)
