@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
-from ..metadata import ContextRecord, MetadataStore, Owner, Payloads
+from ..metadata import Artifact, ArtifactRecord, ContextRecord, MetadataStore, Owner, Payloads
 from .ir import Pipeline
 
 
@@ -56,6 +56,10 @@ class Home:
             for path in staged:
                 if path.name not in running:
                     shutil.rmtree(path, ignore_errors=True)
+
+    def artifact(self, kind: type[Artifact], record: ArtifactRecord) -> Artifact:
+        """A published artifact, as a component takes it."""
+        return kind.from_record(record, self.payloads.path(record.uri))
 
     def close(self) -> None:
         """Close the store."""

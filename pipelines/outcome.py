@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import logging
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from ..errors import Canceled, DrivetrainError
 from ..metadata import ArtifactRecord
 
 State = Literal["COMPLETE", "CACHED", "SKIPPED", "BLOCKED", "FAILED", "CANCELED"]
@@ -31,6 +33,11 @@ class NodeResult:
     outputs: Mapping[str, tuple[ArtifactRecord, ...]] = field(default_factory=dict)
     vetoed: bool = False
     user_error: bool = False
+
+    @classmethod
+    def failed(cls, node: str, error: BaseException) -> NodeResult:
+        """A node that an error ended."""
+        return cls(node, "FAILED", reason=told(error), user_error=isinstance(error, DrivetrainError))
 
     def to_json(self) -> dict[str, object]:
         """As `run --json` prints it."""
@@ -105,3 +112,20 @@ class Guarded:
         except Exception:
             self._observer = Silent()
             logging.getLogger(__name__).warning("the run goes on unobserved: its observer failed", exc_info=True)
+
+
+def told(error: BaseException) -> str:
+    """An error as the reason of a node's state: a user's with its fix, any other with its type."""
+    if isinstance(error, (KeyboardInterrupt, Canceled)):
+        return "stopped while running"
+    return str(error) if isinstance(error, DrivetrainError) else f"{type(error).__name__}: {error}"
+
+
+def traced(error: BaseException) -> str:
+    """What the store keeps as an execution's error: the traceback."""
+    return "".join(traceback.format_exception(error))
+
+
+def facts(error: BaseException) -> dict[str, object]:
+    """And what it keeps beside the traceback, to tell the node's result again."""
+    return {"reason": told(error), "user_error": isinstance(error, DrivetrainError)}

@@ -146,7 +146,7 @@ def test_latest_is_what_an_earlier_run_made(home: Home, pipe: Pipe) -> None:
         texts.append((home.payloads.path(record.uri) / "content" / "weight.txt").read_text())
     # Train and Continue run at once: what this run makes is never a choice, whichever ends first.
     assert texts[0] == "0"
-    assert all(text in ("1", "8", "9") for text in texts[1:])
+    assert all(text in ("1", "2", "8", "9") for text in texts[1:])  # whichever branch of the earlier run ended last
     chosen = [home.store.inputs(e)["model"][0] for e in home.store.executions(component="parts:Continue")[:2]]
     for execution, model in zip(home.store.executions(component="parts:Continue")[:2], chosen, strict=True):
         ours, theirs = ([c.id for c in home.store.contexts_of(r) if c.type == "run"] for r in (execution, model))

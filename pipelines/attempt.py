@@ -1,0 +1,221 @@
+"""One attempt at a node's work under a claim: call the component in staging and publish, or take everything back."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import signal
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import BuildError, Canceled, DrivetrainError
+from ..metadata import Artifact, Claim, ContextRecord, ExecutionRecord, LeaseLost, NewArtifact, staging
+from ..metadata.payload import explain_full_disk
+from .component import Component
+from .context import LaunchContext, enter
+from .home import Home, Run
+from .ir import Node
+from .outcome import Observer, facts, traced
+from .resolve import Work
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """What one attempt needs.
+
+    Attributes:
+        home: Where everything lies.
+        run: The run it belongs to.
+        node: The node.
+        work: What there is to do.
+        claim: The right to publish it.
+        contexts: What the execution belongs to.
+        reason: Why nothing earlier could stand in.
+        observer: Who is told.
+        cancel: Set when the run is to stop.
+    """
+
+    home: Home
+    run: Run
+    node: Node
+    work: Work
+    claim: Claim
+    contexts: list[ContextRecord]
+    reason: str
+    observer: Observer
+    cancel: threading.Event
+
+    def carry_out(self) -> tuple[ExecutionRecord, BaseException | None]:
+        """Do the work and publish it, or record why not.
+
+        Returns:
+            The execution, and what ended it where it did not become COMPLETE.
+
+        Raises:
+            LeaseLost: Another process took over meanwhile.
+            KeyboardInterrupt, Canceled: The run was stopped; that is recorded.
+        """
+        execution = self._start()
+        folder = self.home.root / "work" / "nodes" / self.work.key
+        try:
+            with self._staged(execution), self._heartbeat():
+                outputs = self._call(execution, folder)
+                new = {key: [self._store_payload(execution, key, artifact)] for key, artifact in outputs.items()}
+                self.home.store.publish(execution, new, claim=self.claim)
+        except BaseException as error:  # SystemExit too: a component that exits has failed, and the run goes on
+            canceled = isinstance(error, (KeyboardInterrupt, Canceled))
+            try:
+                self._give_up(execution, error, canceled=canceled)
+            finally:
+                self._take_back(execution)
+            if canceled:
+                raise
+            return execution, error
+        shutil.rmtree(folder, ignore_errors=True)
+        return execution, None
+
+    def _start(self) -> ExecutionRecord:
+        store = self.home.store
+        try:
+            return store.start(
+                self.node.component,
+                contexts=self.contexts,
+                inputs=self.work.inputs,
+                cache_key=self.work.key,
+                preimage=self.work.preimage,
+                properties={"run": self.run.id, "node": self.node.id, "reason": self.reason},
+            )
+        except BaseException:
+            with contextlib.suppress(DrivetrainError):
+                store.release(self.claim)
+            raise
+
+    def _give_up(self, execution: ExecutionRecord, error: BaseException, *, canceled: bool) -> None:
+        """Record that an execution failed or was cancelled.
+
+        Raises:
+            LeaseLost: The work is another's by now, so that this error is none; not where the run was cancelled.
+        """
+        try:
+            self.home.store.finish(
+                execution,
+                "CANCELED" if canceled else "FAILED",
+                error=traced(error),
+                claim=self.claim,
+                properties=facts(error),
+            )
+        except LeaseLost:
+            if not canceled:
+                raise
+        except DrivetrainError:
+            pass  # a store on a full disk: the owner's death will tell
+
+    def _take_back(self, execution: ExecutionRecord) -> None:
+        """Remove the payloads of an execution that did not become COMPLETE; what this cannot reach, fsck finds."""
+        with contextlib.suppress(DrivetrainError, OSError):
+            if self.home.store.execution(execution.uid).state != "COMPLETE":
+                for key in self.work.component.outputs:
+                    self.home.payloads.remove(self._uri(execution, key))
+
+    def _call(self, execution: ExecutionRecord, folder: Path) -> dict[str, Artifact]:
+        """Call the component's function; gives its outputs by key, checked."""
+        component = self.work.component
+        arguments: dict[str, object] = dict(self.work.parameters)
+        for name, spec in component.inputs.items():
+            artifacts = [self.home.artifact(spec.type, record) for record in self.work.inputs[name]]
+            arguments[name] = artifacts if spec.many else artifacts[0] if artifacts else None
+        options = self.run.options
+
+        def progress(done: int, total: int | None, unit: str) -> None:
+            if self.cancel.is_set():
+                raise Canceled("the run was stopped")
+            self.observer.progress(self.node.id, done, total, unit)
+
+        leave = enter(
+            LaunchContext(
+                run=self.run.id,
+                node=self.node.id,
+                base=self.home.base,
+                executor=options.executor,
+                executor_options=options.executor_options,
+                progress=progress,
+                note=lambda text: self.observer.note(self.node.id, text),
+                work=folder,
+            )
+        )
+        try:
+            with explain_full_disk(f"running {self.node.id}"):
+                result = component.fn(**arguments)
+        finally:
+            leave()
+        return _outputs(component, result, self.home.payloads.staging_folder(execution.uid))
+
+    def _store_payload(self, execution: ExecutionRecord, key: str, artifact: Artifact) -> NewArtifact:
+        uri = self._uri(execution, key)
+        content = self.home.payloads.publish(artifact.path, uri)
+        return NewArtifact(type(artifact).__name__, uri, content.fingerprint, content.size, artifact.properties)
+
+    @contextlib.contextmanager
+    def _staged(self, execution: ExecutionRecord) -> Iterator[None]:
+        """`Artifact.new` makes its folders in this execution's staging folder, which is gone afterwards."""
+        made = 0
+
+        def provide(kind: type[Artifact]) -> Path:
+            nonlocal made
+            made += 1
+            return self.home.payloads.stage(self.node.id, execution.uid, f"{kind.__name__}-{made}")
+
+        token = staging.set(provide)
+        try:
+            yield
+        finally:
+            staging.reset(token)
+            shutil.rmtree(self.home.payloads.staging_folder(execution.uid), ignore_errors=True)
+
+    @contextlib.contextmanager
+    def _heartbeat(self) -> Iterator[None]:
+        done = threading.Event()
+
+        def beat() -> None:
+            # A signal that lands in this thread would not wake the main one from a sleep or a wait.
+            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+            while not done.wait(self.claim.lease / 3):
+                # A lost lease shows when publishing, which is fenced; a busy store is tried again at the next beat.
+                with contextlib.suppress(DrivetrainError):
+                    self.home.store.heartbeat(self.claim)
+
+        thread = threading.Thread(target=beat, name="drivetrain-heartbeat", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()
+
+    def _uri(self, execution: ExecutionRecord, key: str) -> str:
+        return f"artifacts/{self.node.id}/{execution.uid}/{key}"
+
+
+def _outputs(component: Component[..., object], result: object, folder: Path) -> dict[str, Artifact]:
+    keys = list(component.outputs)
+    values = list(result) if isinstance(result, tuple) else [result]
+    if len(values) != len(keys):
+        raise BuildError(f"{component.name} returned {len(values)} outputs, not {', '.join(keys)}")
+    found: dict[str, Artifact] = {}
+    for (key, kind), value in zip(component.outputs.items(), values, strict=True):
+        if not isinstance(value, kind):
+            raise BuildError(
+                f"{component.name} returned {type(value).__name__} as {key!r}, not {kind.__name__}",
+                where=component.where,
+                fix=f"return {kind.__name__}.new(...)",
+            )
+        if not value.path.is_relative_to(folder):
+            raise BuildError(
+                f"{component.name} returned a {kind.__name__} that it did not make",
+                where=component.where,
+                fix=f"write the output into {kind.__name__}.new(...)",
+            )
+        found[key] = value
+    return found
