@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +15,7 @@ from ..errors import InputError
 from .rowhash import hash_column, hash_rows, mix
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+_MOST = 10**9
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class HashSplit:
     by: str | None = None
 
     @classmethod
-    def of(cls, weights: Mapping[str, object], by: str | None = None) -> Self:
+    def of(cls, weights: Mapping[Any, object], by: str | None = None) -> Self:  # Any: checked below
         """A split from names and whole-number shares, e.g. {"train": 2, "eval": 1}; order matters.
 
         Raises:
@@ -47,8 +48,10 @@ class HashSplit:
         for name, weight in weights.items():
             if not isinstance(name, str) or not _NAME.fullmatch(name):
                 raise InputError(f"{name!r} cannot name a split", fix="use letters, digits, '_', '-' and '.'")
-            if isinstance(weight, bool) or not isinstance(weight, int) or weight < 1:
-                raise InputError(f"split {name!r} has the share {weight!r}", fix="use whole numbers from 1")
+            if isinstance(weight, bool) or not isinstance(weight, int) or not 1 <= weight <= _MOST:
+                raise InputError(
+                    f"split {name!r} has the share {weight!r}", fix=f"use whole numbers from 1 to {_MOST:,}"
+                )
             shares.append((name, weight))
         return cls(tuple(shares), by)
 

@@ -14,6 +14,7 @@ import numpy as np
 import optax
 
 from ..errors import Canceled, InputError
+from ._tracing import in_32_bits
 from .checkpoint import FRACTIONS, Checkpoints
 from .training import EpochRecord, Trained
 
@@ -158,6 +159,7 @@ class Fit:
             folder = run.work_dir / "checkpoints"
             self._checkpoints = Checkpoints(folder, seconds=run.checkpoint_seconds, note=run.note)
 
+    @in_32_bits
     def run(self) -> Trained:
         """Train to the end; see `TrainingRun.fit`."""
         self._start()

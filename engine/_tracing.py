@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
-from functools import cache
-from typing import Any, Final
+from functools import cache, wraps
+from typing import Any, Final, ParamSpec, TypeVar
 
 import jax
 from jax.extend.core import Primitive
@@ -18,6 +18,20 @@ HANDLE: Final = "uint32"
 """The aval of what JAX must not touch: a host column, or a vocabulary."""
 
 KIND: Final = "drivetrain_kind"
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def in_32_bits(fn: Callable[P, R]) -> Callable[P, R]:
+    """The function with JAX in 32 bits while it runs, whatever JAX_ENABLE_X64 says: a graph must not depend on it."""
+
+    @wraps(fn)
+    def narrow(*args: P.args, **kwargs: P.kwargs) -> R:
+        with jax.enable_x64(False):
+            return fn(*args, **kwargs)
+
+    return narrow
 
 
 @cache

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ..errors import DrivetrainError, InputError
 from ._caller import raised_at
-from ._tracing import shaped
+from ._tracing import in_32_bits, shaped
 from .bundle import Bundle, export_facts
 from .graph import ARRAY_DTYPES, BATCH, DeviceStage, Graph, Output, Tensor
 from .partition import PLATFORMS, export_program
@@ -24,6 +24,7 @@ PREDICT = "predict"
 EVALUATE = "evaluate"
 
 
+@in_32_bits
 def export_model(
     transform: Path,
     apply: Callable[[Any, Mapping[str, Any]], Any],

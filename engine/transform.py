@@ -17,6 +17,7 @@ from ..data.base import Executor, Progress, no_progress
 from ..data.examples import Manifest, sinks
 from ..data.sources import Source
 from ..errors import InputError
+from ._tracing import in_32_bits
 from .analyzers import Analysis, AnalyzerPass, finish, needs
 from .bundle import Bundle, BundleFn, export_facts
 from .graph import Graph
@@ -28,6 +29,7 @@ TRANSFORM = "transform"
 """The signature of a frozen preprocessing function."""
 
 
+@in_32_bits
 def analyze(
     fn: Callable[[Mapping[str, Any]], Mapping[str, Any]],
     source: Source,

@@ -165,6 +165,7 @@ def test_rows_equal_in_a_column_stay_together() -> None:
         (["a", "b"], "names with shares"),
         ({1: 1}, "1 cannot name a split"),
         ({"a": 0}, "the share 0"),
+        ({"a": 2**70}, "whole numbers from 1 to 1,000,000,000"),
         ({"a": 1.5}, "the share 1.5"),
         ({"a": True}, "True"),
         ({"a/b": 1}, "a/b"),

@@ -89,9 +89,8 @@ def test_a_program_that_calls_back_is_refused(made: Path, tmp_path: Path) -> Non
     honest: Any = jax.export.deserialize(bytearray(program.read_bytes()))
 
     def call(*arrays: Any) -> Any:
-        found = jax.ffi.ffi_call(name, STRUCT(arrays[0].shape, jnp.float32))(
-            arrays[0], index=np.uint64(5)
-        )
+        run: Any = jax.ffi.ffi_call(name, STRUCT(arrays[0].shape, jnp.float32))
+        found = run(arrays[0], index=np.uint64(5))
         return [found, *honest.call(*arrays)[1:]]
 
     allowed = [jax.export.DisabledSafetyCheck.custom_call(name)]

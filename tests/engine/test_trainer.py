@@ -7,11 +7,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import jax
 import numpy as np
 import pyarrow as pa
 import pytest
 from drivetrain import data, engine
 from drivetrain.components.trainer import Trainer
+from drivetrain.digest import digest_tree
 from drivetrain.engine import Trained, TrainingRun, nnx_model, ops
 from drivetrain.errors import Canceled, InputError
 from drivetrain.metadata import Examples, Model, TransformGraph
@@ -116,10 +118,25 @@ def test_the_bundle_predicts_what_was_trained(inputs: tuple[Examples, TransformG
 
 
 def test_two_trainings_give_equal_content(inputs: tuple[Examples, TransformGraph]) -> None:
-    from drivetrain.digest import digest_tree
-
     first, second = (Trainer(*inputs, fn=train, batch_size=256) for _ in range(2))
     assert digest_tree(first.content) == digest_tree(second.content)
+
+
+def test_64_bits_elsewhere_change_nothing(inputs: tuple[Examples, TransformGraph], tmp_path: Path) -> None:
+    """JAX_ENABLE_X64 is the process's, and no part of a cache key."""
+    source = data.open_examples(inputs[0].content, "train")
+
+    def learn() -> engine.Bundle:
+        return engine.analyze(lambda c: {"x": ops.z_score(c["delay"])}, source, data.executor("local"))
+
+    graph, model = learn(), Trainer(*inputs, fn=train, batch_size=256)
+    enable_x64: Any = jax.enable_x64  # JAX leaves it untyped
+    with enable_x64(True):
+        wide_graph, wide_model = learn(), Trainer(*inputs, fn=train, batch_size=256)
+        predicted = engine.Bundle.load(wide_model.content).run_row("predict", {"delay": 1.0, "carrier": "AA"})
+    assert wide_graph.to_files() == graph.to_files()
+    assert digest_tree(wide_model.content) == digest_tree(model.content)
+    assert predicted == engine.Bundle.load(model.content).run_row("predict", {"delay": 1.0, "carrier": "AA"})
 
 
 def test_a_loop_of_ones_own(inputs: tuple[Examples, TransformGraph]) -> None:
@@ -168,7 +185,6 @@ def test_what_is_refused(inputs: tuple[Examples, TransformGraph], tmp_path: Path
 
 def test_a_stopped_training_goes_on(inputs: tuple[Examples, TransformGraph], tmp_path: Path) -> None:
     """The launch's work folder carries the checkpoint from one attempt to the next."""
-    from drivetrain.digest import digest_tree
     from drivetrain.pipelines.context import LaunchContext, enter
 
     def stop(done: int, total: int | None, unit: str) -> None:
