@@ -1,8 +1,9 @@
 """CSV files as shards: one whole scan settles the columns, their types and the row counts; reading then streams.
 
-Dialect: UTF-8 (a byte order mark is skipped), commas, `"` quotes, quoted line breaks allowed, blank lines skipped, the
-same header in every file. A cell is missing if it is one of `null_values` without quotes. In quotes those words are
-text in a text column (`"NA"` may be Namibia, `""` is the empty string) and missing in a column of any other type.
+Dialect: UTF-8, UTF-16 by its byte order mark, or the encoding declared; the delimiter declared or, by the header, found
+out (`data.csv_dialect`); `"` quotes, quoted line breaks allowed, blank lines skipped, the same header in every file. A
+cell is missing if it is one of `null_values` without quotes. In quotes those words are text in a text column (`"NA"`
+may be Namibia, `""` is the empty string) and missing in a column of any other type.
 
 Types are settled over all rows of all files, so no row can contradict them later: a column takes the first type of one
 family that fits all its values, else text. The families: int64 → float64; true/false; date → timestamp in ms → in µs;
@@ -12,7 +13,6 @@ the same with a zone, kept as UTC. A column without values is text. Blanks aroun
 from __future__ import annotations
 
 import csv
-import gzip
 import io
 import re
 import threading
@@ -22,13 +22,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import BinaryIO, Final, cast
+from typing import BinaryIO, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
 from ..errors import InputError
+from .csv_dialect import CsvFile
 from .sources import Shard, Source, unify
 from .types import normal_schema, settle
 
@@ -50,10 +51,13 @@ class CsvShard:
     path: str
     rows: int
     null_values: tuple[str, ...] = NULL_VALUES
+    encoding: str = "utf-8"
+    delimiter: str = ","
 
     def read(self, schema: pa.Schema, batch_rows: int, dictionaries: bool) -> Iterator[pa.RecordBatch]:
         """See `Shard.read`; batches are as the file's blocks give them."""
-        for batch in _text_batches(Path(self.path), self.null_values, schema.names):
+        file = CsvFile(Path(self.path), self.encoding, self.delimiter)
+        for batch in _text_batches(file, self.null_values, schema.names):
             columns = []
             for item in schema:
                 try:
@@ -70,6 +74,8 @@ def open_csv(
     paths: Sequence[Path],
     *,
     null_values: Sequence[str] = NULL_VALUES,
+    encoding: str | None = None,
+    delimiter: str | None = None,
     progress: Callable[[int, int | None, str], None] | None = None,
 ) -> Source:
     """A source over CSV files, each a shard; scans all of them once.
@@ -77,23 +83,30 @@ def open_csv(
     Args:
         paths: With equal headers; in this order.
         null_values: What a missing cell holds.
+        encoding: As Python names it; None for UTF-8, or UTF-16 by its byte order mark.
+        delimiter: The one character between cells; None to go by the header, see `CsvFile.of`.
         progress: Told of rows scanned; may raise to stop.
 
     Raises:
-        InputError: A file is missing, empty, damaged, not UTF-8, ragged (names the line), or its header differs.
+        InputError: A file is missing, empty, damaged, not of its encoding, ragged (names the line), or its header
+            differs; or the encoding or delimiter makes no sense.
     """
     nulls = tuple(null_values)
     shards: list[Shard] = []
     schema: pa.Schema | None = None
     scanned = 0
     for path in paths:
-        guesses, rows = _scan(path, nulls, scanned, progress)
+        try:
+            file = CsvFile.of(path, encoding, delimiter)
+        except _ERRORS as error:
+            raise _explained(CsvFile(path), error) from error
+        guesses, rows = _scan(file, nulls, scanned, progress)
         scanned += rows
         found = pa.schema([pa.field(name, guess.type) for name, guess in guesses.items()])
         if schema is not None and set(found.names) == set(schema.names) and found.names != schema.names:
             raise InputError(f"{path}: the columns are in another order than in {paths[0]}", fix="use one header")
         schema = found if schema is None else unify(schema, str(paths[0]), found, str(path), or_text=True)
-        shards.append(CsvShard(str(path), rows, nulls))
+        shards.append(CsvShard(str(path), rows, nulls, file.encoding, file.delimiter))
     if schema is None:
         raise InputError("there are no CSV files to open", fix="name at least one")
     return Source(tuple(shards), settle(schema))
@@ -185,13 +198,13 @@ def _parsed(column: pa.Array, kind: pa.DataType, nulls: tuple[str, ...]) -> pa.A
 
 
 def _scan(
-    path: Path, nulls: tuple[str, ...], before: int, progress: Callable[[int, int | None, str], None] | None
+    file: CsvFile, nulls: tuple[str, ...], before: int, progress: Callable[[int, int | None, str], None] | None
 ) -> tuple[dict[str, _Guess], int]:
     """What each column can be over the whole file, and its rows."""
     guesses: dict[str, _Guess] = {}
     rows = 0
     quotes = [0]
-    for batch in _text_batches(path, nulls, None, quotes):
+    for batch in _text_batches(file, nulls, None, quotes):
         if not guesses:
             guesses = {name: _Guess() for name in batch.schema.names}
         for name, guess in guesses.items():
@@ -199,16 +212,18 @@ def _scan(
         rows += batch.num_rows
         if progress is not None:
             progress(before + rows, None, "rows scanned")
-    if quotes[0] % 2 and _ends_in_quotes(path):
-        raise InputError(f"{path}: a quote is opened and never closed", fix='close it; a quote in a cell is written ""')
+    if quotes[0] % 2 and _ends_in_quotes(file):
+        raise InputError(
+            f"{file.path}: a quote is opened and never closed", fix='close it; a quote in a cell is written ""'
+        )
     return guesses, rows
 
 
 def _text_batches(
-    path: Path, nulls: tuple[str, ...], columns: list[str] | None, quotes: list[int] | None = None
+    file: CsvFile, nulls: tuple[str, ...], columns: list[str] | None, quotes: list[int] | None = None
 ) -> Iterator[pa.RecordBatch]:
     """The cells of a CSV as text, block by block; the first batch may be empty. `quotes` counts quote characters."""
-    names = _header(path)
+    names = _header(file)
     options = pacsv.ConvertOptions(
         column_types={name: pa.string() for name in names},
         include_columns=columns,
@@ -217,8 +232,8 @@ def _text_batches(
         quoted_strings_can_be_null=False,
     )
     try:
-        with _open(path) as file, _Blocks(file, quotes) as blocks:
-            reader = _reader(blocks, options)
+        with file.open() as content, _Blocks(content, quotes) as blocks:
+            reader = _reader(blocks, file.delimiter, options)
             try:
                 names = reader.schema.names
                 yield pa.RecordBatch.from_pylist([], pa.schema([(name, pa.string()) for name in names]))
@@ -229,30 +244,31 @@ def _text_batches(
         if "Empty CSV" in str(error):  # a header without a line end
             yield pa.RecordBatch.from_pylist([], pa.schema([(name, pa.string()) for name in columns or names]))
             return
-        raise _explained(path, error) from error
+        raise _explained(file, error) from error
 
 
-def _reader(file: _Blocks, options: pacsv.ConvertOptions) -> pacsv.CSVStreamingReader:
+def _reader(blocks: _Blocks, delimiter: str, options: pacsv.ConvertOptions) -> pacsv.CSVStreamingReader:
     return pacsv.open_csv(
-        file,
+        blocks,
         # Threads walk the shards; and without threads here, errors name the row.
         read_options=pacsv.ReadOptions(block_size=_BLOCK_BYTES, use_threads=False),
-        parse_options=pacsv.ParseOptions(newlines_in_values=True),
+        parse_options=pacsv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
         convert_options=options,
     )
 
 
-def _header(path: Path) -> list[str]:
+def _header(file: CsvFile) -> list[str]:
     try:
-        with _open(path) as file, io.TextIOWrapper(file, "utf-8-sig", "surrogateescape", newline="") as text:
-            names = next(cells for cells in csv.reader(text) if cells)  # after blank lines, if any
+        with file.open() as content, io.TextIOWrapper(content, "utf-8-sig", "surrogateescape", newline="") as text:
+            reader = csv.reader(text, delimiter=file.delimiter)
+            names = next(cells for cells in reader if cells)  # after blank lines, if any
     except StopIteration:
-        raise InputError(f"{path} is empty", fix="give a file with a header and rows") from None
+        raise InputError(f"{file.path} is empty", fix="give a file with a header and rows") from None
     except (csv.Error, *_ERRORS) as error:
-        raise _explained(path, error) from error
+        raise _explained(file, error) from error
     if any("\0" in name or not name.isprintable() for name in names):
-        raise _not_utf8(path, 1)
-    normal_schema(pa.schema([(name, pa.string()) for name in names]), str(path))
+        raise _not_text(file, 1)
+    normal_schema(pa.schema([(name, pa.string()) for name in names]), str(file.path))
     return names
 
 
@@ -285,37 +301,24 @@ class _Blocks(io.RawIOBase):
             self._stopped = True
 
 
-def _open(path: Path) -> BinaryIO:
-    name = path.name.lower()
-    if name.endswith(".gz"):
-        return cast("BinaryIO", gzip.open(path, "rb"))
-    if not name.endswith(".zip"):
-        return path.open("rb")
-    with zipfile.ZipFile(path) as archive:
-        inside = [m for m in archive.namelist() if not m.endswith("/") and not m.startswith("__MACOSX/")]
-        if len(inside) != 1 or not inside[0].lower().endswith(".csv"):
-            held = ", ".join(inside[:3]) or "nothing"
-            raise InputError(f"{path} holds {held}, not one CSV", fix="unpack it and name the CSV files")
-        return cast("BinaryIO", archive.open(inside[0]))
-
-
-def _explained(path: Path, error: Exception) -> InputError:
+def _explained(file: CsvFile, error: Exception) -> InputError:
     """The user's error for what went wrong in a file: which row, and what to do."""
+    path = file.path
     text = str(error).splitlines()[0] if str(error) else type(error).__name__
     if isinstance(error, FileNotFoundError):
         return InputError(f"{path} does not exist", fix="check the path")
     row = re.search(r"Row #(\d+)", text)
-    line = _line(path, int(row.group(1))) if row else None
+    line = _line(file, int(row.group(1))) if row else None
     ragged = re.search(r"Expected (\d+) columns, got (\d+)(?:: (.*))?", text)
     if ragged:
         wanted, got, cells = ragged.groups()
         quoted = f": {cells[:80]}" if cells else ""
         return InputError(
             f"{path}:{line}: {got} cells where the header has {wanted}{quoted}",
-            fix="repair the line, or quote the cell that holds a comma",
+            fix=f"repair the line, quote the cell that holds a {file.delimiter!r}, or declare another delimiter",
         )
     if "UTF8" in text or "UTF-8" in text:
-        return _not_utf8(path, line)
+        return _not_text(file, line)
     if "straddl" in text:
         return InputError(
             f"{path}: a row longer than {_BLOCK_BYTES >> 20} MiB, or a quote that is never closed",
@@ -326,15 +329,19 @@ def _explained(path: Path, error: Exception) -> InputError:
     return InputError(f"{path} is damaged ({text[:200]})", fix="write or copy the file again")
 
 
-def _not_utf8(path: Path, line: int | None) -> InputError:
-    where = f"{path}:{line}" if line else f"{path}"
-    return InputError(f"{where}: not UTF-8 text", fix="convert it, e.g. iconv -f latin1 -t utf-8 IN > OUT")
+def _not_text(file: CsvFile, line: int | None) -> InputError:
+    where = f"{file.path}:{line}" if line else f"{file.path}"
+    name = "UTF-8" if file.encoding == "utf-8" else file.encoding
+    return InputError(
+        f"{where}: not {name} text",
+        fix='declare its encoding, e.g. encoding="latin-1", or convert it, e.g. iconv -f latin1 -t utf-8 IN > OUT',
+    )
 
 
-def _line(path: Path, row: int) -> int:
+def _line(file: CsvFile, row: int) -> int:
     """The file's line in which a row (the header is row 1; blank lines do not count) begins."""
-    with _open(path) as file, io.TextIOWrapper(file, "latin-1", newline="") as text:
-        reader = csv.reader(text)
+    with file.open() as content, io.TextIOWrapper(content, "latin-1", newline="") as text:
+        reader = csv.reader(text, delimiter=file.delimiter)
         before = 0
         for cells in reader:
             row -= bool(cells)
@@ -344,10 +351,10 @@ def _line(path: Path, row: int) -> int:
     return before
 
 
-def _ends_in_quotes(path: Path) -> bool:
-    with _open(path) as file, io.TextIOWrapper(file, "latin-1", newline="") as text:
+def _ends_in_quotes(file: CsvFile) -> bool:
+    with file.open() as content, io.TextIOWrapper(content, "latin-1", newline="") as text:
         try:
-            for _ in csv.reader(text, strict=True):
+            for _ in csv.reader(text, delimiter=file.delimiter, strict=True):
                 pass
         except csv.Error as error:
             return "unexpected end of data" in str(error)

@@ -145,7 +145,7 @@ def test_a_file_without_rows_among_others_is_a_month_without_rows(tmp_path: Path
         (b"a,b\n1\n", "x.csv:2: 1 cells where the header has 2"),
         (b'a,b\n1,"2\n3,4\n', "x.csv: a quote is opened and never closed"),
         (b"a,b\n1,2\n1,\xff\n", "x.csv:3: not UTF-8 text"),
-        ("a,b\n1,2\n".encode("utf-16"), "x.csv:1: not UTF-8 text"),
+        ("a,b\n1,2\n".encode("utf-16-le"), "x.csv:1: not UTF-8 text"),
     ],
 )
 def test_damage_is_named(tmp_path: Path, data: bytes, message: str) -> None:
@@ -199,9 +199,9 @@ def test_only_the_columns_wanted(tmp_path: Path) -> None:
 def test_a_pass_given_up_half_way_does_not_abort_the_process(tmp_path: Path) -> None:
     path = write(tmp_path, gzip.compress(b"a,b\n" + b"1,2\n" * 6_000_000, 1), "x.csv.gz")
     code = (
-        "from drivetrain.data import csv_files\n"
+        "from drivetrain.data import csv_dialect, csv_files\n"
         "from pathlib import Path\n"
-        f"batches = csv_files._text_batches(Path({str(path)!r}), (), None)\n"
+        f"batches = csv_files._text_batches(csv_dialect.CsvFile(Path({str(path)!r})), (), None)\n"
         "next(batches); next(batches)\n"
         "raise SystemExit(7)"
     )
