@@ -5,7 +5,8 @@ from .base import Accumulator, BatchFn, Executor, Progress, Route, no_progress
 from .examples import Manifest, Part, Sink, open_examples, sinks, splits
 from .executors import executor
 from .local import LocalExecutor
-from .schema import Bool, Feature, Presence, Range, Schema, Values
+from .schema import Bool, Count, Feature, Presence, Range, Schema, Values
+from .schema_check import Problem, SchemaError
 from .schema_expectations import schema_to_expectations
 from .schema_infer import infer_schema
 from .schema_yaml import load_schema, schema_from_yaml, schema_to_yaml
@@ -24,6 +25,7 @@ __all__ = [
     "Anomaly",
     "BatchFn",
     "Bool",
+    "Count",
     "ExactMoments",
     "ExactSum",
     "Executor",
@@ -33,10 +35,12 @@ __all__ = [
     "Manifest",
     "Part",
     "Presence",
+    "Problem",
     "Progress",
     "Range",
     "Route",
     "Schema",
+    "SchemaError",
     "Shard",
     "Sink",
     "Source",

@@ -5,12 +5,9 @@ On disk it is `schema.yaml` (see `schema_yaml`), and the same as a Great Expecta
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal
-
-from ..errors import InputError
 
 Severity = Literal["ERROR", "WARNING", "INFO"]
 SEVERITIES: Final[tuple[Severity, ...]] = ("ERROR", "WARNING", "INFO")
@@ -30,6 +27,12 @@ ANOMALIES: Final[Mapping[str, Severity]] = {
     "FEATURE_TYPE_NOT_PRESENT": "ERROR",
     "FEATURE_TYPE_LOW_FRACTION_PRESENT": "ERROR",
     "FEATURE_TYPE_LOW_NUMBER_PRESENT": "ERROR",
+    "FEATURE_TYPE_LOW_NUMBER_VALUES": "ERROR",
+    "FEATURE_TYPE_HIGH_NUMBER_VALUES": "ERROR",
+    "VALUE_NESTEDNESS_MISMATCH": "ERROR",
+    "INVALID_FEATURE_SHAPE": "ERROR",
+    "FEATURE_TYPE_LOW_UNIQUE": "ERROR",
+    "FEATURE_TYPE_HIGH_UNIQUE": "ERROR",
     "ENUM_TYPE_UNEXPECTED_STRING_VALUES": "ERROR",
     "ENUM_TYPE_INVALID_UTF8": "ERROR",
     "BOOL_TYPE_SMALL_INT": "ERROR",
@@ -38,11 +41,18 @@ ANOMALIES: Final[Mapping[str, Severity]] = {
     "BOOL_TYPE_UNEXPECTED_STRING": "ERROR",
     "INT_TYPE_SMALL_INT": "ERROR",
     "INT_TYPE_BIG_INT": "ERROR",
+    "INT_TYPE_NOT_INT_STRING": "ERROR",
     "FLOAT_TYPE_SMALL_FLOAT": "ERROR",
     "FLOAT_TYPE_BIG_FLOAT": "ERROR",
+    "FLOAT_TYPE_STRING_NOT_FLOAT": "ERROR",
     "FLOAT_TYPE_HAS_NAN": "ERROR",
     "FLOAT_TYPE_HAS_INF": "ERROR",
+    "STATS_NOT_AVAILABLE": "WARNING",
 }
+
+# A feature in one of the first is not looked at; names are TFDV's.
+UNCHECKED: Final = ("PLANNED", "ALPHA", "DEPRECATED", "DEBUG_ONLY", "DISABLED")
+STAGES: Final = (*UNCHECKED, "BETA", "PRODUCTION", "VALIDATION_DERIVED")
 
 
 @dataclass(frozen=True)
@@ -61,6 +71,19 @@ class Presence:
     def required(self) -> bool:
         """Whether the column must exist."""
         return bool(self.min_fraction) or bool(self.min_count)
+
+
+@dataclass(frozen=True)
+class Count:
+    """How many there may be; both ends belong to it, None is open.
+
+    Attributes:
+        min: Fewest.
+        max: Most.
+    """
+
+    min: int | None = None
+    max: int | None = None
 
 
 @dataclass(frozen=True)
@@ -85,12 +108,14 @@ class Range:
         max: Largest value.
         disallow_nan: Whether NaN is an anomaly (floats).
         disallow_inf: Whether ±Inf is an anomaly of its own (floats); it breaks `min` and `max` in any case.
+        parse: "int" or "float": the column is text, and every value must read as such a number; "" for numbers.
     """
 
     min: float | None = None
     max: float | None = None
     disallow_nan: bool = False
     disallow_inf: bool = False
+    parse: Literal["", "int", "float"] = ""
 
 
 @dataclass(frozen=True)
@@ -98,12 +123,17 @@ class Bool:
     """A feature of two values: 0 and 1 for numbers, or two texts.
 
     Attributes:
-        true_value: The text that means true; None for numbers.
-        false_value: The text that means false; None for numbers.
+        true_value: The text that means true; None for numbers, or where no text does.
+        false_value: The text that means false; None for numbers, or where no text does.
     """
 
     true_value: str | None = None
     false_value: str | None = None
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The texts it takes; none for numbers."""
+        return tuple(text for text in (self.true_value, self.false_value) if text is not None)
 
 
 Domain = Values | Range | Bool
@@ -115,9 +145,18 @@ class Feature:
 
     Attributes:
         name: The column's name.
-        type: One of `TYPES`; "any" checks none. A "float" also takes integers.
+        type: One of `TYPES`; "any" checks none. A "float" also takes integers. With a shape or value counts it is the
+            type of the values in the lists.
         presence: How often it must be there.
         domain: What values it may take; None: any.
+        shape: Sizes of the dimensions of every row's values, which are one flat list of their product; no row may be
+            missing. None: not said.
+        value_counts: Values per row, then per value of that, and so on: one for each level of nesting. () where not
+            said: then one plain value per row, unless there is a shape or the type is list.
+        unique: Distinct values.
+        in_environments: Environments it belongs to beside the schema's default ones.
+        not_in_environments: Environments it does not belong to.
+        stage: One of `STAGES`, or ""; a feature in a stage of `UNCHECKED` is not looked at.
         severity: Severities by anomaly name, before the schema's own.
         evidence: Why the lines were proposed; a comment in the file, no part of the schema's meaning.
     """
@@ -128,6 +167,17 @@ class Feature:
     domain: Domain | None = None
     severity: Mapping[str, Severity] = field(default_factory=dict)
     evidence: str = field(default="", compare=False)
+    shape: tuple[int, ...] | None = None
+    value_counts: tuple[Count, ...] = ()
+    unique: Count | None = None
+    in_environments: tuple[str, ...] = ()
+    not_in_environments: tuple[str, ...] = ()
+    stage: str = ""
+
+    @property
+    def many(self) -> bool:
+        """Whether it says how many values a row has, so that its type is that of the values."""
+        return self.shape is not None or bool(self.value_counts)
 
 
 @dataclass(frozen=True)
@@ -139,32 +189,32 @@ class Schema:
         min_rows: Fewest rows of a data set; None: one.
         max_rows: Most rows of a data set; None: no limit.
         severity: Severities by anomaly name, for all features; else `ANOMALIES` says.
+        environments: Environments that every feature belongs to unless it says otherwise, such as TRAINING, SERVING.
 
     Raises:
-        InputError: It contradicts itself; the message names the feature.
+        SchemaError: It contradicts itself; the message names the feature.
     """
 
     features: tuple[Feature, ...] = ()
     min_rows: int | None = None
     max_rows: int | None = None
     severity: Mapping[str, Severity] = field(default_factory=dict)
+    environments: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        seen: set[str] = set()
-        for feature in self.features:
-            if feature.name in seen:
-                raise InputError(f"schema: feature {feature.name!r} stands twice", fix="remove one of the two")
-            seen.add(feature.name)
-        low, high = self.min_rows or 0, self.max_rows
-        if low < 0 or (high is not None and high < low):
-            raise InputError(f"schema: rows from {low} to {high} is no range", fix="make min at most max")
-        _check_severity("schema", self.severity)
-        for feature in self.features:
-            check_feature(feature)
+        from .schema_check import raise_problems, schema_problems  # it checks what is defined here
+
+        raise_problems(schema_problems(self))
 
     def feature(self, name: str) -> Feature | None:
         """The feature of that name, or None."""
         return next((feature for feature in self.features if feature.name == name), None)
+
+    def in_environment(self, feature: Feature, environment: str | None) -> bool:
+        """Whether a feature belongs to an environment; None: all do."""
+        if environment is None or environment in feature.in_environments:
+            return True
+        return environment in self.environments and environment not in feature.not_in_environments
 
     def to_html(self) -> str:
         """A self-contained page."""
@@ -195,10 +245,11 @@ def _described(feature: Feature) -> dict[str, Any]:
         text, values = f"{len(domain.values)} values{share}", domain.values
     elif isinstance(domain, Range):
         ends = ["−∞" if domain.min is None else f"{domain.min}", "∞" if domain.max is None else f"{domain.max}"]
+        parsed = f"text that reads as {domain.parse}, " if domain.parse else ""
         flags = [flag.replace("disallow_", "no ") for flag in ("disallow_nan", "disallow_inf") if getattr(domain, flag)]
-        text = ", ".join([" to ".join(ends), *flags])
+        text = parsed + ", ".join([" to ".join(ends), *flags])
     elif isinstance(domain, Bool):
-        text = "0 or 1" if domain.true_value is None else f"{domain.true_value!r} or {domain.false_value!r}"
+        text = " or ".join(map(repr, domain.texts)) or "0 or 1"
     return {
         "name": feature.name,
         "type": feature.type,
@@ -209,57 +260,3 @@ def _described(feature: Feature) -> dict[str, Any]:
         "severity": dict(feature.severity),
         "evidence": feature.evidence,
     }
-
-
-def check_feature(feature: Feature) -> None:
-    """Refuse a feature that contradicts itself.
-
-    Raises:
-        InputError: Says what, and what to do about it.
-    """
-    what = f"feature {feature.name!r}"
-    if feature.type not in TYPES:
-        raise InputError(f"{what}: there is no type {feature.type!r}", fix=f"use one of {', '.join(TYPES)}")
-    presence, domain = feature.presence, feature.domain
-    if presence.min_fraction is not None and not 0 <= presence.min_fraction <= 1:
-        raise InputError(f"{what}: min_fraction {presence.min_fraction} is no share", fix="use 0 to 1")
-    if presence.min_count is not None and presence.min_count < 0:
-        raise InputError(f"{what}: min_count {presence.min_count} is negative", fix="use 0 or more")
-    if isinstance(domain, Values):
-        _check_values(what, feature.type, domain)
-    elif isinstance(domain, Range):
-        if feature.type not in ("int", "float"):
-            raise InputError(
-                f"{what}: a range is for int or float, not {feature.type}", fix="remove it or fix the type"
-            )
-        if any(end is not None and not math.isfinite(end) for end in (domain.min, domain.max)):
-            raise InputError(f"{what}: the ends of a range are finite numbers", fix="leave out an open end")
-        if domain.min is not None and domain.max is not None and domain.max < domain.min:
-            raise InputError(f"{what}: {domain.min} to {domain.max} is no range", fix="make min at most max")
-    elif isinstance(domain, Bool):
-        texts = (domain.true_value, domain.false_value)
-        if feature.type == "string" and (None in texts or texts[0] == texts[1]):
-            raise InputError(f"{what}: a bool in text needs two texts", fix="give true_value and false_value")
-        if feature.type != "string" and (feature.type not in ("int", "float") or texts != (None, None)):
-            raise InputError(f"{what}: a {feature.type} cannot be this bool", fix="use `domain: bool` on int or float")
-    _check_severity(what, feature.severity)
-
-
-def _check_values(what: str, kind: str, domain: Values) -> None:
-    if kind not in ("string", "bytes"):
-        raise InputError(f"{what}: a list of values is for string or bytes, not {kind}", fix="use min and max")
-    if not 0 < domain.min_mass <= 1:
-        raise InputError(f"{what}: min_mass {domain.min_mass} is no share", fix="use a number above 0, up to 1")
-    seen: set[str] = set()
-    for value in domain.values:
-        if value in seen:
-            raise InputError(f"{what}: the value {value!r} stands twice", fix="remove one of the two")
-        seen.add(value)
-
-
-def _check_severity(what: str, severity: Mapping[str, Severity]) -> None:
-    for name, value in severity.items():
-        if name not in ANOMALIES:
-            raise InputError(f"{what}: there is no anomaly {name!r}", fix=f"use one of {', '.join(ANOMALIES)}")
-        if value not in SEVERITIES:
-            raise InputError(f"{what}: there is no severity {value!r}", fix=f"use {', '.join(SEVERITIES)}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from .schema import Bool, Feature, Range, Schema, Severity, Values
+from .schema import UNCHECKED, Bool, Feature, Range, Schema, Severity, Values
 
 GX_VERSION: Final = "1.24.1"
 _SEVERITY: Final[dict[Severity, str]] = {"ERROR": "critical", "WARNING": "warning", "INFO": "info"}
@@ -38,7 +38,9 @@ def schema_to_expectations(schema: Schema, name: str = "schema") -> dict[str, An
         rows["max_value"] = schema.max_rows
     expect("expect_table_row_count_to_be_between", "DATASET_LOW_NUM_EXAMPLES", None, **rows)
     names = [feature.name for feature in schema.features]
-    required = [feature.name for feature in schema.features if feature.presence.required]
+    required = [
+        feature.name for feature in schema.features if feature.presence.required and feature.stage not in UNCHECKED
+    ]
     for column in required:
         expect("expect_column_to_exist", "SCHEMA_MISSING_COLUMN", column, column=column)
     if names == required:
@@ -54,7 +56,17 @@ def schema_to_expectations(schema: Schema, name: str = "schema") -> dict[str, An
 def _expect_feature(feature: Feature, expect: Any) -> list[str]:  # expect: the closure above
     name, presence, domain = feature.name, feature.presence, feature.domain
     left_out: list[str] = []
-    if feature.type in _TYPES:
+    if feature.stage in UNCHECKED:
+        return [f"{name}, which is {feature.stage}"]
+    if feature.many:
+        left_out.append(f"number of values of {name}")
+    if feature.in_environments or feature.not_in_environments:
+        left_out.append(f"environments of {name}")
+    if feature.unique is not None:
+        ends = {"min_value": feature.unique.min, "max_value": feature.unique.max}
+        ends = {key: value for key, value in ends.items() if value is not None}
+        expect("expect_column_unique_value_count_to_be_between", "FEATURE_TYPE_HIGH_UNIQUE", name, column=name, **ends)
+    if feature.type in _TYPES and (not feature.many or feature.shape in ((), (1,))):
         types = _TYPES[feature.type]
         if feature.type == "int" and presence.min_fraction != 1:
             types = [*types, *_FLOATS]  # pandas turns integers with a missing value into floats
@@ -74,14 +86,16 @@ def _expect_feature(feature: Feature, expect: Any) -> list[str]:  # expect: the 
             kwargs["mostly"] = domain.min_mass
         expect("expect_column_values_to_be_in_set", "ENUM_TYPE_UNEXPECTED_STRING_VALUES", name, **kwargs)
     elif isinstance(domain, Bool):
-        pair: list[Any] = [0, 1] if domain.true_value is None else [domain.true_value, domain.false_value]
-        anomaly = "BOOL_TYPE_BIG_INT" if domain.true_value is None else "BOOL_TYPE_UNEXPECTED_STRING"
+        pair: list[Any] = list(domain.texts) or [0, 1]
+        anomaly = "BOOL_TYPE_UNEXPECTED_STRING" if domain.texts else "BOOL_TYPE_BIG_INT"
         expect("expect_column_values_to_be_in_set", anomaly, name, column=name, value_set=pair)
+    elif isinstance(domain, Range) and domain.parse:
+        left_out.append(f"text of {name} that reads as {domain.parse}")
     elif isinstance(domain, Range):
-        ends = {"min_value": domain.min, "max_value": domain.max}
-        ends = {key: value for key, value in ends.items() if value is not None}
-        if ends:
+        limits = {"min_value": domain.min, "max_value": domain.max}
+        limits = {key: value for key, value in limits.items() if value is not None}
+        if limits:
             anomaly = "INT_TYPE_BIG_INT" if feature.type == "int" else "FLOAT_TYPE_BIG_FLOAT"
-            expect("expect_column_values_to_be_between", anomaly, name, column=name, **ends)
+            expect("expect_column_values_to_be_between", anomaly, name, column=name, **limits)
         left_out += [f"{flag} of {name}" for flag in ("disallow_nan", "disallow_inf") if getattr(domain, flag)]
     return left_out

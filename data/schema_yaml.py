@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, Literal, cast
 
 import yaml
 
 from ..errors import InputError
-from .schema import Bool, Domain, Feature, Presence, Range, Schema, Severity, Values, check_feature
+from .schema import Bool, Count, Domain, Feature, Presence, Range, Schema, Severity, Values
+from .schema_check import SchemaError, feature_problems, raise_problems
 
 FORMAT: Final = "drivetrain.schema/1"
-T = TypeVar("T")
+
+_FEATURE_KEYS: Final = (
+    "type", "presence", "stage", "shape", "value_count", "unique", "in_environments", "not_in_environments", "domain",
+    "severity",
+)  # fmt: skip
 
 _HEAD: Final = """\
 # What every span of this data must look like. Edit freely: validation is against what stands here.
@@ -25,6 +30,8 @@ def schema_to_yaml(schema: Schema) -> str:
     rows = {"min": schema.min_rows, "max": schema.max_rows}
     if any(value is not None for value in rows.values()):
         lines.append(f"rows: {_flow({name: value for name, value in rows.items() if value is not None})}")
+    if schema.environments:
+        lines += _wrapped("environments: [", [_scalar(name) for name in schema.environments])
     if schema.severity:
         lines.append(f"severity: {_flow(schema.severity)}")
     lines.append("features:" if schema.features else "features: {}")
@@ -40,6 +47,18 @@ def _feature_lines(feature: Feature) -> list[str]:
     presence = {"min_fraction": feature.presence.min_fraction, "min_count": feature.presence.min_count}
     if any(value is not None for value in presence.values()):
         lines.append(f"    presence: {_flow({name: value for name, value in presence.items() if value is not None})}")
+    if feature.stage:
+        lines.append(f"    stage: {feature.stage}")
+    if feature.shape is not None:
+        lines += _wrapped("    shape: [", [_scalar(size) for size in feature.shape])
+    if feature.value_counts:
+        counts = [_flow(_open(count)) for count in feature.value_counts]
+        lines += _wrapped("    value_count: [", counts) if len(counts) > 1 else [f"    value_count: {counts[0]}"]
+    if feature.unique is not None:
+        lines.append(f"    unique: {_flow(_open(feature.unique))}")
+    for key in ("in_environments", "not_in_environments"):
+        if getattr(feature, key):
+            lines += _wrapped(f"    {key}: [", [_scalar(name) for name in getattr(feature, key)])
     domain = feature.domain
     if isinstance(domain, Values):
         lines.append("    domain:")
@@ -47,15 +66,20 @@ def _feature_lines(feature: Feature) -> list[str]:
             lines.append(f"      min_mass: {_scalar(domain.min_mass)}")
         lines += _wrapped("      values: [", [_scalar(value) for value in domain.values])
     elif isinstance(domain, Range):
-        shown = {name: getattr(domain, name) for name in ("min", "max") if getattr(domain, name) is not None}
+        shown: dict[str, Any] = {"parse": domain.parse} if domain.parse else {}
+        shown |= {name: getattr(domain, name) for name in ("min", "max") if getattr(domain, name) is not None}
         shown |= {name: True for name in ("disallow_nan", "disallow_inf") if getattr(domain, name)}
         lines.append(f"    domain: {_flow({'range': shown})}")
     elif isinstance(domain, Bool):
-        texts = {"true_value": domain.true_value, "false_value": domain.false_value}
-        lines.append(f"    domain: {'bool' if domain.true_value is None else _flow({'bool': texts})}")
+        texts = {key: getattr(domain, key) for key in ("true_value", "false_value") if getattr(domain, key) is not None}
+        lines.append(f"    domain: {_flow({'bool': texts}) if texts else 'bool'}")
     if feature.severity:
         lines.append(f"    severity: {_flow(feature.severity)}")
     return lines
+
+
+def _open(count: Count) -> dict[str, int]:
+    return {name: value for name, value in (("min", count.min), ("max", count.max)) if value is not None}
 
 
 def _wrapped(head: str, items: list[str], width: int = 110) -> list[str]:
@@ -137,7 +161,7 @@ class _Reader:
         return f"{self.where}:{node.start_mark.line + 1}"
 
     def schema(self, root: yaml.Node) -> Schema:
-        keys = self.mapping(root, "the schema", ("format", "rows", "severity", "features"))
+        keys = self.mapping(root, "the schema", ("format", "rows", "environments", "severity", "features"))
         if "format" not in keys or self.text(keys["format"]) != FORMAT:
             raise InputError(f"this is no schema of the format {FORMAT}", fix=f"begin with `format: {FORMAT}`",
                              where=self.at(keys.get("format", root)))  # fmt: skip
@@ -147,19 +171,20 @@ class _Reader:
         features = tuple(
             self.feature(name, node) for name, node in self.mapping(keys["features"], "features", None).items()
         )
-        return self.located(
-            root,
-            lambda: Schema(
+        try:
+            return Schema(
                 features=features,
                 min_rows=self.whole(rows["min"]) if "min" in rows else None,
                 max_rows=self.whole(rows["max"]) if "max" in rows else None,
                 severity=self.severity(keys.get("severity")),
-            ),
-        )
+                environments=self.texts(keys.get("environments"), "environments"),
+            )
+        except SchemaError as error:
+            raise error.at(self.at(root)) from None
 
     def feature(self, name: str, node: yaml.Node) -> Feature:
         what = f"feature {name!r}"
-        keys = self.mapping(node, what, ("type", "presence", "domain", "severity"))
+        keys = self.mapping(node, what, _FEATURE_KEYS)
         presence = Presence()
         if "presence" in keys:
             parts = self.mapping(keys["presence"], f"presence of {what}", ("min_fraction", "min_count"))
@@ -173,9 +198,23 @@ class _Reader:
             presence=presence,
             domain=self.domain(keys["domain"], what) if "domain" in keys else None,
             severity=self.severity(keys.get("severity")),
+            shape=tuple(self.whole(item) for item in self.items(keys["shape"], "shape")) if "shape" in keys else None,
+            value_counts=self.counts(keys["value_count"], what) if "value_count" in keys else (),
+            unique=self.count(keys["unique"], f"unique of {what}") if "unique" in keys else None,
+            in_environments=self.texts(keys.get("in_environments"), "in_environments"),
+            not_in_environments=self.texts(keys.get("not_in_environments"), "not_in_environments"),
+            stage=self.text(keys["stage"]) if "stage" in keys else "",
         )
-        self.located(node, lambda: check_feature(feature))
+        raise_problems(feature_problems(feature), self.at(node))
         return feature
+
+    def counts(self, node: yaml.Node, what: str) -> tuple[Count, ...]:
+        levels = self.items(node, "value_count") if isinstance(node, yaml.SequenceNode) else [node]
+        return tuple(self.count(level, f"value_count of {what}") for level in levels)
+
+    def count(self, node: yaml.Node, what: str) -> Count:
+        parts = self.mapping(node, what, ("min", "max"))
+        return Count(*(self.whole(parts[key]) if key in parts else None for key in ("min", "max")))
 
     def domain(self, node: yaml.Node, what: str) -> Domain:
         if isinstance(node, yaml.ScalarNode) and node.value == "bool":
@@ -191,12 +230,16 @@ class _Reader:
             mass = self.number(keys["min_mass"]) if "min_mass" in keys else 1.0
             return Values(tuple(self.text(item) for item in self.items(inner, f"values of {what}")), mass)
         if kinds == ["range"]:
-            parts = self.mapping(inner, f"range of {what}", ("min", "max", "disallow_nan", "disallow_inf"))
+            parts = self.mapping(inner, f"range of {what}", ("parse", "min", "max", "disallow_nan", "disallow_inf"))
+            parse = self.text(parts["parse"]) if "parse" in parts else ""
+            if parse not in ("", "int", "float"):
+                raise InputError(f"{what}: text is parsed as int or float", fix="choose one", where=self.at(node))
             return Range(
                 self.number(parts["min"]) if "min" in parts else None,
                 self.number(parts["max"]) if "max" in parts else None,
                 self.truth(parts["disallow_nan"]) if "disallow_nan" in parts else False,
                 self.truth(parts["disallow_inf"]) if "disallow_inf" in parts else False,
+                cast(Literal["", "int", "float"], parse),
             )
         parts = self.mapping(inner, f"bool of {what}", ("true_value", "false_value"))
         texts = [self.text(parts[key]) if key in parts else None for key in ("true_value", "false_value")]
@@ -225,6 +268,9 @@ class _Reader:
             raise InputError(f"{what} must be a list", fix="write [a, b]", where=self.at(node))
         return list(node.value)
 
+    def texts(self, node: yaml.Node | None, what: str) -> tuple[str, ...]:
+        return () if node is None else tuple(self.text(item) for item in self.items(node, what))
+
     def text(self, node: yaml.Node) -> str:
         """The scalar as it is spelled: `NO`, `1` and `9E` are texts here, whatever YAML would make of them."""
         if not isinstance(node, yaml.ScalarNode):
@@ -251,12 +297,3 @@ class _Reader:
         if not isinstance(value, bool):
             raise InputError("true or false is wanted here", fix="e.g. true", where=self.at(node))
         return value
-
-    def located(self, node: yaml.Node, make: Callable[[], T]) -> T:
-        """Call `make`, giving its errors this line."""
-        try:
-            return make()
-        except InputError as error:
-            if error.where is not None:
-                raise
-            raise InputError(error.message, fix=error.fix, where=self.at(node)) from error

@@ -164,13 +164,18 @@ def text_lengths(values: Any) -> NDArray[np.int64]:
 
 def invalid_utf8(table: TextTable) -> int:
     """Rows whose value is no valid UTF-8."""
+    return int(table.counts[broken_texts(table)].sum())
+
+
+def broken_texts(table: TextTable) -> NDArray[np.bool_]:
+    """Which values are no valid UTF-8."""
     values = table.values
     text = pa.Array.from_buffers(pa.large_string(), len(values), values.buffers(), offset=values.offset)
     try:
         text.validate(full=True)
     except pa.ArrowInvalid:
-        return sum(int(n) for value, n in zip(values.to_pylist(), table.counts, strict=True) if not _is_utf8(value))
-    return 0
+        return np.fromiter((not _is_utf8(value) for value in values.to_pylist()), np.bool_, len(values))
+    return np.zeros(len(values), np.bool_)
 
 
 def _is_utf8(value: bytes) -> bool:

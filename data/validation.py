@@ -10,34 +10,46 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
+from ..errors import InputError
 from ..report.html import number, percent
 from .anomalies import Anomalies, Anomaly
-from .schema import Bool, Feature, Range, Schema, Values
+from .schema import UNCHECKED, Bool, Feature, Range, Schema, Values
 from .statistics_column import ColumnState
 from .statistics_document import Statistics
 from .statistics_pass import StatisticsAccumulator
-from .tables import NumberTable, TextTable, arrow_of, invalid_utf8, show_text, top
+from .tables import TextTable, arrow_of, broken_texts, show_text, top
+from .validation_counts import check_counts, check_unique
+from .validation_evidence import SHOWN, bounds, listed, member, nesting, no_numbers, numbers_where, texts
+from .validation_parse import check_parsed
 
-SHOWN: Final = 20  # offending values listed per anomaly
 
-
-def validate(statistics: Statistics, schema: Schema) -> Anomalies:
+def validate(statistics: Statistics, schema: Schema, *, environment: str | None = None) -> Anomalies:
     """What in the data does not meet the schema; every data set is checked by itself.
 
     Args:
         statistics: From `statistics` (or loaded).
         schema: What a person accepted.
+        environment: Only features of this environment may be there (see `Schema.environments`); None: all of them.
 
     Returns:
         The anomalies, without example rows: `anomalous_rows` adds them.
+
+    Raises:
+        InputError: The schema knows no such environment.
     """
+    known = {*schema.environments, *(name for feature in schema.features for name in feature.in_environments)}
+    if environment is not None and environment not in known:
+        raise InputError(
+            f"the schema knows no environment {environment!r}",
+            fix=f"use one of {', '.join(sorted(known))}" if known else "list the schema's `environments`",
+        )
     found: list[Anomaly] = []
     for split, rows in statistics.splits.items():
-        found += _Check(split, rows, schema).all(statistics.state(split))
+        found += _Check(split, rows, schema, environment).all(statistics.state(split))
     return Anomalies(statistics.splits, found)
 
 
@@ -48,6 +60,7 @@ class _Check:
     split: str
     rows: int
     schema: Schema
+    environment: str | None
 
     def anomaly(self, kind: str, feature: str | None, message: str, **more: Any) -> Anomaly:
         return Anomaly(
@@ -71,9 +84,14 @@ class _Check:
         for spec in self.schema.features:
             known.add(spec.name)
             column = state.columns.get(spec.name)
+            if spec.stage in UNCHECKED:
+                continue
+            inside = self.schema.in_environment(spec, self.environment)
             if column is not None:
-                yield from self.column(spec, column)
-            elif spec.presence.required:
+                if column.count and not inside:
+                    yield self.misplaced(spec, column)
+                yield from self.column(spec, column, required=inside and spec.presence.required)
+            elif inside and spec.presence.required:
                 yield self.anomaly(
                     "SCHEMA_MISSING_COLUMN", spec.name, f"column {spec.name} is not in the data",
                     expected="the column", observed="no such column",
@@ -84,8 +102,17 @@ class _Check:
                 yield self.anomaly(
                     "SCHEMA_NEW_COLUMN", name, f"column {name} is not in the schema",
                     expected="no such column", observed=f"{column.kind}, present in {number(column.count)} rows",
-                    values=_listed(column), fix=f"remove the column from the data, or add {name} to the schema",
+                    values=listed(column), fix=f"remove the column from the data, or add {name} to the schema",
                 )  # fmt: skip
+
+    def misplaced(self, spec: Feature, column: ColumnState) -> Anomaly:
+        name, environment = spec.name, self.environment
+        return self.anomaly(
+            "SCHEMA_NEW_COLUMN", name, f"column {name} is not in the environment {environment} of the schema",
+            expected="no such column", observed=f"{column.kind}, present in {number(column.count)} rows",
+            values=listed(column),
+            fix=f"remove the column from the data, or add {environment} to the environments of {name} in the schema",
+        )  # fmt: skip
 
     def size(self) -> Iterator[Anomaly]:
         low, high, has = self.schema.min_rows, self.schema.max_rows, f"{self.split} has {number(self.rows)} rows"
@@ -102,21 +129,41 @@ class _Check:
                 fix="look for rows that were read twice, or raise rows.max in the schema",
             )  # fmt: skip
 
-    def column(self, spec: Feature, column: ColumnState) -> Iterator[Anomaly]:
+    def column(self, spec: Feature, column: ColumnState, *, required: bool) -> Iterator[Anomaly]:
         name = spec.name
         if not column.count:
-            if spec.presence.required:
+            if required:
                 yield self.anomaly(
                     "FEATURE_TYPE_NOT_PRESENT", name, f"{name} is missing in every row",
                     expected="values", observed=f"missing in all {number(self.rows)} rows",
                     fix=f"find where {name} is lost, or remove its presence from the schema",
                 )  # fmt: skip
             return
+        if spec.many:
+            yield from check_counts(spec, column, self.anomaly)
         yield from self.presence(spec, column)
-        if not _type_fits(spec.type, column.kind):
+        levels, leaf = nesting(column)
+        if not _type_fits(spec, leaf if spec.many else column.kind):
             yield self.unexpected_type(spec, column)
-        elif isinstance(spec.domain, Values):
+        elif levels and (spec.domain is not None or spec.unique is not None):
+            yield self.unknown(spec)
+        else:
+            yield from self.domain(spec, column)
+            if spec.unique is not None:
+                yield from check_unique(spec, spec.unique, column, self.anomaly)
+
+    def unknown(self, spec: Feature) -> Anomaly:
+        return self.anomaly(
+            "STATS_NOT_AVAILABLE", spec.name, f"the values in the lists of {spec.name} are not in the statistics",
+            expected="statistics of each value", observed="statistics of the lists' lengths",
+            fix=f"check them by code, or remove the domain and unique of {spec.name} from the schema",
+        )  # fmt: skip
+
+    def domain(self, spec: Feature, column: ColumnState) -> Iterator[Anomaly]:
+        if isinstance(spec.domain, Values):
             yield from self.values(spec, spec.domain, column)
+        elif isinstance(spec.domain, Range) and spec.domain.parse:
+            yield from check_parsed(spec, spec.domain, column, self.anomaly)
         elif isinstance(spec.domain, Range):
             yield from self.range(spec, spec.domain, column)
         elif isinstance(spec.domain, Bool):
@@ -142,18 +189,20 @@ class _Check:
             )  # fmt: skip
 
     def unexpected_type(self, spec: Feature, column: ColumnState) -> Anomaly:
-        odd = _no_numbers(column) if spec.type in ("int", "float") else ()
+        odd = no_numbers(column) if spec.type in ("int", "float") else ()
         table = column.table
         distinct = f", {number(len(table.counts))} distinct" if table is not None else ""
         hint = f"; e.g. {odd[0]['value']!r} is no number" if odd else ""
         return self.anomaly(
             "UNEXPECTED_DATA_TYPE", spec.name, f"{spec.name} is {column.kind}, the schema says {spec.type}{hint}",
-            expected=spec.type, observed=f"{column.kind} ({column.arrow}{distinct})", values=odd or _listed(column),
+            expected=spec.type, observed=f"{column.kind} ({column.arrow}{distinct})", values=odd or listed(column),
             fix=f"write {spec.name} as {spec.type}, or change its type in the schema",
         )  # fmt: skip
 
     def values(self, spec: Feature, domain: Values, column: ColumnState) -> Iterator[Anomaly]:
-        broken = invalid_utf8(_texts(column))
+        table = texts(column)
+        marked = broken_texts(table)
+        broken = int(table.counts[marked].sum())
         if broken:
             yield self.anomaly(
                 "ENUM_TYPE_INVALID_UTF8", spec.name, f"{number(broken)} rows of {spec.name} are no valid UTF-8",
@@ -166,8 +215,10 @@ class _Check:
     def off_domain(
         self, spec: Feature, column: ColumnState, allowed: tuple[str, ...], mass: Fraction, kind: str
     ) -> Iterator[Anomaly]:
-        table, exact, total = _texts(column), column.sketches is None, column.count
-        inside = _member(table, allowed)
+        table, exact, total = texts(column), column.sketches is None, column.count
+        inside = member(table, allowed)
+        if kind.startswith("ENUM"):
+            inside |= broken_texts(table)  # they have an anomaly of their own
         # A summary's counts are lower bounds, so what may be off counts as off: never a silent pass.
         off = total - int(table.counts[inside].sum())
         if not off or Fraction(off, total) <= 1 - mass:
@@ -193,20 +244,20 @@ class _Check:
 
     def range(self, spec: Feature, domain: Range, column: ColumnState) -> Iterator[Anomaly]:
         family, size = ("INT_TYPE", "INT") if spec.type == "int" else ("FLOAT_TYPE", "FLOAT")
-        low, high = _bounds(column)
+        low, high = bounds(column)
         nan, infinite = column.nan, column.positive_infinity + column.negative_infinity
         where = f"in the range of {spec.name} in the schema"
         if domain.min is not None and low is not None and low < domain.min:
             yield self.anomaly(
                 f"{family}_SMALL_{size}", spec.name, f"{spec.name} has values below {number(domain.min)}",
                 expected=f"at least {number(domain.min)}", observed=f"smallest {number(low)}",
-                values=_numbers_where(column, below=domain.min), fix=f"correct these values, or lower min {where}",
+                values=numbers_where(column, below=domain.min), fix=f"correct these values, or lower min {where}",
             )  # fmt: skip
         if domain.max is not None and high is not None and high > domain.max:
             yield self.anomaly(
                 f"{family}_BIG_{size}", spec.name, f"{spec.name} has values above {number(domain.max)}",
                 expected=f"at most {number(domain.max)}", observed=f"largest {number(high)}",
-                values=_numbers_where(column, above=domain.max), fix=f"correct these values, or raise max {where}",
+                values=numbers_where(column, above=domain.max), fix=f"correct these values, or raise max {where}",
             )  # fmt: skip
         if domain.disallow_nan and nan:
             yield self.anomaly(
@@ -222,16 +273,13 @@ class _Check:
             )  # fmt: skip
 
     def bool(self, spec: Feature, domain: Bool, column: ColumnState) -> Iterator[Anomaly]:
-        if spec.type == "string":
-            assert domain.true_value is not None
-            assert domain.false_value is not None
-            pair = (domain.true_value, domain.false_value)
-            yield from self.off_domain(spec, column, pair, Fraction(1), "BOOL_TYPE_UNEXPECTED_STRING")
+        if spec.type in ("string", "bytes"):
+            yield from self.off_domain(spec, column, domain.texts, Fraction(1), "BOOL_TYPE_UNEXPECTED_STRING")
             return
-        low, high = _bounds(column)
+        low, high = bounds(column)
         fix = f"correct these values, or remove the bool of {spec.name} from the schema"
         if spec.type == "float":
-            odd = _numbers_where(column, below=0, above=1, between=True)
+            odd = numbers_where(column, below=0, above=1, between=True)
             if odd or column.nan or (high is not None and high > 1) or (low is not None and low < 0):
                 yield self.anomaly(
                     "BOOL_TYPE_UNEXPECTED_FLOAT", spec.name, f"{spec.name} has values other than 0 and 1",
@@ -242,95 +290,19 @@ class _Check:
         if low is not None and low < 0:
             yield self.anomaly(
                 "BOOL_TYPE_SMALL_INT", spec.name, f"{spec.name} has values below 0",
-                expected="0 or 1", observed=f"smallest {number(low)}", values=_numbers_where(column, below=0), fix=fix,
+                expected="0 or 1", observed=f"smallest {number(low)}", values=numbers_where(column, below=0), fix=fix,
             )  # fmt: skip
         if high is not None and high > 1:
             yield self.anomaly(
                 "BOOL_TYPE_BIG_INT", spec.name, f"{spec.name} has values above 1",
-                expected="0 or 1", observed=f"largest {number(high)}", values=_numbers_where(column, above=1), fix=fix,
+                expected="0 or 1", observed=f"largest {number(high)}", values=numbers_where(column, above=1), fix=fix,
             )  # fmt: skip
 
 
-def _type_fits(wanted: str, kind: str) -> bool:
+def _type_fits(spec: Feature, kind: str) -> bool:
+    wanted = spec.type
     if wanted in ("any", kind) or kind == "null":
         return True
+    if kind == "bool":  # a column of true and false also is the integers 0 and 1
+        return wanted == "int" and isinstance(spec.domain, Bool)
     return (wanted, kind) in {("float", "int"), ("string", "bytes"), ("bytes", "string")}
-
-
-def _texts(column: ColumnState) -> TextTable:
-    """The column's texts: all of them, or the frequent ones of a column that only has sketches."""
-    table = column.table if column.sketches is None else column.sketches.frequent.table
-    assert isinstance(table, TextTable)
-    return table
-
-
-def _member(table: TextTable, allowed: tuple[str, ...]) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    wanted = {value.encode() for value in allowed}
-    return np.fromiter((value in wanted for value in table.values.to_pylist()), np.bool_, len(table.counts))
-
-
-def _bounds(column: ColumnState) -> tuple[float | None, float | None]:
-    """Smallest and largest value, infinities included."""
-    low: float | None = None
-    high: float | None = None
-    table = column.table
-    if column.sketches is not None:
-        low, high = column.sketches.low, column.sketches.high
-    elif isinstance(table, NumberTable):
-        low, high = table.values[0].item(), table.values[-1].item()
-    if column.negative_infinity:
-        low = -np.inf
-        high = low if high is None else high
-    if column.positive_infinity:
-        high = np.inf
-        low = high if low is None else low
-    return low, high
-
-
-def _number_table(column: ColumnState) -> NumberTable | None:
-    table = column.table if column.sketches is None else column.sketches.frequent.table
-    return table if isinstance(table, NumberTable) else None
-
-
-def _numbers_where(
-    column: ColumnState, *, below: float | None = None, above: float | None = None, between: bool = False
-) -> tuple[dict[str, Any], ...]:
-    """The most frequent numbers below or above a bound (or, with `between`, strictly between them too)."""
-    table = _number_table(column)
-    if table is None:
-        return ()
-    chosen = np.zeros(len(table.counts), np.bool_)
-    if below is not None:
-        chosen |= table.values < below
-    if above is not None:
-        chosen |= table.values > above
-    if between and below is not None and above is not None:
-        chosen |= (table.values > below) & (table.values < above)
-    part = NumberTable(table.values[chosen], table.counts[chosen])
-    return tuple({"value": value, "count": count} for value, count in top(part, SHOWN))
-
-
-def _listed(column: ColumnState) -> tuple[dict[str, Any], ...]:
-    """The column's most frequent texts."""
-    if column.kind not in ("string", "bytes") or not column.count:
-        return ()
-    return tuple({"value": show_text(value), "count": count} for value, count in top(_texts(column), SHOWN))
-
-
-def _no_numbers(column: ColumnState) -> tuple[dict[str, Any], ...]:
-    """The most frequent texts of a column that are no numbers: usually the few that made it a text column."""
-    if column.kind != "string":
-        return ()
-    table = _texts(column)
-    odd = np.fromiter((not is_number(value) for value in table.values.to_pylist()), np.bool_, len(table.counts))
-    part = TextTable(table.values.take(arrow_of(np.flatnonzero(odd))), table.counts[odd])
-    return tuple({"value": show_text(value), "count": count} for value, count in top(part, SHOWN))
-
-
-def is_number(text: bytes | str) -> bool:
-    """Whether a text reads as a number."""
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 
 from .anomalies import Anomalies, Anomaly
 from .base import Progress, no_progress
-from .schema import Bool, Feature, Range, Schema, Values
+from .schema import Bool, Count, Feature, Range, Schema, Values
 from .sources import Source
 from .tables import numpy_of, show_text
-from .validation import is_number
+from .validation_evidence import is_number
+from .validation_parse import reads_as
 
 EXAMPLES: Final = 5
 _WIDE: Final = 40  # columns quoted of a row, the anomaly's own first
@@ -130,12 +131,17 @@ def _test(anomaly: Anomaly, spec: Feature | None) -> Callable[[Any], Mask] | Non
         return lambda column: _among(column, texts) if _is_text(column) and texts else _valid(column)
     if kind == "ENUM_TYPE_INVALID_UTF8":
         return _broken
+    if kind in ("FEATURE_TYPE_LOW_NUMBER_VALUES", "FEATURE_TYPE_HIGH_NUMBER_VALUES", "INVALID_FEATURE_SHAPE"):
+        return _outside_counts(kind, spec) if spec is not None else None
     domain = spec.domain if spec is not None else None
+    if kind in ("INT_TYPE_NOT_INT_STRING", "FLOAT_TYPE_STRING_NOT_FLOAT") and isinstance(domain, Range):
+        return lambda column: _unparsed(column, domain)
+    if not kind.startswith(("ENUM_", "BOOL_", "INT_", "FLOAT_")) or (isinstance(domain, Range) and domain.parse):
+        return None
     if isinstance(domain, Values):
         return lambda column: _valid(column) & ~_among(column, domain.values)
-    if isinstance(domain, Bool) and domain.true_value is not None:
-        pair = [text for text in (domain.true_value, domain.false_value) if text is not None]
-        return lambda column: _valid(column) & ~_among(column, pair)
+    if isinstance(domain, Bool) and domain.texts:
+        return lambda column: _valid(column) & ~_among(column, domain.texts)
     if isinstance(domain, Bool):
         return _outside_bool(kind)
     if isinstance(domain, Range):
@@ -162,6 +168,36 @@ def _outside_range(kind: str, domain: Range) -> Callable[[Any], Mask] | None:
     if kind.endswith("_HAS_INF"):
         return lambda column: _compare(column, np.isinf)
     return None
+
+
+def _outside_counts(kind: str, spec: Feature) -> Callable[[Any], Mask]:
+    """Rows whose list has too few or too many values, or another number than the shape holds."""
+    size = math.prod(spec.shape or ())
+    level = spec.value_counts[0] if spec.value_counts else Count()
+
+    def test(column: Any) -> Mask:
+        valid = _valid(column)
+        lengths = valid.astype(np.int64)
+        if pa.types.is_nested(column.type):
+            lengths[valid] = numpy_of(pc.list_value_length(column.drop_null())).astype(np.int64)
+        if kind == "INVALID_FEATURE_SHAPE":
+            odd: Mask = ~valid | (lengths != size)
+        elif kind == "FEATURE_TYPE_LOW_NUMBER_VALUES":
+            odd = valid & (lengths < (level.min or 0))
+        else:
+            odd = valid & (lengths > (level.max if level.max is not None else np.iinfo(np.int64).max))
+        return odd
+
+    return test
+
+
+def _unparsed(column: Any, domain: Range) -> Mask:
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    values = column.cast(pa.binary()).to_pylist()
+    return np.fromiter(
+        (value is not None and reads_as(value, domain.parse) is None for value in values), np.bool_, len(values)
+    )
 
 
 def _compare(column: Any, test: Callable[[Any], Any]) -> Mask:
