@@ -99,11 +99,13 @@ def real(text: str, minus: bool) -> float | None:
 
 
 def single(number: float) -> float:
-    """A number as a `float` field holds it: the shortest decimal that names the same 32 bits."""
+    """A number as a `float` field holds it: itself, else the shortest decimal that names its 32 bits."""
     bits = _bits(number)
     if bits is None or not math.isfinite(number):
         return number if bits else math.copysign(math.inf, number)
     near: float = struct.unpack("<f", bits)[0]
+    if near == number:
+        return number
     shorter = (float(f"{near:.{digits}g}") for digits in range(6, 9))
     return next((short for short in shorter if _bits(short) == bits), near)
 
