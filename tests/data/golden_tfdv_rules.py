@@ -1,0 +1,194 @@
+"""What TFDV 1.16's answers become where they are wrong or can be bettered; each rule is a row of the documentation."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from drivetrain.data import Schema
+from drivetrain.data.pbtxt import parse
+from drivetrain.data.schema_proto import SCHEMA_PROTO
+
+FLOATS = ("float32", "float64", "float", "double")
+SCHEMA_TYPES = (
+    "INVALID_SCHEMA_SPECIFICATION", "INVALID_DOMAIN_SPECIFICATION", "DOMAIN_INVALID_FOR_TYPE", "FEATURE_MISSING_NAME",
+    "FEATURE_MISSING_TYPE", "BOOL_TYPE_INVALID_CONFIG",
+)  # fmt: skip
+Found = dict[str, list[tuple[str, str]]]  # (anomaly, severity), sorted, by feature; "" is the data set
+
+
+def wanted(case: dict[str, Any]) -> dict[str, Any]:
+    """The case's schema as plain values."""
+    return parse(case["config"]["schema"], SCHEMA_PROTO, "Schema").value
+
+
+def with_severities(schema: Schema, overrides: list[str]) -> Schema:
+    """TFDV takes severities from its validation config; here they stand in the schema."""
+    found = (re.fullmatch(r"\s*type:\s*(\w+)\s+severity:\s*(\w+)\s*", text) for text in overrides)
+    pairs: dict[str, Any] = {match[1]: match[2] for match in found if match}
+    assert len(pairs) == len(overrides)
+    return dataclasses.replace(schema, severity=pairs)
+
+
+# --- inference
+
+
+def by_feature(schema: dict[str, Any]) -> dict[str, Any]:
+    """A schema's features by name, each with its domain's values in place of the domain's name."""
+    domains = {domain["name"]: domain.get("value", []) for domain in schema.get("string_domain", ())}
+    found = {}
+    for feature in schema["feature"]:
+        feature = dict(feature)
+        if "domain" in feature:
+            feature["domain"] = sorted(domains[feature["domain"]])
+        found[feature.pop("name")] = feature
+    return found
+
+
+def inferred(case: dict[str, Any]) -> dict[str, Any]:
+    """TFDV's schema with: constants no bool; one text no bool; nothing said of a column without values."""
+    expected = by_feature(json.loads(json.dumps(case["expected"]), object_hook=_whole_numbers))
+    for name, feature in expected.items():
+        values = {json.dumps(value) for value in case["input"][name]["values"] if value is not None}
+        if "bool_domain" in feature and len(values) < 2:
+            del feature["bool_domain"]
+            if feature["type"] == "BYTES":
+                feature["domain"] = sorted(json.loads(value) for value in values)
+        if not values:
+            feature["type"] = "TYPE_UNKNOWN"
+    return expected
+
+
+def _whole_numbers(item: dict[str, Any]) -> dict[str, Any]:
+    """protobuf's JSON writes int64 as texts."""
+    keys = ("min_count", "size", "min", "max", "min_examples_count", "max_examples_count")
+    return {key: int(value) if key in keys and isinstance(value, str) else value for key, value in item.items()}
+
+
+# --- validation
+
+
+def anomalies(case: dict[str, Any]) -> Found:
+    """TFDV's anomalies with the rules applied."""
+    expected = case["expected"]
+    found: Found = {
+        name: [(reason["type"], info["severity"]) for reason in info["reason"]]
+        for name, info in expected.get("anomaly_info", {}).items()
+    }
+    schema = wanted(case)
+    rows = len(next(iter(case["input"].values()))["values"])
+    if "dataset_anomaly_info" in expected:
+        info = expected["dataset_anomaly_info"]
+        found[""] = [(reason["type"], info["severity"]) for reason in info["reason"]]
+    if expected.get("data_missing"):
+        assert rows == 0
+        return {"": [("DATA_MISSING", "ERROR")]}
+    limits = schema.get("dataset_constraints", {})
+    if "max_examples_count" in limits and "min_examples_count" not in limits and rows > limits["max_examples_count"]:
+        found.setdefault("", []).append(("DATASET_HIGH_NUM_EXAMPLES", "ERROR"))
+    for feature in schema["feature"]:
+        name = feature.get("name", "")
+        column = case["input"].get(name)
+        if column is not None and name in found:
+            found[name] = _corrected(found[name], feature, column, schema)
+    return {name: sorted(kinds) for name, kinds in found.items() if kinds}
+
+
+def _corrected(
+    kinds: list[tuple[str, str]], feature: dict[str, Any], column: dict[str, Any], schema: dict[str, Any]
+) -> list[tuple[str, str]]:
+    values = [value for value in column["values"] if value is not None]
+    names = [kind for kind, _ in kinds]
+    if "ENUM_TYPE_UNEXPECTED_STRING_VALUES" in names and "distribution_constraints" in feature:
+        domains = {domain["name"]: domain["value"] for domain in schema.get("string_domain", ())}
+        allowed = feature["string_domain"]["value"] if "string_domain" in feature else domains[feature["domain"]]
+        off = sum(value not in allowed for value in values)
+        mass = Fraction(str(feature["distribution_constraints"]["min_domain_mass"]))
+        if Fraction(off, len(values)) <= 1 - mass:
+            kinds = [pair for pair in kinds if pair[0] != "ENUM_TYPE_UNEXPECTED_STRING_VALUES"]
+    if (
+        "UNEXPECTED_DATA_TYPE" in names
+        and feature.get("type") == "FLOAT"
+        and column["type"].lstrip("u").startswith("int")
+    ):
+        kinds = [pair for pair in kinds if pair[0] != "UNEXPECTED_DATA_TYPE"]
+    if "FEATURE_TYPE_NO_UNIQUE" in names:
+        limits, distinct = feature["unique_constraints"], len(np.unique(values))
+        kinds = [pair for pair in kinds if pair[0] != "FEATURE_TYPE_NO_UNIQUE"]
+        if distinct < limits.get("min", 0):
+            kinds.append(("FEATURE_TYPE_LOW_UNIQUE", "ERROR"))
+        if distinct > limits.get("max", distinct):
+            kinds.append(("FEATURE_TYPE_HIGH_UNIQUE", "ERROR"))
+    return kinds
+
+
+def problems(case: dict[str, Any]) -> Found:
+    """A schema that contradicts itself is refused: all that TFDV says of it, but nothing of the data."""
+    found = {
+        name: sorted((reason["type"], "ERROR") for reason in info["reason"] if reason["type"] in SCHEMA_TYPES)
+        for name, info in case["expected"]["anomaly_info"].items()
+    }
+    return {name: kinds for name, kinds in found.items() if kinds}
+
+
+# --- statistics
+
+
+def check_column(ours: dict[str, Any], theirs: dict[str, Any], values: list[Any]) -> None:
+    """Numbers that TFDV has right are equal; the others equal numpy's or a count."""
+    part = theirs.get("num_stats") or theirs["string_stats"]
+    common = part["common_stats"]
+    assert ours["count"] == int(common.get("num_non_missing", 0)) == len(values)
+    assert ours["missing"] == int(common.get("num_missing", 0))
+    if "num_stats" in theirs:
+        _check_numbers(ours, part, np.asarray(values, np.float64))
+    else:
+        _check_texts(ours, part)
+
+
+def _check_numbers(ours: dict[str, Any], part: dict[str, Any], values: Any) -> None:
+    finite = values[np.isfinite(values)]
+    if len(finite) < len(values):  # one infinity makes TFDV's mean NaN and its deviation 0; NaN is in none of both's
+        assert ours["nan"] == sum(int(found.get("num_nan", 0)) for found in part["histograms"][:1])
+        assert ours["nan"] == np.isnan(values).sum()
+        assert ours["positive_infinity"] == np.isposinf(values).sum()
+        assert ours["negative_infinity"] == np.isneginf(values).sum()
+        if len(finite) == len(values) - ours["nan"]:
+            assert ours["mean"]["value"] == pytest.approx(part["mean"])
+    else:
+        for key, name in (("mean", "mean"), ("std_dev", "std"), ("min", "min"), ("max", "max")):
+            assert ours[name]["value"] == pytest.approx(part.get(key, 0), rel=1e-6)
+    assert ours["zeros"]["value"] == int(part.get("num_zeros", 0)) == (values == 0).sum()
+    expected = {"mean": finite.mean(), "std": finite.std(), "min": finite.min(), "max": finite.max()}
+    for name, number in expected.items():
+        assert ours[name]["value"] == pytest.approx(number)
+    # TFDV's median is the upper middle of a sketch; its histogram counts fractions.
+    assert ours["median"]["value"] == np.median(finite)
+    ordered = np.sort(finite)
+    if len(finite) == len(values):
+        assert part.get("median", 0) == ordered[len(ordered) // 2]
+    buckets = ours["histogram"]["value"]
+    counts, edges = np.histogram(finite, len(buckets))
+    assert [bucket["count"] for bucket in buckets] == counts.tolist()
+    assert [bucket["low"] for bucket in buckets] == pytest.approx(edges[:-1])
+    # TFDV's buckets are closed above and come from a sketch; numpy's and ours are closed below, the last on both sides.
+    theirs = [bucket.get("sample_count", 0) for bucket in part["histograms"][0]["buckets"]]
+    assert sum(theirs) == pytest.approx(len(values) - ours.get("nan", 0), rel=1e-3)
+
+
+def _check_texts(ours: dict[str, Any], part: dict[str, Any]) -> None:
+    assert ours["unique"]["value"] == int(part["unique"])
+    assert ours["avg_length"]["value"] == pytest.approx(part["avg_length"])
+    theirs = [(found["value"], int(found["frequency"])) for found in part["top_values"]]
+    found = [(value["value"], value["count"]) for value in ours["top_values"]["value"]]
+    # What is no UTF-8 has one label in TFDV, and here is spelled by its bytes.
+    broken = int(part.get("invalid_utf8_count", 0))
+    assert sum(count for value, count in theirs if value == "__BYTES_VALUE__") == broken
+    kept = [pair for pair in theirs if pair[0] != "__BYTES_VALUE__"]
+    assert [pair for pair in found if "\\x" not in pair[0]] == kept
+    assert sum(count for value, count in found if "\\x" in value) == broken

@@ -1,0 +1,189 @@
+"""What TFDV 1.16 printed for given data and configuration, and what we find for the same.
+
+Where TFDV is wrong or can be bettered, `golden_tfdv_rules` works out the better answer from the input by numpy or by
+counting, and the case must give that (docs/tfdv-differences.md says why). `DRIVETRAIN_GOLDEN=folder` reads
+`tfdv_cases.json` from another folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import golden_tfdv_rules as rules  # type: ignore[import-not-found]  # conftest puts this folder on the path
+import pyarrow as pa
+import pytest
+from drivetrain.data import SchemaError, StatisticsAccumulator, infer_schema, validate
+from drivetrain.data.pbtxt import parse
+from drivetrain.data.schema_pbtxt import schema_from_pbtxt, schema_to_pbtxt
+from drivetrain.data.schema_proto import SCHEMA_PROTO
+from drivetrain.data.statistics_document import Statistics, from_states
+
+FOLDER = Path(os.environ.get("DRIVETRAIN_GOLDEN") or Path(__file__).parent.parent / "golden")
+CASES: list[dict[str, Any]] = json.loads((FOLDER / "tfdv_cases.json").read_text())["cases"]
+
+# What we cannot do yet, by case. A case that we can do must leave this table.
+NOT_YET = {
+    "stats_missing_vs_empty": "values within lists",
+    "stats_weighted": "weights",
+    "stats_quantiles_1_100": "numbers of buckets",
+    "stats_top_values_limits": "numbers of top values",
+    "stats_nested_list": "values within lists",
+    "infer_time_nl": "times and natural language in text",
+    "drift_linf_string": "comparators",
+    "drift_linf_equal_threshold": "comparators",
+    "drift_linf_numeric_silent": "comparators",
+    "drift_jsd_categorical": "comparators",
+    "drift_jsd_numeric": "comparators",
+    "drift_jsd_numeric_quantiles": "comparators",
+    "drift_jsd_nan_mass": "comparators",
+    "drift_jsd_ignores_missing": "comparators",
+    "skew_control_missing": "comparators",
+    "normalized_abs_difference": "comparators",
+    "num_examples_version": "comparators",
+    "custom_sql_single": "SQL over statistics",
+    "slices_by_value": "slices",
+    "cross_feature_corr": "pairs of columns",
+}
+
+
+class NotYetError(Exception):
+    """The case asks for what there is no call for."""
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+def test_golden(case: dict[str, Any]) -> None:
+    reason = NOT_YET.get(case["name"])
+    if reason is None:
+        check(case)
+        return
+    with contextlib.suppress(NotYetError, AssertionError):
+        check(case)
+        pytest.fail(f"{case['name']} can be done now: take it out of the table ({reason})", pytrace=False)
+
+
+def check(case: dict[str, Any]) -> None:
+    if case["kind"] == "validate_instance":
+        columns = {name: {"type": "int64", "values": values} for name, values in case["input"].items()}
+        check_validation({**case, "input": columns})
+        return
+    runners = {"infer_schema": check_inference, "validate": check_validation, "statistics": check_statistics}
+    if case["kind"] not in runners:
+        raise NotYetError(case["kind"])
+    runners[case["kind"]](case)
+
+
+# --- data
+
+
+def array_of(column: dict[str, Any]) -> pa.Array:
+    """A case's column: values spelled as JSON, of an Arrow type by name; lists give a list column."""
+    values = [plain(value) for value in column["values"]]
+    inner = TYPES.get(column["type"]) or nested(column["type"])
+    if any(isinstance(value, list) for value in values) and column["type"] in TYPES:
+        inner = pa.list_(inner)
+    return pa.array(values, inner)
+
+
+TYPES = {
+    name: getattr(pa, name)()
+    for name in (
+        "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64", "string",
+        "large_string", "binary",
+    )
+} | {"bytes": pa.binary(), "bool": pa.bool_(), "double": pa.float64(), "float": pa.float32()}  # fmt: skip
+
+
+def nested(name: str) -> pa.DataType:
+    for head, make in (("large_list<", pa.large_list), ("list<", pa.list_)):
+        if name.startswith(head):
+            inner = name[len(head) : -1].partition(": ")[2]
+            return make(pa.list_(TYPES[inner]))
+    raise NotYetError(name)
+
+
+def plain(value: Any) -> Any:
+    if isinstance(value, list):
+        return [plain(item) for item in value]
+    if isinstance(value, dict):
+        return bytes.fromhex(value["bytes_hex"])
+    numbers = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+    return numbers.get(value, value) if isinstance(value, str) else value
+
+
+def statistics_of(columns: dict[str, Any]) -> Statistics:
+    # Texts stay texts where a column is of strings: only numbers are spelled "nan".
+    arrays = {
+        name: pa.array(column["values"], pa.string())
+        if column["type"] == "string" and flat(column)
+        else array_of(column)
+        for name, column in columns.items()
+    }
+    state = StatisticsAccumulator()
+    state.add_batch(pa.RecordBatch.from_arrays(list(arrays.values()), list(arrays)))
+    return from_states({"data": state})
+
+
+def flat(column: dict[str, Any]) -> bool:
+    return not any(isinstance(value, list) for value in column["values"])
+
+
+# --- inference
+
+
+def check_inference(case: dict[str, Any]) -> None:
+    config = dict(case["config"])
+    known = {"max_values": config.pop("max_string_domain_size", 100), "shapes": config.pop("infer_feature_shape", True)}
+    if config:
+        raise NotYetError(f"options {list(config)}")
+    found = parse(schema_to_pbtxt(infer_schema(statistics_of(case["input"]), **known)).text, SCHEMA_PROTO, "Schema")
+    assert rules.by_feature(found.value) == rules.inferred(case)
+
+
+# --- validation
+
+
+def check_validation(case: dict[str, Any]) -> None:
+    config = case["config"]
+    if config.get("custom_validation") or config.get("stats_options"):
+        raise NotYetError("custom validation, options of the statistics")
+    for name in ("previous_span", "serving", "previous_version"):
+        if name in case:
+            raise NotYetError(name)
+    try:
+        schema, notes = schema_from_pbtxt(config["schema"])
+        if notes:
+            raise NotYetError(notes[0])
+        schema = rules.with_severities(schema, config.get("severity_overrides") or [])
+        found = validate(statistics_of(case["input"]), schema, environment=config.get("environment"))
+    except SchemaError as error:
+        by_feature: dict[str, list[tuple[str, str]]] = {}
+        for problem in error.problems:
+            by_feature.setdefault(problem.feature or "", []).append((problem.anomaly, "ERROR"))
+        assert {name: sorted(kinds) for name, kinds in by_feature.items()} == rules.problems(case)
+        return
+    ours: dict[str, list[tuple[str, str]]] = {}
+    for anomaly in found.anomalies:
+        ours.setdefault(anomaly.feature or "", []).append((anomaly.type, anomaly.severity))
+    assert {name: sorted(kinds) for name, kinds in ours.items()} == rules.anomalies(case)
+
+
+# --- statistics
+
+
+def check_statistics(case: dict[str, Any]) -> None:
+    if case["config"]:
+        raise NotYetError(f"options {list(case['config'])}")
+    found = statistics_of(case["input"])
+    assert found.splits == {"data": int(case["expected"]["num_examples"])}
+    for expected in case["expected"]["features"]:
+        name = expected["path"]["step"][0]
+        ours = found.features("data")[name]
+        values = [value for value in case["input"][name]["values"] if value is not None]
+        if ours["type"] == "list":
+            raise NotYetError("statistics of the values in lists")
+        rules.check_column(ours, expected, [plain(value) for value in values])
