@@ -1,4 +1,4 @@
-"""`schema`: see what the data should look like, have it proposed from statistics, accept the proposal into the project.
+"""`schema`: see what the data should look like, have it proposed from statistics, accept it, move it from and to TFX.
 
 The schema is a file of the user's project, under version control; validation is always against what was accepted.
 """
@@ -95,6 +95,40 @@ def accept(settings: Settings, run_id: str | None, to: Path | None, replace: boo
     answer = {"run": run.id, "file": str(target), "changed": bool(changes)}
     settings.answer(answer, lambda console: console.print(said, markup=False, soft_wrap=True))
     return OK
+
+
+_FILE = click.Path(path_type=Path, dir_okay=False)
+
+
+@schema.command("import", epilog="\b\nExample:\n  drivetrain schema import tfx/schema.pbtxt > schema.yaml\n")
+@click.argument("file", type=_FILE)
+@shared
+def import_(settings: Settings, file: Path) -> int:
+    """Print the schema that a TFX schema.pbtxt says; what could not be taken over is told on standard error."""
+    from .. import data
+
+    read, notes = data.load_pbtxt(file)
+    _answer_noted(settings, data.schema_to_yaml(read), notes)
+    return OK
+
+
+@schema.command(epilog="\b\nExample:\n  drivetrain schema export > schema.pbtxt\n")
+@click.argument("file", type=_FILE, default="schema.yaml")
+@shared
+def export(settings: Settings, file: Path) -> int:
+    """Print a schema.yaml as TFX's schema.pbtxt; what TFDV has no words for is told on standard error."""
+    from .. import data
+
+    text, notes = data.schema_to_pbtxt(data.load_schema(file))
+    _answer_noted(settings, text, notes)
+    return OK
+
+
+def _answer_noted(settings: Settings, text: str, notes: tuple[str, ...]) -> None:
+    if not settings.json:
+        for note in notes:
+            click.echo(f"note: {note}", err=True)
+    settings.answer({"schema": text, "notes": notes}, lambda console: _print(console, text))
 
 
 def _print(console: Console, text: str) -> None:

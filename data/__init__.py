@@ -9,6 +9,7 @@ from .schema import Bool, Count, Feature, Presence, Range, Schema, Values
 from .schema_check import Problem, SchemaError
 from .schema_expectations import schema_to_expectations
 from .schema_infer import infer_schema
+from .schema_pbtxt import load_pbtxt, schema_from_pbtxt, schema_to_pbtxt
 from .schema_yaml import load_schema, schema_from_yaml, schema_to_yaml
 from .sources import BATCH_ROWS, Shard, Source, open_files, open_parquet
 from .split import HashSplit
@@ -50,13 +51,16 @@ __all__ = [
     "anomalous_rows",
     "executor",
     "infer_schema",
+    "load_pbtxt",
     "load_schema",
     "no_progress",
     "open_examples",
     "open_files",
     "open_parquet",
+    "schema_from_pbtxt",
     "schema_from_yaml",
     "schema_to_expectations",
+    "schema_to_pbtxt",
     "schema_to_yaml",
     "sinks",
     "splits",
