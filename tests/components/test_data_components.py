@@ -52,6 +52,15 @@ def test_from_files_to_a_verdict(tmp_path: Path) -> None:
     assert anomaly["rows"][0]["values"] == {"word": "zzz", "size": 7}
 
 
+def test_a_schema_of_tfx_is_read(tmp_path: Path) -> None:
+    (tmp_path / "schema.pbtxt").write_text('feature { name: "size" type: INT int_domain { min: 0 } }')
+    made = ImportSchema(str(tmp_path / "schema.pbtxt"))
+    assert "range: {min: 0}" in (made.content / "schema.yaml").read_text()
+    verdict = StatisticsGen(ExampleGen(write(tmp_path / "x.csv", 9)))
+    found = ExampleValidator(ExampleGen(write(tmp_path / "x.csv", 9)), verdict, made)
+    assert (found.passed, found.summary.count("SCHEMA_NEW_COLUMN")) == (False, 1)
+
+
 def test_equal_inputs_give_equal_content(tmp_path: Path) -> None:
     digests = []
     for _ in range(2):
