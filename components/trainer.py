@@ -13,7 +13,7 @@ from ..metadata import Examples, Model, TransformGraph
 from ..pipelines import Fn, component, current, load
 
 if TYPE_CHECKING:
-    from ..engine import FeatureSpec, Trained, TrainingRun
+    from ..engine import FieldSpec, Trained, TrainingRun
 
 
 @component
@@ -108,7 +108,7 @@ def _trained(fn: Fn, run: TrainingRun) -> Trained:
     return trained
 
 
-def _features(transform: Path, note: Callable[[str], None]) -> dict[str, FeatureSpec]:
+def _features(transform: Path, note: Callable[[str], None]) -> dict[str, FieldSpec]:
     """The transformed columns that are arrays; a raw column handed through has no place on a device."""
     from .. import engine
 
@@ -117,11 +117,7 @@ def _features(transform: Path, note: Callable[[str], None]) -> dict[str, Feature
     raw = [name for name, output in bundle.graph.signatures["transform"].items() if tensors[output.tensor].column]
     if raw:
         note(f"not among the features, being raw columns: {', '.join(raw)}")
-    return {
-        name: engine.FeatureSpec(spec.dtype, spec.shape, spec.size)
-        for name, spec in bundle.signatures["transform"].outputs.items()
-        if name not in raw
-    }
+    return {name: spec for name, spec in bundle.signatures["transform"].outputs.items() if name not in raw}
 
 
 def _refuse_broken(params: object) -> None:

@@ -13,14 +13,13 @@ if TYPE_CHECKING:
     from ._caller import raised_at as raised_at
     from .bundle import Bundle as Bundle
     from .bundle import BundleFn as BundleFn
-    from .bundle import FieldSpec as FieldSpec
     from .bundle import Signature as Signature
     from .bundle import reseal as reseal
     from .columns import Column as Column
     from .export import export_model as export_model
+    from .graph import FieldSpec as FieldSpec
     from .graph import Graph as Graph
     from .loader import Batch as Batch
-    from .loader import FeatureSpec as FeatureSpec
     from .loader import Loader as Loader
     from .model import Model as Model
     from .model import nnx_model as nnx_model
@@ -38,8 +37,7 @@ _HOMES = {
     "BundleFn": "bundle",
     "Column": "columns",
     "EpochRecord": "training",
-    "FeatureSpec": "loader",
-    "FieldSpec": "bundle",
+    "FieldSpec": "graph",
     "Graph": "graph",
     "Loader": "loader",
     "Model": "model",

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from ..digest import canonical_json, digest, sync_tree
 from ..errors import InputError
-from .graph import DeviceStage, Graph, HostNode
+from .graph import DeviceStage, FieldSpec, Graph, HostNode
 from .host import host_op
 from .programs import Payload, Programs, read_weights
 from .runner import Runner, to_arrow, to_numpy
@@ -44,21 +44,6 @@ _UNFIT: Final = (
     LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError, MemoryError, OSError,
     pa.ArrowException,
 )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class FieldSpec:
-    """One named input or output.
-
-    Attributes:
-        dtype: string, int64, float64 or bool for a raw column (each may be missing); a JAX dtype for an array.
-        shape: Per row: `()` for a scalar.
-        size: How many ids a category has, unknown and missing included; None for what is no category.
-    """
-
-    dtype: str
-    shape: tuple[int, ...] = ()
-    size: int | None = None
 
 
 @dataclass(frozen=True)

@@ -95,6 +95,21 @@ class Output:
 
 
 @dataclass(frozen=True)
+class FieldSpec:
+    """One named input or output of a signature, or column of transformed examples.
+
+    Attributes:
+        dtype: string, int64, float64 or bool for a raw column (each may be missing); a JAX dtype for an array.
+        shape: Of one row's value: `()` for a scalar.
+        size: How many ids a category has, unknown and missing included; None for what is no category.
+    """
+
+    dtype: str
+    shape: tuple[int, ...] = ()
+    size: int | None = None
+
+
+@dataclass(frozen=True)
 class Graph:
     """Nodes in an order in which they can run, the raw columns they start from, and the named outputs per signature."""
 

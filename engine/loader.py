@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import pyarrow.compute as pc
 
 from ..data import open_examples, splits
 from ..errors import InputError
+from .graph import FieldSpec
 
 WINDOW_BYTES = 128 * 2**20
 # Devices compute in 32 bits unless told otherwise; narrowing here is checked, on the device it would wrap silently.
@@ -23,26 +23,6 @@ _NARROW = {"float64": "float32", "int64": "int32", "uint64": "uint32"}
 
 Array = npt.NDArray[Any]  # Any: one batch holds arrays of several dtypes
 Batch = dict[str, Array]
-
-
-@dataclass(frozen=True)
-class FeatureSpec:
-    """One column of the transformed examples.
-
-    Attributes:
-        dtype: Name of the numpy dtype, e.g. "float32".
-        shape: Shape of one row's value; () for a scalar.
-        size: How many ids there are, unknown and null included, where the column holds category ids, else None.
-    """
-
-    dtype: str
-    shape: tuple[int, ...] = ()
-    size: int | None = None
-
-    @property
-    def device_dtype(self) -> np.dtype[Any]:
-        """The dtype in a batch: 64-bit numbers become 32-bit ones."""
-        return np.dtype(_NARROW.get(self.dtype, self.dtype))
 
 
 class Loader:
@@ -63,7 +43,7 @@ class Loader:
         self,
         content: Path,
         split: str,
-        features: Mapping[str, FeatureSpec],
+        features: Mapping[str, FieldSpec],
         *,
         batch_size: int,
         seed: int = 0,
@@ -100,7 +80,7 @@ class Loader:
                 fix=f"set batch_size to {self.rows} or less" if self.rows else "look at the split of ExampleGen",
             )
         self.batches = self.rows // batch_size
-        row_bytes = sum(spec.device_dtype.itemsize * math.prod(spec.shape) for spec in features.values())
+        row_bytes = sum(device_dtype(spec).itemsize * math.prod(spec.shape) for spec in features.values())
         self._window_rows = max(1, window_bytes // max(1, row_bytes))
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
@@ -169,7 +149,7 @@ class Loader:
     def _read(self, shards: Iterable[int]) -> Batch:
         chosen = list(shards)
         rows = sum(self._sizes[shard] for shard in chosen)
-        table = {name: np.empty((rows, *spec.shape), spec.device_dtype) for name, spec in self.features.items()}
+        table = {name: np.empty((rows, *spec.shape), device_dtype(spec)) for name, spec in self.features.items()}
         begin = 0
         for shard in chosen:
             for batch in self._source.read(shard):
@@ -177,6 +157,11 @@ class Loader:
                     table[name][begin : begin + batch.num_rows] = _values(batch.column(name), name, spec)
                 begin += batch.num_rows
         return table
+
+
+def device_dtype(spec: FieldSpec) -> np.dtype[Any]:
+    """The dtype in a batch: 64-bit numbers become 32-bit ones."""
+    return np.dtype(_NARROW.get(spec.dtype, spec.dtype))
 
 
 def split_rows(content: Path, split: str) -> int:
@@ -205,7 +190,7 @@ def _padded(array: Array, rows: int) -> Array:
     return whole
 
 
-def _values(array: pa.Array, name: str, spec: FeatureSpec) -> Array:
+def _values(array: pa.Array, name: str, spec: FieldSpec) -> Array:
     """A column as an array [rows, *shape] of its device dtype."""
     rows = len(array)
     missing = array.null_count
@@ -230,7 +215,7 @@ def _values(array: pa.Array, name: str, spec: FeatureSpec) -> Array:
             f"feature {name!r} holds {len(values)} values in {rows} rows, not {list(spec.shape)} each",
             fix="give every row a value of the same shape in preprocess",
         )
-    target = spec.device_dtype
+    target = device_dtype(spec)
     if values.dtype.kind in "iu" and target.kind in "iu" and len(values):
         limits = np.iinfo(target)
         if values.min() < limits.min or values.max() > limits.max:

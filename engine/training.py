@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InputError, missing_extra
-from .loader import WINDOW_BYTES, Batch, FeatureSpec, Loader, split_rows
+from .graph import FieldSpec
+from .loader import WINDOW_BYTES, Batch, Loader, split_rows
 from .strategy import STRATEGIES, Strategy
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ class TrainingRun:
         note: Told what a person should know.
     """
 
-    features: Mapping[str, FeatureSpec]
+    features: Mapping[str, FieldSpec]
     examples: Path
     epochs: int = 1
     batch_size: int = 512

@@ -11,12 +11,13 @@ from types import ModuleType
 import numpy as np
 import pyarrow as pa
 import pytest
-from drivetrain.engine.loader import FeatureSpec, Loader, split_rows
+from drivetrain.engine.graph import FieldSpec
+from drivetrain.engine.loader import Loader, split_rows
 from drivetrain.errors import InputError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-ROW = {"row": FeatureSpec("int64")}
+ROW = {"row": FieldSpec("int64")}
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +67,7 @@ def test_any_batch_is_reached_without_those_before(
 
 
 def test_columns_stay_together(numbered: Path) -> None:
-    specs = {**ROW, "double": FeatureSpec("float64")}
+    specs = {**ROW, "double": FieldSpec("float64")}
     for batch in Loader(numbered, "train", specs, batch_size=64, window_bytes=2000).epoch(0):
         assert batch["double"].dtype == np.float32
         np.testing.assert_array_equal(batch["double"], batch["row"] * 2.0)
@@ -95,23 +96,23 @@ def test_shapes(problem: ModuleType, tmp_path_factory: pytest.TempPathFactory, s
     for _ in shape[:1]:
         column = pa.FixedSizeListArray.from_arrays(column, int(np.prod(shape)))
     content = problem.write(tmp_path_factory.mktemp("shapes"), {"train": pa.table({"x": column})})
-    loader = Loader(content, "train", {"x": FeatureSpec("float32", shape)}, batch_size=5, shuffle=False)
+    loader = Loader(content, "train", {"x": FieldSpec("float32", shape)}, batch_size=5, shuffle=False)
     np.testing.assert_array_equal(np.concatenate([b["x"] for b in loader.epoch(0)]), values)
 
 
 @pytest.mark.parametrize(
     ("column", "spec", "message"),
     [
-        (pa.array([1.0, None, 2.0]), FeatureSpec("float32"), "'x' has 1 missing values"),
-        (pa.array(["a", "b", "c"]), FeatureSpec("int32"), "'x' is of type string"),
-        (pa.array([1, 2, 2**40]), FeatureSpec("int64"), "do not fit int32"),
-        (pa.array([1.0, 2.0, 3.0]), FeatureSpec("float32", (2,)), "3 values in 3 rows"),
-        (pa.array([[1.0], [2.0, 3.0, 4.0], [5.0, 6.0]]), FeatureSpec("float32", (2,)), "6 values in 3 rows"),
-        (pa.array([{"a": 1}]), FeatureSpec("float32"), "'x' is of type struct"),
+        (pa.array([1.0, None, 2.0]), FieldSpec("float32"), "'x' has 1 missing values"),
+        (pa.array(["a", "b", "c"]), FieldSpec("int32"), "'x' is of type string"),
+        (pa.array([1, 2, 2**40]), FieldSpec("int64"), "do not fit int32"),
+        (pa.array([1.0, 2.0, 3.0]), FieldSpec("float32", (2,)), "3 values in 3 rows"),
+        (pa.array([[1.0], [2.0, 3.0, 4.0], [5.0, 6.0]]), FieldSpec("float32", (2,)), "6 values in 3 rows"),
+        (pa.array([{"a": 1}]), FieldSpec("float32"), "'x' is of type struct"),
     ],
 )
 def test_a_column_that_cannot_be_trained_on(
-    problem: ModuleType, tmp_path: Path, column: pa.Array, spec: FeatureSpec, message: str
+    problem: ModuleType, tmp_path: Path, column: pa.Array, spec: FieldSpec, message: str
 ) -> None:
     content = problem.write(tmp_path, {"train": pa.table({"x": column})}, parts=1)
     with pytest.raises(InputError, match=message):
@@ -124,7 +125,7 @@ def test_wrong_names_and_sizes(numbered: Path) -> None:
     with pytest.raises(InputError, match="split 'test'"):
         split_rows(numbered, "test")
     with pytest.raises(InputError, match="'nope'"):
-        Loader(numbered, "train", {"nope": FeatureSpec("int32")}, batch_size=1)
+        Loader(numbered, "train", {"nope": FieldSpec("int32")}, batch_size=1)
     with pytest.raises(InputError, match=r"1003 rows, fewer than one batch of 2000\n.*1003 or less"):
         Loader(numbered, "train", ROW, batch_size=2000)
     with pytest.raises(InputError, match="seed is -1"):
@@ -144,8 +145,9 @@ def test_memory_is_bounded_by_the_window(problem: ModuleType, tmp_path: Path) ->
         f"""
         import resource
         from pathlib import Path
-        from drivetrain.engine.loader import FeatureSpec, Loader
-        specs = {{f"x{{n}}": FeatureSpec("float32") for n in range(20)}}
+        from drivetrain.engine.graph import FieldSpec
+        from drivetrain.engine.loader import Loader
+        specs = {{f"x{{n}}": FieldSpec("float32") for n in range(20)}}
         loader = Loader(Path({str(content)!r}), "train", specs, batch_size=4096, window_bytes=64 * 2**20)
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         rows = sum(len(batch["x0"]) for batch in loader.epoch(0))

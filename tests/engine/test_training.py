@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from drivetrain.engine.loader import FeatureSpec
+from drivetrain.engine.graph import FieldSpec
 from drivetrain.engine.model import Model, nnx_model
 from drivetrain.engine.training import TrainingRun
 from drivetrain.errors import Canceled, InputError
@@ -83,7 +83,7 @@ def test_a_linear_model_reaches_the_optimum_that_sklearn_finds(tmp_path: Path, p
             jnp.stack([features["dep_delay"], features["distance"]], -1) @ params["weights"] + params["bias"]
         ),
     )
-    specs = {name: FeatureSpec("float32") for name in columns}
+    specs = {name: FieldSpec("float32") for name in columns}
     trained = TrainingRun(specs, content, epochs=100, batch_size=2048, eval_split=None).fit(
         linear,
         loss=lambda logits, batch: optax.sigmoid_binary_cross_entropy(logits, batch["late"]).mean(),

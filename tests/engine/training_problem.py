@@ -14,14 +14,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from drivetrain.data import Manifest, Part
 from drivetrain.digest import digest_file
-from drivetrain.engine.loader import FeatureSpec
+from drivetrain.engine.graph import FieldSpec
 
 NUMBERS = ("dep_delay", "distance")
 IDS = {"carrier": 18, "origin": 5}
 SPECS = {
-    **{name: FeatureSpec("float32") for name in NUMBERS},
-    **{name: FeatureSpec("int32", (), size) for name, size in IDS.items()},
-    "late": FeatureSpec("float32"),
+    **{name: FieldSpec("float32") for name in NUMBERS},
+    **{name: FieldSpec("int32", (), size) for name, size in IDS.items()},
+    "late": FieldSpec("float32"),
 }
 
 
