@@ -26,6 +26,8 @@ _DRIVETRAIN = package_name(None)
 _NEUTRAL = ("console", "metadata", "pipelines", "report", "__main__")
 # Distributions that carry work about or show it, and never touch a value.
 _CARRIERS = frozenset({"apache_beam", "click", "rich", "great_expectations"})
+# JAX_* variables that say where to cache, log or dump; any other may change what a program computes.
+_SILENT_OPTIONS = ("CACHE", "LOG", "DUMP", "DEBUG", "TRACEBACK_FILTERING")
 _DISTRIBUTIONS = {"sklearn": "scikit-learn", "yaml": "PyYAML", "orbax": "orbax-checkpoint", "PIL": "pillow"}
 
 
@@ -114,7 +116,11 @@ def environment(imports: Iterable[str]) -> dict[str, object]:
     }
     if "jax" in names:
         found["xla_flags"] = os.environ.get("XLA_FLAGS", "")
-        found["jax_platforms"] = os.environ.get("JAX_PLATFORMS", "")
+        found["jax_options"] = {
+            name: value
+            for name, value in sorted(os.environ.items())
+            if name.startswith("JAX_") and not any(word in name for word in _SILENT_OPTIONS)
+        }
         found["jaxlib"] = _version("jaxlib")
         found["processor"] = _processor()
     return found

@@ -65,7 +65,8 @@ class FunctionRef:
         except AttributeError:
             names = sorted(n for n, v in vars(module).items() if callable(v) and not n.startswith("_"))
             raise BuildError(
-                f"{module.__file__} has no {attribute!r}", fix=f"it defines {', '.join(names) or 'nothing callable'}"
+                f"{module.__file__ or module.__name__} has no {attribute!r}",
+                fix=f"it defines {', '.join(names) or 'nothing callable'}",
             ) from None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

@@ -11,7 +11,7 @@ import pytest
 from drivetrain.errors import BuildError
 from drivetrain.metadata import cache_key
 from drivetrain.pipelines import FunctionRef, resolve_files
-from drivetrain.pipelines.code import closure
+from drivetrain.pipelines.code import closure, environment
 from drivetrain.pipelines.resolve import _plain
 from hypothesis import given
 from hypothesis import strategies as st
@@ -154,3 +154,12 @@ def test_files_count_by_their_names_below_what_they_share_and_by_content(tmp_pat
     assert years == write("b", "year=2013/x.csv", "year=2014/x.csv")
     assert years != write("c", "year=2013/x.csv", "year=2015/x.csv")
     assert write("d", "x.csv") == write("e", "x.csv") != write("f", "y.csv")
+
+
+def test_what_changes_a_jax_program_is_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = environment(["jax"])
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "/tmp/cache")
+    assert environment(["jax"]) == before
+    monkeypatch.setenv("JAX_DEFAULT_MATMUL_PRECISION", "bfloat16")
+    assert environment(["jax"]) != before
+    assert environment(["numpy"]) == environment(["numpy", "rich"])
