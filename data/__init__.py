@@ -11,8 +11,10 @@ from .schema_expectations import schema_to_expectations
 from .schema_infer import infer_schema
 from .schema_pbtxt import load_pbtxt, schema_from_pbtxt, schema_to_pbtxt
 from .schema_yaml import load_schema, schema_from_yaml, schema_to_yaml
+from .source_of import source_of
 from .sources import BATCH_ROWS, Shard, Source, open_files, open_parquet
-from .split import HashSplit
+from .split import ColumnSplit, HashSplit
+from .sql_rows import open_query
 from .statistics_document import Statistics, statistics
 from .statistics_pass import StatisticsAccumulator
 from .sums import ExactMoments, ExactSum
@@ -26,6 +28,7 @@ __all__ = [
     "Anomaly",
     "BatchFn",
     "Bool",
+    "ColumnSplit",
     "Count",
     "ExactMoments",
     "ExactSum",
@@ -57,12 +60,14 @@ __all__ = [
     "open_examples",
     "open_files",
     "open_parquet",
+    "open_query",
     "schema_from_pbtxt",
     "schema_from_yaml",
     "schema_to_expectations",
     "schema_to_pbtxt",
     "schema_to_yaml",
     "sinks",
+    "source_of",
     "splits",
     "statistics",
     "validate",

@@ -17,7 +17,6 @@ from typing import BinaryIO, Final, cast
 
 from ..errors import InputError
 
-SUFFIXES: Final = (".csv", ".tsv", ".csv.gz", ".tsv.gz", ".zip")
 _MARKS: Final = (
     (codecs.BOM_UTF8, "utf-8"),
     (codecs.BOM_UTF32_LE, "utf-32"),  # begins like UTF-16's, so comes first

@@ -27,7 +27,6 @@ from ..errors import InputError
 from .sources import Shard, Source
 from .types import normal_schema, settle
 
-SUFFIXES: Final = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz")
 _BLOCK_BYTES: Final = 4 << 20
 _TIMES: Final = (
     (pa.date32(), pa.timestamp("ms"), pa.timestamp("us")),

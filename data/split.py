@@ -9,13 +9,25 @@ from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ..errors import InputError
 from .rowhash import hash_column, hash_rows, mix
+from .sources import Source
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _MOST = 10**9
+
+
+def _check_name(name: str) -> None:
+    """See that a name can be a split's, which is a folder's.
+
+    Raises:
+        InputError: It cannot.
+    """
+    if not _NAME.fullmatch(name):
+        raise InputError(f"{name!r} cannot name a split", fix="use letters, digits, '_', '-' and '.'")
 
 
 @dataclass(frozen=True)
@@ -78,4 +90,74 @@ class HashSplit:
             )
         bounds = np.cumsum([weight for _, weight in self.weights]).astype(np.uint64)
         chosen: NDArray[np.integer] = np.searchsorted(bounds, hashes % bounds[-1], side="right").astype(np.int64)
+        return chosen
+
+
+_MOST_SPLITS = 100
+
+
+@dataclass(frozen=True)
+class ColumnSplit:
+    """A `Route` that sends each row to the split that its value in a column names.
+
+    Attributes:
+        names: The splits, in alphabetical order.
+        by: The column; text, or whole numbers by their digits.
+    """
+
+    names: tuple[str, ...]
+    by: str
+
+    @classmethod
+    def of(cls, source: Source, by: str) -> Self:
+        """The splits that the rows name; reads the column once.
+
+        Raises:
+            InputError: There is no such column, it holds neither text nor whole numbers, a row has no value in it
+                (names file and row), a value cannot name a split, or there are more than a hundred.
+        """
+        if by not in source.columns:
+            raise InputError(
+                f"split_column: there is no column {by!r}", fix=f"the columns are: {', '.join(source.columns)}"
+            )
+        column = source.select([by])
+        kind = column.schema.field(by).type
+        if not (pa.types.is_string(kind) or pa.types.is_integer(kind)):
+            raise InputError(f"split_column: {by!r} is {kind}", fix="give a column of names, or of whole numbers")
+        found: set[str] = set()
+        for shard in column.shards:
+            before = 0
+            for batch in column.read(shard):
+                values = batch.column(0)
+                if values.null_count:
+                    row = before + values.is_null().index(True).as_py() + 1
+                    raise InputError(
+                        f"split_column: {shard.path} has no value of {by!r} in row {row}",
+                        fix="give every row a split, or divide by hash with splits=",
+                    )
+                found.update(pc.unique(values).cast(pa.string()).to_pylist())
+                before += len(batch)
+            if len(found) > _MOST_SPLITS:
+                raise InputError(
+                    f"split_column: {by!r} names more than {_MOST_SPLITS} splits",
+                    fix="to keep equal values together, say split_by= instead",
+                )
+        for name in sorted(found):
+            _check_name(name)
+        return cls(tuple(sorted(found)), by)
+
+    def __call__(self, batch: pa.RecordBatch) -> NDArray[np.integer]:
+        """The number of each row's split; int64.
+
+        Raises:
+            InputError: A value names none of the splits: the file changed while in use.
+        """
+        values = batch.column(self.by).cast(pa.string())
+        places = pc.index_in(values, value_set=pa.array(self.names, pa.string()))
+        if places.null_count:
+            raise InputError(
+                f"split_column: a value of {self.by!r} is new: the file changed while in use",
+                fix="start again, and do not write to it meanwhile",
+            )
+        chosen: NDArray[np.integer] = np.asarray(places.to_pylist(), np.int64)
         return chosen

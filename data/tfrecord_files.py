@@ -18,8 +18,6 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from re import IGNORECASE
-from re import compile as pattern
 from typing import Any, BinaryIO, Final, cast
 
 import pyarrow as pa
@@ -29,7 +27,6 @@ from .sources import Shard, Source
 from .tf_example import NotAnExampleError, Values, parse_example
 from .types import normal_schema, settle
 
-NAME: Final = pattern(r".*tfrecords?(-\d+-of-\d+)?(\.gz)?", IGNORECASE)  # also data_tfrecord-00000-of-00002.gz
 _BLOCK_BYTES: Final = 4 << 20
 _BLOCK_ROWS: Final = 16_384
 _HEAD: Final = struct.Struct("<QI")

@@ -155,6 +155,9 @@ class Resolver:
                 return FunctionRef(self.run.project if value["code"] else None, value["$fn"])
             if "$files" in value:
                 return self._given(value["$files"], "files")
+            if kind == "files":  # a map of files, which may be patterns as they are
+                items = value["$map"]
+                return {k: (self._given if isinstance(v, str) else self._value)(v, kind) for k, v in items}
             return {key: self._value(item, "value") for key, item in value["$map"]}
         return [self._value(item, "value") for item in value] if isinstance(value, list) else value
 

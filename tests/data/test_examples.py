@@ -138,7 +138,7 @@ def test_wrong_inputs_are_named(tmp_path: Path) -> None:
         (["."], "is a folder"),
         (["cut.parquet"], "cut.parquet: not a whole Parquet file"),
         (["notes.docx"], "not a kind of file"),
-        (["empty.parquet"], "a header but no rows"),
+        (["empty.parquet"], "empty.parquet: no rows"),
     ):
         with pytest.raises(InputError, match=message) as caught:
             open_files([tmp_path / name for name in names])

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from drivetrain.data import Source, tfrecord_files
+from drivetrain.data import Source, open_files, tfrecord_files
 from drivetrain.data.tf_example import NotAnExampleError, parse_example
 from drivetrain.data.tfrecord_files import open_tfrecord
 from drivetrain.errors import DrivetrainError, InputError
@@ -167,8 +167,7 @@ def test_types_fit_all_rows_of_all_files_in_any_order(
 def test_columns_are_the_names_of_all_rows(tmp_path: Path, make: Any) -> None:
     plain = framed(make({"b": ("int64", [1])}), make({}), make({"a": ("bytes", [b"x"])}))
     for name in ("x.tfrecord", "data_tfrecord-00000-of-00002.gz"):
-        assert tfrecord_files.NAME.fullmatch(name)
-        source = open_tfrecord([write(tmp_path, gzip.compress(plain) if name.endswith(".gz") else plain, name)])
+        source = open_files([write(tmp_path, gzip.compress(plain) if name.endswith(".gz") else plain, name)])
         assert source.rows == 3
         assert rows(source) == [{"a": None, "b": 1}, {"a": None, "b": None}, {"a": "x", "b": None}]
         assert rows(source.select(["b"]))[0] == {"b": 1}
