@@ -14,12 +14,18 @@ class Comparator(NamedTuple):
         field: Which of its numbers: "value" or "effect".
         anomaly: The anomaly where the number is above the threshold; TFDV's name where it has one.
         title: For people.
+        useless: Types of features that it has no number for.
     """
 
     measure: str
     field: str
     anomaly: str
     title: str
+    useless: frozenset[str] = frozenset()
+
+
+_UNORDERED: Final = frozenset({"string", "bytes"})
+_UNCOUNTED: Final = frozenset({"float", "timestamp", "date", "time", "duration", "list"})
 
 
 COMPARATORS: Final[Mapping[str, Comparator]] = {
@@ -40,14 +46,20 @@ COMPARATORS: Final[Mapping[str, Comparator]] = {
         "Jensen–Shannon divergence over cells of equal mass",
     ),
     "psi": Comparator("psi", "value", "COMPARATOR_PSI_HIGH", "population stability index"),
-    "wasserstein": Comparator("wasserstein", "value", "COMPARATOR_WASSERSTEIN_HIGH", "Wasserstein distance"),
+    "wasserstein": Comparator(
+        "wasserstein", "value", "COMPARATOR_WASSERSTEIN_HIGH", "Wasserstein distance", _UNORDERED
+    ),
     "wasserstein_sigma": Comparator(
-        "wasserstein", "effect", "COMPARATOR_WASSERSTEIN_HIGH", "Wasserstein distance in σ of the control"
+        "wasserstein", "effect", "COMPARATOR_WASSERSTEIN_HIGH", "Wasserstein distance in σ of the control", _UNORDERED
     ),
     "kolmogorov_smirnov": Comparator(
-        "kolmogorov_smirnov", "value", "COMPARATOR_KOLMOGOROV_SMIRNOV_HIGH", "Kolmogorov–Smirnov distance"
+        "kolmogorov_smirnov",
+        "value",
+        "COMPARATOR_KOLMOGOROV_SMIRNOV_HIGH",
+        "Kolmogorov–Smirnov distance",
+        _UNORDERED | {"bool"},
     ),
-    "cramers_v": Comparator("chi_squared", "effect", "COMPARATOR_CRAMERS_V_HIGH", "Cramér's V"),
+    "cramers_v": Comparator("chi_squared", "effect", "COMPARATOR_CRAMERS_V_HIGH", "Cramér's V", _UNCOUNTED),
     "missing_rate": Comparator("missing_rate", "value", "COMPARATOR_MISSING_RATE_HIGH", "change of the missing rate"),
 }
 CONTROL_MISSING: Final = "COMPARATOR_CONTROL_DATA_MISSING"

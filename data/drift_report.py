@@ -15,6 +15,7 @@ from ..errors import InputError
 from .comparators import COMPARATORS
 from .drift_compare import MEASURES, Comparison, Measure
 from .drift_measures import benjamini_hochberg, holm
+from .source_of import source_of
 from .statistics_column import ColumnState
 from .statistics_document import Statistics, statistics
 from .statistics_pass import StatisticsAccumulator
@@ -210,12 +211,12 @@ def drift(
     """How every feature of `current` differs from the same feature of a control.
 
     Args:
-        current: `Statistics`, or what `statistics` takes.
+        current: `Statistics`, or what `source_of` takes (a DataFrame, an Arrow table, a path, …), or such by name.
         previous: The control: an earlier span, the training data, another split; likewise.
         schema: Its features' thresholds decide, where they have any.
         comparator: Which thresholds of the schema: "drift" (between spans) or "skew" (between training and serving).
-        pairs: Names of the data sets to compare, (current, previous); where None those of one name, and if both sides
-            have but one, these two.
+        pairs: Names of the data sets to compare, (current, previous); where None those of one name, and if there are
+            none, all with the only one that the control has.
         correction: For the tests of all features of a pair together: "bh" (Benjamini–Hochberg), "holm" or "none".
         alpha: Largest adjusted p-value that counts as significant.
 
@@ -245,19 +246,23 @@ def drift(
 
 
 def _statistics(data: Any) -> Statistics:
-    return data if isinstance(data, Statistics) else statistics(data)
+    if isinstance(data, Statistics):
+        return data
+    if isinstance(data, Mapping):
+        return statistics({name: source_of(item) for name, item in data.items()})
+    return statistics(source_of(data))
 
 
 def pair_up(current: Statistics, previous: Statistics) -> list[tuple[str, str]]:
-    """The data sets to compare: those of one name; or, if both sides have but one, these two.
+    """The data sets to compare: those of one name; if there are none, all with the only one that the control has.
 
     Raises:
         InputError: There is no such pair.
     """
     names, controls = list(current.splits), list(previous.splits)
-    if len(names) == len(controls) == 1:
-        return [(names[0], controls[0])]
     same = [(name, name) for name in names if name in controls]
+    if not same and len(controls) == 1:
+        return [(name, controls[0]) for name in names]
     if not same:
         raise InputError(
             f"no data set is in both statistics: {', '.join(names) or 'none'}; {', '.join(controls) or 'none'}",

@@ -9,8 +9,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal
 
+from .comparators import COMPARATORS, CONTROL_MISSING
+
 Severity = Literal["ERROR", "WARNING", "INFO"]
 SEVERITIES: Final[tuple[Severity, ...]] = ("ERROR", "WARNING", "INFO")
+
+CHANGES: Final = ("drift", "skew")  # against an earlier span; between training and serving
 
 TYPES: Final = (
     "any", "bool", "int", "float", "string", "bytes", "timestamp", "date", "time", "duration", "list", "struct",
@@ -48,6 +52,8 @@ ANOMALIES: Final[Mapping[str, Severity]] = {
     "FLOAT_TYPE_HAS_NAN": "ERROR",
     "FLOAT_TYPE_HAS_INF": "ERROR",
     "STATS_NOT_AVAILABLE": "WARNING",
+    CONTROL_MISSING: "ERROR",
+    **{comparator.anomaly: "ERROR" for comparator in COMPARATORS.values()},
 }
 
 # A feature in one of the first is not looked at; names are TFDV's.
@@ -158,6 +164,8 @@ class Feature:
         not_in_environments: Environments it does not belong to.
         stage: One of `STAGES`, or ""; a feature in a stage of `UNCHECKED` is not looked at.
         severity: Severities by anomaly name, before the schema's own.
+        drift: Largest change against an earlier span, by comparator (one of `COMPARATORS`).
+        skew: Likewise between training and serving.
         evidence: Why the lines were proposed; a comment in the file, no part of the schema's meaning.
     """
 
@@ -173,6 +181,8 @@ class Feature:
     in_environments: tuple[str, ...] = ()
     not_in_environments: tuple[str, ...] = ()
     stage: str = ""
+    drift: Mapping[str, float] = field(default_factory=dict)
+    skew: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def many(self) -> bool:
@@ -258,5 +268,6 @@ def _described(feature: Feature) -> dict[str, Any]:
         "domain": text,
         "values": list(values),
         "severity": dict(feature.severity),
+        "bounds": [f"{kind}: {name} ≤ {most:g}" for kind in CHANGES for name, most in getattr(feature, kind).items()],
         "evidence": feature.evidence,
     }

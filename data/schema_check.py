@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from ..errors import InputError
+from .comparators import COMPARATORS
 from .schema import (
     ANOMALIES,
+    CHANGES,
     SEVERITIES,
     STAGES,
     TYPES,
@@ -123,6 +125,21 @@ def feature_problems(feature: Feature) -> Iterator[Problem]:
     elif isinstance(domain, Bool):
         yield from _bool(feature, what, domain)
     yield from _severity(name, what, feature.severity)
+    for change in CHANGES:
+        yield from _bounds(feature, f"{what}: {change}", getattr(feature, change))
+
+
+def _bounds(feature: Feature, what: str, bounds: Mapping[str, float]) -> Iterator[Problem]:
+    kind = "list" if feature.many else feature.type
+    for comparator, most in bounds.items():
+        if comparator not in COMPARATORS:
+            yield Problem(INVALID, feature.name, f"{what}: there is no comparator {comparator!r}",
+                          f"use one of {', '.join(COMPARATORS)}")  # fmt: skip
+        elif not (math.isfinite(most) and most >= 0):
+            yield Problem(INVALID, feature.name, f"{what}: {comparator} {most} is no bound", "use a number from 0")
+        elif kind in COMPARATORS[comparator].useless:
+            yield Problem(INVALID, feature.name, f"{what}: {comparator} means nothing for {kind}",
+                          "use l_infinity, jensen_shannon or psi")  # fmt: skip
 
 
 def _count(feature: str | None, what: str, count: Count) -> Iterator[Problem]:

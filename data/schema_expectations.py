@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from .schema import UNCHECKED, Bool, Feature, Range, Schema, Severity, Values
+from .schema import CHANGES, UNCHECKED, Bool, Feature, Range, Schema, Severity, Values
 
 GX_VERSION: Final = "1.24.1"
 _SEVERITY: Final[dict[Severity, str]] = {"ERROR": "critical", "WARNING": "warning", "INFO": "info"}
@@ -55,7 +55,7 @@ def schema_to_expectations(schema: Schema, name: str = "schema") -> dict[str, An
 
 def _expect_feature(feature: Feature, expect: Any) -> list[str]:  # expect: the closure above
     name, presence, domain = feature.name, feature.presence, feature.domain
-    left_out: list[str] = []
+    left_out = [f"{change} of {name}" for change in CHANGES if getattr(feature, change)]
     if feature.stage in UNCHECKED:
         return [f"{name}, which is {feature.stage}"]
     if feature.many:

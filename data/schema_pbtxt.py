@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, NamedTuple
 from ..errors import InputError
 from .pbtxt import Parsed, dump, parse
 from .pbtxt_scalars import single
-from .schema import UNCHECKED, Bool, Count, Domain, Feature, Presence, Range, Schema, Values
+from .schema import CHANGES, UNCHECKED, Bool, Count, Domain, Feature, Presence, Range, Schema, Values
 from .schema_check import INVALID, INVALID_DOMAIN, WRONG_DOMAIN, Problem, SchemaError, feature_problems, raise_problems
 from .schema_proto import SCHEMA_PROTO
 
@@ -38,6 +38,12 @@ _ALLOWED: Final = {
     "time_of_day_domain": ("string", "int"),
 }
 _ONE: Final = Count(1, 1)
+_COMPARATORS: Final = {
+    "infinity_norm": "l_infinity",
+    "jensen_shannon_divergence": "jensen_shannon",
+    "normalized_abs_difference": "normalized_abs_difference",
+}
+_QUANTILES: Final = "jensen_shannon_quantiles"  # what TFDV's divergence of source QUANTILES becomes
 
 
 class Imported(NamedTuple):
@@ -184,9 +190,10 @@ class _Reader:
             item.get("type", "TYPE_UNKNOWN" if "domain" not in item and "string_domain" not in item else "BYTES")
         ]
         domain = self.domain(path, item, kind, what, wrong)
-        for extra in ("annotation", "group_presence", "drift_comparator", "skew_comparator"):
+        for extra in ("annotation", "group_presence"):
             if extra in item:
                 self.note(f"{path}.{extra}", f"{extra} of {what} is not taken over")
+        bounds = {change: self.bounds(f"{path}.{change}_comparator", item, change, what) for change in CHANGES}
         presence = item.get("presence", {})
         shape = item.get("shape")
         feature = Feature(
@@ -200,6 +207,8 @@ class _Reader:
             in_environments=tuple(dict.fromkeys(item.get("in_environment", ()))),
             not_in_environments=tuple(dict.fromkeys(item.get("not_in_environment", ()))),
             stage="" if stage == "UNKNOWN_STAGE" else stage,
+            drift=bounds["drift"],
+            skew=bounds["skew"],
         )
         for index, dim in enumerate(shape.get("dim", ()) if shape else ()):
             if "name" in dim:
@@ -208,6 +217,19 @@ class _Reader:
             problems = [problem for problem in problems if problem.anomaly == "FEATURE_MISSING_NAME"]
         untyped = any(problem.anomaly == "FEATURE_MISSING_TYPE" for problem in problems)
         return feature, problems if untyped else [*problems, *feature_problems(feature)]
+
+    def bounds(self, path: str, item: Mapping[str, Any], change: str, what: str) -> dict[str, float]:
+        """The thresholds of a comparator; one without a threshold measures and never fails."""
+        found = {}
+        for key, part in item.get(f"{change}_comparator", {}).items():
+            name = _COMPARATORS[key]
+            if part.get("source", {}).get("type") == "QUANTILES":
+                name = _QUANTILES
+            if "threshold" in part:
+                found[name] = part["threshold"]
+            else:
+                self.note(path, f"{key} of {what} has no threshold and is not taken over")
+        return found
 
     def domain(self, path: str, item: Mapping[str, Any], kind: str, what: str, wrong: Any) -> Domain | None:
         """The feature's domain; `wrong` takes what TFDV calls an anomaly of the schema."""
@@ -310,6 +332,8 @@ def _written(feature: Feature, notes: list[str]) -> Iterator[tuple[str, Any]]:
         yield "presence", presence
     yield from _valency(feature)
     yield from _domain(feature, notes)
+    for change in CHANGES:
+        yield from _comparator(feature, change, notes)
     if feature.unique is not None:
         yield "unique_constraints", _ends(feature.unique)
         if feature.type not in ("string", "bytes"):
@@ -334,6 +358,21 @@ def _valency(feature: Feature) -> Iterator[tuple[str, Any]]:
             yield "shape", {"dim": [{"size": 1}]}
         else:
             yield "value_count", _ends(_ONE)
+
+
+def _comparator(feature: Feature, change: str, notes: list[str]) -> Iterator[tuple[str, Any]]:
+    bounds = dict(getattr(feature, change))
+    parts: dict[str, Any] = {}
+    for key, name in _COMPARATORS.items():
+        if name in bounds:
+            parts[key] = {"threshold": bounds.pop(name)}
+    divergence = "jensen_shannon_divergence"
+    if divergence not in parts and _QUANTILES in bounds:
+        parts[divergence] = {"threshold": bounds.pop(_QUANTILES), "source": {"type": "QUANTILES"}}
+    if parts:
+        yield f"{change}_comparator", parts
+    for name in bounds:
+        notes.append(f"TFDV has no {name}: the {change} of {feature.name} goes without it")
 
 
 def _domain(feature: Feature, notes: list[str]) -> Iterator[tuple[str, Any]]:

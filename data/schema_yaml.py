@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, cast
 import yaml
 
 from ..errors import InputError
-from .schema import Bool, Count, Domain, Feature, Presence, Range, Schema, Severity, Values
+from .schema import CHANGES, Bool, Count, Domain, Feature, Presence, Range, Schema, Severity, Values
 from .schema_check import SchemaError, feature_problems, raise_problems
 
 FORMAT: Final = "drivetrain.schema/1"
@@ -17,6 +17,7 @@ FORMAT: Final = "drivetrain.schema/1"
 _FEATURE_KEYS: Final = (
     "type", "presence", "stage", "shape", "value_count", "unique", "in_environments", "not_in_environments", "domain",
     "severity",
+    *CHANGES,
 )  # fmt: skip
 
 _HEAD: Final = """\
@@ -73,6 +74,9 @@ def _feature_lines(feature: Feature) -> list[str]:
     elif isinstance(domain, Bool):
         texts = {key: getattr(domain, key) for key in ("true_value", "false_value") if getattr(domain, key) is not None}
         lines.append(f"    domain: {_flow({'bool': texts}) if texts else 'bool'}")
+    for change in CHANGES:
+        if getattr(feature, change):
+            lines.append(f"    {change}: {_flow(getattr(feature, change))}")
     if feature.severity:
         lines.append(f"    severity: {_flow(feature.severity)}")
     return lines
@@ -197,6 +201,8 @@ class _Reader:
             type=self.text(keys["type"]) if "type" in keys else "any",
             presence=presence,
             domain=self.domain(keys["domain"], what) if "domain" in keys else None,
+            drift=self.bounds(keys.get("drift"), f"drift of {what}"),
+            skew=self.bounds(keys.get("skew"), f"skew of {what}"),
             severity=self.severity(keys.get("severity")),
             shape=tuple(self.whole(item) for item in self.items(keys["shape"], "shape")) if "shape" in keys else None,
             value_counts=self.counts(keys["value_count"], what) if "value_count" in keys else (),
@@ -244,6 +250,11 @@ class _Reader:
         parts = self.mapping(inner, f"bool of {what}", ("true_value", "false_value"))
         texts = [self.text(parts[key]) if key in parts else None for key in ("true_value", "false_value")]
         return Bool(*texts)
+
+    def bounds(self, node: yaml.Node | None, what: str) -> dict[str, float]:
+        if node is None:
+            return {}
+        return {key: self.number(item) for key, item in self.mapping(node, what, None).items()}
 
     def severity(self, node: yaml.Node | None) -> dict[str, Severity]:
         if node is None:

@@ -17,6 +17,7 @@ import numpy as np
 from ..errors import InputError
 from ..report.html import number, percent
 from .anomalies import Anomalies, Anomaly
+from .drift_validation import drift_anomalies
 from .schema import UNCHECKED, Bool, Feature, Range, Schema, Values
 from .statistics_column import ColumnState
 from .statistics_document import Statistics
@@ -27,13 +28,22 @@ from .validation_evidence import SHOWN, bounds, listed, member, nesting, no_numb
 from .validation_parse import check_parsed
 
 
-def validate(statistics: Statistics, schema: Schema, *, environment: str | None = None) -> Anomalies:
+def validate(
+    statistics: Statistics,
+    schema: Schema,
+    *,
+    environment: str | None = None,
+    previous: Statistics | None = None,
+    serving: Statistics | None = None,
+) -> Anomalies:
     """What in the data does not meet the schema; every data set is checked by itself.
 
     Args:
         statistics: From `statistics` (or loaded).
         schema: What a person accepted.
         environment: Only features of this environment may be there (see `Schema.environments`); None: all of them.
+        previous: Statistics of an earlier span; features with `drift` bounds are compared with it.
+        serving: Statistics of serving data; features with `skew` bounds are compared with it.
 
     Returns:
         The anomalies, without example rows: `anomalous_rows` adds them.
@@ -50,6 +60,13 @@ def validate(statistics: Statistics, schema: Schema, *, environment: str | None 
     found: list[Anomaly] = []
     for split, rows in statistics.splits.items():
         found += _Check(split, rows, schema, environment).all(statistics.state(split))
+    bounded = [
+        spec for spec in schema.features
+        if spec.stage not in UNCHECKED and schema.in_environment(spec, environment)
+    ]  # fmt: skip
+    for control, change in ((previous, "drift"), (serving, "skew")):
+        if control is not None:
+            found += drift_anomalies(statistics, control, schema, bounded, change)
     return Anomalies(statistics.splits, found)
 
 

@@ -53,6 +53,8 @@ def _domain(feature: Mapping[str, Any]) -> Html:
             f", … ({number(len(feature['values']))} in all)" if len(feature["values"]) > 40 else ""
         )
         parts += [Html("<br><code>"), text, Html("</code>")]
+    if feature.get("bounds"):
+        parts += [Html("<br>"), *(badge(text) for text in feature["bounds"])]
     if feature["severity"]:
         parts += [Html("<br>"), *(badge(f"{name}: {value}") for name, value in feature["severity"].items())]
     return join(parts)

@@ -8,6 +8,7 @@ import re
 from fractions import Fraction
 from typing import Any
 
+import golden_tfdv_comparators as comparators  # type: ignore[import-not-found]  # conftest puts this folder on the path
 import numpy as np
 import pytest
 from drivetrain.data import Schema
@@ -96,6 +97,7 @@ def anomalies(case: dict[str, Any]) -> Found:
         column = case["input"].get(name)
         if column is not None and name in found:
             found[name] = _corrected(found[name], feature, column, schema)
+        found[name] = comparators.corrected(case, feature, found.get(name, []), "ERROR")
     return {name: sorted(kinds) for name, kinds in found.items() if kinds}
 
 
