@@ -2,6 +2,7 @@
 
 from .anomalies import Anomalies, Anomaly
 from .base import Accumulator, BatchFn, Executor, Progress, Route, no_progress
+from .drift_report import DriftReport, drift
 from .examples import Manifest, Part, Sink, open_examples, sinks, splits
 from .executors import executor
 from .local import LocalExecutor
@@ -30,6 +31,7 @@ __all__ = [
     "Bool",
     "ColumnSplit",
     "Count",
+    "DriftReport",
     "ExactMoments",
     "ExactSum",
     "Executor",
@@ -52,6 +54,7 @@ __all__ = [
     "StatisticsAccumulator",
     "Values",
     "anomalous_rows",
+    "drift",
     "executor",
     "infer_schema",
     "load_pbtxt",
