@@ -14,6 +14,7 @@ import pytest
 from drivetrain.data import Schema
 from drivetrain.data.pbtxt import parse
 from drivetrain.data.schema_proto import SCHEMA_PROTO
+from drivetrain.data.tables import NumberTable, histogram, quantiles
 
 FLOATS = ("float32", "float64", "float", "double")
 SCHEMA_TYPES = (
@@ -141,19 +142,19 @@ def problems(case: dict[str, Any]) -> Found:
 # --- statistics
 
 
-def check_column(ours: dict[str, Any], theirs: dict[str, Any], values: list[Any]) -> None:
+def check_column(ours: dict[str, Any], theirs: dict[str, Any], values: list[Any], table: Any) -> None:
     """Numbers that TFDV has right are equal; the others equal numpy's or a count."""
     part = theirs.get("num_stats") or theirs["string_stats"]
     common = part["common_stats"]
     assert ours["count"] == int(common.get("num_non_missing", 0)) == len(values)
     assert ours["missing"] == int(common.get("num_missing", 0))
     if "num_stats" in theirs:
-        _check_numbers(ours, part, np.asarray(values, np.float64))
+        _check_numbers(ours, part, np.asarray(values, np.float64), table)
     else:
         _check_texts(ours, part)
 
 
-def _check_numbers(ours: dict[str, Any], part: dict[str, Any], values: Any) -> None:
+def _check_numbers(ours: dict[str, Any], part: dict[str, Any], values: Any, table: NumberTable) -> None:
     finite = values[np.isfinite(values)]
     if len(finite) < len(values):  # one infinity makes TFDV's mean NaN and its deviation 0; NaN is in none of both's
         assert ours["nan"] == sum(int(found.get("num_nan", 0)) for found in part["histograms"][:1])
@@ -179,8 +180,23 @@ def _check_numbers(ours: dict[str, Any], part: dict[str, Any], values: Any) -> N
     assert [bucket["count"] for bucket in buckets] == counts.tolist()
     assert [bucket["low"] for bucket in buckets] == pytest.approx(edges[:-1])
     # TFDV's buckets are closed above and come from a sketch; numpy's and ours are closed below, the last on both sides.
-    theirs = [bucket.get("sample_count", 0) for bucket in part["histograms"][0]["buckets"]]
-    assert sum(theirs) == pytest.approx(len(values) - ours.get("nan", 0), rel=1e-3)
+    theirs = [bucket for bucket in part["histograms"][0]["buckets"] if np.isfinite(_ends(bucket)).all()]
+    total = sum(bucket.get("sample_count", 0) for bucket in theirs)
+    assert total == pytest.approx(len(finite), rel=1e-3, abs=0.05)
+    counts, edges = np.histogram(finite, len(theirs))
+    assert histogram(table.values, table.counts, edges).tolist() == counts.tolist()
+    if len(finite) == len(values):
+        assert [_ends(bucket)[1] for bucket in theirs] == pytest.approx(edges[1:])
+        # Its quantiles are values of the data, the upper of two; numpy's and ours lie between the two.
+        uppers = [_ends(bucket)[1] for bucket in part["histograms"][1]["buckets"]]
+        levels = [(i + 1) / len(uppers) for i in range(len(uppers) - 1)]
+        assert quantiles(table, levels) == pytest.approx(np.quantile(finite, levels))
+        if len(finite) % len(uppers) == 0:
+            assert uppers[:-1] == [ordered[round(level * len(finite))] for level in levels]
+
+
+def _ends(bucket: dict[str, Any]) -> tuple[float, float]:
+    return float(bucket.get("low_value", 0)), float(bucket.get("high_value", 0))
 
 
 def _check_texts(ours: dict[str, Any], part: dict[str, Any]) -> None:
@@ -188,6 +204,11 @@ def _check_texts(ours: dict[str, Any], part: dict[str, Any]) -> None:
     assert ours["avg_length"]["value"] == pytest.approx(part["avg_length"])
     theirs = [(found["value"], int(found["frequency"])) for found in part["top_values"]]
     found = [(value["value"], value["count"]) for value in ours["top_values"]["value"]]
+    ranks = [(bucket["label"], int(bucket["sample_count"])) for bucket in part["rank_histogram"]["buckets"]]
+    if max(len(theirs), len(ranks)) < int(part["unique"]):
+        assert found[: len(theirs)] == theirs
+        assert found[: len(ranks)] == ranks
+        return
     # What is no UTF-8 has one label in TFDV, and here is spelled by its bytes.
     broken = int(part.get("invalid_utf8_count", 0))
     assert sum(count for value, count in theirs if value == "__BYTES_VALUE__") == broken
