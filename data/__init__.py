@@ -6,7 +6,7 @@ from .drift_report import DriftReport, drift
 from .examples import Manifest, Part, Sink, open_examples, sinks, splits
 from .executors import executor
 from .local import LocalExecutor
-from .schema import Bool, Count, Feature, Presence, Range, Schema, Values
+from .schema import Bool, Count, Feature, Presence, Range, Ratio, Schema, Values
 from .schema_check import Problem, SchemaError
 from .schema_expectations import schema_to_expectations
 from .schema_infer import infer_schema
@@ -44,6 +44,7 @@ __all__ = [
     "Problem",
     "Progress",
     "Range",
+    "Ratio",
     "Route",
     "Schema",
     "SchemaError",

@@ -25,6 +25,8 @@ ANOMALIES: Final[Mapping[str, Severity]] = {
     "DATA_MISSING": "ERROR",
     "DATASET_LOW_NUM_EXAMPLES": "ERROR",
     "DATASET_HIGH_NUM_EXAMPLES": "ERROR",
+    "COMPARATOR_LOW_NUM_EXAMPLES": "ERROR",
+    "COMPARATOR_HIGH_NUM_EXAMPLES": "ERROR",
     "SCHEMA_MISSING_COLUMN": "ERROR",
     "SCHEMA_NEW_COLUMN": "ERROR",
     "UNEXPECTED_DATA_TYPE": "ERROR",
@@ -90,6 +92,19 @@ class Count:
 
     min: int | None = None
     max: int | None = None
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """How many times as many there may be; both ends belong to it, None is open.
+
+    Attributes:
+        min: Smallest ratio.
+        max: Largest ratio.
+    """
+
+    min: float | None = None
+    max: float | None = None
 
 
 @dataclass(frozen=True)
@@ -199,6 +214,8 @@ class Schema:
         min_rows: Fewest rows of a data set; None: one.
         max_rows: Most rows of a data set; None: no limit.
         severity: Severities by anomaly name, for all features; else `ANOMALIES` says.
+        rows_drift: Rows in proportion to those of an earlier span.
+        rows_version: Rows in proportion to those of an earlier version of the same span.
         environments: Environments that every feature belongs to unless it says otherwise, such as TRAINING, SERVING.
 
     Raises:
@@ -210,6 +227,8 @@ class Schema:
     max_rows: int | None = None
     severity: Mapping[str, Severity] = field(default_factory=dict)
     environments: tuple[str, ...] = ()
+    rows_drift: Ratio | None = None
+    rows_version: Ratio | None = None
 
     def __post_init__(self) -> None:
         from .schema_check import raise_problems, schema_problems  # it checks what is defined here

@@ -87,6 +87,12 @@ def schema_problems(schema: Schema) -> Iterator[Problem]:
             yield Problem(INVALID, feature.name, f"feature {feature.name!r} stands twice", "remove one of the two")
         seen.add(feature.name)
     yield from _count(None, "rows of the schema", Count(schema.min_rows, schema.max_rows))
+    for change, ratio in (("drift", schema.rows_drift), ("version", schema.rows_version)):
+        if ratio is not None:
+            ends = [end for end in (ratio.min, ratio.max) if end is not None]
+            if ends != sorted(ends) or not all(math.isfinite(end) and end >= 0 for end in ends):
+                yield Problem(INVALID, None, f"{change} of the rows: {ratio.min} to {ratio.max} is no range of ratios",
+                              "make min at most max, from 0")  # fmt: skip
     yield from _severity(None, "the schema", schema.severity)
     for feature in schema.features:
         yield from feature_problems(feature)
@@ -130,15 +136,16 @@ def feature_problems(feature: Feature) -> Iterator[Problem]:
 
 
 def _bounds(feature: Feature, what: str, bounds: Mapping[str, float]) -> Iterator[Problem]:
-    kind = "list" if feature.many else feature.type
+    # A column of one plain value per row may say so as well: it is compared by its values, lists by their lengths.
+    kinds = {feature.type, "list"} if feature.many else {feature.type}
     for comparator, most in bounds.items():
         if comparator not in COMPARATORS:
             yield Problem(INVALID, feature.name, f"{what}: there is no comparator {comparator!r}",
                           f"use one of {', '.join(COMPARATORS)}")  # fmt: skip
         elif not (math.isfinite(most) and most >= 0):
             yield Problem(INVALID, feature.name, f"{what}: {comparator} {most} is no bound", "use a number from 0")
-        elif kind in COMPARATORS[comparator].useless:
-            yield Problem(INVALID, feature.name, f"{what}: {comparator} means nothing for {kind}",
+        elif kinds <= COMPARATORS[comparator].useless:
+            yield Problem(INVALID, feature.name, f"{what}: {comparator} means nothing for {' or '.join(sorted(kinds))}",
                           "use l_infinity, jensen_shannon or psi")  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, NamedTuple
 from ..errors import InputError
 from .pbtxt import Parsed, dump, parse
 from .pbtxt_scalars import single
-from .schema import CHANGES, UNCHECKED, Bool, Count, Domain, Feature, Presence, Range, Schema, Values
+from .schema import CHANGES, UNCHECKED, Bool, Count, Domain, Feature, Presence, Range, Ratio, Schema, Values
 from .schema_check import INVALID, INVALID_DOMAIN, WRONG_DOMAIN, Problem, SchemaError, feature_problems, raise_problems
 from .schema_proto import SCHEMA_PROTO
 
@@ -135,6 +135,8 @@ class _Reader:
                 min_rows=rows.get("min_examples_count"),
                 max_rows=rows.get("max_examples_count"),
                 environments=tuple(dict.fromkeys(value.get("default_environment", ()))),
+                rows_drift=_ratio(rows.get("num_examples_drift_comparator")),
+                rows_version=_ratio(rows.get("num_examples_version_comparator")),
             )
         except SchemaError as error:
             raise error.at(self.where) from None
@@ -166,9 +168,6 @@ class _Reader:
         for name in ("annotation", "represent_variable_length_as_ragged"):
             if name in value:
                 self.note(name, f"{name} is not taken over")
-        for name in ("num_examples_drift_comparator", "num_examples_version_comparator"):
-            if name in value.get("dataset_constraints", {}):
-                self.note(f"dataset_constraints.{name}", f"{name} is not taken over")
 
     def feature(self, path: str, item: Mapping[str, Any]) -> tuple[Feature, list[Problem]]:
         name = item.get("name")
@@ -280,6 +279,10 @@ def _range(value: Mapping[str, Any], kind: str, parse: Literal["int", "float"]) 
     return found if found != Range() else None
 
 
+def _ratio(value: Mapping[str, Any] | None) -> Ratio | None:
+    return None if value is None else Ratio(value.get("min_fraction_threshold"), value.get("max_fraction_threshold"))
+
+
 def _count(value: Mapping[str, Any]) -> Count:
     return Count(value.get("min"), value.get("max"))
 
@@ -303,7 +306,11 @@ def schema_to_pbtxt(schema: Schema) -> Exported:
             if domain.min_mass < 1:
                 item["distribution_constraints"] = {"min_domain_mass": domain.min_mass}
         features.append(item)
-    rows = {"min_examples_count": schema.min_rows, "max_examples_count": schema.max_rows}
+    rows: dict[str, Any] = {"min_examples_count": schema.min_rows, "max_examples_count": schema.max_rows}
+    for change, ratio in (("drift", schema.rows_drift), ("version", schema.rows_version)):
+        if ratio is not None:
+            ends = {"min_fraction_threshold": ratio.min, "max_fraction_threshold": ratio.max}
+            rows[f"num_examples_{change}_comparator"] = {key: end for key, end in ends.items() if end is not None}
     rows = {key: value for key, value in rows.items() if value is not None}
     if schema.severity or any(feature.severity for feature in schema.features):
         notes.append("severities are no part of TFDV's schema; give them to its validation config")
@@ -311,7 +318,7 @@ def schema_to_pbtxt(schema: Schema) -> Exported:
     message["default_environment"] = list(schema.environments)
     if rows:
         message["dataset_constraints"] = rows
-        if schema.min_rows is None:
+        if schema.max_rows is not None and schema.min_rows is None:
             notes.append("TFDV looks at the largest number of rows only where a smallest is given too")
     return Exported(dump(message, SCHEMA_PROTO, "Schema"), tuple(notes))
 

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, cast
 import yaml
 
 from ..errors import InputError
-from .schema import CHANGES, Bool, Count, Domain, Feature, Presence, Range, Schema, Severity, Values
+from .schema import CHANGES, Bool, Count, Domain, Feature, Presence, Range, Ratio, Schema, Severity, Values
 from .schema_check import SchemaError, feature_problems, raise_problems
 
 FORMAT: Final = "drivetrain.schema/1"
@@ -28,9 +28,11 @@ _HEAD: Final = """\
 def schema_to_yaml(schema: Schema) -> str:
     """The schema as text; reading it back gives an equal schema. Evidence becomes comments."""
     lines = [_HEAD + f"format: {FORMAT}"]
-    rows = {"min": schema.min_rows, "max": schema.max_rows}
-    if any(value is not None for value in rows.values()):
-        lines.append(f"rows: {_flow({name: value for name, value in rows.items() if value is not None})}")
+    rows: dict[str, Any] = _open(Count(schema.min_rows, schema.max_rows))
+    ratios = {"drift": schema.rows_drift, "version": schema.rows_version}
+    rows |= {name: _open(ratio) for name, ratio in ratios.items() if ratio is not None}
+    if rows:
+        lines.append(f"rows: {_flow(rows)}")
     if schema.environments:
         lines += _wrapped("environments: [", [_scalar(name) for name in schema.environments])
     if schema.severity:
@@ -82,7 +84,7 @@ def _feature_lines(feature: Feature) -> list[str]:
     return lines
 
 
-def _open(count: Count) -> dict[str, int]:
+def _open(count: Count | Ratio) -> dict[str, float]:
     return {name: value for name, value in (("min", count.min), ("max", count.max)) if value is not None}
 
 
@@ -169,7 +171,7 @@ class _Reader:
         if "format" not in keys or self.text(keys["format"]) != FORMAT:
             raise InputError(f"this is no schema of the format {FORMAT}", fix=f"begin with `format: {FORMAT}`",
                              where=self.at(keys.get("format", root)))  # fmt: skip
-        rows = self.mapping(keys["rows"], "rows", ("min", "max")) if "rows" in keys else {}
+        rows = self.mapping(keys["rows"], "rows", ("min", "max", "drift", "version")) if "rows" in keys else {}
         if "features" not in keys:
             raise InputError("the schema has no features", fix="add `features:`", where=self.at(root))
         features = tuple(
@@ -182,9 +184,17 @@ class _Reader:
                 max_rows=self.whole(rows["max"]) if "max" in rows else None,
                 severity=self.severity(keys.get("severity")),
                 environments=self.texts(keys.get("environments"), "environments"),
+                rows_drift=self.ratio(rows.get("drift")),
+                rows_version=self.ratio(rows.get("version")),
             )
         except SchemaError as error:
             raise error.at(self.at(root)) from None
+
+    def ratio(self, node: yaml.Node | None) -> Ratio | None:
+        if node is None:
+            return None
+        parts = self.mapping(node, "a ratio of rows", ("min", "max"))
+        return Ratio(*(self.number(parts[key]) if key in parts else None for key in ("min", "max")))
 
     def feature(self, name: str, node: yaml.Node) -> Feature:
         what = f"feature {name!r}"

@@ -26,6 +26,7 @@ from .tables import TextTable, arrow_of, broken_texts, show_text, top
 from .validation_counts import check_counts, check_unique
 from .validation_evidence import SHOWN, bounds, listed, member, nesting, no_numbers, numbers_where, texts
 from .validation_parse import check_parsed
+from .validation_ratio import check_rows
 
 
 def validate(
@@ -35,6 +36,7 @@ def validate(
     environment: str | None = None,
     previous: Statistics | None = None,
     serving: Statistics | None = None,
+    previous_version: Statistics | None = None,
 ) -> Anomalies:
     """What in the data does not meet the schema; every data set is checked by itself.
 
@@ -44,6 +46,7 @@ def validate(
         environment: Only features of this environment may be there (see `Schema.environments`); None: all of them.
         previous: Statistics of an earlier span; features with `drift` bounds are compared with it.
         serving: Statistics of serving data; features with `skew` bounds are compared with it.
+        previous_version: Statistics of an earlier version of the same span; the schema's `rows_version` compares.
 
     Returns:
         The anomalies, without example rows: `anomalous_rows` adds them.
@@ -67,6 +70,12 @@ def validate(
     for control, change in ((previous, "drift"), (serving, "skew")):
         if control is not None:
             found += drift_anomalies(statistics, control, schema, bounded, change)
+    for control, ratio, title in (
+        (previous, schema.rows_drift, "the previous span"),
+        (previous_version, schema.rows_version, "the previous version"),
+    ):
+        if control is not None and ratio is not None:
+            found += check_rows(statistics.splits, control.splits, ratio, title, schema)
     return Anomalies(statistics.splits, found)
 
 

@@ -32,7 +32,6 @@ NOT_YET = {
     "stats_weighted": "weights",
     "stats_nested_list": "values within lists",
     "infer_time_nl": "times and natural language in text",
-    "num_examples_version": "comparators of rows",
     "custom_sql_single": "SQL over statistics",
     "slices_by_value": "slices",
     "cross_feature_corr": "pairs of columns",
@@ -135,15 +134,13 @@ def check_inference(case: dict[str, Any]) -> None:
 # --- validation
 
 
-CONTROLS = {"previous": "previous_span", "serving": "serving"}
+CONTROLS = {"previous": "previous_span", "serving": "serving", "previous_version": "previous_version"}
 
 
 def check_validation(case: dict[str, Any]) -> None:
     config = case["config"]
     if config.get("custom_validation") or config.get("stats_options"):
         raise NotYetError("custom validation, options of the statistics")
-    if "previous_version" in case:
-        raise NotYetError("previous_version")
     controls = {key: statistics_of(case[name]) for key, name in CONTROLS.items() if name in case}
     try:
         schema, notes = schema_from_pbtxt(config["schema"])

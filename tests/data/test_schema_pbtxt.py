@@ -12,6 +12,7 @@ from drivetrain.data import (
     Feature,
     Presence,
     Range,
+    Ratio,
     Schema,
     SchemaError,
     Values,
@@ -51,7 +52,10 @@ feature { name: "city" type: BYTES domain: "d" distribution_constraints { min_do
 feature { name: "flag" type: BYTES bool_domain { true_value: "y" false_value: "n" } deprecated: true }
 string_domain { name: "d" value: "Oslo" value: "Bergen" }
 default_environment: "TRAINING" default_environment: "SERVING"
-dataset_constraints { min_examples_count: 10 max_examples_count: 20 }
+dataset_constraints {
+  min_examples_count: 10 max_examples_count: 20 num_examples_drift_comparator { min_fraction_threshold: 0.5 }
+  num_examples_version_comparator { min_fraction_threshold: 0.9 max_fraction_threshold: 1.1 }
+}
 """
 
 
@@ -72,6 +76,8 @@ def test_every_field() -> None:
         min_rows=10,
         max_rows=20,
         environments=("TRAINING", "SERVING"),
+        rows_drift=Ratio(0.5),
+        rows_version=Ratio(0.9, 1.1),
     )  # fmt: skip
     assert schema_from_yaml(schema_to_yaml(schema)) == schema
     text, notes = schema_to_pbtxt(schema)

@@ -15,12 +15,15 @@ from drivetrain.data import (
     Feature,
     Presence,
     Range,
+    Ratio,
     Schema,
     StatisticsAccumulator,
     Values,
     anomalous_rows,
     infer_schema,
     open_parquet,
+    schema_from_yaml,
+    schema_to_yaml,
     validate,
 )
 from drivetrain.data.statistics_document import Statistics, from_states
@@ -63,6 +66,30 @@ def test_environments() -> None:
     own = Schema((Feature("x"), Feature("y", in_environments=("LAB",))), environments=("TRAINING",))
     assert found(both, "LAB", own) == [("SCHEMA_NEW_COLUMN", "x")]
     assert found(both, "TRAINING", own) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "ratio", "wrong"),
+    [
+        (4, Ratio(0.5, 2), []),
+        (2, Ratio(0.5, 2), []),  # 4 / 2 = 2: both ends belong to it
+        (1, Ratio(0.5, 2), ["COMPARATOR_HIGH_NUM_EXAMPLES"]),
+        (8, Ratio(0.5, 2), []),
+        (9, Ratio(0.5, 2), ["COMPARATOR_LOW_NUM_EXAMPLES"]),
+        (9, Ratio(max=2), []),
+        (0, Ratio(0.5, 2), ["COMPARATOR_HIGH_NUM_EXAMPLES"]),
+        (0, Ratio(0.5), []),
+        (40, Ratio(0.1), []),  # as fractions: 4 / 40 is not below a tenth
+    ],
+)
+def test_rows_against_another_span(before: int, ratio: Ratio, wrong: list[str]) -> None:
+    four, control = stats(x=[1] * 4), stats(x=pa.array([1] * before, pa.int64()))
+    drift, version = Schema((Feature("x"),), rows_drift=ratio), Schema((Feature("x"),), rows_version=ratio)
+    assert [anomaly.type for anomaly in validate(four, drift, previous=control).anomalies] == wrong
+    assert [anomaly.type for anomaly in validate(four, version, previous_version=control).anomalies] == wrong
+    for schema in (drift, version):
+        assert validate(four, schema).anomalies == ()
+        assert schema_from_yaml(schema_to_yaml(schema)) == schema
 
 
 @pytest.mark.parametrize(
