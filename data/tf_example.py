@@ -16,7 +16,8 @@ Values = tuple[str | None, list[Any]]
 """A feature: "bytes", "float" or "int64" (None if no list was set), and its values."""
 
 _KINDS: Final = {1: "bytes", 2: "float", 3: "int64"}
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_VARINT, _BYTES, _FIXED32 = 0, 2, 5
+_FLOAT: Final = struct.Struct("<f")
 
 
 class NotAnExampleError(ValueError):
@@ -33,6 +34,75 @@ def parse_example(data: bytes, wanted: frozenset[bytes] | None = None) -> dict[s
     Raises:
         NotAnExampleError: It is not one.
     """
+    try:
+        found = _usual(data, wanted)
+    except (IndexError, UnicodeDecodeError):
+        found = None
+    return _any(data, wanted) if found is None else found
+
+
+def _usual(data: bytes, wanted: frozenset[bytes] | None) -> dict[str, Values] | None:
+    """As every writer writes it: the parts in order, lengths below 2^14; else None. Several times as fast as `_any`.
+
+    Where it is not None it is what `_any` would give: every length must end where the one around it does.
+    """
+    found: dict[str, Values] = {}
+    end = len(data)
+    if not end:
+        return found
+    place = 3 if data[1] & 0x80 else 2
+    if data[0] != 0x0A or place + _length(data, 1) != end:
+        return None
+    while place < end:
+        size = data[place + 1]
+        start = place + 2
+        if size & 0x80:
+            size = size & 0x7F | data[start] << 7
+            start += 1
+            if size >= 1 << 14:
+                return None
+        stop = start + size
+        name_end = start + 2 + data[start + 1]
+        if data[place] != 0x0A or data[start] != 0x0A or data[start + 1] & 0x80 or stop > end:
+            return None
+        name = data[start + 2 : name_end]
+        place = stop
+        if wanted is not None and name not in wanted:
+            continue
+        # The feature, the list in it, and the list's first value, each a tag and a length
+        inner = name_end + (3 if data[name_end + 1] & 0x80 else 2)
+        if data[name_end] != 0x12 or inner + _length(data, name_end + 1) != stop:
+            return None
+        if inner == stop:
+            found[name.decode()] = (None, [])
+            continue
+        kind = _KINDS.get(data[inner] >> 3)
+        items = inner + (3 if data[inner + 1] & 0x80 else 2)
+        if kind is None or data[inner] & 7 != _BYTES or items + _length(data, inner + 1) != stop:
+            return None
+        first = items + 2
+        if items == stop or data[items] != 0x0A or data[items + 1] & 0x80 or first + data[items + 1] != stop:
+            values = _LISTS[data[inner] >> 3](data[items:stop])
+        elif kind == "bytes":
+            values = [data[first:stop]]
+        elif kind == "int64" and stop == first + 1 and data[first] < 0x80:
+            values = [data[first]]
+        elif kind == "float" and stop == first + 4:
+            values = [_FLOAT.unpack_from(data, first)[0]]
+        else:
+            values = _LISTS[data[inner] >> 3](data[items:stop])
+        found[name.decode()] = (kind, values)
+    return found
+
+
+def _length(data: bytes, place: int) -> int:
+    """A length of one or two bytes; too long for anything if it has more."""
+    size = data[place]
+    return size if size < 0x80 else size & 0x7F | data[place + 1] << 7 if data[place + 1] < 0x80 else 1 << 62
+
+
+def _any(data: bytes, wanted: frozenset[bytes] | None) -> dict[str, Values]:
+    """Any encoding of one that protobuf allows."""
     found: dict[str, Values] = {}
     for number, features in _fields(data):
         if number != 1:

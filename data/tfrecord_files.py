@@ -79,8 +79,11 @@ def open_tfrecord(paths: Sequence[Path], *, progress: Callable[[int, int | None,
         for first, rows in _blocks(path):
             for number, row in enumerate(rows, first):
                 for name, (kind, values) in row.items():
-                    if not columns.setdefault(name, _Kind()).see(kind, values):
-                        was = " or ".join(sorted(columns[name].kinds))
+                    column = columns.get(name)
+                    if column is None:
+                        column = columns[name] = _Kind()
+                    if not column.see(kind, values):
+                        was = " or ".join(sorted(column.kinds))
                         raise InputError(
                             f"{path}: record {number}: column {name!r} holds {kind}, but {was} in records before it",
                             fix="write the feature with one kind of list",
@@ -109,9 +112,10 @@ class _Kind:
         """Take in a row's values; False if they do not go together with those before."""
         if kind is None:
             return True
-        if self.kinds and (kind == "bytes") != ("bytes" in self.kinds):
-            return False
-        self.kinds.add(kind)
+        if kind not in self.kinds:
+            if self.kinds and "bytes" in (kind, *self.kinds):
+                return False
+            self.kinds.add(kind)
         if len(values) > 1:
             self.many = True
         if kind == "bytes" and self.text:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from drivetrain.data import Source, open_files, tfrecord_files
+from drivetrain.data import Source, open_files, tf_example, tfrecord_files
 from drivetrain.data.tf_example import NotAnExampleError, parse_example
 from drivetrain.data.tfrecord_files import open_tfrecord
 from drivetrain.errors import DrivetrainError, InputError
@@ -200,6 +200,33 @@ def test_any_bytes_are_an_example_or_an_error(data: bytes) -> None:
     example, _ = _EXAMPLE
     message = example()
     message.ParseFromString(data)  # what we take, protobuf takes
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    features=st.dictionaries(st.text(max_size=3), st.sampled_from(["bytes", "float", "int64", None]), max_size=3),
+    values=st.lists(st.integers(0, 300), max_size=3),
+    edits=st.lists(st.tuples(st.integers(0, 200), st.integers(0, 255)), max_size=2),
+)
+def test_the_short_way_gives_what_the_long_way_gives(
+    features: dict[str, Any], values: list[int], edits: list[tuple[int, int]]
+) -> None:
+    message = _EXAMPLE[0]()
+    for name, kind in features.items():
+        made = message.features.feature[name]
+        if kind:
+            getattr(made, f"{kind}_list").value.extend([b"x" * v for v in values] if kind == "bytes" else values)
+    data = bytearray(message.SerializeToString())
+    for place, byte in edits:
+        if data:
+            data[place % len(data)] = byte
+    parsed = []
+    for parse in (tf_example._any, parse_example):
+        try:
+            parsed.append(parse(bytes(data), None))
+        except NotAnExampleError:
+            parsed.append({"": ("no", [])})
+    assert repr(parsed[0]) == repr(parsed[1])  # repr: NaN equals itself
 
 
 _EXAMPLE = _messages(packed=True)
