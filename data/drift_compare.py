@@ -76,14 +76,13 @@ class Comparison:
         """One of `MEASURES`; without a value where it has none, and with the reason."""
         if name == "missing_rate":
             return self.missing_rate()
-        if not comparable(self.current, self.previous):
-            reason = f"{self.current.kind} cannot be compared with {self.previous.kind}"
-            if self.current.kind == self.previous.kind:
-                reason = f"values of type {self.current.arrow} have no distances here"
-            return Measure(name, None, note=reason)
         for side, column in (("the current data", self.current), ("the control", self.previous)):
             if not column.count:
                 return Measure(name, None, note=f"{side} has no values")
+        if not comparable(self.current, self.previous):
+            if self.current.arrow == self.previous.arrow:
+                return Measure(name, None, note=f"values of type {self.current.arrow} have no distances here")
+            return Measure(name, None, note=f"{self.current.arrow} cannot be compared with {self.previous.arrow}")
         made = MEASURES[name](self)
         if made.value is None or self.pair.error is None:
             return made

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from drivetrain.data import drift_measures as measures
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 from scipy.spatial.distance import jensenshannon
@@ -91,6 +91,7 @@ def test_chi_squared_of_identifiers_is_no_test() -> None:
     assert measures.chi_squared(np.concatenate((ones, zeros)), np.concatenate((zeros, ones))) is None
 
 
+@settings(deadline=None)  # the machine may be busy
 @given(two_counts())
 def test_pooling_keeps_the_rows_and_leaves_no_rare_cell(sides: tuple[Any, Any]) -> None:
     pooled = measures.pool_rare(*sides)
@@ -99,6 +100,7 @@ def test_pooling_keeps_the_rows_and_leaves_no_rare_cell(sides: tuple[Any, Any]) 
         assert stats.contingency.expected_freq(pooled).min() >= measures.LEAST_EXPECTED - 1e-9
 
 
+@settings(deadline=None)
 @given(two_counts())
 def test_jensen_shannon_is_the_square_of_scipys_distance(sides: tuple[Any, Any]) -> None:
     with np.errstate(invalid="ignore"):  # scipy takes the root of a rounding error below 0
@@ -106,12 +108,14 @@ def test_jensen_shannon_is_the_square_of_scipys_distance(sides: tuple[Any, Any])
     assert measures.jensen_shannon(*sides) == pytest.approx(wanted, abs=1e-12)
 
 
+@settings(deadline=None)
 @given(two_counts())
 def test_psi_equals_numpy(sides: tuple[Any, Any]) -> None:
     p, q = (np.clip(side / side.sum(), 1e-4, None) for side in sides)
     assert measures.psi(*sides) == pytest.approx(np.sum((p - q) * np.log(p / q)), abs=1e-12)
 
 
+@settings(deadline=None)
 @given(two_counts())
 def test_laws_of_distances(sides: tuple[Any, Any]) -> None:
     a, b = sides
@@ -146,6 +150,7 @@ def test_l_infinity_names_the_last_of_equals() -> None:
     assert measures.l_infinity(np.array([6, 4, 0]), np.array([3, 4, 3]))[1] == 2
 
 
+@settings(deadline=None)
 @given(st.integers(0, 50), st.integers(1, 50), st.integers(0, 50), st.integers(1, 50))
 def test_two_proportions_equal_chi_squared_of_the_two_by_two_table(a: int, b: int, c: int, d: int) -> None:
     found = measures.two_proportions(a, a + b, c, c + d)
@@ -166,12 +171,14 @@ def test_two_proportions_without_rows() -> None:
 p_values = st.lists(st.floats(0, 1), max_size=30)
 
 
+@settings(deadline=None)
 @given(p_values)
 def test_benjamini_hochberg_equals_scipy(found: list[float]) -> None:
     wanted = stats.false_discovery_control(found).tolist() if found else []
     assert measures.benjamini_hochberg(found) == pytest.approx(wanted, rel=1e-12, abs=1e-300)
 
 
+@settings(deadline=None)
 @given(p_values)
 def test_holm_is_between_benjamini_hochberg_and_bonferroni(found: list[float]) -> None:
     strict, loose = measures.holm(found), measures.benjamini_hochberg(found)
