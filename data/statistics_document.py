@@ -11,7 +11,7 @@ from typing import Any, Final
 from ..digest import write_durably
 from ..errors import InputError
 from .base import Executor, Progress, no_progress
-from .sources import Source
+from .source_of import source_of
 from .statistics_column import EXACT_LIMIT, ColumnState
 from .statistics_pass import StatisticsAccumulator
 
@@ -104,7 +104,7 @@ class Statistics:
 
 
 def statistics(
-    data: Source | Mapping[str, Source],
+    data: object,
     executor: Executor | None = None,
     *,
     limit: int = EXACT_LIMIT,
@@ -113,19 +113,22 @@ def statistics(
     """Statistics of every column, each source read once.
 
     Args:
-        data: One source (its data set is then called "data"), or sources by data set name, in order.
+        data: What `source_of` takes: a Source, path, pattern, DataFrame, Arrow table, … (its data set is then called
+            "data"); or a mapping of such by data set name, in order.
         executor: Who walks the shards; threads of this process where None.
         limit: Distinct values of a column up to which everything about it is exact.
         progress: Told the rows done.
 
     Raises:
-        InputError: A column's type or the columns differ between files, or two columns have one name.
+        InputError: Something cannot be read (see `source_of`), a column's type or the columns differ between files, or
+            two columns have one name.
     """
     if executor is None:
         from .local import LocalExecutor
 
         executor = LocalExecutor()
-    sources = data if isinstance(data, Mapping) else {"data": data}
+    given = data if isinstance(data, Mapping) else {"data": data}
+    sources = {str(name): source_of(one) for name, one in given.items()}
     total = sum(source.rows for source in sources.values())
     states = {}
     before = 0

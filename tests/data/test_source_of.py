@@ -152,3 +152,12 @@ def test_statistics_of_a_frame_equal_those_of_its_parquet(tmp_path: Path) -> Non
         table.to_parquet(tmp_path / "x.parquet")
     ours, files = statistics(source_of(table)), statistics(source_of(tmp_path / "x.parquet"))
     assert ours.to_json() == files.to_json()
+
+
+def test_statistics_take_what_a_source_is_made_of(tmp_path: Path) -> None:
+    table = frame()[["n", "x", "s"]]
+    table.to_csv(tmp_path / "x.csv", index=False)
+    found = statistics({"frame": table, "file": str(tmp_path / "*.csv")})
+    assert [dataset["name"] for dataset in found.document["datasets"]] == ["frame", "file"]
+    assert found.to_json() == statistics({"frame": source_of(table), "file": source_of(tmp_path / "x.csv")}).to_json()
+    assert statistics(table).document["datasets"][0]["rows"] == 3
