@@ -94,6 +94,11 @@ class Comparison:
         kinds = (self.current.kind, self.previous.kind)
         return "null" in kinds or comparable(self.current, self.previous) or self.current.arrow == self.previous.arrow
 
+    @property
+    def truths(self) -> bool:
+        """Whether both sides are true or false."""
+        return self.current.kind == self.previous.kind == "bool"
+
     @cached_property
     def pair(self) -> Pair:
         """Both columns over one list of values."""
@@ -142,7 +147,7 @@ class Comparison:
     def jensen_shannon(self) -> Measure:
         """TFDV's definition: texts over values, numbers over its histogram, which one outlier stretches."""
         found = self.pair
-        if not found.numeric:
+        if not found.numeric or self.truths:
             value = measures.jensen_shannon(self.cells.current, self.cells.previous)
             return Measure("jensen_shannon", value, over="values")
         sides = []
@@ -197,7 +202,7 @@ class Comparison:
     def kolmogorov_smirnov(self) -> Measure:
         """Largest distance of the cumulative distributions; infinities are the outermost values, NaN is left out."""
         found = self.pair
-        if not found.numeric or self.current.kind == self.previous.kind == "bool":
+        if not found.numeric or self.truths:
             return Measure("kolmogorov_smirnov", None, note="values without an order: see chi_squared")
         sides = []
         for rows, odd in ((found.current, found.odd_current), (found.previous, found.odd_previous)):
@@ -210,7 +215,7 @@ class Comparison:
     def chi_squared(self) -> Measure:
         """Whether the shares of categories differ."""
         if not self.pair.discrete:
-            return Measure("chi_squared", None, note="too many numbers to count each: see kolmogorov_smirnov")
+            return Measure("chi_squared", None, note="numbers that are no categories: see kolmogorov_smirnov")
         found = measures.chi_squared(self.cells.current, self.cells.previous)
         if found is None:
             return Measure("chi_squared", None, note="fewer than two values are frequent enough")

@@ -141,6 +141,15 @@ def test_wasserstein_has_an_effect_in_sigma_of_the_control() -> None:
     assert "does not vary" in still.note
 
 
+def test_truths_are_categories() -> None:
+    found = compared([True] * 99 + [False], [True] * 100)
+    # ½·log2(1/0.995) + ½·(0.99·log2(0.99/0.995) + 0.01·log2(2)), by hand
+    by_hand = 0.5 * np.log2(1 / 0.995) + 0.5 * (0.99 * np.log2(0.99 / 0.995) + 0.01)
+    assert found.measure("jensen_shannon").value == pytest.approx(by_hand)
+    assert found.measure("kolmogorov_smirnov").value is None
+    assert compared([1] * 99 + [0], [1] * 100).measure("jensen_shannon").value == 1  # TFDV's definition of numbers
+
+
 def test_integers_with_few_values_are_categories_as_well() -> None:
     found = compared([1, 3] * 500, [1, 2, 2, 3] * 250)
     test = found.measure("chi_squared")
