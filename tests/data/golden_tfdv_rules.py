@@ -57,7 +57,9 @@ def inferred(case: dict[str, Any]) -> dict[str, Any]:
     expected = by_feature(json.loads(json.dumps(case["expected"]), object_hook=_whole_numbers))
     for name, feature in expected.items():
         values = {json.dumps(value) for value in case["input"][name]["values"] if value is not None}
-        if "bool_domain" in feature and len(values) < 2:
+        if case["input"][name]["type"] == "bool":
+            feature["bool_domain"] = {}
+        elif "bool_domain" in feature and len(values) < 2:
             del feature["bool_domain"]
             if feature["type"] == "BYTES":
                 feature["domain"] = sorted(json.loads(value) for value in values)
@@ -96,8 +98,8 @@ def anomalies(case: dict[str, Any]) -> Found:
     for feature in schema["feature"]:
         name = feature.get("name", "")
         column = case["input"].get(name)
-        if column is not None and name in found:
-            found[name] = _corrected(found[name], feature, column, schema)
+        if column is not None and feature.get("lifecycle_stage", "BETA") in ("BETA", "PRODUCTION"):
+            found[name] = _corrected(found.get(name, []), feature, column, schema)
         found[name] = comparators.corrected(case, feature, found.get(name, []), "ERROR")
     return {name: sorted(kinds) for name, kinds in found.items() if kinds}
 
@@ -107,19 +109,26 @@ def _corrected(
 ) -> list[tuple[str, str]]:
     values = [value for value in column["values"] if value is not None]
     names = [kind for kind, _ in kinds]
-    if "ENUM_TYPE_UNEXPECTED_STRING_VALUES" in names and "distribution_constraints" in feature:
-        domains = {domain["name"]: domain["value"] for domain in schema.get("string_domain", ())}
-        allowed = feature["string_domain"]["value"] if "string_domain" in feature else domains[feature["domain"]]
-        off = sum(value not in allowed for value in values)
-        mass = Fraction(str(feature["distribution_constraints"]["min_domain_mass"]))
-        if Fraction(off, len(values)) <= 1 - mass:
-            kinds = [pair for pair in kinds if pair[0] != "ENUM_TYPE_UNEXPECTED_STRING_VALUES"]
+    allowed = _allowed(feature, schema)
+    if allowed is not None and column["type"] in ("string", "bytes") and values:
+        # Shares are fractions; every value counts, however rare; what is no UTF-8 has an anomaly of its own.
+        off = sum(value not in allowed for value in map(_text, values) if value is not None)
+        mass = Fraction(str(feature.get("distribution_constraints", {}).get("min_domain_mass", 1.0)))
+        kinds = [pair for pair in kinds if pair[0] != "ENUM_TYPE_UNEXPECTED_STRING_VALUES"]
+        if Fraction(off, len(values)) > 1 - mass:
+            kinds.append(("ENUM_TYPE_UNEXPECTED_STRING_VALUES", "ERROR"))
     if (
         "UNEXPECTED_DATA_TYPE" in names
         and feature.get("type") == "FLOAT"
         and column["type"].lstrip("u").startswith("int")
     ):
-        kinds = [pair for pair in kinds if pair[0] != "UNEXPECTED_DATA_TYPE"]
+        limits = feature.get("float_domain", {})
+        wrong = ("UNEXPECTED_DATA_TYPE", "FLOAT_TYPE_SMALL_FLOAT", "FLOAT_TYPE_BIG_FLOAT")
+        kinds = [pair for pair in kinds if pair[0] not in wrong]
+        if min(values) < limits.get("min", -np.inf):
+            kinds.append(("FLOAT_TYPE_SMALL_FLOAT", "ERROR"))
+        if max(values) > limits.get("max", np.inf):
+            kinds.append(("FLOAT_TYPE_BIG_FLOAT", "ERROR"))
     if "FEATURE_TYPE_NO_UNIQUE" in names:
         limits, distinct = feature["unique_constraints"], len(np.unique(values))
         kinds = [pair for pair in kinds if pair[0] != "FEATURE_TYPE_NO_UNIQUE"]
@@ -130,12 +139,30 @@ def _corrected(
     return kinds
 
 
+def _allowed(feature: dict[str, Any], schema: dict[str, Any]) -> list[str] | None:
+    domains = {domain["name"]: domain.get("value", []) for domain in schema.get("string_domain", ())}
+    if "string_domain" in feature:
+        return list(feature["string_domain"].get("value", []))
+    return domains.get(feature.get("domain", ""))
+
+
+def _text(value: Any) -> str | None:
+    """A text as the case spells it; None where it is no UTF-8."""
+    try:
+        return bytes.fromhex(value["bytes_hex"]).decode() if isinstance(value, dict) else str(value)
+    except UnicodeDecodeError:
+        return None
+
+
 def problems(case: dict[str, Any]) -> Found:
     """A schema that contradicts itself is refused: all that TFDV says of it, but nothing of the data."""
     found = {
         name: sorted((reason["type"], "ERROR") for reason in info["reason"] if reason["type"] in SCHEMA_TYPES)
         for name, info in case["expected"]["anomaly_info"].items()
     }
+    for feature in wanted(case)["feature"]:
+        if feature.get("type") == "BYTES" and feature.get("bool_domain") == {}:
+            found[feature["name"]] = [("BOOL_TYPE_INVALID_CONFIG", "ERROR")]
     return {name: kinds for name, kinds in found.items() if kinds}
 
 
@@ -156,6 +183,9 @@ def check_column(ours: dict[str, Any], theirs: dict[str, Any], values: list[Any]
 
 def _check_numbers(ours: dict[str, Any], part: dict[str, Any], values: Any, table: NumberTable) -> None:
     finite = values[np.isfinite(values)]
+    if not len(finite):
+        assert ours["mean"]["value"] is None
+        return
     if len(finite) < len(values):  # one infinity makes TFDV's mean NaN and its deviation 0; NaN is in none of both's
         assert ours["nan"] == sum(int(found.get("num_nan", 0)) for found in part["histograms"][:1])
         assert ours["nan"] == np.isnan(values).sum()
