@@ -15,7 +15,6 @@ from ..errors import InputError
 from .comparators import COMPARATORS
 from .drift_compare import MEASURES, Comparison, Measure
 from .drift_measures import benjamini_hochberg, holm
-from .source_of import source_of
 from .statistics_column import ColumnState
 from .statistics_document import Statistics, statistics
 from .statistics_pass import StatisticsAccumulator
@@ -199,8 +198,8 @@ _NUMBERS: Final = (
 
 
 def drift(
-    current: Any,
-    previous: Any,
+    current: object,
+    previous: object,
     *,
     schema: Schema | None = None,
     comparator: Literal["drift", "skew"] = "drift",
@@ -211,7 +210,7 @@ def drift(
     """How every feature of `current` differs from the same feature of a control.
 
     Args:
-        current: `Statistics`, or what `source_of` takes (a DataFrame, an Arrow table, a path, …), or such by name.
+        current: `Statistics`, or what `statistics` takes: a DataFrame, an Arrow table, a path, …, or such by name.
         previous: The control: an earlier span, the training data, another split; likewise.
         schema: Its features' thresholds decide, where they have any.
         comparator: Which thresholds of the schema: "drift" (between spans) or "skew" (between training and serving).
@@ -245,12 +244,8 @@ def drift(
     return DriftReport(tuple(found), correction, alpha, tuple(dict.fromkeys(unpaired)))
 
 
-def _statistics(data: Any) -> Statistics:
-    if isinstance(data, Statistics):
-        return data
-    if isinstance(data, Mapping):
-        return statistics({name: source_of(item) for name, item in data.items()})
-    return statistics(source_of(data))
+def _statistics(data: object) -> Statistics:
+    return data if isinstance(data, Statistics) else statistics(data)
 
 
 def pair_up(current: Statistics, previous: Statistics) -> list[tuple[str, str]]:

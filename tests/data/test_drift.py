@@ -7,11 +7,14 @@ import json
 import subprocess
 import sys
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from drivetrain import data
 from drivetrain.data.drift_compare import MEASURES, Comparison
 from drivetrain.data.drift_pair import equal_mass_cells, pair
 from drivetrain.data.drift_report import drift
@@ -69,6 +72,27 @@ def test_data_sets_are_paired_by_name_or_as_named() -> None:
         drift(both, one, pairs=[("train", "tset")])
     with pytest.raises(InputError, match="no data set is in both"):
         drift(both, from_states({"a": state({"x": [1]}), "b": state({"x": [1]})}))
+
+
+def test_frames_tables_and_paths_are_taken_as_well(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"x": [1.0, 2.0, None], "s": ["a", "b", "b"]})
+    path = tmp_path / "x.parquet"
+    pq.write_table(pa.Table.from_pandas(frame), path)
+    found = data.drift(frame, path)
+    assert [(feature.name, feature.drifted) for feature in found.pairs[0].features] == [("x", False), ("s", False)]
+    assert found["x"].measures["wasserstein"].value == 0
+    named = data.drift({"june": frame}, {"may": pa.table({"x": [1.0], "s": ["a"]})})
+    assert (named.pairs[0].current, named.pairs[0].previous) == ("june", "may")
+    assert named["x"].measures["missing_rate"].value == pytest.approx(1 / 3)
+
+
+def test_statistics_that_were_saved(tmp_path: Path) -> None:
+    for name, values in (("a", [1, 2, 3]), ("b", [2, 3, 4])):
+        (tmp_path / name).mkdir()
+        of(x=values).save(tmp_path / name)
+    loaded = drift(Statistics.load(tmp_path / "a"), Statistics.load(tmp_path / "b"))
+    assert loaded.to_json() == drift(of(x=[1, 2, 3]), of(x=[2, 3, 4])).to_json()
 
 
 def test_unknown_words_are_refused() -> None:
