@@ -3,10 +3,11 @@
 A row is a line that holds one object; blank lines are skipped, a byte order mark too. The columns are the names of all
 rows of all files, in the order in which they first appear; a name that a row lacks is missing there, like `null`.
 
-Types are settled over all rows of all files: whole numbers are int64, with fractions or beyond 64 bits float64; lists
-and objects are `list` and `struct` of what they hold. Text is text, also where it spells a number; but a column in
-which every value is an ISO date or time is one, by the families of `data.csv_files`, since JSON has no other way to
-write a time. A column that mixes kinds is text: strings as they are, anything else as it is spelled in the file.
+Types are settled over all rows of all files: whole numbers are int64, with fractions or beyond 64 bits float64, where
+NaN and Infinity are numbers and 1e999 is infinite; lists and objects are `list` and `struct` of what they hold. Text is
+text, also where it spells a number; but a column in which every value is an ISO date or time is one, by the families of
+`data.csv_files`, since JSON has no other way to write a time. A column that mixes kinds is text: strings as they are,
+anything else as it is spelled in the file.
 """
 
 from __future__ import annotations

@@ -13,9 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 from drivetrain.components.example_gen import ExampleGen
 from drivetrain.data import open_examples
+from drivetrain.digest import digest_tree
 from drivetrain.errors import InputError
 from drivetrain.metadata import Examples
 from drivetrain.pipelines import Home, RunOptions, load_pipeline, run_pipeline
+from drivetrain.pipelines.context import LaunchContext, enter
 
 TABLE = [{"n": i, "x": i / 4, "s": f"Nr. {i}", "fold": "ab"[i % 3 == 0]} for i in range(200)]
 
@@ -53,6 +55,25 @@ def test_every_kind_of_file_gives_the_same_splits(tmp_path: Path, kind: str) -> 
     expected = by_split(ExampleGen(write(tmp_path, "parquet")))
     assert sum(map(len, expected.values())) == 200
     assert by_split(ExampleGen(write(tmp_path, kind))) == expected
+
+
+@pytest.mark.beam
+def test_the_same_bytes_on_beam(tmp_path: Path) -> None:
+    pytest.importorskip("apache_beam")
+    paths = [write(tmp_path, kind) for kind in ("jsonl", "avro", "tsv")]
+    by_files = {"b": write(tmp_path, "csv", TABLE[:50], "1"), "a": write(tmp_path, "csv", TABLE[50:], "2")}
+
+    def digests() -> list[str]:
+        made = [ExampleGen(path) for path in paths]
+        made += [ExampleGen(by_files), ExampleGen(paths[0], split_column="fold")]
+        return [digest_tree(examples.content).fingerprint for examples in made]
+
+    local = digests()
+    leave = enter(LaunchContext(executor="beam"))
+    try:
+        assert digests() == local
+    finally:
+        leave()
 
 
 def test_encoding_and_delimiter_are_passed_on(tmp_path: Path) -> None:
