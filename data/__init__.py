@@ -10,7 +10,8 @@ from .schema import Bool, Count, Feature, Presence, Range, Ratio, Schema, Values
 from .schema_check import Problem, SchemaError
 from .schema_expectations import schema_to_expectations
 from .schema_infer import infer_schema
-from .schema_pbtxt import load_pbtxt, schema_from_pbtxt, schema_to_pbtxt
+from .schema_pbtxt import load_pbtxt, schema_from_pbtxt
+from .schema_pbtxt_write import schema_to_pbtxt
 from .schema_yaml import load_schema, schema_from_yaml, schema_to_yaml
 from .source_of import source_of
 from .sources import BATCH_ROWS, Shard, Source, open_files, open_parquet

@@ -1,28 +1,23 @@
-"""TFX's `schema.pbtxt` read into a schema, and a schema written as one; what does not fit is named.
+"""TFX's `schema.pbtxt` read into a schema; what does not fit is named.
 
 TFDV has four types: INT, FLOAT, BYTES (text too) and STRUCT, and sees a plain column as lists of one value. So what is
-read says how many values a row has, and what is written does so too.
+read says how many values a row has.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
 from ..errors import InputError
-from .pbtxt import Parsed, dump, parse
-from .pbtxt_scalars import single
+from .pbtxt import Parsed, parse
 from .schema import CHANGES, UNCHECKED, Bool, Count, Domain, Feature, Presence, Range, Ratio, Schema, Values
 from .schema_check import INVALID, INVALID_DOMAIN, WRONG_DOMAIN, Problem, SchemaError, feature_problems, raise_problems
 from .schema_proto import SCHEMA_PROTO
 
 _TYPES: Final = {"INT": "int", "FLOAT": "float", "BYTES": "string", "STRUCT": "struct", "TYPE_UNKNOWN": "any"}
-_PROTO_TYPES: Final = {
-    "int": "INT", "bool": "INT", "float": "FLOAT", "string": "BYTES", "bytes": "BYTES", "struct": "STRUCT",
-    "any": "TYPE_UNKNOWN",
-}  # fmt: skip
 _ALLOWED: Final = {
     "domain": ("string",),
     "string_domain": ("string",),
@@ -37,13 +32,12 @@ _ALLOWED: Final = {
     "time_domain": ("string", "int"),
     "time_of_day_domain": ("string", "int"),
 }
-_ONE: Final = Count(1, 1)
-_COMPARATORS: Final = {
+COMPARATORS: Final = {
     "infinity_norm": "l_infinity",
     "jensen_shannon_divergence": "jensen_shannon",
     "normalized_abs_difference": "normalized_abs_difference",
 }
-_QUANTILES: Final = "jensen_shannon_quantiles"  # what TFDV's divergence of source QUANTILES becomes
+QUANTILES: Final = "jensen_shannon_quantiles"  # what TFDV's divergence of source QUANTILES becomes
 
 
 class Imported(NamedTuple):
@@ -55,18 +49,6 @@ class Imported(NamedTuple):
     """
 
     schema: Schema
-    notes: tuple[str, ...]
-
-
-class Exported(NamedTuple):
-    """What writing a `schema.pbtxt` gives.
-
-    Attributes:
-        text: The file's text.
-        notes: What TFDV cannot say, one line each.
-    """
-
-    text: str
     notes: tuple[str, ...]
 
 
@@ -221,9 +203,9 @@ class _Reader:
         """The thresholds of a comparator; one without a threshold measures and never fails."""
         found = {}
         for key, part in item.get(f"{change}_comparator", {}).items():
-            name = _COMPARATORS[key]
+            name = COMPARATORS[key]
             if part.get("source", {}).get("type") == "QUANTILES":
-                name = _QUANTILES
+                name = QUANTILES
             if "threshold" in part:
                 found[name] = part["threshold"]
             else:
@@ -291,115 +273,3 @@ def _counts(item: Mapping[str, Any]) -> tuple[Count, ...]:
     if "value_counts" in item:
         return tuple(_count(level) for level in item["value_counts"].get("value_count", ())) or (Count(),)
     return (_count(item.get("value_count", {})),)
-
-
-def schema_to_pbtxt(schema: Schema) -> Exported:
-    """The schema as TFDV's own writer would print it, and what TFDV has no words for."""
-    notes: list[str] = []
-    features, domains = [], []
-    for feature in schema.features:
-        item = {"name": feature.name, **dict(_written(feature, notes))}
-        domain = feature.domain
-        if isinstance(domain, Values):
-            item["domain"] = feature.name
-            domains.append({"name": feature.name, "value": list(domain.values)})
-            if domain.min_mass < 1:
-                item["distribution_constraints"] = {"min_domain_mass": domain.min_mass}
-        features.append(item)
-    rows: dict[str, Any] = {"min_examples_count": schema.min_rows, "max_examples_count": schema.max_rows}
-    for change, ratio in (("drift", schema.rows_drift), ("version", schema.rows_version)):
-        if ratio is not None:
-            ends = {"min_fraction_threshold": ratio.min, "max_fraction_threshold": ratio.max}
-            rows[f"num_examples_{change}_comparator"] = {key: end for key, end in ends.items() if end is not None}
-    rows = {key: value for key, value in rows.items() if value is not None}
-    if schema.severity or any(feature.severity for feature in schema.features):
-        notes.append("severities are no part of TFDV's schema; give them to its validation config")
-    message: dict[str, Any] = {"feature": features, "string_domain": domains}
-    message["default_environment"] = list(schema.environments)
-    if rows:
-        message["dataset_constraints"] = rows
-        if schema.max_rows is not None and schema.min_rows is None:
-            notes.append("TFDV looks at the largest number of rows only where a smallest is given too")
-    return Exported(dump(message, SCHEMA_PROTO, "Schema"), tuple(notes))
-
-
-def _written(feature: Feature, notes: list[str]) -> Iterator[tuple[str, Any]]:
-    """The fields of a feature beside its name and its domain of texts."""
-    name = feature.name
-    if feature.type in _PROTO_TYPES:
-        yield "type", _PROTO_TYPES[feature.type]
-    else:
-        yield "type", "TYPE_UNKNOWN" if feature.type == "list" else "BYTES"
-    if feature.type not in ("int", "float", "string", "bytes", "struct", "bool"):
-        written = "BYTES, as TFDV reads it from CSV" if feature.type not in ("any", "list") else "of an unknown type"
-        notes.append(f"{name} is {feature.type}, which TFDV does not have; it is written as {written}")
-    presence = {"min_fraction": feature.presence.min_fraction, "min_count": feature.presence.min_count}
-    presence = {key: value for key, value in presence.items() if value is not None}
-    if presence:
-        yield "presence", presence
-    yield from _valency(feature)
-    yield from _domain(feature, notes)
-    for change in CHANGES:
-        yield from _comparator(feature, change, notes)
-    if feature.unique is not None:
-        yield "unique_constraints", _ends(feature.unique)
-        if feature.type not in ("string", "bytes"):
-            notes.append(f"TFDV counts distinct values of text only, not those of {name}")
-    yield "in_environment", list(feature.in_environments)
-    yield "not_in_environment", list(feature.not_in_environments)
-    if feature.stage:
-        yield "lifecycle_stage", feature.stage
-
-
-def _valency(feature: Feature) -> Iterator[tuple[str, Any]]:
-    if feature.shape is not None:
-        yield "shape", {"dim": [{"size": size} for size in feature.shape]}
-    elif len(feature.value_counts) > 1:
-        yield "value_counts", {"value_count": [_ends(count) for count in feature.value_counts]}
-    elif feature.value_counts:
-        if feature.value_counts[0] != Count():
-            yield "value_count", _ends(feature.value_counts[0])
-    elif feature.type not in ("any", "list", "struct"):
-        # One plain value, said as TFDV infers it: a shape where none may be missing.
-        if feature.presence.min_fraction == 1:
-            yield "shape", {"dim": [{"size": 1}]}
-        else:
-            yield "value_count", _ends(_ONE)
-
-
-def _comparator(feature: Feature, change: str, notes: list[str]) -> Iterator[tuple[str, Any]]:
-    bounds = dict(getattr(feature, change))
-    parts: dict[str, Any] = {}
-    for key, name in _COMPARATORS.items():
-        if name in bounds:
-            parts[key] = {"threshold": bounds.pop(name)}
-    divergence = "jensen_shannon_divergence"
-    if divergence not in parts and _QUANTILES in bounds:
-        parts[divergence] = {"threshold": bounds.pop(_QUANTILES), "source": {"type": "QUANTILES"}}
-    if parts:
-        yield f"{change}_comparator", parts
-    for name in bounds:
-        notes.append(f"TFDV has no {name}: the {change} of {feature.name} goes without it")
-
-
-def _domain(feature: Feature, notes: list[str]) -> Iterator[tuple[str, Any]]:
-    domain = feature.domain
-    if isinstance(domain, Bool) or feature.type == "bool":
-        texts = domain if isinstance(domain, Bool) else Bool()
-        fields = {"true_value": texts.true_value, "false_value": texts.false_value}
-        yield "bool_domain", {key: value for key, value in fields.items() if value is not None}
-    if not isinstance(domain, Range):
-        return
-    ends = {key: getattr(domain, key) for key in ("min", "max") if getattr(domain, key) is not None}
-    if (domain.parse or feature.type) == "int":
-        ends = {key: math.ceil(end) if key == "min" else math.floor(end) for key, end in ends.items()}
-        yield "int_domain", ends
-        return
-    for key, end in ends.items():
-        if single(float(end)) != end:
-            notes.append(f"{key} {end} of {feature.name} has more digits than TFDV's 32 bits keep")
-    yield "float_domain", ends | {key: True for key in ("disallow_nan", "disallow_inf") if getattr(domain, key)}
-
-
-def _ends(count: Count) -> dict[str, int]:
-    return {key: value for key, value in (("min", count.min), ("max", count.max)) if value is not None}

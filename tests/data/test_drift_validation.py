@@ -6,12 +6,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from drivetrain.data import schema_from_pbtxt, schema_to_pbtxt
 from drivetrain.data.comparators import COMPARATORS
 from drivetrain.data.drift_compare import MEASURES
 from drivetrain.data.drift_report import drift
 from drivetrain.data.schema import ANOMALIES, Feature, Presence, Schema
 from drivetrain.data.schema_expectations import schema_to_expectations
-from drivetrain.data.schema_pbtxt import schema_from_pbtxt, schema_to_pbtxt
 from drivetrain.data.schema_yaml import schema_from_yaml, schema_to_yaml
 from drivetrain.data.statistics_document import Statistics, from_states
 from drivetrain.data.statistics_pass import StatisticsAccumulator

@@ -19,7 +19,8 @@ import pyarrow as pa
 import pytest
 from drivetrain.data import SchemaError, StatisticsAccumulator, infer_schema, validate
 from drivetrain.data.pbtxt import parse
-from drivetrain.data.schema_pbtxt import schema_from_pbtxt, schema_to_pbtxt
+from drivetrain.data.schema_pbtxt import schema_from_pbtxt
+from drivetrain.data.schema_pbtxt_write import schema_to_pbtxt
 from drivetrain.data.schema_proto import SCHEMA_PROTO
 from drivetrain.data.statistics_document import Statistics, from_states
 

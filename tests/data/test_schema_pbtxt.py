@@ -19,7 +19,8 @@ from drivetrain.data import (
     schema_from_yaml,
     schema_to_yaml,
 )
-from drivetrain.data.schema_pbtxt import load_pbtxt, schema_from_pbtxt, schema_to_pbtxt
+from drivetrain.data.schema_pbtxt import load_pbtxt, schema_from_pbtxt
+from drivetrain.data.schema_pbtxt_write import schema_to_pbtxt
 from drivetrain.errors import InputError
 from hypothesis import given
 from hypothesis import strategies as st
