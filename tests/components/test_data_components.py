@@ -61,6 +61,19 @@ def test_a_schema_of_tfx_is_read(tmp_path: Path) -> None:
     assert (found.passed, found.summary.count("SCHEMA_NEW_COLUMN")) == (False, 1)
 
 
+def test_examples_of_an_environment(tmp_path: Path) -> None:
+    (tmp_path / "schema.yaml").write_text(
+        "format: drivetrain.schema/1\nenvironments: [TRAINING, SERVING]\nfeatures:\n  word: {type: string}\n"
+        "  size: {type: int}\n  label: {type: int, presence: {min_count: 1}, not_in_environments: [SERVING]}\n"
+    )
+    schema = ImportSchema(str(tmp_path / "schema.yaml"))
+    examples = ExampleGen(write(tmp_path / "x.csv", 9))
+    statistics = StatisticsGen(examples)
+    assert ExampleValidator(examples, statistics, schema, environment="SERVING").passed
+    assert not ExampleValidator(examples, statistics, schema, environment="TRAINING").passed
+    assert not ExampleValidator(examples, statistics, schema).passed
+
+
 def test_equal_inputs_give_equal_content(tmp_path: Path) -> None:
     digests = []
     for _ in range(2):
