@@ -287,6 +287,24 @@ def _described(feature: Feature) -> dict[str, Any]:
         "domain": text,
         "values": list(values),
         "severity": dict(feature.severity),
-        "bounds": [f"{kind}: {name} ≤ {most:g}" for kind in CHANGES for name, most in getattr(feature, kind).items()],
+        "bounds": _bounds(feature),
         "evidence": feature.evidence,
     }
+
+
+def _bounds(feature: Feature) -> list[str]:
+    """What else is demanded of a feature, one short text each."""
+    found = [feature.stage] if feature.stage else []
+    if feature.shape is not None:
+        found.append(f"shape {list(feature.shape)}")
+    found += [f"values per row: {_spelled(count)}" for count in feature.value_counts]
+    if feature.unique is not None:
+        found.append(f"distinct: {_spelled(feature.unique)}")
+    found += [f"in {name}" for name in feature.in_environments]
+    found += [f"not in {name}" for name in feature.not_in_environments]
+    return found + [f"{kind}: {name} ≤ {most:g}" for kind in CHANGES for name, most in getattr(feature, kind).items()]
+
+
+def _spelled(count: Count) -> str:
+    low, high = count.min or 0, count.max
+    return f"{low}" if low == high else f"{low} or more" if high is None else f"{low} to {high}"

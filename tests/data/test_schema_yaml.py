@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from drivetrain.data.schema import Bool, Domain, Feature, Presence, Range, Schema, Severity, Values
+from drivetrain.data.schema import Bool, Count, Domain, Feature, Presence, Range, Schema, Severity, Values
 from drivetrain.data.schema_yaml import load_schema, schema_from_yaml, schema_to_yaml
 from drivetrain.errors import InputError
 from hypothesis import given, settings
@@ -91,6 +91,15 @@ def test_it_is_readable() -> None:
         (HEAD + "  x: {severity: {UNEXPECTED_DATA_TYPE: BAD}}", 3, "no severity 'BAD'"),
         (HEAD + "  x: {severity: {TYPO: INFO}}", 3, "no anomaly 'TYPO'"),
         (HEAD + "  x: {type: int, domain: {range: {min: 2, max: 1}}}", 3, "is no range"),
+        (HEAD + "  x: {stage: OLD}", 3, "no stage 'OLD'"),
+        (HEAD + "  x: {shape: [0]}", 3, "a dimension of 0 values"),
+        (HEAD + "  x: {shape: [1], value_count: {min: 1}}", 3, "exclude each other"),
+        (HEAD + "  x: {value_count: [{}, {min: 2, max: 1}]}", 3, "value_count of level 1: 2 to 1 is no range"),
+        (HEAD + "  x: {unique: {most: 3}}", 3, "unknown key 'most'"),
+        (HEAD + "  x: {in_environments: [A], not_in_environments: [A]}", 3, "in and not in environment 'A'"),
+        (HEAD + "  x: {type: int, domain: {range: {parse: int}}}", 3, "only text can be parsed"),
+        (HEAD + "  x: {type: string, domain: {range: {parse: date}}}", 3, "parsed as int or float"),
+        ("format: drivetrain.schema/1\nrows: {drift: {min: 2, max: 1}}\nfeatures: {}", 1, "no range of ratios"),
         (HEAD + "  x: [1", 3, "no YAML"),
         (HEAD + "  - x", 3, "features must be"),
         ("format: drivetrain.schema/1\nrows: {min: 9, max: 1}\nfeatures: {}", 1, "is no range"),
@@ -107,3 +116,17 @@ def test_errors_name_the_line(text: str, line: int | None, message: str) -> None
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="cannot be read"):
         load_schema(tmp_path / "none.yaml")
+
+
+def test_the_page_says_all_that_is_demanded() -> None:
+    schema = Schema(
+        (
+            Feature("x", "int", shape=(2,), stage="BETA", unique=Count(1, 3)),
+            Feature(
+                "y", "int", value_counts=(Count(), Count(2, 2)), in_environments=("A",), not_in_environments=("B",)
+            ),
+        )
+    )
+    page = schema.to_html()
+    for text in ("BETA", "shape [2]", "distinct: 1 to 3", "per row: 0 or more", "per row: 2<", "in A<", "not in B"):
+        assert text in page, text
