@@ -22,6 +22,7 @@ import tempfile
 import time
 import zipfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -165,12 +166,8 @@ def main() -> None:
         one, ten = write(table, here / "one.parquet"), write(table, here / "ten.parquet", 10)
         forty, wide = write(table, here / "forty.parquet", 40), write(continuous(), here / "continuous.parquet")
         for name, path in (("flights x10", ten), ("continuous", wide)):
-            works = {
-                "decode": lambda path=path: decode(path),
-                "ours": lambda path=path: ours(path),
-                "duckdb": lambda path=path: duckdb_statistics(path),
-            }
-            times = interleaved(works, arguments.repeat)
+            works = {"decode": decode, "ours": ours, "duckdb": duckdb_statistics}
+            times = interleaved({work: partial(go, path) for work, go in works.items()}, arguments.repeat)
             for work, (cpu, wall) in times.items():
                 figures |= {f"{name}: {work} CPU s": cpu, f"{name}: {work} wall s": wall}
             figures[f"{name}: ours / decode, CPU"] = times["ours"][0] / times["decode"][0]
