@@ -133,7 +133,8 @@ def duckdb_statistics(path: Path) -> None:
         if pa.types.is_integer(field.type) or pa.types.is_floating(field.type):
             parts += [f"avg({name})", f"stddev_pop({name})", f"count(*) FILTER ({name} = 0)"]
             parts.append(f"approx_quantile({name}, [0.1,0.2,0.3,0.4,0.5,0.6,0.7,0.8,0.9])")
-    duckdb.sql(f"SELECT count(*), {', '.join(parts)} FROM read_parquet('{path}')").fetchall()
+    query = f"SELECT count(*), {', '.join(parts)} FROM read_parquet('{path}')"
+    duckdb.connect().execute(query).fetchall()
 
 
 def child(python: str, script: str, *arguments: str) -> list[float]:
