@@ -6,6 +6,7 @@ of their numbers, as protobuf itself writes them. The language: https://protobuf
 
 from __future__ import annotations
 
+import bisect
 import difflib
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -142,6 +143,7 @@ class _Reader:
     lines: dict[str, int] = field(default_factory=dict)
 
     def read(self, message: str) -> Parsed:
+        self.breaks = [found.start() for found in re.finditer("\n", self.text)]
         self.tokens = self.split()
         self.token = next(self.tokens)
         value = self.fields(message, "", "")
@@ -176,7 +178,7 @@ class _Reader:
         return found
 
     def line(self, at: int) -> int:
-        return self.text.count("\n", 0, at) + 1
+        return bisect.bisect_left(self.breaks, at) + 1
 
     def error(self, at: int, message: str, fix: str = "correct it") -> InputError:
         column = at - self.text.rfind("\n", 0, at)

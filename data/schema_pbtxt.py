@@ -59,7 +59,7 @@ def load_pbtxt(path: Path) -> Imported:
         InputError: It cannot be read, or see `schema_from_pbtxt`.
     """
     try:
-        text = path.read_text("utf-8")
+        text = path.read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"the schema {path} cannot be read: {error}", fix="name a schema.pbtxt in UTF-8") from error
     return schema_from_pbtxt(text, str(path))

@@ -32,7 +32,7 @@ FLIGHTS = json.loads((Path(__file__).parent.parent / "golden" / "flights_schema.
 def test_flights(month: str, tmp_path: Path) -> None:
     """What TFDV wrote comes back to the byte, also by way of schema.yaml."""
     path = tmp_path / "schema.pbtxt"
-    path.write_text(FLIGHTS[month])
+    path.write_text(FLIGHTS[month], "utf-8-sig")  # some editors begin a file with a byte order mark
     schema, notes = load_pbtxt(path)
     assert notes == ()
     assert schema_to_pbtxt(schema) == (FLIGHTS[month], ())
