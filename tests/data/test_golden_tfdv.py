@@ -25,7 +25,9 @@ from drivetrain.data.schema_proto import SCHEMA_PROTO
 from drivetrain.data.statistics_document import Statistics, from_states
 
 FOLDER = Path(os.environ.get("DRIVETRAIN_GOLDEN") or Path(__file__).parent.parent / "golden")
-CASES: list[dict[str, Any]] = json.loads((FOLDER / "tfdv_cases.json").read_text())["cases"]
+FILE = FOLDER / "tfdv_cases.json"
+# A folder of other cases may hold none of these; pytest then says that this test was skipped.
+CASES: list[dict[str, Any]] = json.loads(FILE.read_text())["cases"] if FILE.is_file() else []
 
 # What we cannot do yet, by case. A case that we can do must leave this table.
 NOT_YET = {
