@@ -5,6 +5,7 @@ from .base import Accumulator, BatchFn, Executor, Progress, Route, no_progress
 from .drift_report import DriftReport, drift
 from .examples import Manifest, Part, Sink, open_examples, sinks, splits
 from .executors import executor
+from .files import open_files
 from .local import LocalExecutor
 from .schema import Bool, Count, Feature, Presence, Range, Ratio, Schema, Values
 from .schema_check import Problem, SchemaError
@@ -14,7 +15,7 @@ from .schema_pbtxt import load_pbtxt, schema_from_pbtxt
 from .schema_pbtxt_write import schema_to_pbtxt
 from .schema_yaml import load_schema, schema_from_yaml, schema_to_yaml
 from .source_of import source_of
-from .sources import BATCH_ROWS, Shard, Source, open_files, open_parquet
+from .sources import BATCH_ROWS, Shard, Source, open_parquet
 from .split import ColumnSplit, HashSplit
 from .sql_rows import open_query
 from .statistics_document import Statistics, statistics

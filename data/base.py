@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from .examples import Manifest, Sink
 from .sources import Source
-
-if TYPE_CHECKING:
-    from .examples import Manifest, Sink
 
 A = TypeVar("A", bound="Accumulator")
 

@@ -25,10 +25,11 @@ from typing import Any, Final
 from ..digest import canonical_json
 from ..errors import BuildError, Canceled, DrivetrainError, InputError, missing_extra
 from .base import A, BatchFn, Progress, Route, no_progress
-from .examples import Manifest, Part, Sink, Written, collect, remove_leftovers, write_shard
+from .examples import Manifest, Part, Sink
 from .local import merge_states, shard_state
 from .sources import Source
 from .tree import MergeTree
+from .writing import Written, collect, remove_leftovers, write_shard
 
 try:
     _logging_before = logging.root.manager.disable

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from .base import A, BatchFn, Progress, Route, no_progress
-from .examples import Manifest, Sink, Written, collect, remove_leftovers, write_shard
+from .examples import Manifest, Sink
 from .sources import Source
 from .tree import MergeTree
+from .writing import Written, collect, remove_leftovers, write_shard
 
 T = TypeVar("T")
 

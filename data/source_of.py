@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from ..errors import InputError
-from .sources import BATCH_ROWS, Shard, Source, open_files
+from .files import open_files
+from .sources import BATCH_ROWS, Shard, Source
 from .types import normal_schema, restore, settle
 
 if TYPE_CHECKING:

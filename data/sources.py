@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -91,91 +90,6 @@ class Source:
     def with_dictionaries(self) -> Source:
         """The same rows; string columns may come dictionary-encoded, a dictionary per batch."""
         return replace(self, dictionaries=True)
-
-
-def open_files(
-    paths: Sequence[Path | str],
-    *,
-    null_values: Sequence[str] = ("", "NA"),
-    encoding: str | None = None,
-    delimiter: str | None = None,
-    progress: Callable[[int, int | None, str], None] | None = None,
-) -> Source:
-    """One source over files of one kind, which their names tell, in the order given.
-
-    CSV (`.csv`, `.tsv`, either with `.gz`, a `.zip` with one CSV), Parquet (`.parquet`, `.pq`), JSON lines (`.jsonl`,
-    `.ndjson`, either with `.gz`), Avro (`.avro`) and TFRecords of tf.Example (`.tfrecord`, `….tfrecord.gz`,
-    `data_tfrecord-00000-of-00002.gz`); what each makes of its values is told by its module, e.g. `data.jsonl_files`.
-
-    Args:
-        paths: All of one kind, with the same columns; column types are unified over all of them.
-        null_values: What a missing value looks like in a CSV; see `data.csv_files`.
-        encoding: Of a CSV, as Python names it; None for UTF-8, or UTF-16 by its byte order mark.
-        delimiter: Between the cells of a CSV; None to go by its header.
-        progress: Told of rows scanned, which settles their types; may raise to stop.
-
-    Raises:
-        InputError: No files, an unknown kind, a damaged file, different columns, no rows in any of them, or an
-            encoding or delimiter for something other than CSV.
-        DrivetrainError: What reads this kind of file is not installed.
-    """
-    files = [Path(path) for path in paths]
-    if not files:
-        raise InputError("there are no input files", fix="name a file, or a glob that matches some")
-    kinds = sorted({_kind(path) for path in files})
-    if len(kinds) > 1:
-        raise InputError(f"the input mixes {' and '.join(kinds)} files", fix="give files of one kind")
-    kind = kinds[0]
-    if kind != "CSV" and (encoding, delimiter) != (None, None):
-        option = "delimiter" if encoding is None else "encoding"
-        raise InputError(f"{option}: {files[0]} is no CSV but {kind}", fix=f"leave {option} out")
-    if kind == "Parquet":
-        source = open_parquet(files)
-    elif kind == "CSV":
-        from .csv_files import open_csv
-
-        source = open_csv(files, null_values=null_values, encoding=encoding, delimiter=delimiter, progress=progress)
-    elif kind == "JSON lines":
-        from .jsonl_files import open_jsonl
-
-        source = open_jsonl(files, progress=progress)
-    elif kind == "Avro":
-        from .avro_files import open_avro
-
-        source = open_avro(files, progress=progress)
-    else:
-        from .tfrecord_files import open_tfrecord
-
-        source = open_tfrecord(files, progress=progress)
-    if not source.rows:
-        some = str(files[0]) if len(files) == 1 else f"{files[0]} and {len(files) - 1} more"
-        what = "a header but no rows" if kind == "CSV" else "no rows"
-        raise InputError(f"{some}: {what}", fix="give a file with at least one row of data")
-    return source
-
-
-# By the end of a file's name. Also TFX's data_tfrecord-00000-of-00002.gz.
-_KINDS: Final = {
-    "Parquet": r"\.(parquet|pq)",
-    "CSV": r"\.([ct]sv(\.gz)?|zip)",
-    "JSON lines": r"\.(jsonl|ndjson)(\.gz)?",
-    "Avro": r"\.avro",
-    "TFRecord": r"tfrecords?(-\d+-of-\d+)?(\.gz)?",
-}
-
-
-def _kind(path: Path) -> str:
-    if path.is_dir():
-        raise InputError(f"{path} is a folder", fix=f"name its files, e.g. {path}/*.csv")
-    if not path.exists():
-        raise InputError(f"{path} does not exist", fix="check the path; a relative one starts at the parent of --root")
-    for kind, ending in _KINDS.items():
-        if re.search(f"{ending}$", path.name, re.IGNORECASE):
-            return kind
-    raise InputError(
-        f"{path}: not a kind of file that can be read",
-        fix="give .csv, .tsv, .jsonl or .ndjson (each also .gz), .zip (one CSV), .parquet, .avro, .tfrecord",
-    )
 
 
 @dataclass(frozen=True)

@@ -17,10 +17,10 @@ import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
+from drivetrain.data import open_files
 from drivetrain.data.drift_compare import Comparison
 from drivetrain.data.drift_report import DriftReport, drift
 from drivetrain.data.drift_tfdv import tfdv_histogram, tfdv_jensen_shannon
-from drivetrain.data.sources import open_files
 from drivetrain.data.statistics_document import Statistics, statistics
 from drivetrain.data.statistics_pass import StatisticsAccumulator
 from drivetrain.data.tables import count_numbers

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
+from drivetrain.data import open_files
 from drivetrain.data.local import LocalExecutor
-from drivetrain.data.sources import open_files
 from drivetrain.data.statistics_document import Statistics, statistics
 from numpy.typing import NDArray
 
