@@ -132,7 +132,8 @@ class Launcher:
                     continue  # a gate under a condition that is false was not asked, so it did not object
                 return "SKIPPED", f"{name} was skipped"
             if state not in ("COMPLETE", "CACHED"):
-                return "BLOCKED", f"{name} {'is blocked' if state == 'BLOCKED' else 'did not end well'}"
+                ends = {"FAILED": "failed", "BLOCKED": "is blocked", "CANCELED": "was stopped"}
+                return "BLOCKED", f"{name} {ends.get(state, 'was interrupted')}"
         for gate in node.after:
             vetoes = self._vetoes(gate)
             if vetoes:

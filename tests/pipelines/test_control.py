@@ -27,7 +27,7 @@ def test_a_veto_holds_when_it_comes_from_the_cache(home: Home, pipe: Pipe) -> No
 def test_a_gate_that_failed_holds_back_too(home: Home, pipe: Pipe) -> None:
     result = run_pipeline(home, pipe('n = Make()\nUse(n)\nCheck(n, code="1 / 0")'))
     assert states(result) == {"Make": "COMPLETE", "Check": "FAILED", "Use": "BLOCKED"}
-    assert result.nodes["Use"].reason == "Check did not end well"
+    assert result.nodes["Use"].reason == "Check failed"
 
 
 def test_a_gate_under_a_condition_that_is_false_does_not_object(home: Home, pipe: Pipe) -> None:
