@@ -1,0 +1,299 @@
+"""Statistics and Great Expectations' pandas engine say the same of the same data; the rest runs on rows."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from drivetrain.data import Source, infer_schema, open_files, schema_to_expectations, statistics
+from drivetrain.data.expectations import Expectation, Outcome, Suite, check_expectations, read_suite
+from drivetrain.data.expectations_statistics import decide
+from flights import corrupted, month  # type: ignore[import-not-found]  # conftest puts this folder on the path
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+pytestmark = [
+    pytest.mark.gx,
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore::Warning"),  # great_expectations and pandas warn of their own future
+]
+
+
+def expect(name: str, **kwargs: Any) -> Expectation:
+    return Expectation(f"expect_{name}", kwargs)
+
+
+def write(table: pa.Table, path: Path, rows: int = 10_000) -> Source:
+    pq.write_table(table, path, row_group_size=rows)
+    return open_files([path])
+
+
+def both(source: Source, expectations: list[Expectation]) -> int:
+    """How many of the expectations statistics decided; all of those agree with GX on the rows."""
+    from drivetrain.data.expectations_gx import run_on_rows
+
+    state = statistics(source).state("data")
+    decided = {index: found for index, one in enumerate(expectations) if (found := decide(state, one)) is not None}
+    rows = run_on_rows(source, state, {index: expectations[index] for index in decided})
+    for index, mine in decided.items():
+        same(mine, rows[index], expectations[index])
+    return len(decided)
+
+
+def same(mine: Outcome, theirs: Outcome, expectation: Expectation) -> None:
+    assert mine.success == theirs.success, (expectation, mine, theirs)
+    assert bool(mine.error) == bool(theirs.error), (expectation, mine, theirs)
+    keys = (
+        "observed_value", "element_count", "unexpected_count", "unexpected_percent", "missing_count", "missing_percent",
+        "unexpected_percent_total", "unexpected_percent_nonmissing", "details",
+    )  # fmt: skip
+    if not mine.error:
+        for key in keys:
+            close(mine.result.get(key), theirs.result.get(key), expectation)
+        if expectation.type.startswith("expect_column_distinct"):
+            close(mine.result.get("partial_unexpected_list"), theirs.result.get("partial_unexpected_list"), expectation)
+        elif "unexpected_count" in mine.result and not expectation.type.endswith(("be_null", "be_unique")):
+            shown = theirs.result.get("partial_unexpected_list", [])
+            assert bool(mine.result["partial_unexpected_list"]) == bool(shown), (expectation, mine, theirs)
+
+
+def close(mine: Any, theirs: Any, expectation: Expectation) -> None:
+    if isinstance(mine, dict) and isinstance(theirs, dict):
+        assert set(mine) == set(theirs), (expectation, mine, theirs)
+        for key in mine:
+            close(mine[key], theirs[key], expectation)
+    elif isinstance(mine, list) and isinstance(theirs, list):
+        assert len(mine) == len(theirs), (expectation, mine, theirs)
+        for one, other in zip(mine, theirs, strict=True):
+            close(one, other, expectation)
+    elif isinstance(mine, float) and isinstance(theirs, (int, float)) and math.isfinite(mine):
+        assert math.isclose(mine, theirs, rel_tol=1e-9, abs_tol=1e-9), (expectation, mine, theirs)
+    else:
+        assert mine == theirs or str(mine) == str(theirs), (expectation, mine, theirs)
+
+
+def of_numbers(column: str, low: float, high: float, some: list[float]) -> list[Expectation]:
+    ends = {"column": column, "min_value": low, "max_value": high}
+    aggregates = (
+        "min", "max", "mean", "median", "stdev", "sum", "unique_value_count", "proportion_of_unique_values",
+        "proportion_of_non_null_values",
+    )  # fmt: skip
+    return [
+        *(expect(f"column_{name}_to_be_between", **ends) for name in aggregates),
+        expect("column_max_to_be_between", column=column, max_value=high, strict_max=True),
+        expect("column_values_to_be_between", **ends),
+        expect("column_values_to_be_between", **ends, strict_min=True, strict_max=True, mostly=0.5),
+        expect("column_values_to_be_between", column=column, min_value=low),
+        expect("column_values_to_be_in_set", column=column, value_set=some),
+        expect("column_values_to_be_in_set", column=column, value_set=some, mostly=0.3),
+        expect("column_values_to_not_be_in_set", column=column, value_set=some),
+        expect("column_most_common_value_to_be_in_set", column=column, value_set=some, ties_okay=True),
+        expect("column_most_common_value_to_be_in_set", column=column, value_set=some),
+        *(expect(f"column_distinct_values_to_{name}_set", column=column, value_set=some) for name in SETS),
+        expect("column_values_to_be_of_type", column=column, type_="int64"),
+        expect("column_values_to_be_of_type", column=column, type_="float64"),
+        expect("column_values_to_be_in_type_list", column=column, type_list=["int", "float32", "bool"]),
+        *of_any(column),
+        *(
+            expect(
+                "column_quantile_values_to_be_between",
+                column=column,
+                quantile_ranges={"quantiles": [level], "value_ranges": [[low, high]]},
+            )
+            for level in (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
+        ),
+    ]
+
+
+SETS = ("be_in", "contain", "equal")
+
+
+def of_any(column: str) -> list[Expectation]:
+    return [
+        expect("column_to_exist", column=column),
+        expect("column_values_to_not_be_null", column=column),
+        expect("column_values_to_not_be_null", column=column, mostly=0.5),
+        expect("column_values_to_be_null", column=column, mostly=0.5),
+        expect("column_values_to_be_unique", column=column),
+        expect("column_values_to_be_unique", column=column, mostly=0.5),
+        expect("column_unique_value_count_to_be_between", column=column, min_value=2, max_value=4),
+        expect("column_proportion_of_unique_values_to_be_between", column=column, min_value=0.5),
+        expect("column_proportion_of_non_null_values_to_be_between", column=column, min_value=0.5),
+    ]
+
+
+def of_texts(column: str, some: list[str]) -> list[Expectation]:
+    return [
+        expect("column_values_to_be_in_set", column=column, value_set=some),
+        expect("column_values_to_be_in_set", column=column, value_set=some, mostly=0.5),
+        expect("column_values_to_not_be_in_set", column=column, value_set=some),
+        expect("column_most_common_value_to_be_in_set", column=column, value_set=some, ties_okay=True),
+        *(expect(f"column_distinct_values_to_{name}_set", column=column, value_set=some) for name in SETS),
+        expect("column_value_lengths_to_be_between", column=column, min_value=1, max_value=2),
+        expect("column_value_lengths_to_be_between", column=column, min_value=1, strict_min=True, mostly=0.5),
+        expect("column_value_lengths_to_equal", column=column, value=2),
+        *(
+            expect(f"column_values_to_{word}match_regex", column=column, regex=regex)
+            for word in ("", "not_")
+            for regex in ("^[A-Z]", r"\d", r"\w$", r"\s|é", "(?i)a", "[")
+        ),
+        expect("column_values_to_be_in_type_list", column=column, type_list=["int64", "float64"]),
+        *of_any(column),
+    ]
+
+
+def of_table(names: list[str], rows: int) -> list[Expectation]:
+    return [
+        expect("table_row_count_to_be_between", min_value=rows, max_value=rows),
+        expect("table_row_count_to_be_between", min_value=rows + 1),
+        expect("table_row_count_to_equal", value=rows),
+        expect("table_column_count_to_equal", value=len(names)),
+        expect("table_column_count_to_be_between", max_value=1),
+        expect("table_columns_to_match_set", column_set=names),
+        expect("table_columns_to_match_set", column_set=names[1:]),
+        expect("table_columns_to_match_set", column_set=names[1:], exact_match=False),
+        expect("table_columns_to_match_set", column_set=[*names, "other"], exact_match=False),
+        expect("table_columns_to_match_ordered_list", column_list=names),
+        expect("table_columns_to_match_ordered_list", column_list=names[::-1]),
+        expect("column_to_exist", column="other"),
+        expect("column_to_exist", column=names[1], column_index=1),
+        expect("column_to_exist", column=names[0], column_index=1),
+        expect("column_values_to_not_be_null", column="other"),
+        expect("column_mean_to_be_between", column="other", min_value=0),
+    ]
+
+
+@pytest.mark.parametrize("bad", [False, True])
+def test_both_ways_agree_on_flights(bad: bool, tmp_path: Path) -> None:
+    january = month(1)
+    table = corrupted(january)[0] if bad else january
+    source = write(table, tmp_path / "flights.parquet")
+    suite = read_suite(schema_to_expectations(infer_schema(statistics(write(january, tmp_path / "clean.parquet")))))
+    wanted = [*suite.expectations, *of_table(table.column_names, len(table))]
+    for column in ("dep_delay", "distance", "air_time", "month"):
+        wanted += of_numbers(column, 0, 5000, [1, 2, 200, 5.0])
+    for column in ("carrier", "dest", "tailnum", "dep_time" if bad else "origin"):
+        wanted += of_texts(column, ["UA", "AA", "EWR", "LGA", "JFK", "517"])
+    decided = both(source, wanted)
+    assert decided >= len(wanted) - 10, f"{decided} of {len(wanted)}"
+
+
+numbers = st.one_of(
+    st.none(),
+    st.integers(-3, 3).map(float),
+    st.just(math.nan),
+    st.just(math.inf),
+    st.just(-math.inf),
+    st.floats(-1e6, 1e6),
+)
+integers = st.one_of(st.none(), st.integers(-3, 3), st.integers(-(2**52), 2**52))
+texts = st.one_of(st.none(), st.sampled_from(["", "A", "b", "Ab", "é1", "a\n", "12", " "]), st.text(max_size=3))
+rows = st.tuples(numbers, integers, st.integers(0, 4), texts, st.one_of(st.none(), st.booleans()))
+
+
+@settings(
+    max_examples=12,
+    deadline=None,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(st.lists(rows, min_size=1, max_size=12), st.integers(1, 12))
+def test_both_ways_agree_on_any_columns(tmp_path: Path, data: list[tuple[Any, ...]], size: int) -> None:
+    types = {"float": pa.float64(), "int": pa.int64(), "tie": pa.int16(), "text": pa.string(), "bool": pa.bool_()}
+    columns = zip(*data, strict=True)
+    table = pa.table({name: pa.array(column, types[name]) for name, column in zip(types, columns, strict=True)})
+    source = write(table, tmp_path / "any.parquet", size)
+    wanted = of_table(list(types), len(data)) + of_any("bool")
+    for name in ("float", "int", "tie"):
+        wanted += of_numbers(name, -2, 2, [0, 1.0, 3])
+    both(source, [*wanted, *of_texts("text", ["A", "b", "12"])])
+
+
+def test_what_statistics_cannot_decide_runs_on_rows(tmp_path: Path) -> None:
+    january, (bad, rows) = month(1), corrupted(month(1))
+    sources = {"clean": write(january, tmp_path / "clean.parquet"), "bad": write(bad, tmp_path / "bad.parquet")}
+    suite = Suite(
+        "flights",
+        (
+            expect("column_values_to_not_be_null", column="dest"),
+            expect("column_pair_values_a_to_be_greater_than_b", column_A="distance", column_B="month"),
+            expect("column_values_to_be_in_set", column="carrier", value_set=["UA"], row_condition='origin=="EWR"',
+                   condition_parser="pandas"),
+            expect("column_values_to_be_increasing", column="day"),
+            expect("compound_columns_to_be_unique", column_list=["carrier", "flight", "day", "origin"]),
+            expect("column_values_to_match_regex_list", column="carrier", regex_list=["^[A-Z0-9]{2}$"]),
+            expect("column_values_to_match_like_pattern", column="carrier", like_pattern="A%"),
+        ),
+    )  # fmt: skip
+    results = check_expectations(statistics(sources), suite, sources)
+    found = {(one["meta"]["split"], one["expectation_config"]["type"][7:]): one for one in results.document["results"]}
+    ways = [one["meta"]["evaluated_on"] for one in found.values()]
+    assert ways == ["statistics", *["rows"] * 6] * 2
+    missing = found["bad", "column_values_to_not_be_null"]["result"]
+    assert missing["unexpected_count"] == 100
+    odd = found["bad", "column_values_to_match_regex_list"]
+    assert not odd["success"]
+    assert odd["result"]["unexpected_count"] == 50
+    assert odd["result"]["partial_unexpected_index_list"] == rows["carrier"][:20].tolist()
+    assert found["clean", "column_values_to_match_regex_list"]["success"]
+    assert found["clean", "column_values_to_be_increasing"]["success"]
+    day = january["day"].to_pylist()
+    assert all(one <= other for one, other in itertools.pairwise(day))
+    newark = [name for name, origin in zip(january["carrier"].to_pylist(), january["origin"].to_pylist(), strict=True)
+              if origin == "EWR"]  # fmt: skip
+    condition = found["clean", "column_values_to_be_in_set"]["result"]
+    assert (condition["element_count"], condition["unexpected_count"]) == (
+        len(newark), sum(name != "UA" for name in newark),
+    )  # fmt: skip
+    unknown = found["clean", "column_values_to_match_like_pattern"]  # GX has it for SQL only
+    assert unknown["exception_info"]["raised_exception"]
+    assert not unknown["success"]
+    assert check_expectations(statistics(sources), suite, sources).to_json() == results.to_json()
+
+    # The document is GX's own.
+    from drivetrain.data.expectations_gx import data_docs
+    from great_expectations.core import expectationSuiteValidationResultSchema
+
+    loaded = expectationSuiteValidationResultSchema.load(json.loads(results.to_json()))
+    assert len(loaded.results) == 14
+    page = data_docs(results, "bad")
+    assert "ZZ_NEW" in page
+    assert "expectation" in page.lower()
+
+
+def test_nothing_leaves_this_machine(tmp_path: Path) -> None:
+    code = """
+import socket, sys
+allowed = {"127.0.0.1", "::1", "localhost"}
+def refuse(event, args):
+    if event in ("socket.connect", "socket.sendto") and isinstance(args[1], tuple) and args[1][0] not in allowed:
+        raise SystemExit(f"LEFT {args[1]}")
+    if event == "socket.getaddrinfo" and args[0] not in allowed:
+        raise SystemExit(f"LEFT {args[0]}")
+sys.addaudithook(refuse)
+import os, pyarrow as pa, pyarrow.parquet as pq
+from drivetrain.data import open_files, statistics
+from drivetrain.data.expectations import check_expectations, read_suite
+pq.write_table(pa.table({"a": [2, 1]}), sys.argv[1])
+source = {"data": open_files([sys.argv[1]])}
+one = {"type": "expect_column_values_to_be_increasing", "kwargs": {"column": "a"}}
+results = check_expectations(statistics(source), read_suite({"name": "s", "expectations": [one]}), source)
+from drivetrain.data.expectations_gx import data_docs
+assert data_docs(results, "data")
+assert not results.passed and os.environ["GX_ANALYTICS_ENABLED"] == "false"
+print("STAYED")
+"""
+    run = subprocess.run(  # a process of its own: what GX does at import counts
+        [sys.executable, "-W", "ignore", "-c", code, str(tmp_path / "a.parquet")],
+        capture_output=True, text=True, timeout=120, env={**os.environ, "GX_ANALYTICS_ENABLED": "true"}, check=False,
+    )  # fmt: skip
+    assert run.stdout.strip().endswith("STAYED"), run.stdout + run.stderr
