@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from ..errors import InputError
 from ..metadata import Anomalies, Examples, Schema, Statistics
-from ..pipelines import component, current
+from ..pipelines import Files, component, current, resolve_files
 
 
 @component(gates="examples")
 def ExampleValidator(
-    examples: Examples, statistics: Statistics, schema: Schema, *, environment: str | None = None
+    examples: Examples,
+    statistics: Statistics,
+    schema: Schema,
+    *,
+    environment: str | None = None,
+    expectations: Files | None = None,
 ) -> Anomalies:
     """Compare the statistics with the schema; quote the rows that are wrong.
 
@@ -18,25 +26,51 @@ def ExampleValidator(
         schema: From ImportSchema (or SchemaGen).
         environment: Which of the schema's environments the examples are of, e.g. SERVING, where labels are missing; by
             default all of its features are wanted.
+        expectations: A Great Expectations suite (its JSON file) to check as well, from the statistics where they decide
+            it and else on the rows; needs the extra `gx`.
 
     Returns:
         Anomalies: `content/anomalies.json` and a report. `passed` is False if any anomaly is an ERROR; then no other
-        consumer of the examples starts.
+        consumer of the examples starts. With expectations also `content/expectations_result.json` (GX's validation
+        result) and Data Docs in `extra/data_docs/`, one page per split; a failed critical expectation counts as an
+        error.
 
     Raises:
-        InputError: An input is damaged, or of a format this release does not read, or the schema knows no such
-            environment.
+        InputError: An input is damaged, or of a format this release does not read, the schema knows no such
+            environment, or the expectations are not one suite.
     """
     from ..data import Statistics as StatisticsValue
     from ..data import anomalous_rows, load_schema, open_examples, splits, validate
 
     context = current()
     wanted = load_schema(schema.content / "schema.yaml")
-    found = validate(StatisticsValue.load(statistics.content), wanted, environment=environment)
-    if found.anomalies:
+    loaded = StatisticsValue.load(statistics.content)
+    found = validate(loaded, wanted, environment=environment)
+    sources = {}
+    if found.anomalies or expectations is not None:
         sources = {name: open_examples(examples.content, name) for name in splits(examples.content)}
+    if found.anomalies:
         found = anomalous_rows(sources, found, wanted, progress=context.progress)
-    made = Anomalies.new(passed=found.passed, errors=found.errors, summary=found.summary)
+    if expectations is None:
+        made = Anomalies.new(passed=found.passed, errors=found.errors, summary=found.summary)
+    else:
+        from ..data.expectations import check_expectations, read_suite
+        from ..data.expectations_gx import data_docs
+
+        results = check_expectations(loaded, read_suite(_one(expectations)), sources, progress=context.progress)
+        errors = found.errors + results.errors
+        made = Anomalies.new(passed=not errors, errors=errors, summary=f"{found.summary}; {results.summary}")
+        results.save(made.content / "expectations_result.json")
+        (made.extra / "data_docs").mkdir()
+        for name in loaded.splits:
+            (made.extra / "data_docs" / f"{name}.html").write_text(data_docs(results, name), "utf-8")
     found.save(made.content / "anomalies.json")
     (made.extra / "report.html").write_text(found.to_html(), "utf-8")
     return made
+
+
+def _one(expectations: Files) -> Path:
+    files = resolve_files(expectations).files
+    if len(files) != 1:
+        raise InputError(f"the expectations are {len(files)} files, not one suite", fix="name one suite's JSON file")
+    return files[0].path
