@@ -5,6 +5,7 @@ from .base import Accumulator, BatchFn, Executor, Progress, Route, no_progress
 from .drift_report import DriftReport, drift
 from .examples import Manifest, Part, Sink, open_examples, sinks, splits
 from .executors import executor
+from .expectations import Expectation, ExpectationResults, Suite, check_expectations, read_suite
 from .files import open_files
 from .local import LocalExecutor
 from .schema import Bool, Count, Feature, Presence, Range, Ratio, Schema, Values
@@ -37,6 +38,8 @@ __all__ = [
     "ExactMoments",
     "ExactSum",
     "Executor",
+    "Expectation",
+    "ExpectationResults",
     "Feature",
     "HashSplit",
     "LocalExecutor",
@@ -55,8 +58,10 @@ __all__ = [
     "Source",
     "Statistics",
     "StatisticsAccumulator",
+    "Suite",
     "Values",
     "anomalous_rows",
+    "check_expectations",
     "drift",
     "executor",
     "infer_schema",
@@ -67,6 +72,7 @@ __all__ = [
     "open_files",
     "open_parquet",
     "open_query",
+    "read_suite",
     "schema_from_pbtxt",
     "schema_from_yaml",
     "schema_to_expectations",
