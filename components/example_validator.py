@@ -54,7 +54,8 @@ def ExampleValidator(
     if expectations is None:
         made = Anomalies.new(passed=found.passed, errors=found.errors, summary=found.summary)
     else:
-        from ..data.expectations import check_expectations, read_suite
+        from ..data.expectations import read_suite
+        from ..data.expectations_check import check_expectations
         from ..data.expectations_gx import data_docs
 
         results = check_expectations(loaded, read_suite(_one(expectations)), sources, progress=context.progress)

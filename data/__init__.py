@@ -5,7 +5,8 @@ from .base import Accumulator, BatchFn, Executor, Progress, Route, no_progress
 from .drift_report import DriftReport, drift
 from .examples import Manifest, Part, Sink, open_examples, sinks, splits
 from .executors import executor
-from .expectations import Expectation, ExpectationResults, Suite, check_expectations, read_suite
+from .expectations import Expectation, ExpectationResults, Suite, read_suite
+from .expectations_check import check_expectations
 from .files import open_files
 from .local import LocalExecutor
 from .schema import Bool, Count, Feature, Presence, Range, Ratio, Schema, Values

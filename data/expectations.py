@@ -1,7 +1,6 @@
 """Great Expectations: a suite in a plain form, and the results of checking data against it, without importing GX.
 
-What statistics can decide is decided from them (`expectations_statistics`); the rest is run by GX itself on the rows
-(`expectations_gx`, imported only then). Every result says which way it went.
+`expectations_check` checks; every result says which way it went.
 """
 
 from __future__ import annotations
@@ -15,10 +14,7 @@ from typing import Any, Final, Literal
 
 from ..digest import write_durably
 from ..errors import InputError
-from .base import Progress, no_progress
 from .schema_expectations import GX_VERSION
-from .sources import Source
-from .statistics_document import Statistics
 
 Severity = Literal["critical", "warning", "info"]
 Way = Literal["statistics", "rows"]
@@ -217,52 +213,6 @@ class ExpectationResults:
         write_durably(path, self.to_json().encode())
 
 
-def check_expectations(
-    statistics: Statistics,
-    suite: Suite,
-    sources: Mapping[str, Source] | None = None,
-    *,
-    progress: Progress = no_progress,
-) -> ExpectationResults:
-    """Check every data set against a suite: from its statistics where they suffice, else on its rows by GX.
-
-    Args:
-        statistics: From `statistics` (or loaded).
-        suite: From `read_suite`.
-        sources: The rows by data set; None: there are none, so every expectation must be one that statistics decide.
-        progress: Told of the rows read.
-
-    Raises:
-        InputError: An expectation needs rows and there are none, or GX does not know it or its arguments.
-        DrivetrainError: An expectation needs rows and GX is not installed.
-    """
-    from .expectations_statistics import decide
-
-    results: list[Mapping[str, Any]] = []
-    for split in statistics.splits:
-        state = statistics.state(split)
-        found: dict[int, Outcome] = {}
-        for index, expectation in enumerate(suite.expectations):
-            outcome = decide(state, expectation)
-            if outcome is not None:
-                found[index] = outcome
-        ways: dict[int, Way] = dict.fromkeys(found, "statistics")
-        rest = {index: one for index, one in enumerate(suite.expectations) if index not in found}
-        if rest:
-            if sources is None or split not in sources:
-                first = next(iter(rest.values()))
-                raise InputError(
-                    f"statistics of {split} do not decide {first.type} {_column(first.kwargs)}".rstrip(),
-                    fix="give the rows (sources), or leave the expectation out",
-                )
-            from .expectations_gx import run_on_rows
-
-            found |= run_on_rows(sources[split], state, rest, progress=progress)
-            ways |= dict.fromkeys(rest, "rows")
-        results += [result_of(one, found[index], split, ways[index]) for index, one in enumerate(suite.expectations)]
-    return ExpectationResults.of(suite.name, statistics.splits, results)
-
-
 def result_of(expectation: Expectation, outcome: Outcome, split: str, way: Way) -> dict[str, Any]:
     """A GX `ExpectationValidationResult` as JSON-able values."""
     return {
@@ -300,12 +250,13 @@ def plain(value: Any) -> Any:
     return str(value)
 
 
-def _column(kwargs: Mapping[str, Any]) -> str:
+def _title(config: Mapping[str, Any]) -> str:
+    return f"{config['type'].removeprefix('expect_')} {subject(config['kwargs'])}".rstrip()
+
+
+def subject(kwargs: Mapping[str, Any]) -> str:
+    """What an expectation is about, as a sentence goes on: `of carrier`; empty for the whole table."""
     if "column" in kwargs:
         return f"of {kwargs['column']}"
     names = kwargs.get("column_list") or [kwargs[key] for key in ("column_A", "column_B") if key in kwargs]
     return f"of {', '.join(map(str, names))}" if names else ""
-
-
-def _title(config: Mapping[str, Any]) -> str:
-    return f"{config['type'].removeprefix('expect_')} {_column(config['kwargs'])}".rstrip()

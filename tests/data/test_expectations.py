@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from drivetrain.data import Source, open_files, statistics
-from drivetrain.data.expectations import check_expectations, read_suite
+from drivetrain.data.expectations import read_suite
+from drivetrain.data.expectations_check import check_expectations
 from drivetrain.errors import InputError
 
 
@@ -97,7 +98,8 @@ def test_no_heavy_import(tmp_path: Path) -> None:
     code = """
 import sys
 from drivetrain.data import open_files, statistics
-from drivetrain.data.expectations import check_expectations, read_suite
+from drivetrain.data.expectations import read_suite
+from drivetrain.data.expectations_check import check_expectations
 one = {"type": "expect_column_values_to_be_unique", "kwargs": {"column": "a"}}
 suite = read_suite({"name": "s", "expectations": [one]})
 assert check_expectations(statistics(open_files([sys.argv[1]])), suite).passed

@@ -15,7 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from drivetrain.data import Source, infer_schema, open_files, schema_to_expectations, statistics
-from drivetrain.data.expectations import Expectation, Outcome, Suite, check_expectations, read_suite
+from drivetrain.data.expectations import Expectation, Outcome, Suite, read_suite
+from drivetrain.data.expectations_check import check_expectations
 from drivetrain.data.expectations_statistics import decide
 from flights import corrupted, month  # type: ignore[import-not-found]  # conftest puts this folder on the path
 from hypothesis import HealthCheck, Phase, given, settings
@@ -282,7 +283,8 @@ def refuse(event, args):
 sys.addaudithook(refuse)
 import os, pyarrow as pa, pyarrow.parquet as pq
 from drivetrain.data import open_files, statistics
-from drivetrain.data.expectations import check_expectations, read_suite
+from drivetrain.data.expectations import read_suite
+from drivetrain.data.expectations_check import check_expectations
 pq.write_table(pa.table({"a": [2, 1]}), sys.argv[1])
 source = {"data": open_files([sys.argv[1]])}
 one = {"type": "expect_column_values_to_be_increasing", "kwargs": {"column": "a"}}
