@@ -56,12 +56,13 @@ def ExampleValidator(
     else:
         from ..data.expectations import read_suite
         from ..data.expectations_check import check_expectations
-        from ..data.expectations_gx import data_docs
 
         results = check_expectations(loaded, read_suite(_one(expectations)), sources, progress=context.progress)
         errors = found.errors + results.errors
         made = Anomalies.new(passed=not errors, errors=errors, summary=f"{found.summary}; {results.summary}")
         results.save(made.content / "expectations_result.json")
+        from ..data.expectations_gx import data_docs  # GX takes seconds to import: not before all else is well
+
         (made.extra / "data_docs").mkdir()
         for name in loaded.splits:
             (made.extra / "data_docs" / f"{name}.html").write_text(data_docs(results, name), "utf-8")
