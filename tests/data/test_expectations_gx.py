@@ -18,7 +18,7 @@ from drivetrain.data import Source, infer_schema, open_files, schema_to_expectat
 from drivetrain.data.expectations import Expectation, Outcome, Suite, read_suite
 from drivetrain.data.expectations_check import check_expectations
 from drivetrain.data.expectations_statistics import decide
-from flights import corrupted, month  # type: ignore[import-not-found]  # conftest puts this folder on the path
+from drivetrain.tests.data.flights import corrupted, month
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 

