@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
@@ -194,9 +193,10 @@ def _plain(value: Any, kind: pa.DataType) -> Any:
 def _fastavro() -> Any:
     """Any: its reader's rows are what the file holds."""
     try:
-        return import_module("fastavro")
+        import fastavro
     except ImportError as error:
         raise missing_extra("fastavro", "avro") from error
+    return fastavro
 
 
 def _damaged(path: Path, rows: int, error: Exception) -> InputError:

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from datetime import date, datetime, time
 from decimal import Decimal
-from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, Protocol
 from urllib.parse import unquote, urlsplit
@@ -189,9 +188,10 @@ def _cursor(url: str) -> Iterator[tuple[_Cursor, tuple[type[Exception], ...]]]:
             f"{_shown(url)}: not a kind of database that can be read", fix="give sqlite:/// or postgresql://"
         )
     try:
-        psycopg: Any = import_module("psycopg")  # Any: its types want queries known before the program runs
+        import psycopg as driver
     except ImportError as error:
         raise missing_extra("psycopg", "postgres") from error
+    psycopg: Any = driver  # Any: its types want queries known before the program runs
     try:
         connection = psycopg.connect(url)
     except psycopg.Error as error:
