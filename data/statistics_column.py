@@ -14,8 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import InputError
-from .sketches import DistinctSketch, FrequentSketch, QuantileSketch
-from .sums import ExactMoments
+from .statistics_sketches import Sketches, table_of, table_values
 from .tables import (
     NumberTable,
     TextTable,
@@ -26,7 +25,6 @@ from .tables import (
     merge_texts,
     numpy_of,
     text_bytes,
-    text_lengths,
 )
 
 EXACT_LIMIT: Final = 100_000  # distinct values of a column up to which everything about it is exact
@@ -251,7 +249,7 @@ class ColumnState:
         head: dict[str, Any] = {name: getattr(self, name) for name in _SCALARS}
         arrays: dict[str, Any] = {}
         if table is not None:
-            arrays = {"values": _arrow(table.values), "counts": arrow_of(table.counts)}
+            arrays = {"values": table_values(table.values), "counts": arrow_of(table.counts)}
         if self.sketches is not None:
             more, arrays = self.sketches.to_parts()
             head["sketches"] = more
@@ -266,7 +264,7 @@ class ColumnState:
         if "sketches" in head:
             made.sketches = Sketches.from_parts(head["sketches"], arrays, text=made.kind in TEXT)
         elif "values" in arrays:
-            made._pending = [_table(arrays["values"], arrays["counts"])]
+            made._pending = [table_of(arrays["values"], arrays["counts"])]
             made._waiting = made._weight(made._pending[0])
         return made
 
@@ -275,100 +273,3 @@ _SCALARS: Final = (
     "name", "limit", "kind", "arrow", "unit", "zone", "rows", "missing", "nan", "positive_infinity",
     "negative_infinity",
 )  # fmt: skip
-
-
-class Sketches:
-    """The summaries of a column with too many distinct values. Minimum, maximum, moments and lengths stay exact.
-
-    Attributes:
-        low: Smallest number, or None (text, nothing).
-        high: Largest number, or None.
-        zeros: Rows that are 0.
-        length: Code points of all rows together; of text only.
-        bytes: Bytes of all rows together; of text only.
-    """
-
-    def __init__(self, *, text: bool) -> None:
-        self.text = text
-        self.distinct = DistinctSketch()
-        self.frequent = FrequentSketch()
-        self.quantile = QuantileSketch()
-        self.moments = ExactMoments()
-        self.low: int | float | None = None
-        self.high: int | float | None = None
-        self.zeros = 0
-        self.length = 0
-        self.bytes = 0
-
-    def add(self, table: Any) -> None:
-        """Take in a table."""
-        self.distinct.add(table)
-        self.frequent.add(table)
-        if self.text:
-            self.length += int((text_lengths(table.values) * table.counts).sum())
-            offsets = np.frombuffer(table.values.buffers()[1], np.int64, len(table.values) + 1, 8 * table.values.offset)
-            self.bytes += int((np.diff(offsets) * table.counts).sum())
-            return
-        self.quantile.add(table)
-        self.moments.add(table.values, table.counts)
-        self.zeros += int(table.counts[table.values == 0].sum())
-        self._bound(table.values[0].item(), table.values[-1].item())
-
-    def _bound(self, low: float, high: float) -> None:
-        self.low = low if self.low is None else min(self.low, low)
-        self.high = high if self.high is None else max(self.high, high)
-
-    def merge(self, other: Sketches) -> None:
-        """Take in the summaries of the rows that follow."""
-        self.distinct.merge(other.distinct)
-        self.frequent.merge(other.frequent)
-        self.quantile.merge(other.quantile)
-        self.moments.merge(other.moments)
-        self.zeros += other.zeros
-        self.length += other.length
-        self.bytes += other.bytes
-        if other.low is not None and other.high is not None:
-            self._bound(other.low, other.high)
-
-    def to_parts(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """JSON-able scalars and named pyarrow arrays."""
-        frequent = self.frequent.table
-        assert frequent is not None
-        head: dict[str, Any] = {
-            "low": self.low, "high": self.high, "zeros": self.zeros, "length": self.length, "bytes": self.bytes,
-            "frequent_error": self.frequent.error, "quantile_error": self.quantile.error, "odd": self.quantile.odd,
-        }  # fmt: skip
-        arrays = {
-            "values": _arrow(frequent.values),
-            "counts": arrow_of(frequent.counts),
-            "registers": arrow_of(self.distinct.registers),
-            "moments": arrow_of(np.frombuffer(self.moments.to_bytes(), np.uint8)),
-        }
-        for level, values in enumerate(self.quantile.levels):
-            arrays[f"level{level}"] = arrow_of(values)
-        return head, arrays
-
-    @classmethod
-    def from_parts(cls, head: Mapping[str, Any], arrays: Mapping[str, Any], *, text: bool) -> Sketches:
-        """The summaries that `to_parts` gave."""
-        made = cls(text=text)
-        for name in ("low", "high", "zeros", "length", "bytes"):
-            setattr(made, name, head[name])
-        made.frequent.table = _table(arrays["values"], arrays["counts"])
-        made.frequent.error = head["frequent_error"]
-        made.distinct.registers = numpy_of(arrays["registers"]).copy()
-        made.moments = ExactMoments.from_bytes(numpy_of(arrays["moments"]).tobytes())
-        made.quantile.error = head["quantile_error"]
-        made.quantile.odd = list(head["odd"])
-        made.quantile.levels = [numpy_of(arrays[f"level{level}"]) for level in range(len(head["odd"]))]
-        return made
-
-
-def _arrow(values: Any) -> Any:
-    return arrow_of(values) if isinstance(values, np.ndarray) else values
-
-
-def _table(values: Any, counts: Any) -> NumberTable | TextTable:
-    if pa.types.is_large_binary(values.type):
-        return TextTable(values, numpy_of(counts))
-    return NumberTable(numpy_of(values), numpy_of(counts))

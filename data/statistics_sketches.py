@@ -1,0 +1,112 @@
+"""What is kept of a column with too many distinct values for an exact table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from .sketches import DistinctSketch, FrequentSketch, QuantileSketch
+from .sums import ExactMoments
+from .tables import NumberTable, TextTable, arrow_of, numpy_of, text_lengths
+
+
+class Sketches:
+    """The summaries of a column with too many distinct values. Minimum, maximum, moments and lengths stay exact.
+
+    Attributes:
+        low: Smallest number, or None (text, nothing).
+        high: Largest number, or None.
+        zeros: Rows that are 0.
+        length: Code points of all rows together; of text only.
+        bytes: Bytes of all rows together; of text only.
+    """
+
+    def __init__(self, *, text: bool) -> None:
+        self.text = text
+        self.distinct = DistinctSketch()
+        self.frequent = FrequentSketch()
+        self.quantile = QuantileSketch()
+        self.moments = ExactMoments()
+        self.low: int | float | None = None
+        self.high: int | float | None = None
+        self.zeros = 0
+        self.length = 0
+        self.bytes = 0
+
+    def add(self, table: Any) -> None:
+        """Take in a table."""
+        self.distinct.add(table)
+        self.frequent.add(table)
+        if self.text:
+            self.length += int((text_lengths(table.values) * table.counts).sum())
+            offsets = np.frombuffer(table.values.buffers()[1], np.int64, len(table.values) + 1, 8 * table.values.offset)
+            self.bytes += int((np.diff(offsets) * table.counts).sum())
+            return
+        self.quantile.add(table)
+        self.moments.add(table.values, table.counts)
+        self.zeros += int(table.counts[table.values == 0].sum())
+        self._bound(table.values[0].item(), table.values[-1].item())
+
+    def _bound(self, low: float, high: float) -> None:
+        self.low = low if self.low is None else min(self.low, low)
+        self.high = high if self.high is None else max(self.high, high)
+
+    def merge(self, other: Sketches) -> None:
+        """Take in the summaries of the rows that follow."""
+        self.distinct.merge(other.distinct)
+        self.frequent.merge(other.frequent)
+        self.quantile.merge(other.quantile)
+        self.moments.merge(other.moments)
+        self.zeros += other.zeros
+        self.length += other.length
+        self.bytes += other.bytes
+        if other.low is not None and other.high is not None:
+            self._bound(other.low, other.high)
+
+    def to_parts(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """JSON-able scalars and named pyarrow arrays."""
+        frequent = self.frequent.table
+        assert frequent is not None
+        head: dict[str, Any] = {
+            "low": self.low, "high": self.high, "zeros": self.zeros, "length": self.length, "bytes": self.bytes,
+            "frequent_error": self.frequent.error, "quantile_error": self.quantile.error, "odd": self.quantile.odd,
+        }  # fmt: skip
+        arrays = {
+            "values": table_values(frequent.values),
+            "counts": arrow_of(frequent.counts),
+            "registers": arrow_of(self.distinct.registers),
+            "moments": arrow_of(np.frombuffer(self.moments.to_bytes(), np.uint8)),
+        }
+        for level, values in enumerate(self.quantile.levels):
+            arrays[f"level{level}"] = arrow_of(values)
+        return head, arrays
+
+    @classmethod
+    def from_parts(cls, head: Mapping[str, Any], arrays: Mapping[str, Any], *, text: bool) -> Sketches:
+        """The summaries that `to_parts` gave."""
+        made = cls(text=text)
+        for name in ("low", "high", "zeros", "length", "bytes"):
+            setattr(made, name, head[name])
+        made.frequent.table = table_of(arrays["values"], arrays["counts"])
+        made.frequent.error = head["frequent_error"]
+        made.distinct.registers = numpy_of(arrays["registers"]).copy()
+        made.moments = ExactMoments.from_bytes(numpy_of(arrays["moments"]).tobytes())
+        made.quantile.error = head["quantile_error"]
+        made.quantile.odd = list(head["odd"])
+        made.quantile.levels = [numpy_of(arrays[f"level{level}"]) for level in range(len(head["odd"]))]
+        return made
+
+
+def table_values(values: Any) -> Any:
+    """A table's values as a pyarrow array."""
+    return arrow_of(values) if isinstance(values, np.ndarray) else values
+
+
+def table_of(values: Any, counts: Any) -> NumberTable | TextTable:
+    """The table of pyarrow arrays, as `table_values` gave them."""
+    if pa.types.is_large_binary(values.type):
+        return TextTable(values, numpy_of(counts))
+    return NumberTable(numpy_of(values), numpy_of(counts))
