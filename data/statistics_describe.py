@@ -10,7 +10,7 @@ None. Times are ISO 8601 text, in UTC where the column has a time zone.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -29,13 +29,18 @@ from .tables import (
     top,
 )
 
-TOP: Final = 20  # most frequent values listed
-BUCKETS: Final = 10
-LEVELS: Final = tuple(level / 10 for level in range(11))
 _TIMES: Final = frozenset({"timestamp", "date", "time"})
 
 
-def describe_column(column: ColumnState) -> dict[str, Any]:
+class Reading(NamedTuple):
+    """How much a document tells of each column: most frequent values, buckets of a histogram, levels of quantiles."""
+
+    top_values: int = 20
+    buckets: int = 10
+    quantiles: tuple[float, ...] = tuple(level / 10 for level in range(11))
+
+
+def describe_column(column: ColumnState, reading: Reading = Reading()) -> dict[str, Any]:  # noqa: B008 - immutable
     """What is known about a column, as JSON-able values (see the module's text)."""
     table = column.table
     found: dict[str, Any] = {
@@ -50,23 +55,23 @@ def describe_column(column: ColumnState) -> dict[str, Any]:
     if column.zone:
         found["zone"] = column.zone
     if column.kind in TEXT:
-        return found | _text(column, table if isinstance(table, TextTable) else None)
+        return found | _text(column, table if isinstance(table, TextTable) else None, reading)
     if column.kind in NUMERIC:
         numbers = table if isinstance(table, NumberTable) else None
         if column.kind == "list":
-            return found | {"lengths": _numbers(column, numbers)}
-        return found | _numbers(column, numbers)
+            return found | {"lengths": _numbers(column, numbers, reading)}
+        return found | _numbers(column, numbers, reading)
     return found
 
 
-def _text(column: ColumnState, table: TextTable | None) -> dict[str, Any]:
+def _text(column: ColumnState, table: TextTable | None, reading: Reading) -> dict[str, Any]:
     sketches = column.sketches
     if sketches is not None:
         characters = sketches.length if column.kind == "string" else sketches.bytes
         return {
             "unique": _distinct(column),
             "avg_length": _exact(characters / column.count),
-            "top_values": _frequent(column),
+            "top_values": _frequent(column, reading),
         }
     if table is None:
         return {"unique": _exact(0), "avg_length": _exact(None), "top_values": _exact([])}
@@ -75,7 +80,9 @@ def _text(column: ColumnState, table: TextTable | None) -> dict[str, Any]:
     found = {
         "unique": _exact(len(table.counts)),
         "avg_length": _exact(total / column.count),
-        "top_values": _exact([{"value": show_text(value), "count": count} for value, count in top(table, TOP)]),
+        "top_values": _exact(
+            [{"value": show_text(value), "count": count} for value, count in top(table, reading.top_values)]
+        ),
     }
     if column.kind == "string" and (broken := invalid_utf8(table)):
         found["invalid_utf8"] = _exact(broken)
@@ -86,7 +93,7 @@ def _bytes(table: TextTable) -> int:
     return sum(len(value) * int(count) for value, count in zip(table.values.to_pylist(), table.counts, strict=True))
 
 
-def _numbers(column: ColumnState, table: NumberTable | None) -> dict[str, Any]:
+def _numbers(column: ColumnState, table: NumberTable | None, reading: Reading) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if column.kind == "float":
         found = {
@@ -95,7 +102,7 @@ def _numbers(column: ColumnState, table: NumberTable | None) -> dict[str, Any]:
             "negative_infinity": column.negative_infinity,
         }
     if column.sketches is not None:
-        return found | _from_sketches(column)
+        return found | _from_sketches(column, reading)
     moments = ExactMoments()
     if table is not None:
         moments.add(table.values, table.counts)
@@ -112,18 +119,18 @@ def _numbers(column: ColumnState, table: NumberTable | None) -> dict[str, Any]:
         "max": _exact(_show(column, high)),
         "unique": _exact(0 if table is None else len(table.counts)),
     }
-    spread = [] if table is None else quantiles(table, LEVELS)
+    spread = [] if table is None else quantiles(table, reading.quantiles)
     middle = None if table is None else quantiles(table, [0.5])[0]
-    pairs = [] if table is None else top(table, TOP)
+    pairs = [] if table is None else top(table, reading.top_values)
     return found | {
         "median": _exact(_show(column, middle)),
         "quantiles": _exact([_show(column, value) for value in spread]),
-        "histogram": _exact(_histogram(column, table)),
+        "histogram": _exact(_histogram(column, table, reading.buckets)),
         "top_values": _exact([{"value": _show(column, value), "count": count} for value, count in pairs]),
     }
 
 
-def _from_sketches(column: ColumnState) -> dict[str, Any]:
+def _from_sketches(column: ColumnState, reading: Reading) -> dict[str, Any]:
     sketches = column.sketches
     assert sketches is not None
     summary = sketches.quantile.table()
@@ -138,8 +145,9 @@ def _from_sketches(column: ColumnState) -> dict[str, Any]:
         }
     assert sketches.low is not None
     assert sketches.high is not None
-    inner = [_whole(column, value) for value in sketch_quantiles(summary, LEVELS[1:-1])]
-    spread = [sketches.low, *inner, sketches.high]
+    ends = {0.0: sketches.low, 1.0: sketches.high}
+    inner = zip(reading.quantiles, sketch_quantiles(summary, reading.quantiles), strict=True)
+    spread = [ends[level] if level in ends else _whole(column, value) for level, value in inner]
     # The ends of a summary's table may lie within the true range; its buckets span the true one.
     clipped = NumberTable(np.clip(summary.values, float(sketches.low), float(sketches.high)), summary.counts)
     return found | {
@@ -148,8 +156,8 @@ def _from_sketches(column: ColumnState) -> dict[str, Any]:
         "unique": _distinct(column),
         "median": {"value": _show(column, _whole(column, sketch_quantiles(summary, [0.5])[0])), **rough},
         "quantiles": {"value": [_show(column, value) for value in spread], **rough},
-        "histogram": {"value": _buckets(column, clipped, sketches.low, sketches.high), **rough},
-        "top_values": _frequent(column),
+        "histogram": {"value": _buckets(column, clipped, sketches.low, sketches.high, reading.buckets), **rough},
+        "top_values": _frequent(column, reading),
     }
 
 
@@ -164,10 +172,10 @@ def _distinct(column: ColumnState) -> dict[str, Any]:
     return {"value": sketch.estimate(), "exact": False, "error": error, "method": "hyperloglog"}
 
 
-def _frequent(column: ColumnState) -> dict[str, Any]:
+def _frequent(column: ColumnState, reading: Reading) -> dict[str, Any]:
     assert column.sketches is not None
     sketch = column.sketches.frequent
-    pairs = top(sketch.table, TOP) if sketch.table is not None else []
+    pairs = top(sketch.table, reading.top_values) if sketch.table is not None else []
     shown = [
         {"value": show_text(value) if isinstance(value, bytes) else _show(column, value), "count": count}
         for value, count in pairs
@@ -175,17 +183,17 @@ def _frequent(column: ColumnState) -> dict[str, Any]:
     return {"value": shown, "exact": False, "error": sketch.error, "method": "misra-gries"}
 
 
-def _histogram(column: ColumnState, table: NumberTable | None) -> list[dict[str, Any]]:
+def _histogram(column: ColumnState, table: NumberTable | None, buckets: int) -> list[dict[str, Any]]:
     if table is None:
         return []
-    return _buckets(column, table, table.values[0].item(), table.values[-1].item())
+    return _buckets(column, table, table.values[0].item(), table.values[-1].item(), buckets)
 
 
-def _buckets(column: ColumnState, table: NumberTable, low: float, high: float) -> list[dict[str, Any]]:
+def _buckets(column: ColumnState, table: NumberTable, low: float, high: float, buckets: int) -> list[dict[str, Any]]:
     """Equal-width buckets; a column of one value has one bucket."""
     if low == high:
         return [{"low": _show(column, low), "high": _show(column, high), "count": table.total}]
-    edges = bucket_edges(low, high, BUCKETS)
+    edges = bucket_edges(low, high, buckets)
     counts = histogram(table.values, table.counts, edges)
     shown = [_show(column, _whole(column, edge)) if column.kind in _TIMES else float(edge) for edge in edges]
     return [{"low": shown[index], "high": shown[index + 1], "count": int(count)} for index, count in enumerate(counts)]
