@@ -22,6 +22,9 @@ from .split import ColumnSplit, HashSplit
 from .sql_rows import open_query
 from .statistics_document import Statistics, statistics
 from .statistics_pass import StatisticsAccumulator
+from .stream_directory import growing_directory
+from .stream_kafka import kafka_topic
+from .streams import Chunk, Stream, StreamSpan, stream, stream_spans
 from .sums import ExactMoments, ExactSum
 from .validation import validate
 from .validation_rows import anomalous_rows
@@ -33,6 +36,7 @@ __all__ = [
     "Anomaly",
     "BatchFn",
     "Bool",
+    "Chunk",
     "ColumnSplit",
     "Count",
     "DriftReport",
@@ -59,13 +63,17 @@ __all__ = [
     "Source",
     "Statistics",
     "StatisticsAccumulator",
+    "Stream",
+    "StreamSpan",
     "Suite",
     "Values",
     "anomalous_rows",
     "check_expectations",
     "drift",
     "executor",
+    "growing_directory",
     "infer_schema",
+    "kafka_topic",
     "load_pbtxt",
     "load_schema",
     "no_progress",
@@ -83,5 +91,7 @@ __all__ = [
     "source_of",
     "splits",
     "statistics",
+    "stream",
+    "stream_spans",
     "validate",
 ]

@@ -1,0 +1,354 @@
+"""Streams: spans hold every row once, as pyarrow and numpy count them, also after a kill."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from drivetrain.data import infer_schema, statistics, stream_kafka
+from drivetrain.data.schema_yaml import schema_from_yaml
+from drivetrain.data.stream_directory import growing_directory
+from drivetrain.data.stream_kafka import KafkaStream, kafka_topic
+from drivetrain.data.streams import StreamSpan, stream, stream_spans
+from drivetrain.errors import DrivetrainError, InputError
+
+
+def rows_of(span: StreamSpan) -> list[dict[str, Any]]:
+    source = span.examples
+    return [row for shard in range(len(source.shards)) for batch in source.read(shard) for row in batch.to_pylist()]
+
+
+def put(folder: Path, name: str, table: pa.Table) -> None:
+    """As a careful producer does: under another name first."""
+    pq.write_table(table, folder / f".{name}")
+    (folder / f".{name}").rename(folder / name)
+
+
+def numbers(start: int, count: int) -> pa.Table:
+    return pa.table({"n": pa.array(range(start, start + count)), "s": [f"v{i % 3}" for i in range(count)]})
+
+
+@pytest.fixture
+def incoming(tmp_path: Path) -> Path:
+    folder = tmp_path / "incoming"
+    folder.mkdir()
+    return folder
+
+
+def test_a_directory_that_grows(incoming: Path, tmp_path: Path) -> None:
+    for number in range(3):
+        put(incoming, f"{number}.parquet", numbers(10 * number, 10))
+
+    def feed() -> Iterator[StreamSpan]:
+        source = growing_directory(incoming, "*.parquet", quiet=0)
+        for span in stream(source, tmp_path / "spans", rows=20, seconds=60, window=2, idle=0.3):
+            if span.number == 1:
+                put(incoming, "3.parquet", numbers(30, 15))
+            yield span
+
+    spans = list(feed())
+    assert [span.rows for span in spans] == [20, 25]
+    assert [row["n"] for span in spans for row in rows_of(span)] == list(range(45))
+    window = spans[1].window
+    assert window is not None
+    found = window.features("data")["n"]
+    assert found["count"] == 45
+    assert found["mean"]["value"] == np.arange(45).mean()
+    assert found["std"]["value"] == pytest.approx(np.arange(45).std(), rel=1e-12)
+    both = statistics(pa.concat_tables([numbers(0, 10), numbers(10, 10), numbers(20, 10), numbers(30, 15)]))
+    assert window.document == both.document
+
+
+def test_goes_on_where_it_was(incoming: Path, tmp_path: Path) -> None:
+    put(incoming, "a.parquet", numbers(0, 5))
+    spans = tmp_path / "spans"
+    first = list(stream(growing_directory(incoming, quiet=0), spans, idle=0.1))
+    assert [span.rows for span in first] == [5]
+    assert not list(stream(growing_directory(incoming, quiet=0), spans, idle=0.1))
+    put(incoming, "b.parquet", numbers(5, 7))
+    second = list(stream(growing_directory(incoming, quiet=0), spans, idle=0.1))
+    assert [(span.number, span.rows) for span in second] == [(2, 7)]
+    assert [row["n"] for span in stream_spans(spans) for row in rows_of(span)] == list(range(12))
+
+
+def test_a_span_closes_by_age(incoming: Path, tmp_path: Path) -> None:
+    put(incoming, "a.parquet", numbers(0, 5))
+    began = time.monotonic()
+    span = next(iter(stream(growing_directory(incoming, quiet=0), tmp_path / "spans", seconds=0.2)))
+    assert span.rows == 5
+    assert time.monotonic() - began >= 0.2
+
+
+def test_unfinished_files_wait(incoming: Path, tmp_path: Path) -> None:
+    put(incoming, "a.parquet", numbers(0, 5))
+    (incoming / "_b.parquet").write_bytes(b"half")
+    (incoming / "c.parquet.tmp").write_bytes(b"half")
+    pq.write_table(numbers(5, 5), incoming / "d.parquet")
+    future = time.time() + 100
+    os.utime(incoming / "d.parquet", (future, future))  # written to just now, for 100 seconds
+    (span,) = stream(growing_directory(incoming, quiet=0), tmp_path / "spans", idle=0.2)
+    assert span.rows == 5
+
+
+def test_each_span_is_validated(incoming: Path, tmp_path: Path) -> None:
+    schema = infer_schema(statistics(numbers(0, 10)))
+    spans = tmp_path / "spans"
+    good = numbers(0, 6)
+    bad = good.set_column(1, "s", pa.array(["v0", "v1", "odd", "v2", "odd", "v0"]))
+    for number, table in enumerate([good, bad, good]):
+        put(incoming, f"{number}.parquet", table)
+    found = list(stream(growing_directory(incoming, quiet=0), spans, rows=6, schema=schema, idle=0.1))
+    assert [span.passed for span in found] == [True, False, True]
+    anomalies = found[1].anomalies
+    assert anomalies is not None
+    (anomaly,) = anomalies.anomalies
+    assert (anomaly.type, anomaly.feature) == ("ENUM_TYPE_UNEXPECTED_STRING_VALUES", "s")
+    assert anomaly.values == ({"value": "odd", "count": 2},)
+    assert [row["row"] for row in anomaly.rows] == [2, 4]
+    # What did not pass is in no window.
+    windows = [span.window for span in found]
+    assert [window and window.splits["data"] for window in windows] == [6, 6, 12]
+
+
+def test_drift_against_the_window(incoming: Path, tmp_path: Path) -> None:
+    features = "features:\n  s: {type: string, drift: {l_infinity: 0.2}}\n  n: {type: int}\n"
+    schema = schema_from_yaml("format: drivetrain.schema/1\n" + features)
+    put(incoming, "0.parquet", numbers(0, 30))
+    put(incoming, "1.parquet", numbers(0, 30))
+    put(incoming, "2.parquet", numbers(0, 30).set_column(1, "s", pa.array(["v0"] * 30)))
+    found = list(stream(growing_directory(incoming, quiet=0), tmp_path / "spans", rows=30, schema=schema, idle=0.1))
+    assert [span.passed for span in found] == [True, True, False]
+    assert found[2].anomalies is not None
+    assert [one.type for one in found[2].anomalies.anomalies] == ["COMPARATOR_L_INFTY_HIGH"]
+
+
+def test_a_window_slides(incoming: Path, tmp_path: Path) -> None:
+    for number in range(5):
+        put(incoming, f"{number}.parquet", numbers(number, 1))
+    spans = tmp_path / "spans"
+    options: dict[str, Any] = {"rows": 1, "window": 3, "idle": 0.1}
+    found = list(stream(growing_directory(incoming, quiet=0), spans, **options))
+    put(incoming, "5.parquet", numbers(5, 1))
+    found += stream(growing_directory(incoming, quiet=0), spans, **options)  # the window is taken up again
+    windows = [span.window for span in found]
+    lows = [window.features("data")["n"]["min"]["value"] for window in windows if window]
+    assert lows == [0, 0, 0, 1, 2, 3]
+
+
+def test_bad_files(incoming: Path, tmp_path: Path) -> None:
+    put(incoming, "a.parquet", numbers(0, 5))
+    (incoming / "b.parquet").write_bytes(b"PAR1 not really")
+    os.utime(incoming / "b.parquet", (time.time() - 50, time.time() + 1))
+    spans = tmp_path / "spans"
+    with pytest.raises(InputError, match=r"b\.parquet"):
+        list(stream(growing_directory(incoming, quiet=-10), spans, idle=0.1))
+    assert not stream_spans(spans)
+    (span,) = stream(growing_directory(incoming, quiet=-10), spans, idle=0.1, on_bad="keep")
+    assert span.rows == 5
+    assert [Path(one["origin"]).name for one in span.rejected] == ["b.parquet"]
+    pq.write_table(numbers(0, 9), incoming / "a.parquet")
+    with pytest.raises(InputError, match=r"a\.parquet was changed after it was read"):
+        list(stream(growing_directory(incoming, quiet=-10), spans, idle=0.1))
+
+
+def test_types_that_do_not_go_together(incoming: Path, tmp_path: Path) -> None:
+    put(incoming, "a.parquet", pa.table({"x": [1, 2]}))
+    put(incoming, "b.parquet", pa.table({"x": [1.5], "y": ["new"]}))
+    put(incoming, "c.parquet", pa.table({"x": ["text"]}))
+    (span,) = stream(growing_directory(incoming, quiet=0), tmp_path / "spans", idle=0.1, on_bad="keep")
+    assert rows_of(span) == [{"x": 1.0, "y": None}, {"x": 2.0, "y": None}, {"x": 1.5, "y": "new"}]
+    assert "column 'x' is string here and double in the rows before" in span.rejected[0]["error"]
+
+
+def test_types_by_name(incoming: Path, tmp_path: Path) -> None:
+    put(incoming, "a.parquet", pa.table({"at": ["2026-03-01T12:00:00Z"]}))
+    put(incoming, "b.parquet", pa.table({"at": ["soon"]}))
+    types = {"at": pa.timestamp("ms", "UTC")}
+    (span,) = stream(
+        growing_directory(incoming, quiet=0), tmp_path / "spans", types=types, idle=0.1, on_bad="keep"
+    )  # fmt: skip
+    assert span.statistics.features("data")["at"]["min"]["value"] == "2026-03-01T12:00:00Z"
+    assert "'at' is not all timestamp" in span.rejected[0]["error"]
+
+
+def test_two_at_once(incoming: Path, tmp_path: Path) -> None:
+    put(incoming, "a.parquet", numbers(0, 5))
+    running = stream(growing_directory(incoming, quiet=0), tmp_path / "spans", rows=1)
+    next(running)
+    with pytest.raises(DrivetrainError, match="another process streams into"):
+        next(stream(growing_directory(incoming, quiet=0), tmp_path / "spans"))
+    running.close()  # type: ignore[attr-defined]  # an iterator that is a generator
+    assert not list(stream(growing_directory(incoming, quiet=0), tmp_path / "spans", idle=0.1))
+
+
+KILLED = """
+    import sys
+    from drivetrain.data.streams import stream
+    from drivetrain.data.stream_directory import growing_directory
+    for span in stream(growing_directory(sys.argv[1], quiet=0), sys.argv[2], rows=3, window=3, idle=float(sys.argv[3])):
+        print(span.number, flush=True)
+"""
+
+
+def test_killed_again_and_again(incoming: Path, tmp_path: Path) -> None:
+    spans = tmp_path / "spans"
+    done = threading.Event()
+
+    def produce() -> None:
+        for number in range(120):
+            put(incoming, f"{number:03}.parquet", numbers(2 * number, 2))
+            time.sleep(0.02)
+        done.set()
+
+    producer = threading.Thread(target=produce)
+    producer.start()
+    command = [sys.executable, "-c", textwrap.dedent(KILLED), str(incoming), str(spans)]
+    kills = 0
+    while not done.is_set() or kills < 4:
+        process = subprocess.Popen([*command, "60"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        assert process.stdout is not None
+        if not process.stdout.readline() and process.poll() is not None:
+            pytest.fail("the stream ended by itself")
+        time.sleep(0.003 * kills)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        kills += 1
+        if done.is_set() and len(stream_spans(spans)) * 4 >= 236:
+            break
+    producer.join()
+    subprocess.run([*command, "0.2"], check=True, capture_output=True)
+    found = stream_spans(spans)
+    assert kills >= 2
+    assert [row["n"] for span in found for row in rows_of(span)] == list(range(240))
+    assert [span.number for span in found] == list(range(1, len(found) + 1))
+    assert not list(spans.glob(".span-*.tmp"))
+
+
+def test_a_disk_that_is_full_loses_nothing(incoming: Path, tmp_path: Path) -> None:
+    put(incoming, "a.parquet", pa.table({"x": np.random.default_rng(0).random(200_000)}))
+    spans = tmp_path / "spans"
+    code = f"""
+        import resource, signal
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
+        from drivetrain.data.streams import stream
+        from drivetrain.data.stream_directory import growing_directory
+        list(stream(growing_directory({str(incoming)!r}, quiet=0), {str(spans)!r}, rows=1))
+    """
+    failed = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=False
+    )  # fmt: skip
+    assert failed.returncode == 1
+    assert "cannot write" in failed.stderr
+    assert not stream_spans(spans)
+    (span,) = stream(growing_directory(incoming, quiet=0), spans, idle=0.1)
+    assert span.rows == 200_000
+
+
+def test_facts_of_another_format(incoming: Path, tmp_path: Path) -> None:
+    put(incoming, "a.parquet", numbers(0, 5))
+    (span,) = stream(growing_directory(incoming, quiet=0), tmp_path / "spans", idle=0.1)
+    facts = json.loads((span.folder / "span.json").read_text()) | {"format": 9}
+    (span.folder / "span.json").write_text(json.dumps(facts))
+    with pytest.raises(InputError, match="has format 9"):
+        list(stream(growing_directory(incoming, quiet=0), tmp_path / "spans", idle=0.1))
+
+
+def test_options_that_make_no_sense(incoming: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="none may be below"):
+        next(stream(growing_directory(incoming), tmp_path / "spans", rows=0))
+    with pytest.raises(InputError, match="is no directory"):
+        growing_directory(tmp_path / "nowhere")
+
+
+# --- Kafka: librdkafka's own mock cluster speaks the protocol over real sockets
+
+
+@pytest.fixture
+def producer() -> Iterator[Any]:
+    made = confluent_kafka.Producer({"test.mock.num.brokers": 1, "log_level": 0})
+    yield made
+    made.flush(5)
+
+
+def servers(producer: Any) -> str:
+    brokers = producer.list_topics(timeout=5).brokers.values()
+    return ",".join(f"{broker.host}:{broker.port}" for broker in brokers)
+
+
+def test_every_message_in_one_span(producer: Any, tmp_path: Path) -> None:
+    address = servers(producer)
+    for number in range(1000):
+        producer.produce("clicks", json.dumps({"n": number, "user": f"u{number % 7}"}), partition=number % 3)
+    assert producer.flush(5) == 0
+    spans = tmp_path / "spans"
+    source = kafka_topic("clicks", address, metadata=True)
+    for span in stream(source, spans, rows=300, idle=1):
+        if span.number == 2:
+            break  # stopped; rows of an open span are read again
+    for number in range(1000, 1100):
+        producer.produce("clicks", json.dumps({"n": number, "user": None}), partition=number % 3)
+    producer.flush(5)
+    list(stream(kafka_topic("clicks", address, metadata=True), spans, rows=300, idle=1))
+    found = stream_spans(spans)
+    every = [row for span in found for row in rows_of(span)]
+    assert sorted(row["n"] for row in every) == list(range(1100))
+    assert all(span.rows <= 300 for span in found)
+    for partition in range(3):
+        ours = [row for row in every if row["kafka_partition"] == partition]
+        assert [row["kafka_offset"] for row in ours] == list(range(len(ours)))
+    table = pa.Table.from_pylist(every)
+    window = found[-1].window
+    assert window is not None
+    assert window.features("data")["user"]["missing"] == table["user"].null_count
+    assert window.features("data")["n"]["mean"]["value"] == pc.mean(table["n"]).as_py()
+
+
+def test_messages_that_are_no_rows(producer: Any, tmp_path: Path) -> None:
+    address = servers(producer)
+    for value in ('{"n": 1}', "{half", "[1]", None, '{"n": 2}', '{"n": "three"}'):
+        producer.produce("clicks", value, partition=0)
+    producer.flush(5)
+    with pytest.raises(InputError, match="kafka:clicks partition 0 offset 1: the message is no row"):
+        list(stream(kafka_topic("clicks", address), tmp_path / "strict", idle=1))
+    (span,) = stream(kafka_topic("clicks", address), tmp_path / "spans", idle=1, on_bad="keep")
+    assert rows_of(span) == [{"n": 1}, {"n": 2}]
+    assert sorted(one["origin"].rpartition(" ")[2] for one in span.rejected) == ["1", "2", "3", "5"]
+
+
+def test_rows_that_the_broker_no_longer_has(producer: Any, tmp_path: Path) -> None:
+    address = servers(producer)
+    producer.produce("clicks", '{"n": 1}', partition=0)
+    producer.flush(5)
+    source = kafka_topic("clicks", address)
+    assert isinstance(source, KafkaStream)
+    source.start({"0": 7})  # an offset that this broker does not have, as after it dropped old rows
+    with pytest.raises(DrivetrainError, match="partition 0: the next row is 7"):
+        list(map(source.poll, [10] * 20, [0.5] * 20))
+    source.close()
+
+
+def test_no_broker_and_no_secret(tmp_path: Path) -> None:
+    source = kafka_topic(
+        "clicks", "127.0.0.1:9", config={"sasl.password": "hunter2", "socket.timeout.ms": 500, "log_level": 0}
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stream_kafka, "_PATIENCE", 0.5)
+        with pytest.raises(DrivetrainError, match="kafka:clicks: the broker does not answer") as caught:
+            next(stream(source, tmp_path / "spans"))
+    assert "hunter2" not in str(caught.value)
+    assert isinstance(source, KafkaStream)
+    assert not any("hunter2" in path.read_text() for path in tmp_path.rglob("*") if path.is_file())
