@@ -30,6 +30,7 @@ from .tables import (
 )
 
 _TIMES: Final = frozenset({"timestamp", "date", "time"})
+_DECILES: Final = tuple(level / 10 for level in range(11))
 
 
 class Reading(NamedTuple):
@@ -37,7 +38,7 @@ class Reading(NamedTuple):
 
     top_values: int = 20
     buckets: int = 10
-    quantiles: tuple[float, ...] = tuple(level / 10 for level in range(11))
+    quantiles: tuple[float, ...] = _DECILES
 
 
 def describe_column(column: ColumnState, reading: Reading = Reading()) -> dict[str, Any]:  # noqa: B008 - immutable

@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ...data.slices import SliceTable, key_text, title
 from ...errors import InputError
 from .checks import Problems, labels_of, scores_of, weights_of
 from .config import EvaluationConfig
 from .metrics import METRICS, auc_error
 from .plots import plots
-from .slices import SliceTable, key_text, title
 from .tally import Floats, Histogram, Labels, Tally, tally_rows
 
 _MAGIC: Final = b"DTEV"

@@ -11,6 +11,7 @@ from ...errors import InputError
 from .metrics import DEFAULT_METRICS, METRICS
 
 Direction: TypeAlias = Literal["higher", "lower"]
+# As in data.slices, which is not imported: building a pipeline loads no Arrow.
 SliceValue: TypeAlias = str | int | float | bool | None
 SliceSpec: TypeAlias = tuple[str, ...]
 """The raw columns whose values make the slices; () is the overall slice."""

@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from ...data.slices import title
 from .config import EvaluationConfig, Threshold
 from .metrics import METRICS
-from .slices import title
 
 _ROUNDING: Final = 1e-12  # a difference of two metrics is inclusive to this, since 0.91 - 0.90 < 0.01 in floats
 NO_BASELINE: Final = "no baseline yet"

@@ -13,9 +13,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ...errors import InputError
-from .config import SliceSpec, SliceValue
+from ..errors import InputError
 
+SliceValue: TypeAlias = str | int | float | bool | None
+SliceSpec: TypeAlias = tuple[str, ...]
+"""The columns whose values make the slices; () is the overall slice."""
 SliceKey: TypeAlias = tuple[int, tuple[SliceValue, ...]]
 """The position of its spec in the configuration, and the value of each column; None where it is missing."""
 
@@ -39,14 +41,14 @@ class SliceTable:
         Raises:
             InputError: A column is of a type that makes no slices, or has too many values.
         """
-        encoded = {name: _encode(name, column) for name, column in columns.items()}
+        encoded = {name: encode_column(name, column) for name, column in columns.items()}
         found = []
         for index, spec in enumerate(self.specs):
             local = np.zeros(rows, dtype=np.int64)
             for name in spec:
                 local = local * len(encoded[name][1]) + encoded[name][0]
             present, inverse = np.unique(local, return_inverse=True) if spec else (local[:1], local)
-            values = [_unravel(int(number), [encoded[name][1] for name in spec]) for number in present]
+            values = [unravel(int(number), [encoded[name][1] for name in spec]) for number in present]
             codes = np.array([self.code((index, value)) for value in values], dtype=np.int64)
             found.append(codes[inverse] if len(codes) else local)
         return found
@@ -64,7 +66,7 @@ class SliceTable:
     def sort(self) -> NDArray[np.int64]:
         """Number the slices by spec and value, missing last; returns each old code's new one."""
         keys = list(self.codes)
-        ranked = sorted(range(len(keys)), key=lambda code: (keys[code][0], [_rank(value) for value in keys[code][1]]))
+        ranked = sorted(range(len(keys)), key=lambda code: (keys[code][0], [rank_of(value) for value in keys[code][1]]))
         renumber = np.empty(len(keys), dtype=np.int64)
         renumber[ranked] = np.arange(len(keys))
         self.codes = {keys[old]: new for new, old in enumerate(ranked)}
@@ -85,7 +87,12 @@ def key_text(pairs: Sequence[tuple[str, SliceValue]]) -> str:
     return json.dumps([list(pair) for pair in pairs], ensure_ascii=False, separators=(",", ":"))
 
 
-def _encode(name: str, column: pa.Array) -> tuple[NDArray[np.int64], list[SliceValue]]:
+def encode_column(name: str, column: pa.Array) -> tuple[NDArray[np.int64], list[SliceValue]]:
+    """The place of each row's value among the column's distinct ones, which may name one twice (null and NaN).
+
+    Raises:
+        InputError: The column's type makes no slices.
+    """
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     if pa.types.is_null(column.type):
@@ -113,7 +120,8 @@ def _plain(value: object) -> SliceValue:
     raise InputError(f"a value of type {type(value).__name__} makes no slice", fix="slice by text, numbers or dates")
 
 
-def _unravel(number: int, values: Sequence[Sequence[SliceValue]]) -> tuple[SliceValue, ...]:
+def unravel(number: int, values: Sequence[Sequence[SliceValue]]) -> tuple[SliceValue, ...]:
+    """One value of each column, from their places as the digits of one number."""
     key: list[SliceValue] = []
     for column in reversed(values):
         number, index = divmod(number, len(column))
@@ -121,6 +129,7 @@ def _unravel(number: int, values: Sequence[Sequence[SliceValue]]) -> tuple[Slice
     return tuple(reversed(key))
 
 
-def _rank(value: SliceValue) -> tuple[bool, str, object]:
+def rank_of(value: SliceValue) -> tuple[bool, str, object]:
+    """What slices are sorted by: numbers, then text, then what is missing."""
     kind = "number" if isinstance(value, (int, float)) else "text"
     return value is None, kind, 0 if value is None else value
