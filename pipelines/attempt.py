@@ -124,7 +124,7 @@ class Attempt:
         component = self.work.component
         arguments: dict[str, object] = dict(self.work.parameters)
         for name, spec in component.inputs.items():
-            artifacts = [self.home.artifact(spec.type, record) for record in self.work.inputs[name]]
+            artifacts = [self.home.artifact(spec.type, record) for record in self.work.inputs.get(name, ())]
             arguments[name] = artifacts if spec.many else artifacts[0] if artifacts else None
         options = self.run.options
 

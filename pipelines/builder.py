@@ -44,11 +44,13 @@ class Builder:
             )
         bound = self._bind(component, args, kwargs, where)
         ref = reference(component.fn, self.project)
+        inputs = [(key, self._sources(name, component, key, bound[key], where)) for key in component.inputs]
         node = Node(
             id=name,
             component=ref.name if ref.project else component.ref,
             code=source_code.closure(ref).digest if ref.project else None,
-            inputs=tuple((key, self._sources(name, component, key, bound[key], where)) for key in component.inputs),
+            # An optional input that is not given is left out: where a component gets another one, no key changes.
+            inputs=tuple((key, sources) for key, sources in inputs if sources or not component.inputs[key].optional),
             parameters=tuple(
                 (key, self._parameter(name, spec, bound[key], where)) for key, spec in component.parameters.items()
             ),

@@ -132,7 +132,11 @@ class Chosen(Symbolic):
 
 
 def latest(kind: type[T]) -> T | None:
-    """The newest live artifact of a type that an earlier run of this pipeline made; None where there is none yet."""
+    """The newest live artifact of a type that an earlier run of this pipeline made; None where there is none yet.
+
+    Never what the component already gets by another input: of its statistics, `DistributionValidator` is given those of
+    other data, so a second run on the same data finds the same ones as the first, and is a cache hit.
+    """
     return cast("T | None", Chosen(Query("latest", kind.__name__)))
 
 

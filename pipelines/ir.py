@@ -2,7 +2,7 @@
 
 Maps whose order means something are lists of pairs; a symbolic value is an object with one `$` key:
 `{"$param": name}`, `{"$fn": "module:attribute", "code": digest}`, `{"$files": pattern}`, `{"$map": pairs}`,
-`{"$property": [node, output, property]}`.
+`{"$property": [node, output, property]}`, `{"$query": [sql, connection, parameters, watermark]}`.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Node:
         component: `module:name`; relative to the project where `code` is set.
         code: Digest of the component's source closure; None for an installed component, whose version counts
             when the node is launched.
-        inputs: Input name -> edges and queries, in order.
+        inputs: Input name -> edges and queries, in order; without the optional ones that were not given.
         parameters: Parameter name -> encoded value, in order.
         outputs: Output key -> artifact type name.
         conditions: All must hold, else the node is skipped.

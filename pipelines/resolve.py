@@ -130,7 +130,8 @@ class Resolver:
         Not of what this run makes: that would depend on which branch ends first, and on whether it was interrupted.
         """
         if query.strategy == "latest":
-            return next(self._earlier(query.type), None)
+            taken = {record.fingerprint for records in inputs.values() for record in records}
+            return next((record for record in self._earlier(query.type) if record.fingerprint not in taken), None)
         candidates = {record.fingerprint for record in inputs[CANDIDATE]}
         for blessing in self._earlier("Evaluation", {"blessed": True}):
             if blessing.producer is not None:

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -145,6 +146,20 @@ def test_the_compiled_form_is_the_same_in_another_folder_and_hash_seed(
             timeout=60,
         )
         assert done.stdout == here
+
+
+def test_an_optional_input_that_is_not_given_leaves_no_trace(project: Callable[..., Path]) -> None:
+    # So that a component may get another one, and whoever does not use it keeps the pipeline's version and the keys.
+    forms = []
+    optional = ", *, right: Numbers | None = None"
+    for declared, given in (("", ""), (optional, ""), (optional, ", right=None"), (optional, ", right=Make()")):
+        parts = f"{PARTS}\n    @dt.component\n    def Sum(left: Numbers{declared}) -> Numbers: ...\n"
+        body = f"    Sum(Make.options(id='One')(){given})\n"
+        pipeline = load_pipeline(project("shop", parts=parts, pipeline=HEAD + body)).build()
+        forms.append(replace(pipeline["Sum"], code=None).to_json())
+    assert forms[0] == forms[1] == forms[2]
+    assert [name for name, _ in forms[0]["inputs"]] == ["left"]
+    assert [name for name, _ in forms[3]["inputs"]] == ["left", "right"]
 
 
 def test_damaged_compiled_forms_are_refused() -> None:

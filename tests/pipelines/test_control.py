@@ -153,6 +153,24 @@ def test_latest_is_what_an_earlier_run_made(home: Home, pipe: Pipe) -> None:
         assert ours != theirs
 
 
+def test_latest_is_never_what_the_component_gets_anyway(home: Home, pipe: Pipe) -> None:
+    parts = f"""{MODELS}
+    @dt.component
+    def Compare(model: Model, *, other: Model | None = None) -> Evaluation:
+        return Evaluate.fn(model, other)
+    """
+    seen = []
+    for weight in (1, 1, 2, 2, 1):
+        result = run_pipeline(
+            home, pipe("Compare(Train(weight=count), other=dt.latest(Model))", parts=parts), {"count": weight}
+        )
+        node = result.nodes["Compare"]
+        seen.append((node.state, node.outputs["evaluation"][0].properties["summary"]))
+    # The second run on the same data compares with what the first one compared with, not with itself.
+    first, second = ("COMPLETE", "none"), ("COMPLETE", "1")
+    assert seen == [first, ("CACHED", "none"), second, ("CACHED", "1"), ("COMPLETE", "2")]
+
+
 def test_a_baseline_needs_a_candidate_of_that_name(home: Home, pipe: Pipe) -> None:
     with pytest.raises(BuildError, match="latest_blessed"):
         pipe("Continue(dt.latest_blessed())", parts=MODELS.replace("model: Model | None", "warm: Model | None")).build()
