@@ -1,5 +1,6 @@
 """The standard components, one file each, thin over the rooms below."""
 
+from .distribution_validator import DistributionValidator
 from .evaluator import Evaluator
 from .example_gen import ExampleGen
 from .example_validator import ExampleValidator
@@ -11,6 +12,7 @@ from .trainer import Trainer
 from .transform import Transform
 
 __all__ = [
+    "DistributionValidator",
     "Evaluator",
     "ExampleGen",
     "ExampleValidator",

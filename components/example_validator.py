@@ -15,6 +15,9 @@ def ExampleValidator(
     statistics: Statistics,
     schema: Schema,
     *,
+    previous: Statistics | None = None,
+    serving: Statistics | None = None,
+    previous_version: Statistics | None = None,
     environment: str | None = None,
     expectations: Files | None = None,
 ) -> Anomalies:
@@ -24,6 +27,10 @@ def ExampleValidator(
         examples: What the statistics are of; read again only if there are anomalies with rows to quote.
         statistics: From StatisticsGen on these examples.
         schema: From ImportSchema (or SchemaGen).
+        previous: Of an earlier span, e.g. `dt.latest(Statistics)`, which features with `drift` bounds and the schema's
+            `rows` are compared with; without it, as on the first run, they are not, and the run says so.
+        serving: Of what was served; features with `skew` bounds are compared with it.
+        previous_version: Of an earlier version of the same span, for the schema's `rows`.
         environment: Which of the schema's environments the examples are of, e.g. SERVING, where labels are missing; by
             default all of its features are wanted.
         expectations: A Great Expectations suite (its JSON file) to check as well, from the statistics where they decide
@@ -45,7 +52,13 @@ def ExampleValidator(
     context = current()
     wanted = load_schema(schema.content / "schema.yaml")
     loaded = StatisticsValue.load(statistics.content)
-    found = validate(loaded, wanted, environment=environment)
+    given = {"previous": previous, "serving": serving, "previous_version": previous_version}
+    controls = {name: StatisticsValue.load(one.content) for name, one in given.items() if one is not None}
+    found = validate(loaded, wanted, environment=environment, **controls)
+    for name, change in (("previous", "drift"), ("serving", "skew")):
+        bounded = [spec.name for spec in wanted.features if getattr(spec, change)]
+        if bounded and name not in controls:
+            context.note(f"no {name} statistics: the {change} of {', '.join(bounded)} is not checked")
     sources = {}
     if found.anomalies or expectations is not None:
         sources = {name: open_examples(examples.content, name) for name in splits(examples.content)}

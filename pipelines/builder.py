@@ -66,13 +66,14 @@ class Builder:
         return named(**handles) if hasattr(named, "_fields") else next(iter(handles.values()))
 
     def finish(self) -> tuple[Node, ...]:
-        """The nodes, with a control edge from each gate to the other consumers of what it gates."""
+        """The nodes, with a control edge from each gate to the consumers of what it gates that are no gates of it."""
         after: dict[str, list[str]] = {}
         for gate in self.nodes.values():
             for edge in dict(gate.inputs).get(gate.gates or "", ()):
                 before = self._ancestors(gate.id)
                 for node in self.nodes.values():
-                    if node.id != gate.id and node.id not in before and edge in list(node.edges):
+                    also_gates = edge in dict(node.inputs).get(node.gates or "", ())
+                    if not also_gates and node.id not in before and edge in list(node.edges):
                         after.setdefault(node.id, []).append(gate.id)
         return tuple(_ordered({n.id: _with_after(n, after.get(n.id, [])) for n in self.nodes.values()}))
 

@@ -114,6 +114,12 @@ def test_a_gate_holds_back_the_other_consumers_but_not_its_own_ancestors(project
     assert pipeline.ids.index("Check") < pipeline.ids.index("Double")
 
 
+def test_two_gates_of_one_artifact_do_not_wait_for_each_other(project: Callable[..., Path]) -> None:
+    pipeline = build(project, "one = Make()\nCheck(one)\nCheck.options(id='Again')(one)\nDouble(one)")
+    assert pipeline["Check"].after == pipeline["Again"].after == ()
+    assert pipeline["Double"].after == ("Check", "Again")
+
+
 def test_the_compiled_form_keeps_order_and_round_trips(project: Callable[..., Path]) -> None:
     pipeline = build(project, "Make(weights={'train': 2, 'eval': 1}, count=count)")
     text = pipeline.to_json()

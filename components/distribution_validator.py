@@ -1,0 +1,155 @@
+"""DistributionValidator: how every feature's distribution differs from a baseline's, and whether that is too much."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
+
+from ..metadata import Anomalies, Examples, Schema, Statistics
+from ..pipelines import component, current
+
+if TYPE_CHECKING:
+    from ..data import Anomaly, DriftReport
+    from ..data import Schema as SchemaValue
+    from ..data import Statistics as StatisticsValue
+
+ALL = "*"
+"""In `thresholds`: every feature that the comparator means something for."""
+
+
+@component(gates="examples")
+def DistributionValidator(
+    statistics: Statistics,
+    baseline: Statistics | None,
+    schema: Schema | None = None,
+    *,
+    examples: Examples | None = None,
+    comparator: Literal["drift", "skew"] = "drift",
+    thresholds: Mapping[str, Mapping[str, float]] | None = None,
+    pairs: Sequence[Sequence[str]] | None = None,
+) -> Anomalies:
+    """Compare the statistics with a baseline's, feature by feature, by the bounds of the schema and the thresholds.
+
+    Args:
+        statistics: What is judged.
+        baseline: What it is compared with: of an earlier span, `dt.latest(Statistics)`; of training data; or the same
+            statistics, to compare splits. None, as `dt.latest` gives on the first run, passes and says so.
+        schema: Whose features' `drift` or `skew` are the bounds; of `drift`, also the schema's `rows`.
+        examples: Where given, no other consumer of them starts if there is an error (it is a gate).
+        comparator: Which bounds of the schema: "drift" (between spans) or "skew" (between training and serving).
+        thresholds: Bounds by feature and comparator, e.g. `{"*": {"psi": 0.25}, "fare": {"wasserstein_sigma": 0.1}}`;
+            they come before the schema's, and a feature's before those of "*", which is every feature.
+        pairs: Splits to compare, (of the statistics, of the baseline), e.g. `[["eval", "train"]]`; where None those of
+            one name, or all with the only one of the baseline.
+
+    Returns:
+        Anomalies: `content/anomalies.json`, one for each number above its bound; `content/drift.json` with every
+        measure of every feature, also where all is well; and a report. `passed` is False if any anomaly is an ERROR.
+        Without any bound nothing can be an anomaly: the summary tells how many features changed by the tests.
+
+    Raises:
+        InputError: An input is damaged, a threshold names an unknown comparator, or there are no splits to compare.
+    """
+    from ..data import Anomalies as AnomaliesValue
+    from ..data import Schema as SchemaValue
+    from ..data import Statistics as StatisticsValue
+    from ..data import drift, load_schema
+    from ..digest import write_durably
+
+    loaded = StatisticsValue.load(statistics.content)
+    if baseline is None:
+        summary = "passed: there is no baseline yet, nothing to compare with"
+        current().note(summary)
+        made = Anomalies.new(summary=summary)
+        found = AnomaliesValue(loaded.splits, ())
+        found.save(made.content / "anomalies.json")
+        (made.extra / "report.html").write_text(found.to_html(), "utf-8")
+        return made
+    control = StatisticsValue.load(baseline.content)
+    accepted = SchemaValue() if schema is None else load_schema(schema.content / "schema.yaml")
+    bounds = _bounded(accepted, loaded, comparator, thresholds or {})
+    chosen = None if pairs is None else [(str(new), str(old)) for new, old in pairs]
+    report = drift(loaded, control, schema=bounds, comparator=comparator, pairs=chosen)
+    found = AnomaliesValue(loaded.splits, _anomalies(loaded, control, bounds, comparator, chosen))
+    summary = f"{found.summary}; {_changed(report, bounds, comparator)}"
+    made = Anomalies.new(passed=found.passed, errors=found.errors, summary=summary)
+    found.save(made.content / "anomalies.json")
+    write_durably(made.content / "drift.json", report.to_json().encode())
+    (made.extra / "report.html").write_text(report.to_html(), "utf-8")
+    (made.extra / "anomalies.html").write_text(found.to_html(), "utf-8")
+    return made
+
+
+def _bounded(
+    schema: SchemaValue, statistics: StatisticsValue, comparator: str, thresholds: Mapping[str, Mapping[str, float]]
+) -> SchemaValue:
+    """The schema with the thresholds as bounds; features that it does not check have none.
+
+    Raises:
+        SchemaError: A threshold names an unknown comparator, or is no bound.
+    """
+    from ..data.comparators import COMPARATORS
+    from ..data.schema import UNCHECKED, Feature
+
+    kinds = {name: column["type"] for split in statistics.splits for name, column in statistics.features(split).items()}
+    specs = {spec.name: spec for spec in schema.features}
+    features = []
+    for name in dict.fromkeys((*specs, *kinds, *thresholds)):
+        if name == ALL and name not in kinds:
+            continue
+        spec = specs.get(name, Feature(name))
+        everywhere = {
+            key: most
+            for key, most in thresholds.get(ALL, {}).items()
+            if key not in COMPARATORS or not {kinds.get(name), spec.type} & COMPARATORS[key].useless
+        }
+        most = {**getattr(spec, comparator), **(everywhere if name in kinds else {}), **thresholds.get(name, {})}
+        given = {} if spec.stage in UNCHECKED else most
+        features.append(replace(spec, drift=given) if comparator == "drift" else replace(spec, skew=given))
+    return replace(schema, features=tuple(features))
+
+
+def _anomalies(
+    statistics: StatisticsValue,
+    control: StatisticsValue,
+    schema: SchemaValue,
+    comparator: str,
+    pairs: Sequence[tuple[str, str]] | None,
+) -> Iterator[Anomaly]:
+    from ..data.drift_validation import drift_anomalies
+    from ..data.statistics_document import from_states
+    from ..data.validation_ratio import check_rows
+
+    bounded = [spec for spec in schema.features if getattr(spec, comparator)]
+    sides = [(statistics, control)]
+    if pairs is not None:
+        sides = [(from_states({a: statistics.state(a)}), from_states({b: control.state(b)})) for a, b in pairs]
+    for new, old in sides:
+        yield from _absent(new, schema, [spec.name for spec in bounded])
+        yield from drift_anomalies(new, old, schema, bounded, comparator)
+        if comparator == "drift" and schema.rows_drift is not None:
+            yield from check_rows(new.splits, old.splits, schema.rows_drift, "the baseline", schema)
+
+
+def _absent(statistics: StatisticsValue, schema: SchemaValue, bounded: Sequence[str]) -> Iterator[Anomaly]:
+    """What has bounds and is not there at all: it must not pass because there is nothing to compare."""
+    from ..data import Anomaly
+
+    kind = "SCHEMA_MISSING_COLUMN"
+    for split in statistics.splits:
+        for name in bounded:
+            if name not in statistics.features(split):
+                yield Anomaly(
+                    kind, schema.severity_of(kind, name), split, name,
+                    f"column {name} is not in the data, so its change cannot be bounded",
+                    expected="the column", observed="no such column",
+                    fix=f"bring the column back, or remove the bounds of {name}",
+                )  # fmt: skip
+
+
+def _changed(report: DriftReport, schema: SchemaValue, comparator: str) -> str:
+    compared = len({feature.name for pair in report.pairs for feature in pair.features})
+    bounded = any(getattr(spec, comparator) for spec in schema.features)
+    how = "" if bounded else " by the tests; no bound is set, so none is an anomaly"
+    return f"{len(report.drifted)} of {compared} features changed{how}"
