@@ -2,10 +2,12 @@
 
 from .anomalies import Anomalies, Anomaly
 from .base import Accumulator, BatchFn, Executor, Progress, Route, no_progress
+from .checks import Check, Expectation
+from .custom_validation import checks_from_pbtxt, load_checks
 from .drift_report import DriftReport, drift
 from .examples import Manifest, Part, Sink, open_examples, sinks, splits
 from .executors import executor
-from .expectations import Expectation, ExpectationResults, Suite, read_suite
+from .expectations import ExpectationResults, Suite, read_suite
 from .expectations_check import check_expectations
 from .files import open_files
 from .local import LocalExecutor
@@ -36,6 +38,7 @@ __all__ = [
     "Anomaly",
     "BatchFn",
     "Bool",
+    "Check",
     "Chunk",
     "ColumnSplit",
     "Count",
@@ -69,11 +72,13 @@ __all__ = [
     "Values",
     "anomalous_rows",
     "check_expectations",
+    "checks_from_pbtxt",
     "drift",
     "executor",
     "growing_directory",
     "infer_schema",
     "kafka_topic",
+    "load_checks",
     "load_pbtxt",
     "load_schema",
     "no_progress",

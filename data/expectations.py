@@ -14,29 +14,12 @@ from typing import Any, Final, Literal
 
 from ..digest import write_durably
 from ..errors import InputError
+from .checks import GX_SEVERITIES, Expectation
 from .schema_expectations import GX_VERSION
 
-Severity = Literal["critical", "warning", "info"]
-Way = Literal["statistics", "rows"]
+Way = Literal["statistics", "rows", "sql"]
+WAYS: Final[tuple[Way, ...]] = ("statistics", "rows", "sql")
 SHOWN: Final = 20  # unexpected values listed per expectation, as GX lists by default
-_SEVERITIES: Final = ("critical", "warning", "info")
-
-
-@dataclass(frozen=True)
-class Expectation:
-    """One expectation, as GX 1.x writes it.
-
-    Attributes:
-        type: GX's name of it, such as `expect_column_values_to_be_in_set`.
-        kwargs: Its arguments, JSON-able.
-        meta: What its author noted.
-        severity: A failed critical one blocks; the others are only shown.
-    """
-
-    type: str
-    kwargs: Mapping[str, Any]
-    meta: Mapping[str, Any] = field(default_factory=dict)
-    severity: Severity = "critical"
 
 
 @dataclass(frozen=True)
@@ -125,8 +108,8 @@ def _expectation(item: Any, where: str) -> Expectation:
                 fix="write the value into the suite",
             )
     severity = item.get("severity", "critical")
-    if severity not in _SEVERITIES:
-        raise InputError(f"{where} has the severity {severity!r}", fix=f"use one of {', '.join(_SEVERITIES)}")
+    if severity not in GX_SEVERITIES:
+        raise InputError(f"{where} has the severity {severity!r}", fix=f"use one of {', '.join(GX_SEVERITIES)}")
     # Empty arguments mean the default; batch_id names data that is not ours.
     given = {key: value for key, value in kwargs.items() if value is not None and key != "batch_id"}
     return Expectation(kind, given, dict(item.get("meta") or {}), severity)
@@ -162,7 +145,7 @@ class ExpectationResults:
                 "great_expectations_version": GX_VERSION,
                 "drivetrain": {
                     "rows": dict(rows),
-                    "evaluated_on": {way: ways.count(way) for way in ("statistics", "rows")},
+                    "evaluated_on": {way: ways.count(way) for way in WAYS},
                 },
             },
             "results": list(results),
@@ -174,7 +157,7 @@ class ExpectationResults:
     def failed(self) -> list[Mapping[str, Any]]:
         """The results that are no success, critical ones first."""
         bad = [result for result in self.document["results"] if not result["success"]]
-        return sorted(bad, key=lambda result: _SEVERITIES.index(result["expectation_config"]["severity"]))
+        return sorted(bad, key=lambda result: GX_SEVERITIES.index(result["expectation_config"]["severity"]))
 
     @property
     def errors(self) -> int:

@@ -14,7 +14,8 @@ import pyarrow as pa
 
 from ..errors import InputError, missing_extra
 from .base import Progress, no_progress
-from .expectations import SHOWN, Expectation, ExpectationResults, Outcome, plain
+from .checks import Expectation
+from .expectations import SHOWN, ExpectationResults, Outcome, plain
 from .sources import Source
 from .statistics_column import ColumnState
 from .statistics_pass import StatisticsAccumulator

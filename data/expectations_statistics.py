@@ -15,7 +15,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from .expectations import SHOWN, Expectation, Outcome
+from .checks import Expectation
+from .expectations import SHOWN, Outcome
 from .expectations_values import (
     Kwargs,
     Undecidable,

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal
 
+from .checks import Check, Expectation
 from .comparators import COMPARATORS, CONTROL_MISSING
 
 Severity = Literal["ERROR", "WARNING", "INFO"]
@@ -54,6 +55,7 @@ ANOMALIES: Final[Mapping[str, Severity]] = {
     "FLOAT_TYPE_HAS_NAN": "ERROR",
     "FLOAT_TYPE_HAS_INF": "ERROR",
     "STATS_NOT_AVAILABLE": "WARNING",
+    "CUSTOM_VALIDATION": "ERROR",  # each check has its own severity
     CONTROL_MISSING: "ERROR",
     **{comparator.anomaly: "ERROR" for comparator in COMPARATORS.values()},
 }
@@ -217,6 +219,8 @@ class Schema:
         rows_drift: Rows in proportion to those of an earlier span.
         rows_version: Rows in proportion to those of an earlier version of the same span.
         environments: Environments that every feature belongs to unless it says otherwise, such as TRAINING, SERVING.
+        checks: SQL over statistics that must be true.
+        expectations: Great Expectations' that the schema has no other words for; `check_expectations` decides them.
 
     Raises:
         SchemaError: It contradicts itself; the message names the feature.
@@ -229,6 +233,8 @@ class Schema:
     environments: tuple[str, ...] = ()
     rows_drift: Ratio | None = None
     rows_version: Ratio | None = None
+    checks: tuple[Check, ...] = ()
+    expectations: tuple[Expectation, ...] = ()
 
     def __post_init__(self) -> None:
         from .schema_check import raise_problems, schema_problems  # it checks what is defined here

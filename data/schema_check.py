@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ..errors import InputError
+from .checks import GX_SEVERITIES
 from .comparators import COMPARATORS
 from .schema import (
     ANOMALIES,
@@ -94,6 +95,15 @@ def schema_problems(schema: Schema) -> Iterator[Problem]:
                 yield Problem(INVALID, None, f"{change} of the rows: {ratio.min} to {ratio.max} is no range of ratios",
                               "make min at most max, from 0")  # fmt: skip
     yield from _severity(None, "the schema", schema.severity)
+    for check in schema.checks:
+        if check.severity not in SEVERITIES or not check.sql.strip() or not check.feature:
+            yield Problem(INVALID, check.feature, f"a check of {check.feature or 'no feature'} with the severity "
+                          f"{check.severity!r} and the SQL {check.sql!r}",
+                          f"give a feature, an expression and one of {', '.join(SEVERITIES)}")  # fmt: skip
+    for one in schema.expectations:
+        if one.severity not in GX_SEVERITIES:
+            yield Problem(INVALID, None, f"{one.type}: there is no severity {one.severity!r}",
+                          f"use {', '.join(GX_SEVERITIES)}")  # fmt: skip
     for feature in schema.features:
         yield from feature_problems(feature)
 

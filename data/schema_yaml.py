@@ -11,6 +11,7 @@ import yaml
 from ..errors import InputError
 from .schema import CHANGES, Bool, Count, Domain, Feature, Presence, Range, Ratio, Schema, Severity, Values
 from .schema_check import SchemaError, feature_problems, raise_problems
+from .schema_yaml_checks import check_lines, read_checks, read_expectations
 
 FORMAT: Final = "drivetrain.schema/1"
 
@@ -40,6 +41,7 @@ def schema_to_yaml(schema: Schema) -> str:
     lines.append("features:" if schema.features else "features: {}")
     for feature in schema.features:
         lines += _feature_lines(feature)
+    lines += check_lines(schema.checks, schema.expectations)
     return "\n".join(lines) + "\n"
 
 
@@ -166,8 +168,13 @@ class _Reader:
     def at(self, node: yaml.Node) -> str:
         return f"{self.where}:{node.start_mark.line + 1}"
 
+    def error(self, node: yaml.Node, message: str, fix: str) -> InputError:
+        return InputError(message, fix=fix, where=self.at(node))
+
     def schema(self, root: yaml.Node) -> Schema:
-        keys = self.mapping(root, "the schema", ("format", "rows", "environments", "severity", "features"))
+        keys = self.mapping(
+            root, "the schema", ("format", "rows", "environments", "severity", "features", "checks", "expectations")
+        )
         if "format" not in keys or self.text(keys["format"]) != FORMAT:
             raise InputError(f"this is no schema of the format {FORMAT}", fix=f"begin with `format: {FORMAT}`",
                              where=self.at(keys.get("format", root)))  # fmt: skip
@@ -186,6 +193,8 @@ class _Reader:
                 environments=self.texts(keys.get("environments"), "environments"),
                 rows_drift=self.ratio(rows.get("drift")),
                 rows_version=self.ratio(rows.get("version")),
+                checks=read_checks(self, keys["checks"]) if "checks" in keys else (),
+                expectations=read_expectations(self, keys["expectations"]) if "expectations" in keys else (),
             )
         except SchemaError as error:
             raise error.at(self.at(root)) from None

@@ -52,7 +52,7 @@ def validate(
         The anomalies, without example rows: `anomalous_rows` adds them.
 
     Raises:
-        InputError: The schema knows no such environment.
+        InputError: The schema knows no such environment, or a check's SQL is wrong.
     """
     known = {*schema.environments, *(name for feature in schema.features for name in feature.in_environments)}
     if environment is not None and environment not in known:
@@ -76,6 +76,10 @@ def validate(
     ):
         if control is not None and ratio is not None:
             found += check_rows(statistics.splits, control.splits, ratio, title, schema)
+    if schema.checks:
+        from .statistics_checks import check_statistics  # it needs DuckDB
+
+        found += check_statistics(statistics, schema.checks, previous=previous, environment=environment)
     return Anomalies(statistics.splits, found)
 
 

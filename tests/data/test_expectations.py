@@ -75,7 +75,7 @@ def test_statistics_decide(tmp_path: Path) -> None:
     assert results.errors == 1
     assert not results.passed
     assert results.summary.startswith("2 of 3 expectations not met (column_values_to_not_be_null of a;")
-    assert results.document["meta"]["drivetrain"]["evaluated_on"] == {"statistics": 3, "rows": 0}
+    assert results.document["meta"]["drivetrain"]["evaluated_on"] == {"statistics": 3, "rows": 0, "sql": 0}
     assert '"id": "1"' not in results.to_json()
 
 

@@ -14,8 +14,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from drivetrain.data import Source, infer_schema, open_files, schema_to_expectations, statistics
-from drivetrain.data.expectations import Expectation, Outcome, Suite, read_suite
+from drivetrain.data import Expectation, Source, infer_schema, open_files, schema_to_expectations, statistics
+from drivetrain.data.expectations import Outcome, Suite, read_suite
 from drivetrain.data.expectations_check import check_expectations
 from drivetrain.data.expectations_statistics import decide
 from drivetrain.tests.data.flights import corrupted, month

@@ -1,0 +1,94 @@
+"""DuckDB for SQL that people write: it sees the rows it is given, and no file, network or extension beside."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from ..errors import InputError, missing_extra
+
+if TYPE_CHECKING:
+    import duckdb
+
+MEMORY: Final = 2 << 30  # bytes; what needs more spills into the scratch folder, if there is one
+TIMEOUT: Final = 600.0  # seconds per query
+
+
+def open_session(
+    files: Sequence[Path | str] = (), *, scratch: Path | None = None, memory: int = MEMORY
+) -> duckdb.DuckDBPyConnection:
+    """A database in memory with one thread, so that the same rows give the same answer to the last digit.
+
+    Args:
+        files: What may be read; everything else on disk and all of the network is refused.
+        scratch: Where sorts and joins beyond the memory spill; None: they fail.
+        memory: Bytes.
+
+    Raises:
+        DrivetrainError: DuckDB is not installed.
+    """
+    try:
+        import duckdb
+    except ImportError as error:
+        raise missing_extra("duckdb", "sql") from error
+    session = duckdb.connect(
+        config={
+            "threads": 1,
+            "memory_limit": f"{memory}B",
+            "temp_directory": str(scratch or ""),
+            "autoload_known_extensions": False,
+            "autoinstall_known_extensions": False,
+            "python_enable_replacements": False,  # else a query sees this process's variables
+        }
+    )
+    session.execute("SET allowed_paths = ?", [[str(path) for path in files]])
+    session.execute("SET enable_external_access = false")
+    return session
+
+
+def lock(session: duckdb.DuckDBPyConnection) -> None:
+    """Let no later query change a setting."""
+    session.execute("SET lock_configuration = true")
+
+
+@contextmanager
+def guarded(session: duckdb.DuckDBPyConnection, what: str, *, timeout: float = TIMEOUT) -> Iterator[None]:
+    """DuckDB's errors within become one that names the check; a query that takes too long is interrupted.
+
+    Args:
+        session: Where the query runs.
+        what: The check, as a sentence begins.
+        timeout: Seconds.
+
+    Raises:
+        InputError: The SQL is wrong, refused, out of memory or out of time.
+    """
+    import duckdb
+
+    timer = threading.Timer(timeout, session.interrupt)
+    timer.start()
+    try:
+        yield
+    except duckdb.InterruptException as error:
+        raise InputError(f"{what} took more than {timeout:g} s", fix="make its SQL simpler") from error
+    except duckdb.Error as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        raise InputError(f"{what}: {lines[0] if lines else error}", fix="correct its SQL") from error
+    finally:
+        timer.cancel()
+
+
+def require_select(session: duckdb.DuckDBPyConnection, query: str, what: str) -> None:
+    """Refuse what is not one query that only reads.
+
+    Raises:
+        InputError: It is none, or more than one statement.
+    """
+    import duckdb
+
+    statements = session.extract_statements(query)
+    if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
+        raise InputError(f"{what} is not one SELECT", fix="write one query that only reads")
