@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
@@ -126,5 +127,41 @@ class Executor(Protocol):
         Raises:
             Canceled: As for `combine`.
             InputError: A shard could not be read, or batches of different schemas came out of `fn`.
+        """
+        ...
+
+    def exchange(
+        self,
+        source: Source,
+        key: str | Sequence[str],
+        buckets: int,
+        folder: Path,
+        *,
+        via: BatchFn | None = None,
+        progress: Progress = no_progress,
+    ) -> Source:
+        """The rows, through `via`, in buckets by the hash of their key: rows of one key are in one bucket.
+
+        For joins, ranking by query, uniqueness of rows. A missing value is a key like any other. Rows keep the order of
+        the source within their bucket, and the files are the same bytes on every executor.
+
+        Args:
+            source: What to read.
+            key: One column, or several that are the key together.
+            buckets: How many, 1 to 4,096; all rows of one key need not fit into memory here, but may have to at whoever
+                reads their bucket.
+            folder: Where the rows are written, which the workers share; the caller removes it when done with the
+                buckets.
+            via: Applied to every batch first, or None.
+            progress: Told about rows read.
+
+        Returns:
+            A source whose shard i is bucket i; an empty one has no rows.
+
+        Raises:
+            Canceled: As for `combine`; what was written is removed, as after every error.
+            InputError: A shard could not be read, a key is no column, or batches of different schemas came out of
+                `via`.
+            DrivetrainError: The folder cannot be written to, e.g. the disk is full.
         """
         ...

@@ -17,8 +17,9 @@ import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +27,7 @@ from ..digest import canonical_json
 from ..errors import BuildError, Canceled, DrivetrainError, InputError, missing_extra
 from .base import A, BatchFn, Progress, Route, no_progress
 from .examples import Manifest, Part, Sink
+from .exchange import Exchange, Spill, buckets_of, plan, remove_spills, spill_shard
 from .local import merge_states, shard_state
 from .sources import Source
 from .tree import MergeTree
@@ -52,6 +54,7 @@ finally:
 _POLL_SECONDS: Final = 0.2
 _FAILED: Final = -1
 _Piece = tuple[int, int, bytes]  # level (or _FAILED) and index in the tree, and the state's bytes
+_Work = Callable[[int, BatchFn | None, Callable[[int], None]], list[Any]]  # what is done with a shard: JSON
 
 
 @dataclass(frozen=True)
@@ -90,11 +93,34 @@ class BeamExecutor:
         """See `Executor.map`. The workers write the parts, so the sinks must lie where they can."""
         if not source.shards:
             return collect([], sinks)
+        work = partial(_write, source, dict(sinks), route)
         try:
-            pieces = self._run(source, lambda watch: _Write(source, fn, sinks, route, watch), _Collect(), progress)
+            pieces = self._run(source, lambda watch: _Each(work, fn, watch), _Collect(), progress)
         finally:
             remove_leftovers(sinks)
         return collect(map(_written, pieces), sinks)
+
+    def exchange(
+        self,
+        source: Source,
+        key: str | Sequence[str],
+        buckets: int,
+        folder: Path,
+        *,
+        via: BatchFn | None = None,
+        progress: Progress = no_progress,
+    ) -> Source:
+        """See `Executor.exchange`. The workers write the buckets, so the folder must lie where they can."""
+        wanted = plan(source, key, buckets, folder)
+        work = partial(_spill, wanted)
+        try:
+            pieces = []
+            if source.shards:
+                pieces = self._run(source, lambda watch: _Each(work, via, watch), _Collect(), progress)
+            return buckets_of(wanted, map(_spilled, pieces), via)
+        except BaseException:
+            remove_spills(wanted)
+            raise
 
     def _run(
         self, source: Source, work: Callable[[str], beam.DoFn], combine: beam.CombineFn, progress: Progress
@@ -277,17 +303,13 @@ class _MergeStates(_Collect):
         return list(tree.pieces())
 
 
-class _Write(beam.DoFn):
-    """Shard number → what was written, as JSON; a retried shard renames over its own parts."""
+class _Each(beam.DoFn):
+    """Shard number → what `work` made of it, as JSON; a retried shard renames over its own files."""
 
-    def __init__(
-        self, source: Source, fn: BatchFn | None, sinks: Mapping[str, Sink], route: Route | None, watch: str
-    ) -> None:
+    def __init__(self, work: _Work, fn: BatchFn | None, watch: str) -> None:
         self._watch = watch
-        self._source = source
+        self._work = work
         self._fn = fn
-        self._sinks = dict(sinks)
-        self._route = route
 
     def setup(self) -> None:
         if self._fn is not None:
@@ -297,12 +319,28 @@ class _Write(beam.DoFn):
         on_rows = _on_rows(self._watch)
         try:
             on_rows(0)
-            written = write_shard(self._source, index, self._fn, self._sinks, self._route, on_rows)
+            made = self._work(index, self._fn, on_rows)
         except DrivetrainError as error:
             yield _failure(index, error)
         else:
-            parts = [[part.path, part.rows, part.bytes, part.sha256] for part in written.parts]
-            yield 0, index, canonical_json([parts, written.schema])
+            yield 0, index, canonical_json(made)
+
+
+def _write(
+    source: Source,
+    sinks: Mapping[str, Sink],
+    route: Route | None,
+    index: int,
+    fn: BatchFn | None,
+    on_rows: Callable[[int], None],
+) -> list[Any]:
+    written = write_shard(source, index, fn, sinks, route, on_rows)
+    return [[[part.path, part.rows, part.bytes, part.sha256] for part in written.parts], written.schema]
+
+
+def _spill(wanted: Exchange, index: int, fn: BatchFn | None, on_rows: Callable[[int], None]) -> list[Any]:
+    spilled = spill_shard(wanted, index, fn, on_rows)
+    return [spilled.path, spilled.batches]
 
 
 class _Store(beam.DoFn):
@@ -340,3 +378,8 @@ def _opened(data: bytes) -> list[bytes]:
 def _written(data: bytes) -> Written:
     parts, schema = json.loads(data)
     return Written(tuple(Part(*part) for part in parts), tuple((name, kind) for name, kind in schema))
+
+
+def _spilled(data: bytes) -> Spill:
+    path, batches = json.loads(data)
+    return Spill(path, tuple((bucket, rows) for bucket, rows in batches))

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeVar
 
 from .base import A, BatchFn, Progress, Route, no_progress
 from .examples import Manifest, Sink
+from .exchange import Spill, buckets_of, plan, remove_spills, spill_shard
 from .sources import Source
 from .tree import MergeTree
 from .writing import Written, collect, remove_leftovers, write_shard
@@ -70,6 +72,30 @@ class LocalExecutor:
             return collect(self._each(source, one, progress), sinks)
         finally:
             remove_leftovers(sinks)
+
+    def exchange(
+        self,
+        source: Source,
+        key: str | Sequence[str],
+        buckets: int,
+        folder: Path,
+        *,
+        via: BatchFn | None = None,
+        progress: Progress = no_progress,
+    ) -> Source:
+        """See `Executor.exchange`."""
+        wanted = plan(source, key, buckets, folder)
+        if via is not None:
+            via.setup()
+
+        def one(index: int, on_rows: Callable[[int], None]) -> Spill:
+            return spill_shard(wanted, index, via, on_rows)
+
+        try:
+            return buckets_of(wanted, self._each(source, one, progress), via)
+        except BaseException:
+            remove_spills(wanted)
+            raise
 
     def _each(self, source: Source, one: Callable[[int, Callable[[int], None]], T], progress: Progress) -> list[T]:
         """Call `one` for every shard, in order as threads come free; the results by shard."""

@@ -46,6 +46,7 @@ def check_same_bytes(walk: Executor, source: Source, folder: Path) -> None:
     route = HashSplit.of({"train": 2, "eval": 1})
     for name, one in (("local", local), ("beam", walk)):
         one.map(source, double, sinks(folder / name, route.names), route=route).write(folder / name)
+        one.exchange(source, "s", 3, folder / name / "buckets", via=double)
     assert digest_tree(folder / "beam") == digest_tree(folder / "local")
 
 
