@@ -54,6 +54,7 @@ ANOMALIES: Final[Mapping[str, Severity]] = {
     "FLOAT_TYPE_STRING_NOT_FLOAT": "ERROR",
     "FLOAT_TYPE_HAS_NAN": "ERROR",
     "FLOAT_TYPE_HAS_INF": "ERROR",
+    "TIME_TYPE_UNEXPECTED_VALUES": "ERROR",  # ours: TFDV does not look at times
     "STATS_NOT_AVAILABLE": "WARNING",
     "CUSTOM_VALIDATION": "ERROR",  # each check has its own severity
     CONTROL_MISSING: "ERROR",
@@ -159,7 +160,34 @@ class Bool:
         return tuple(text for text in (self.true_value, self.false_value) if text is not None)
 
 
-Domain = Values | Range | Bool
+@dataclass(frozen=True)
+class Time:
+    """Text or integers that say a time; Arrow's own timestamps and dates have types of their own.
+
+    Attributes:
+        format: Of text: directives of strptime, as "%Y-%m-%d %H:%M"; names are English, `%z` takes a Z as well. Of
+            integers: UNIX_DAYS, _SECONDS, _MILLISECONDS, _MICROSECONDS or _NANOSECONDS since 1970, which must lie in
+            1990 to 2029.
+        min_mass: Share of the rows present that must read so; 1: all.
+    """
+
+    format: str
+    min_mass: float = 1.0
+
+
+@dataclass(frozen=True)
+class Semantic:
+    """What values are for people and models; nothing is checked.
+
+    Attributes:
+        kind: "natural_language" (text), or "image" (files' bytes).
+    """
+
+    kind: Literal["natural_language", "image"]
+
+
+Domain = Values | Range | Bool | Time | Semantic
+SEMANTICS: Final = ("natural_language", "image")
 
 
 @dataclass(frozen=True)
@@ -276,8 +304,7 @@ def _described(feature: Feature) -> dict[str, Any]:
     text = ""
     values: tuple[str, ...] = ()
     if isinstance(domain, Values):
-        share = f" in at least {domain.min_mass:.6g} of the rows" if domain.min_mass < 1 else ""
-        text, values = f"{len(domain.values)} values{share}", domain.values
+        text, values = f"{len(domain.values)} values{_at_least(domain.min_mass)}", domain.values
     elif isinstance(domain, Range):
         ends = ["−∞" if domain.min is None else f"{domain.min}", "∞" if domain.max is None else f"{domain.max}"]
         parsed = f"text that reads as {domain.parse}, " if domain.parse else ""
@@ -285,6 +312,10 @@ def _described(feature: Feature) -> dict[str, Any]:
         text = parsed + ", ".join([" to ".join(ends), *flags])
     elif isinstance(domain, Bool):
         text = " or ".join(map(repr, domain.texts)) or "0 or 1"
+    elif isinstance(domain, Time):
+        text = f"time, {domain.format}" + _at_least(domain.min_mass)
+    elif isinstance(domain, Semantic):
+        text = domain.kind.replace("_", " ")
     return {
         "name": feature.name,
         "type": feature.type,
@@ -296,6 +327,10 @@ def _described(feature: Feature) -> dict[str, Any]:
         "bounds": _bounds(feature),
         "evidence": feature.evidence,
     }
+
+
+def _at_least(mass: float) -> str:
+    return f" in at least {mass:.6g} of the rows" if mass < 1 else ""
 
 
 def _bounds(feature: Feature) -> list[str]:

@@ -22,9 +22,12 @@ from .schema import (
     Feature,
     Range,
     Schema,
+    Semantic,
     Severity,
+    Time,
     Values,
 )
+from .schema_times import UNIX, format_problem
 
 INVALID: Final = "INVALID_SCHEMA_SPECIFICATION"
 INVALID_DOMAIN: Final = "INVALID_DOMAIN_SPECIFICATION"
@@ -140,6 +143,10 @@ def feature_problems(feature: Feature) -> Iterator[Problem]:
         yield from _range(feature, what, domain)
     elif isinstance(domain, Bool):
         yield from _bool(feature, what, domain)
+    elif isinstance(domain, Time):
+        yield from _time(feature, what, domain)
+    elif isinstance(domain, Semantic) and feature.type not in ("string", "bytes", "any"):
+        yield Problem(WRONG_DOMAIN, name, f"{what}: {domain.kind} is for text, not {feature.type}", "remove it")
     yield from _severity(name, what, feature.severity)
     for change in CHANGES:
         yield from _bounds(feature, f"{what}: {change}", getattr(feature, change))
@@ -171,9 +178,7 @@ def _values(feature: Feature, what: str, domain: Values) -> Iterator[Problem]:
     if feature.type not in ("string", "bytes"):
         yield Problem(WRONG_DOMAIN, feature.name, f"{what}: a list of values is for text, not {feature.type}",
                       "use min and max")  # fmt: skip
-    if not 0 < domain.min_mass <= 1:
-        yield Problem(INVALID, feature.name, f"{what}: min_mass {domain.min_mass} is no share",
-                      "use a number above 0, up to 1")  # fmt: skip
+    yield from _mass(feature, what, domain.min_mass)
     seen: set[str] = set()
     for value in domain.values:
         if value in seen:
@@ -209,6 +214,23 @@ def _bool(feature: Feature, what: str, domain: Bool) -> Iterator[Problem]:
         yield Problem(BAD_BOOL, name, f"{what}: a bool in text needs two texts", "give true_value and false_value")
     elif len(set(texts)) < len(texts):
         yield Problem(INVALID_DOMAIN, name, f"{what}: true and false are both {texts[0]!r}", "give two texts")
+
+
+def _time(feature: Feature, what: str, domain: Time) -> Iterator[Problem]:
+    name, kinds = feature.name, ("int",) if domain.format in UNIX else ("string", "bytes")
+    problem = format_problem(domain.format)
+    if problem is not None:
+        yield Problem(INVALID_DOMAIN, name, f"{what}: {domain.format!r} is no format of time: {problem}",
+                      f"use directives of strptime, as %Y-%m-%d, or one of {', '.join(UNIX)}")  # fmt: skip
+    elif feature.type not in kinds:
+        yield Problem(WRONG_DOMAIN, name, f"{what}: the time {domain.format} is for {kinds[0]}, not {feature.type}",
+                      "remove it; timestamps and dates need none")  # fmt: skip
+    yield from _mass(feature, what, domain.min_mass)
+
+
+def _mass(feature: Feature, what: str, mass: float) -> Iterator[Problem]:
+    if not 0 < mass <= 1:
+        yield Problem(INVALID, feature.name, f"{what}: min_mass {mass} is no share", "use a number above 0, up to 1")
 
 
 def _severity(feature: str | None, what: str, severity: Mapping[str, Severity]) -> Iterator[Problem]:

@@ -11,9 +11,10 @@ from typing import Any, Final, NamedTuple
 
 from .pbtxt import dump
 from .pbtxt_scalars import single
-from .schema import CHANGES, Bool, Count, Feature, Range, Schema, Values
+from .schema import CHANGES, Bool, Count, Feature, Range, Schema, Semantic, Time, Values
 from .schema_pbtxt import COMPARATORS, QUANTILES
 from .schema_proto import SCHEMA_PROTO
+from .schema_times import UNIX
 
 _PROTO_TYPES: Final = {
     "int": "INT", "bool": "INT", "float": "FLOAT", "string": "BYTES", "bytes": "BYTES", "struct": "STRUCT",
@@ -129,6 +130,11 @@ def _domain(feature: Feature, notes: list[str]) -> Iterator[tuple[str, Any]]:
         texts = domain if isinstance(domain, Bool) else Bool()
         fields = {"true_value": texts.true_value, "false_value": texts.false_value}
         yield "bool_domain", {key: value for key, value in fields.items() if value is not None}
+    if isinstance(domain, Time):
+        notes.append(f"TFDV does not look at times: the format of {feature.name} is written, its share is not")
+        yield "time_domain", {"integer_format" if domain.format in UNIX else "string_format": domain.format}
+    if isinstance(domain, Semantic):
+        yield f"{domain.kind}_domain", {}
     if not isinstance(domain, Range):
         return
     ends = {key: getattr(domain, key) for key in ("min", "max") if getattr(domain, key) is not None}

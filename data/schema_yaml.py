@@ -9,7 +9,22 @@ from typing import Any, Final, Literal, cast
 import yaml
 
 from ..errors import InputError
-from .schema import CHANGES, Bool, Count, Domain, Feature, Presence, Range, Ratio, Schema, Severity, Values
+from .schema import (
+    CHANGES,
+    SEMANTICS,
+    Bool,
+    Count,
+    Domain,
+    Feature,
+    Presence,
+    Range,
+    Ratio,
+    Schema,
+    Semantic,
+    Severity,
+    Time,
+    Values,
+)
 from .schema_check import SchemaError, feature_problems, raise_problems
 from .schema_yaml_checks import check_lines, read_checks, read_expectations
 
@@ -78,6 +93,11 @@ def _feature_lines(feature: Feature) -> list[str]:
     elif isinstance(domain, Bool):
         texts = {key: getattr(domain, key) for key in ("true_value", "false_value") if getattr(domain, key) is not None}
         lines.append(f"    domain: {_flow({'bool': texts}) if texts else 'bool'}")
+    elif isinstance(domain, Time):
+        said = {"format": domain.format} | ({"min_mass": domain.min_mass} if domain.min_mass != 1 else {})
+        lines.append(f"    domain: {_flow({'time': said})}")
+    elif isinstance(domain, Semantic):
+        lines.append(f"    domain: {domain.kind}")
     for change in CHANGES:
         if getattr(feature, change):
             lines.append(f"    {change}: {_flow(getattr(feature, change))}")
@@ -244,11 +264,15 @@ class _Reader:
     def domain(self, node: yaml.Node, what: str) -> Domain:
         if isinstance(node, yaml.ScalarNode) and node.value == "bool":
             return Bool()
-        keys = self.mapping(node, f"domain of {what}", ("values", "min_mass", "range", "bool"))
-        kinds = [key for key in ("values", "range", "bool") if key in keys]
+        if isinstance(node, yaml.ScalarNode) and node.value in SEMANTICS:
+            return Semantic(cast(Literal["natural_language", "image"], node.value))
+        keys = self.mapping(node, f"domain of {what}", ("values", "min_mass", "range", "bool", "time"))
+        kinds = [key for key in ("values", "range", "bool", "time") if key in keys]
         if len(kinds) != 1 or ("min_mass" in keys and kinds != ["values"]):
             raise InputError(
-                f"{what}: a domain is one of values (with min_mass), range, bool", fix="keep one", where=self.at(node)
+                f"{what}: a domain is one of values (with min_mass), range, bool, time, {', '.join(SEMANTICS)}",
+                fix="keep one",
+                where=self.at(node),
             )
         inner = keys[kinds[0]]
         if kinds == ["values"]:
@@ -266,6 +290,12 @@ class _Reader:
                 self.truth(parts["disallow_inf"]) if "disallow_inf" in parts else False,
                 cast(Literal["", "int", "float"], parse),
             )
+        if kinds == ["time"]:
+            parts = self.mapping(inner, f"time of {what}", ("format", "min_mass"))
+            if "format" not in parts:
+                raise InputError(f"{what}: a time has a format", fix='e.g. "%Y-%m-%d"', where=self.at(node))
+            mass = self.number(parts["min_mass"]) if "min_mass" in parts else 1.0
+            return Time(self.text(parts["format"]), mass)
         parts = self.mapping(inner, f"bool of {what}", ("true_value", "false_value"))
         texts = [self.text(parts[key]) if key in parts else None for key in ("true_value", "false_value")]
         return Bool(*texts)

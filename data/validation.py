@@ -18,7 +18,7 @@ from ..errors import InputError
 from ..report.html import number, percent
 from .anomalies import Anomalies, Anomaly
 from .drift_validation import drift_anomalies
-from .schema import UNCHECKED, Bool, Feature, Range, Schema, Values
+from .schema import UNCHECKED, Bool, Feature, Range, Schema, Time, Values
 from .statistics_column import ColumnState
 from .statistics_document import Statistics
 from .statistics_pass import StatisticsAccumulator
@@ -27,6 +27,7 @@ from .validation_counts import check_counts, check_unique
 from .validation_evidence import SHOWN, bounds, listed, member, nesting, no_numbers, numbers_where, texts
 from .validation_parse import check_parsed
 from .validation_ratio import check_rows
+from .validation_times import check_time
 
 
 def validate(
@@ -198,6 +199,8 @@ class _Check:
             yield from self.range(spec, spec.domain, column)
         elif isinstance(spec.domain, Bool):
             yield from self.bool(spec, spec.domain, column)
+        elif isinstance(spec.domain, Time):
+            yield from check_time(spec, spec.domain, column, self.anomaly)
 
     def presence(self, spec: Feature, column: ColumnState) -> Iterator[Anomaly]:
         name, wanted = spec.name, spec.presence

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from .anomalies import Anomalies, Anomaly
 from .base import Progress, no_progress
-from .schema import Bool, Count, Feature, Range, Schema, Values
+from .schema import Bool, Count, Feature, Range, Schema, Time, Values
+from .schema_times import UNIX, reads_as_time, within
 from .sources import Source
 from .tables import numpy_of, show_text
 from .validation_evidence import is_number
@@ -136,6 +137,8 @@ def _test(anomaly: Anomaly, spec: Feature | None) -> Callable[[Any], Mask] | Non
     domain = spec.domain if spec is not None else None
     if kind in ("INT_TYPE_NOT_INT_STRING", "FLOAT_TYPE_STRING_NOT_FLOAT") and isinstance(domain, Range):
         return lambda column: _unparsed(column, domain)
+    if isinstance(domain, Time):
+        return _no_time(kind, domain)
     if not kind.startswith(("ENUM_", "BOOL_", "INT_", "FLOAT_")) or (isinstance(domain, Range) and domain.parse):
         return None
     if isinstance(domain, Values):
@@ -198,6 +201,22 @@ def _unparsed(column: Any, domain: Range) -> Mask:
     return np.fromiter(
         (value is not None and reads_as(value, domain.parse) is None for value in values), np.bool_, len(values)
     )
+
+
+def _no_time(kind: str, domain: Time) -> Callable[[Any], Mask] | None:
+    if kind != "TIME_TYPE_UNEXPECTED_VALUES":
+        return None
+    if domain.format in UNIX:
+        return lambda column: _compare(column, lambda values: ~within(values, domain.format))
+
+    def test(column: Any) -> Mask:
+        if pa.types.is_dictionary(column.type):
+            column = column.dictionary_decode()
+        marked = _valid(column)
+        marked[marked] = ~reads_as_time(column.drop_null().cast(pa.large_binary()), domain.format)
+        return marked
+
+    return test
 
 
 def _compare(column: Any, test: Callable[[Any], Any]) -> Mask:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+from datetime import datetime
 from fractions import Fraction
 from typing import Any
 
 import golden_tfdv_comparators as comparators  # type: ignore[import-not-found]  # conftest puts this folder on the path
 import numpy as np
 import pytest
-from drivetrain.data import Schema
+from drivetrain.data import Schema, checks_from_pbtxt
 from drivetrain.data.pbtxt import parse
 from drivetrain.data.schema_proto import SCHEMA_PROTO
 from drivetrain.data.tables import NumberTable, histogram, quantiles
@@ -101,7 +102,21 @@ def anomalies(case: dict[str, Any]) -> Found:
         if column is not None and feature.get("lifecycle_stage", "BETA") in ("BETA", "PRODUCTION"):
             found[name] = _corrected(found.get(name, []), feature, column, schema)
         found[name] = comparators.corrected(case, feature, found.get(name, []), "ERROR")
+    _own_severities(case, found)
     return {name: sorted(kinds) for name, kinds in found.items() if kinds}
+
+
+def _own_severities(case: dict[str, Any], found: Found) -> None:
+    """A feature's conditions share the highest severity in TFDV; here a check keeps its own."""
+    checks = checks_from_pbtxt(case["config"].get("custom_validation") or "")
+    severities = {check.sql: check.severity for check in checks}
+    overrides = with_severities(Schema(), case["config"].get("severity_overrides") or [])
+    for name, info in case["expected"].get("anomaly_info", {}).items():
+        queries = re.findall("Query: (.*?) Test dataset: ", info.get("description", ""))
+        if queries:
+            kinds = [kind for kind, _ in found[name] if kind != "CUSTOM_VALIDATION"]
+            found[name] = [(kind, overrides.severity_of(kind)) for kind in kinds]
+            found[name] += [("CUSTOM_VALIDATION", severities[query]) for query in queries]
 
 
 def _corrected(
@@ -109,6 +124,11 @@ def _corrected(
 ) -> list[tuple[str, str]]:
     values = [value for value in column["values"] if value is not None]
     names = [kind for kind, _ in kinds]
+    time = feature.get("time_domain", {}).get("string_format")
+    if time is not None and column["type"] in ("string", "bytes"):
+        # TFDV infers a time where 0.8 of the values read so, and then never looks again.
+        read = sum(_reads(_text(value), time) for value in values)
+        kinds = [*kinds, *[("TIME_TYPE_UNEXPECTED_VALUES", "ERROR")] * (5 * read < 4 * len(values))]
     allowed = _allowed(feature, schema)
     if allowed is not None and column["type"] in ("string", "bytes") and values:
         # Shares are fractions; every value counts, however rare; what is no UTF-8 has an anomaly of its own.
@@ -144,6 +164,14 @@ def _allowed(feature: dict[str, Any], schema: dict[str, Any]) -> list[str] | Non
     if "string_domain" in feature:
         return list(feature["string_domain"].get("value", []))
     return domains.get(feature.get("domain", ""))
+
+
+def _reads(text: str | None, time: str) -> bool:
+    try:
+        datetime.strptime(text or "", time)
+    except ValueError:
+        return False
+    return True
 
 
 def _text(value: Any) -> str | None:

@@ -19,6 +19,7 @@ from drivetrain.data import (
     schema_from_yaml,
     schema_to_yaml,
 )
+from drivetrain.data.schema import Semantic, Time
 from drivetrain.data.schema_pbtxt import load_pbtxt, schema_from_pbtxt
 from drivetrain.data.schema_pbtxt_write import schema_to_pbtxt
 from drivetrain.errors import InputError
@@ -102,9 +103,9 @@ def test_notes() -> None:
     """
     schema, notes = schema_from_pbtxt(text, "tfx/schema.pbtxt")
     assert [feature.name for feature in schema.features] == ["x", "n", "b"]
-    assert [feature.domain for feature in schema.features] == [None, None, Bool()]
+    assert [feature.domain for feature in schema.features] == [Semantic("image"), None, Bool()]
     assert notes == (
-        "tfx/schema.pbtxt:2: image_domain of feature 'x' is not taken over",
+        "tfx/schema.pbtxt:2: max_image_byte_size of feature 'x' is not taken over",
         "tfx/schema.pbtxt:3: annotation of feature 'x' is not taken over",
         "tfx/schema.pbtxt:4: the name of a dimension of feature 'x' is not taken over",
         "tfx/schema.pbtxt:6: is_categorical of feature 'n' is not taken over",
@@ -116,6 +117,44 @@ def test_notes() -> None:
         "tfx/schema.pbtxt:10: weighted_feature[0] is not taken over",
         "tfx/schema.pbtxt:11: tensor_representation_group[0] is not taken over",
     )
+
+
+def test_times_and_meanings_go_both_ways() -> None:
+    text = """feature {
+  name: "day"
+  type: BYTES
+  time_domain {
+    string_format: "%d-%B-%Y"
+  }
+}
+feature {
+  name: "at"
+  type: INT
+  time_domain {
+    integer_format: UNIX_MILLISECONDS
+  }
+}
+feature {
+  name: "review"
+  type: BYTES
+  natural_language_domain {
+  }
+}
+"""
+    schema, notes = schema_from_pbtxt(text)
+    assert not notes
+    assert [one.domain for one in schema.features] == [
+        Time("%d-%B-%Y", 0.8),
+        Time("UNIX_MILLISECONDS", 0.8),
+        Semantic("natural_language"),
+    ]
+    again = schema_from_yaml(schema_to_yaml(schema))
+    assert again == schema
+    assert schema_to_pbtxt(again).text == text
+    for odd in ('type: INT time_domain { string_format: "%Y" }', 'type: BYTES time_domain { string_format: "%Q" }'):
+        schema, notes = schema_from_pbtxt(f'feature {{ name: "x" {odd} }}')
+        assert schema.features[0].domain is None
+        assert "means nothing here" in notes[0]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,220 @@
+"""What is inferred beyond types: times, natural language, images, bounds with slack; each against an oracle."""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import scipy.stats
+from drivetrain.data import StatisticsAccumulator, anomalous_rows, infer_schema, source_of, validate
+from drivetrain.data.schema import Feature, Presence, Range, Schema, Semantic, Time
+from drivetrain.data.schema_infer_slack import least_present
+from drivetrain.data.schema_times import FORMATS, pattern, reads_as_time
+from drivetrain.data.statistics_document import Statistics, from_states
+from drivetrain.errors import InputError
+from hypothesis import given
+from hypothesis import strategies as st
+
+DIGITS = ("%Y%m%d", "%m%d%Y", "%d%m%Y")
+
+
+def stats(values: Any, limit: int = 100_000) -> Statistics:
+    state = StatisticsAccumulator(limit)
+    state.add_batch(pa.RecordBatch.from_arrays([pa.array(values)], ["x"]))
+    return from_states({"train": state})
+
+
+def inferred(values: Any, limit: int = 100_000, **options: Any) -> Feature:
+    return infer_schema(stats(values, limit), **options).features[0]
+
+
+def moments(count: int, seed: int = 0) -> list[datetime]:
+    """Days above 12 among them, so that day and month cannot be taken for each other."""
+    draw = random.Random(seed)
+    start = datetime(2011, 1, 20, 13, 14, 15, 160_000, UTC)
+    return [start + timedelta(seconds=draw.randrange(200_000_000)) for _ in range(count)]
+
+
+@pytest.mark.parametrize("text", FORMATS)
+def test_text_of_every_format_is_recognised(text: str) -> None:
+    """Written by strftime; where another format reads all of it as well, the first in TFDV's order is inferred."""
+    values = [moment.strftime(text) for moment in moments(150)]
+    found = inferred(values).domain
+    assert isinstance(found, Time)
+    assert found.min_mass == 1
+    first = next(one for one in FORMATS if all(_strptime(value, one) for value in values))
+    assert found.format == first
+    if "%y" not in text:  # 13-01-20 reads both ways round
+        assert found.format == text
+
+
+def _strptime(value: str, text: str) -> bool:
+    if text in DIGITS and len(value) != 8:
+        return False
+    try:
+        datetime.strptime(value, text)
+    except ValueError:
+        return False
+    return True
+
+
+dates = st.datetimes(datetime(1900, 1, 1), datetime(2100, 1, 1))
+noise = st.text("0123456789-/: TZ.+abMonJuly", max_size=24)
+
+
+@given(st.lists(st.builds(lambda date, text: date.strftime(text), dates, st.sampled_from(FORMATS)) | noise, min_size=1))
+def test_what_strptime_reads_is_read(values: list[str]) -> None:
+    """Of texts that are written by a format or nearly so, ours reads those that Python does, but for days of months."""
+    array = pa.array([value.encode() for value in values], pa.large_binary())
+    for text in FORMATS:
+        ours = reads_as_time(array, text).tolist()
+        for value, found in zip(values, ours, strict=True):
+            if _strptime(value, text):
+                # Python's %z also takes seconds and fractions of an offset, and an offset without its colon
+                assert found or "%z" in text, (value, text)
+            elif found:
+                # The 31st of February fits the pattern, as in TFDV; weekdays are not compared with dates by either
+                assert "%d" in text, (value, text)
+
+
+def test_eight_tenths_of_a_hundred_values() -> None:
+    day = [f"2018-11-{1 + i % 30:02d}" for i in range(100)]
+    assert inferred(day).domain == Time("%Y-%m-%d")
+    assert not isinstance(inferred(day[:99]).domain, Time)
+    assert inferred([*day[:80], *["?"] * 20]).domain == Time("%Y-%m-%d", 0.8)
+    assert not isinstance(inferred([*day[:79], *["?"] * 21]).domain, Time)
+    # TFDV gives up at one empty text
+    assert inferred([*day[:99], ""]).domain == Time("%Y-%m-%d", 0.99)
+    assert inferred(day, semantics=False).domain != Time("%Y-%m-%d")
+
+
+def test_six_digits_are_no_date() -> None:
+    """TFDV reads 123411 as the year 1234, month 1, day 1."""
+    assert not isinstance(inferred([f"{1234 + i}11" for i in range(150)]).domain, Time)
+    assert inferred([f"201811{1 + i % 30:02d}" for i in range(150)]).domain == Time("%Y%m%d")
+
+
+@pytest.mark.parametrize(
+    ("unit", "scale"),
+    [("SECONDS", 1), ("MILLISECONDS", 10**3), ("MICROSECONDS", 10**6), ("NANOSECONDS", 10**9)],
+)
+def test_integers_since_1970(unit: str, scale: int) -> None:
+    seconds = [int(moment.timestamp()) for moment in moments(120)]
+    values = [second * scale for second in seconds]
+    feature = inferred(values)
+    assert feature.domain == Time(f"UNIX_{unit}", 0.8)
+    assert f"all the values are in 1990 to 2029 as UNIX_{unit}" in feature.evidence
+    assert inferred(values, limit=10).domain == feature.domain
+    (anomaly,) = validate(stats([value // 1000 for value in values]), Schema((feature,))).anomalies
+    assert anomaly.type == "TIME_TYPE_UNEXPECTED_VALUES"
+
+
+def test_days_since_1970_are_recognised_where_asked_for() -> None:
+    """From 7305 (1990-01-01) to before 21915 (2030-01-01), by the calendar."""
+    epoch = datetime(1970, 1, 1)
+    assert ((datetime(1990, 1, 1) - epoch).days, (datetime(2030, 1, 1) - epoch).days) == (7305, 21915)
+    days = list(range(21915 - 120, 21915))
+    assert inferred(days).domain is None
+    assert inferred(days, semantics=True).domain == Time("UNIX_DAYS", 0.8)
+    assert inferred([day + 25 for day in days], semantics=True).domain is None
+
+
+def test_natural_language() -> None:
+    words = ["it", "was", "the", "best", "of", "times", "worst"]
+    draw = random.Random(1)
+    texts = [" ".join(draw.choices(words, k=5)) for _ in range(200)]
+    assert inferred(texts).domain == Semantic("natural_language")
+    assert inferred(texts, limit=20).domain == Semantic("natural_language")
+    assert inferred([" ".join(["of"] * 5 + [str(i)]) for i in range(200)]).domain is None  # two letters on average
+    assert inferred([f"best times{i}" for i in range(200)]).domain is None  # two words
+    assert inferred([text.encode() for text in texts]).domain == Semantic("natural_language")
+
+
+def test_images_by_their_first_bytes() -> None:
+    heads = [b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff\xe0", b"GIF89a", b"BM"]
+    images = [heads[i % 4] + i.to_bytes(4, "big") for i in range(100)]
+    feature = inferred(images)
+    assert feature.domain == Semantic("image")
+    assert "25 bmp, 25 gif, 25 jpeg, 25 png" in feature.evidence
+    assert inferred([*images[:79], *[b"\0" + one for one in images[:21]]]).domain is None
+
+
+def test_a_wrong_time_is_an_anomaly_with_its_rows() -> None:
+    schema = Schema((Feature("x", "string", domain=Time("%Y-%m-%d")),))
+    table = pa.table({"x": ["2018-11-01", None, "01.11.2018", "2018-11-02"]})
+    found = validate(stats(table["x"].to_pylist()), schema)
+    (anomaly,) = anomalous_rows({"train": source_of(table)}, found, schema).anomalies
+    assert (anomaly.type, anomaly.values) == (
+        "TIME_TYPE_UNEXPECTED_VALUES",
+        ({"value": "01.11.2018", "count": 1},),
+    )
+    assert [row["row"] for row in anomaly.rows] == [2]
+    lenient = Schema((Feature("x", "string", domain=Time("%Y-%m-%d", 0.6)),))
+    assert validate(stats(table["x"].to_pylist()), lenient).passed
+
+
+def test_a_user_may_name_other_directives() -> None:
+    moment = datetime(2018, 3, 4, 17, 6, 7)
+    for text in ("%A, %d %B %Y", "%I:%M %p", "%Y-%j", "%d.%m.%Y %H Uhr", "100%% %Y"):
+        array = pa.array([moment.strftime(text).encode(), b"x"], pa.large_binary())
+        assert reads_as_time(array, text).tolist() == [True, False], pattern(text)
+    with pytest.raises(InputError, match="%Q is no directive"):
+        Schema((Feature("x", "string", domain=Time("%Q")),))
+    with pytest.raises(InputError, match="no directive of strptime"):
+        Schema((Feature("x", "string", domain=Time("date")),))
+    with pytest.raises(InputError, match="for int, not string"):
+        Schema((Feature("x", "string", domain=Time("UNIX_DAYS")),))
+
+
+# --- slack
+
+
+def test_nothing_is_bounded_without_slack() -> None:
+    feature = inferred([1.0, 2.0, None])
+    assert (feature.domain, feature.presence) == (None, Presence(None, 1))
+
+
+def test_ranges_with_slack() -> None:
+    assert inferred([10, 60], slack=0.1).domain == Range(5, 65)
+    assert inferred([1, 60], slack=0.1).domain == Range(0, 66)  # was never negative
+    assert inferred([-60, -1], slack=0.1).domain == Range(-66, 0)
+    assert inferred([7, 7], slack=0.1).domain is None
+    assert inferred([0, 1], slack=0.1).domain is not None  # a bool
+    assert inferred([10, 60], slack=0.0).domain == Range(10, 60)
+    with pytest.raises(InputError, match="slack"):
+        inferred([1], slack=-1)
+
+
+@given(
+    st.lists(st.floats(-1e12, 1e12) | st.integers(-(10**12), 10**12).map(float), min_size=2, max_size=20),
+    st.sampled_from([0.0, 0.05, 0.1, 1.0]),
+)
+def test_what_was_seen_is_in_the_range(values: list[float], slack: float) -> None:
+    feature = inferred(values, slack=slack)
+    assert validate(stats(values), Schema((feature,))).passed
+    if isinstance(feature.domain, Range):
+        low, high = np.min(values), np.max(values)
+        assert feature.domain.min is not None
+        assert feature.domain.max is not None
+        assert low - (slack + 0.01) * (high - low) <= feature.domain.min <= low
+        assert high <= feature.domain.max <= high + (slack + 0.01) * (high - low)
+
+
+@given(st.integers(1, 500), st.integers(1, 500))
+def test_the_share_present_is_a_confidence_bound(present: int, missing: int) -> None:
+    interval = scipy.stats.binomtest(present, present + missing, alternative="greater").proportion_ci(0.99, "exact")
+    assert least_present(present, present + missing, 0.0) == pytest.approx(interval.low, abs=1.1e-3)
+    assert least_present(present, present + missing, 0.0) <= interval.low
+    assert least_present(present, present + missing, 0.1) == pytest.approx(interval.low * 0.9, abs=1.1e-3)
+
+
+def test_presence_with_slack() -> None:
+    half = inferred([1, None] * 500, slack=0.1)
+    assert half.presence.min_fraction is not None
+    assert 0.4 < half.presence.min_fraction < 0.45
+    assert "99% confidence and slack 0.1" in half.evidence
+    assert inferred([1, 2], slack=0.1).presence == Presence(1.0, 1)
