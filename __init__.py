@@ -13,7 +13,7 @@ from .errors import BuildError, DrivetrainError, InputError
 if TYPE_CHECKING:
     from .console.session import open  # noqa: A004 - it is `dt.open`
     from .metadata import Artifact
-    from .pipelines import component, files, latest, latest_blessed, pipeline, when
+    from .pipelines import component, files, latest, latest_blessed, pipeline, query, when
 
 _HOMES = {
     "Artifact": ".metadata",
@@ -23,6 +23,7 @@ _HOMES = {
     "latest_blessed": ".pipelines",
     "open": ".console.session",
     "pipeline": ".pipelines",
+    "query": ".pipelines",
     "when": ".pipelines",
 }
 
@@ -37,6 +38,7 @@ __all__ = [
     "latest_blessed",
     "open",
     "pipeline",
+    "query",
     "when",
 ]
 

@@ -1,75 +1,99 @@
-"""ExampleGen: files in, examples out, divided into splits."""
+"""ExampleGen: files, images, a query or a table in, examples out, divided into splits."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, cast
 
 from ..errors import InputError
 from ..metadata import Examples
-from ..pipelines import Files, FileSet, component, current, resolve_files
+from ..pipelines import Files, FileSet, SqlQuery, component, current, resolve_files
 
 if TYPE_CHECKING:
-    from ..data import Manifest, Source
+    from ..data import Source
 
 _SPLITS: Mapping[str, int] = {"train": 2, "eval": 1}
 
 
+class Table(Protocol):
+    """Rows in memory: a pandas or Polars DataFrame, an Arrow table, a DuckDB relation."""
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """The Arrow PyCapsule interface."""
+        ...
+
+
+Rows: TypeAlias = Files | SqlQuery | Table
+
+
 @component
 def ExampleGen(
-    data: Files | Mapping[str, Files],
+    data: Rows | Mapping[str, Rows],
     *,
     splits: Mapping[str, int] = _SPLITS,
     split_by: str | None = None,
     split_column: str | None = None,
     encoding: str | None = None,
     delimiter: str | None = None,
+    null_values: Sequence[str] | None = None,
+    column_types: Mapping[str, str] | None = None,
+    labels: Files | None = None,
+    on_error: Literal["raise", "skip"] = "raise",
     span: int = 0,
 ) -> Examples:
-    """Read files and divide their rows into splits, the same way every time.
+    """Read rows and divide them into splits, the same way every time.
 
     Args:
-        data: A path, a glob pattern or a packaged data set: CSV, Parquet, JSON lines, Avro or TFRecords of tf.Example
-            by the files' names, see `data.open_files`. Several files are read in the order of their paths. Or splits
-            that are divided already: name to files, e.g. `{"train": "a/*.csv", "eval": "b/*.csv"}`.
+        data: A path, a glob pattern, a URI (`s3://…`, `https://…`) or a packaged data set: CSV, Parquet, JSON lines,
+            Avro, TFRecords of tf.Example or images by the files' names, see `data.open_files`; several files are read
+            in the order of their paths. Or the rows of a query, `dt.query(…)`. Or, outside a pipeline, a table in
+            memory. Or splits that are divided already: name to any of these, all files or all tables, e.g.
+            `{"train": "a/*.csv", "eval": "b/*.csv"}`.
         splits: Name and share of each split, in order. A row's place is decided by a hash of what it holds, so equal
             rows stay together.
         split_by: The column that decides instead of the whole row: rows equal in it stay together.
         split_column: A column that names each row's split.
         encoding: Of CSV files, as Python names it, e.g. "latin-1"; by default UTF-8, or UTF-16 by its byte order mark.
         delimiter: Between the cells of CSV files; by default what their header uses.
+        null_values: What a missing cell of a CSV holds; by default nothing, or NA.
+        column_types: Types of CSV columns that the values do not tell, e.g. `{"zip": "string"}`, see `data.open_csv`.
+        labels: A CSV of the images' labels, see `data.images`; by default the folders they lie in.
+        on_error: Whether a broken image is an error, or left out and counted in a note.
         span: Which span of the data this is.
 
     Returns:
         Examples: Parquet parts by split, and a manifest. Types are settled over all files (integer → float → text).
 
     Raises:
-        InputError: A file is missing, empty, ragged, damaged or not of its encoding, the files' columns differ,
-            `split_by` or `split_column` is no column, or the splits make no sense.
+        InputError: A file is missing, empty, ragged, damaged or not of its encoding, the files' columns differ, a query
+            fails, `split_by` or `split_column` is no column, or the splits or options make no sense.
         DrivetrainError: What reads this kind of file is not installed.
     """
-    from ..data import ColumnSplit, HashSplit, Manifest, executor, open_files
+    from ..data import ColumnSplit, HashSplit, Manifest, executor
     from ..data import sinks as sinks_of
 
     context = current()
     walk = executor(context.executor, context.executor_options)
-    inputs = _inputs(data)
-    told = [None not in inputs, splits != _SPLITS or split_by is not None, split_column is not None]
+    divided = isinstance(data, Mapping)
+    told = [divided, splits != _SPLITS or split_by is not None, split_column is not None]
     if sum(told) > 1:
         raise InputError(
             "the splits are told in more than one way",
             fix="give files by split, or splits= (with split_by=), or split_column=",
         )
-    source = open_files(
-        [path for paths in inputs.values() for path in paths],
-        encoding=encoding,
-        delimiter=delimiter,
-        progress=context.progress,
-    )
+    options = {
+        "encoding": encoding,
+        "delimiter": delimiter,
+        "null_values": None if null_values is None else tuple(null_values),
+        "column_types": column_types,
+        "labels": None if labels is None else _one(labels),
+        "on_error": None if on_error == "raise" else on_error,
+    }
+    source, parts = _opened(data, {name: value for name, value in options.items() if value is not None})
     examples = Examples.new(span=span)
-    if None in inputs:
+    if not divided:
         if split_by is not None and split_by not in source.columns:
             raise InputError(
                 f"split_by: there is no column {split_by!r}", fix=f"the columns are: {', '.join(source.columns)}"
@@ -80,7 +104,7 @@ def ExampleGen(
         manifest = walk.map(source, None, sinks, route=route, progress=context.progress)
     else:
         manifests: list[Manifest] = []
-        for name, part in _divided(source, inputs).items():
+        for name, part in parts.items():
             before = sum(sum(one.rows.values()) for one in manifests)
 
             def progress(done: int, _: int | None, unit: str, before: int = before) -> None:
@@ -96,33 +120,66 @@ def ExampleGen(
     return examples
 
 
-def _inputs(data: Files | Mapping[str, Files]) -> dict[str | None, list[Path]]:
-    """Paths by the split they are given for; None where the rows are still to be divided."""
-    from ..data import HashSplit
+def _opened(data: Rows | Mapping[str, Rows], options: Mapping[str, Any]) -> tuple[Source, dict[str, Source]]:
+    """All the rows under one schema, and those of each split that is given apart."""
+    from ..data import HashSplit, open_files
 
-    if not isinstance(data, Mapping):
-        return {None: [file.path for file in resolve_files(data).files]}
-    HashSplit.of(dict.fromkeys(data, 1))  # for what it finds wrong with the names
-    found: dict[str | None, list[Path]] = {}
+    if isinstance(data, Mapping):
+        HashSplit.of(dict.fromkeys(data, 1))  # for what it finds wrong with the names
+    named: dict[str, Rows] = dict(data) if isinstance(data, Mapping) else {"": data}
+    files = {name: value for name, value in named.items() if isinstance(value, str | FileSet | SqlQuery)}
+    if not files:
+        return _tables({name: cast(Table, value) for name, value in named.items()}, options)
+    for name, value in named.items():
+        if name not in files:
+            raise InputError(f"the files of the split {name!r} are {value!r:.60}", fix="give a path or a glob pattern")
+    paths: dict[str, list[Path]] = {}
     owner: dict[Path, str] = {}
-    for name, files in data.items():
-        if not isinstance(files, str | FileSet):
-            raise InputError(f"the files of the split {name!r} are {files!r:.60}", fix="give a path or a glob pattern")
-        found[name] = [file.path for file in resolve_files(files).files]
-        for path in found[name]:
+    for name, wanted in files.items():
+        paths[name] = [file.path for file in resolve_files(wanted).files]
+        for path in paths[name]:
             if path.resolve() in owner:
                 raise InputError(
                     f"{path} is in the splits {owner[path.resolve()]!r} and {name!r}", fix="give each file to one split"
                 )
             owner[path.resolve()] = name
-    return found
+    context = current()
+
+    def opened(some: list[Path]) -> Source:
+        return open_files(some, note=context.note, progress=context.progress, **options)
+
+    source = opened([path for found in paths.values() for path in found])
+    split_of = {str(path): name for name, found in paths.items() for path in found}
+    if any(shard.path not in split_of for shard in source.shards):  # images, whose shards are not files
+        parts = {name: opened(found) for name, found in paths.items()}
+        return replace(source, shards=tuple(shard for part in parts.values() for shard in part.shards)), parts
+    return source, {
+        name: replace(source, shards=tuple(shard for shard in source.shards if split_of[shard.path] == name))
+        for name in named
+    }
 
 
-def _divided(source: Source, inputs: Mapping[str | None, list[Path]]) -> dict[str, Source]:
-    """The source's shards by split: one schema over all of them."""
-    found = {}
-    for name, paths in inputs.items():
-        wanted = set(map(str, paths))
-        shards = tuple(shard for shard in source.shards if shard.path in wanted)
-        found[str(name)] = replace(source, shards=shards)
-    return found
+def _tables(named: Mapping[str, Table], options: Mapping[str, Any]) -> tuple[Source, dict[str, Source]]:
+    from ..data import Source, source_of
+    from ..data.sources import unify
+
+    for name, value in named.items():
+        if not hasattr(value, "__arrow_c_stream__"):
+            what = f"the files of the split {name!r} are" if name else "the data is"
+            raise InputError(f"{what} {value!r:.60}", fix="give a path, a glob pattern, a query or a table")
+    if options:
+        raise InputError(f"{next(iter(options))}: a table in memory is read as it is", fix="leave it out")
+    parts = {name: source_of(value) for name, value in named.items()}
+    (first, one), *others = parts.items()
+    schema = one.schema
+    for name, other in others:
+        schema = unify(schema, f"the split {first!r}", other.schema, f"the split {name!r}")
+    parts = {name: replace(part, schema=schema) for name, part in parts.items()}
+    return Source(tuple(shard for part in parts.values() for shard in part.shards), schema), parts
+
+
+def _one(files: Files) -> Path:
+    found = resolve_files(files).files
+    if len(found) != 1:
+        raise InputError(f"labels: {len(found)} files match", fix="name one CSV")
+    return found[0].path

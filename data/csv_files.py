@@ -18,7 +18,7 @@ import re
 import threading
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -31,7 +31,7 @@ import pyarrow.csv as pacsv
 from ..errors import InputError
 from .csv_dialect import CsvFile
 from .sources import Shard, Source, unify
-from .types import normal_schema, settle
+from .types import named_type, normal_schema, settle
 
 NULL_VALUES: Final = ("", "NA")
 _BLOCK_BYTES: Final = 4 << 20  # a row must fit in one block
@@ -76,6 +76,7 @@ def open_csv(
     null_values: Sequence[str] = NULL_VALUES,
     encoding: str | None = None,
     delimiter: str | None = None,
+    column_types: Mapping[str, str] | None = None,
     progress: Callable[[int, int | None, str], None] | None = None,
 ) -> Source:
     """A source over CSV files, each a shard; scans all of them once.
@@ -85,13 +86,16 @@ def open_csv(
         null_values: What a missing cell holds.
         encoding: As Python names it; None for UTF-8, or UTF-16 by its byte order mark.
         delimiter: The one character between cells; None to go by the header, see `CsvFile.of`.
+        column_types: Types that the values do not tell, by column, as Arrow names them: "string" keeps the zeros of
+            00501, "decimal128(12, 2)" is exact.
         progress: Told of rows scanned; may raise to stop.
 
     Raises:
         InputError: A file is missing, empty, damaged, not of its encoding, ragged (names the line), or its header
-            differs; or the encoding or delimiter makes no sense.
+            differs; a value is none of its declared type (names column and row); or an option makes no sense.
     """
     nulls = tuple(null_values)
+    declared = {name: named_type(kind, name) for name, kind in (column_types or {}).items()}
     shards: list[Shard] = []
     schema: pa.Schema | None = None
     scanned = 0
@@ -100,7 +104,7 @@ def open_csv(
             file = CsvFile.of(path, encoding, delimiter)
         except _ERRORS as error:
             raise _explained(CsvFile(path), error) from error
-        guesses, rows = _scan(file, nulls, scanned, progress)
+        guesses, rows = _scan(file, nulls, declared, scanned, progress)
         scanned += rows
         found = pa.schema([pa.field(name, guess.type) for name, guess in guesses.items()])
         if schema is not None and set(found.names) == set(schema.names) and found.names != schema.names:
@@ -119,14 +123,20 @@ class _Guess:
     family: tuple[pa.DataType, ...] | None = None
     level: int = 0
     text: bool = False
+    declared: pa.DataType | None = None
 
     @property
     def type(self) -> pa.DataType:
+        if self.declared is not None:
+            return self.declared
         if self.text:
             return pa.string()
         return pa.null() if self.family is None else self.family[self.level]
 
     def see(self, column: pa.Array, nulls: tuple[str, ...]) -> None:
+        if self.declared is not None:
+            _parsed(column, self.declared, nulls)
+            return
         if self.text or column.null_count == len(column):
             return
         cells = _Cells(column, nulls)
@@ -198,7 +208,11 @@ def _parsed(column: pa.Array, kind: pa.DataType, nulls: tuple[str, ...]) -> pa.A
 
 
 def _scan(
-    file: CsvFile, nulls: tuple[str, ...], before: int, progress: Callable[[int, int | None, str], None] | None
+    file: CsvFile,
+    nulls: tuple[str, ...],
+    declared: Mapping[str, pa.DataType],
+    before: int,
+    progress: Callable[[int, int | None, str], None] | None,
 ) -> tuple[dict[str, _Guess], int]:
     """What each column can be over the whole file, and its rows."""
     guesses: dict[str, _Guess] = {}
@@ -206,9 +220,18 @@ def _scan(
     quotes = [0]
     for batch in _text_batches(file, nulls, None, quotes):
         if not guesses:
-            guesses = {name: _Guess() for name in batch.schema.names}
+            guesses = {name: _Guess(declared=declared.get(name)) for name in batch.schema.names}
+            missing = [name for name in declared if name not in guesses]
+            if missing:
+                raise InputError(
+                    f"column_types: {file.path} has no column {missing[0]!r}",
+                    fix=f"its columns are: {', '.join(guesses)}",
+                )
         for name, guess in guesses.items():
-            guess.see(batch.column(name), nulls)
+            try:
+                guess.see(batch.column(name), nulls)
+            except pa.ArrowInvalid:
+                raise _unfit(file, batch.column(name), name, declared[name], nulls, rows) from None
         rows += batch.num_rows
         if progress is not None:
             progress(before + rows, None, "rows scanned")
@@ -217,6 +240,22 @@ def _scan(
             f"{file.path}: a quote is opened and never closed", fix='close it; a quote in a cell is written ""'
         )
     return guesses, rows
+
+
+def _unfit(
+    file: CsvFile, column: pa.Array, name: str, kind: pa.DataType, nulls: tuple[str, ...], before: int
+) -> InputError:
+    """The error for the first cell that is none of the declared type."""
+    for place in range(len(column)):
+        try:
+            _parsed(column.slice(place, 1), kind, nulls)
+        except pa.ArrowInvalid:
+            break
+    cell = column[place].as_py()
+    return InputError(
+        f"{file.path}:{_line(file, before + place + 2)}: column {name!r} holds {cell!r:.80}, which is no {kind}",
+        fix="repair the cell, name it in null_values, or declare another type",
+    )
 
 
 def _text_batches(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -34,6 +36,27 @@ def normal_type(kind: pa.DataType) -> pa.DataType:
     if pa.types.is_struct(kind):
         return pa.struct([pa.field(field.name, normal_type(field.type)) for field in kind])
     return kind
+
+
+def named_type(name: str, column: str) -> pa.DataType:
+    """The type that a person names: Arrow's own names, with a unit, zone or digits in brackets.
+
+    E.g. "int64", "float64", "string", "bool", "date32", "timestamp[us]", "timestamp[us, tz=UTC]", "decimal128(12, 2)".
+
+    Raises:
+        InputError: No type of a column has that name.
+    """
+    decimal = re.fullmatch(r"decimal(?:128)?\((\d+),\s*(\d+)\)", name)
+    zoned = re.fullmatch(r"timestamp\[(ms|us|ns),\s*tz=([\w/+:-]+)\]", name)
+    try:
+        if decimal:
+            return pa.decimal128(int(decimal[1]), int(decimal[2]))
+        return normal_type(pa.timestamp(zoned[1], zoned[2]) if zoned else pa.type_for_alias(name))
+    except ValueError:
+        raise InputError(
+            f"the column {column!r} is declared {name!r}, which names no type",
+            fix='say e.g. "string", "int64", "float64", "bool", "date32", "timestamp[us]" or "decimal128(12, 2)"',
+        ) from None
 
 
 def normal_schema(schema: pa.Schema, path: str) -> pa.Schema:

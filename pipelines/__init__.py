@@ -2,7 +2,7 @@
 
 from .component import Component, component
 from .context import LaunchContext, current
-from .files import Files, FileSet, InputFile, files, resolve_files
+from .files import Files, FileSet, InputFile, SqlQuery, files, query, resolve_files
 from .functions import Fn, FunctionRef, load
 from .handles import latest, latest_blessed
 from .home import Home, Run, RunOptions, list_runs, open_run
@@ -27,6 +27,7 @@ __all__ = [
     "Run",
     "RunOptions",
     "RunResult",
+    "SqlQuery",
     "component",
     "current",
     "files",
@@ -37,6 +38,7 @@ __all__ = [
     "load_pipeline",
     "open_run",
     "pipeline",
+    "query",
     "resolve_files",
     "resume",
     "run_pipeline",

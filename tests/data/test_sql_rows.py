@@ -1,13 +1,7 @@
 """Rows of a SQL query: SQLite for real, PostgreSQL against a server of its own."""
 
-import os
 import pickle
-import shutil
-import socket
 import sqlite3
-import subprocess
-import time
-from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -18,6 +12,7 @@ import pytest
 from drivetrain.data import Source, sql_rows
 from drivetrain.data.sql_rows import open_query
 from drivetrain.errors import DrivetrainError, InputError
+from drivetrain.tests.data.postgres import server  # noqa: F401 - a fixture
 
 
 def rows(source: Source) -> list[dict[str, Any]]:
@@ -96,57 +91,8 @@ def test_no_such_database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
         open_query("postgresql://host/db", "select 1", tmp_path)
 
 
-@pytest.fixture(scope="module", name="server")
-def _server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of a PostgreSQL server of our own, on loopback."""
-    pytest.importorskip("psycopg")
-    installed = sorted(Path("/usr/lib/postgresql").glob("*/bin")) or [Path(shutil.which("initdb") or "/none").parent]
-    if not (installed[-1] / "initdb").exists():
-        pytest.skip("PostgreSQL is not installed")
-    folder = Path("/tmp") / f"drivetrain-postgres-{os.getpid()}"
-    folder.mkdir(mode=0o700)
-    # The server refuses to run as root; Debian's package brings an account for it.
-    account: dict[str, Any] = {"user": "postgres"} if os.geteuid() == 0 else {}
-    if account:
-        shutil.chown(folder, "postgres")
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.STDOUT, "cwd": "/", **account}
-    command: list[str | Path] = [
-        installed[-1] / "initdb",
-        "-D",
-        folder / "data",
-        "-U",
-        "me",
-        "-A",
-        "trust",
-        "-E",
-        "UTF8",
-        "--no-sync",
-    ]
-    subprocess.run(command, check=True, **quiet)
-    options = ["-c", "listen_addresses=127.0.0.1", "-c", f"unix_socket_directories={folder}", "-c", "fsync=off"]
-    server = subprocess.Popen(
-        [str(installed[-1] / "postgres"), "-D", str(folder / "data"), "-p", str(port), *options], **quiet
-    )
-    try:
-        url = f"postgresql://me:secret@127.0.0.1:{port}/postgres"
-        for _ in range(100):
-            if not subprocess.run(
-                [installed[-1] / "pg_isready", "-h", "127.0.0.1", "-p", str(port)], **quiet
-            ).returncode:
-                break
-            time.sleep(0.1)
-        yield url
-    finally:
-        server.terminate()
-        server.wait()
-        shutil.rmtree(folder)
-
-
 @pytest.mark.postgres
-def test_postgresql_gives_its_values(server: str, tmp_path: Path) -> None:
+def test_postgresql_gives_its_values(server: str, tmp_path: Path) -> None:  # noqa: F811
     query = """
         select * from (values
             (1::bigint, 0.1::float8, 1.25::numeric, 'ü', true, date '2013-01-02', timestamptz '2013-01-02 07:00+02',
@@ -168,7 +114,7 @@ def test_postgresql_gives_its_values(server: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.postgres
-def test_postgresql_streams_and_tells_errors_without_the_password(server: str, tmp_path: Path) -> None:
+def test_postgresql_streams_and_tells_errors_without_the_password(server: str, tmp_path: Path) -> None:  # noqa: F811
     source = open_query(server, "select g as g, g / 2.0 as h from generate_series(1, 50000) g", tmp_path)
     assert len(source.shards) == 4
     assert sum(row["g"] for row in rows(source)) == 50000 * 50001 // 2
