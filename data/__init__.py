@@ -21,6 +21,7 @@ from .schema_yaml import load_schema, schema_from_yaml, schema_to_yaml
 from .source_of import source_of
 from .sources import BATCH_ROWS, Shard, Source, open_parquet
 from .split import ColumnSplit, HashSplit
+from .sql_checks import check_sql
 from .sql_rows import open_query
 from .statistics_document import Statistics, statistics
 from .statistics_pass import StatisticsAccumulator
@@ -72,6 +73,7 @@ __all__ = [
     "Values",
     "anomalous_rows",
     "check_expectations",
+    "check_sql",
     "checks_from_pbtxt",
     "drift",
     "executor",

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 
 from ..digest import write_durably
 from ..errors import InputError
-from .checks import GX_SEVERITIES, Expectation
+from .checks import GX_SEVERITIES, SQL_TYPE, Expectation
 from .schema_expectations import GX_VERSION
 
 Way = Literal["statistics", "rows", "sql"]
@@ -112,7 +112,8 @@ def _expectation(item: Any, where: str) -> Expectation:
         raise InputError(f"{where} has the severity {severity!r}", fix=f"use one of {', '.join(GX_SEVERITIES)}")
     # Empty arguments mean the default; batch_id names data that is not ours.
     given = {key: value for key, value in kwargs.items() if value is not None and key != "batch_id"}
-    return Expectation(kind, given, dict(item.get("meta") or {}), severity)
+    described = {"description": item["description"]} if item.get("description") else {}
+    return Expectation(kind, given, {**described, **(item.get("meta") or {})}, severity)
 
 
 class ExpectationResults:
@@ -234,6 +235,8 @@ def plain(value: Any) -> Any:
 
 
 def _title(config: Mapping[str, Any]) -> str:
+    if config["type"] == SQL_TYPE:
+        return str(config["meta"].get("description") or config["kwargs"].get("unexpected_rows_query", ""))
     return f"{config['type'].removeprefix('expect_')} {subject(config['kwargs'])}".rstrip()
 
 

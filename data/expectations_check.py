@@ -1,4 +1,4 @@
-"""Checking data against a suite: what statistics can decide is decided from them, the rest GX runs on the rows."""
+"""Checking data against a suite: by statistics what they decide, SQL by DuckDB, the rest by GX on the rows."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 from ..errors import InputError
 from .base import Progress, no_progress
+from .checks import SQL_TYPE
 from .expectations import ExpectationResults, Outcome, Suite, Way, result_of, subject
 from .expectations_statistics import decide
 from .sources import Source
@@ -20,7 +21,9 @@ def check_expectations(
     *,
     progress: Progress = no_progress,
 ) -> ExpectationResults:
-    """Check every data set against a suite: from its statistics where they suffice, else on its rows by GX.
+    """Check every data set against a suite: from its statistics where they suffice, else on its rows.
+
+    An `unexpected_rows_expectation` is SQL, which DuckDB runs; what else needs rows GX's pandas engine does.
 
     Args:
         statistics: From `statistics` (or loaded).
@@ -30,7 +33,7 @@ def check_expectations(
 
     Raises:
         InputError: An expectation needs rows and there are none, or GX does not know it or its arguments.
-        DrivetrainError: An expectation needs rows and GX is not installed.
+        DrivetrainError: An expectation needs rows and GX is not installed, or one of SQL and DuckDB is not.
     """
     results: list[Mapping[str, Any]] = []
     for split in statistics.splits:
@@ -42,6 +45,13 @@ def check_expectations(
                 found[index] = outcome
         ways: dict[int, Way] = dict.fromkeys(found, "statistics")
         rest = {index: one for index, one in enumerate(suite.expectations) if index not in found}
+        queries = {index: one for index, one in rest.items() if one.type == SQL_TYPE}
+        if queries and sources is not None and split in sources:
+            from .sql_checks import run_sql
+
+            found |= run_sql(sources[split], queries, progress=progress)
+            ways |= dict.fromkeys(queries, "sql")
+            rest = {index: one for index, one in rest.items() if index not in queries}
         if rest:
             if sources is None or split not in sources:
                 first = next(iter(rest.values()))
