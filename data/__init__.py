@@ -23,7 +23,7 @@ from .sources import BATCH_ROWS, Shard, Source, open_parquet
 from .split import ColumnSplit, HashSplit
 from .sql_checks import check_sql
 from .sql_rows import open_query
-from .statistics_document import Statistics, statistics
+from .statistics_document import Statistics, merge_statistics, statistics
 from .statistics_pass import StatisticsAccumulator
 from .stream_directory import growing_directory
 from .stream_kafka import kafka_topic
@@ -83,6 +83,7 @@ __all__ = [
     "load_checks",
     "load_pbtxt",
     "load_schema",
+    "merge_statistics",
     "no_progress",
     "open_examples",
     "open_files",

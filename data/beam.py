@@ -79,7 +79,7 @@ class BeamExecutor:
             return make()
         merge = _MergeStates(len(source.shards), make)
         [data] = self._run(source, lambda watch: _Accumulate(source, make, via, watch), merge, progress)
-        return type(make()).from_bytes(data)
+        return _loader(make)(data)
 
     def map(
         self,
@@ -163,6 +163,13 @@ class BeamExecutor:
             return beam.Pipeline(options=options)
         # Never Beam's default, DirectRunner: it first tries to download another runner.
         return beam.Pipeline(runner=FnApiRunner(), options=options)
+
+
+def _loader(make: Callable[[], A]) -> Callable[[bytes], A]:
+    """How states are read again: by the empty accumulator's `load` where bytes do not tell all, else `from_bytes`."""
+    empty = make()
+    load: Callable[[bytes], A] = getattr(empty, "load", type(empty).from_bytes)
+    return load
 
 
 class _Watch:
@@ -292,7 +299,7 @@ class _MergeStates(_Collect):
     def join(self, pieces: list[_Piece]) -> list[_Piece]:
         if len(pieces) < 2:
             return pieces
-        load = type(self._make()).from_bytes
+        load = _loader(self._make)
 
         def merge(left: bytes, right: bytes) -> bytes:
             return merge_states(load(left), load(right)).to_bytes()

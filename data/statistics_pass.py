@@ -1,22 +1,33 @@
-"""The statistics accumulator: all columns of a source in one pass."""
+"""The statistics accumulator: all columns of a source in one pass, and what is asked of rows beyond single columns."""
 
 from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final, Self
 
 import numpy as np
 import pyarrow as pa
 
 from ..errors import InputError
-from .statistics_column import EXACT_LIMIT, ColumnState
+from .base import Accumulator
+from .slices import rank_of, title
+from .statistics_column import ColumnState
 from .statistics_describe import describe_column
-from .tables import arrow_of
+from .statistics_options import Factory, StatisticsOptions, difference, options_from_json
+from .statistics_pairs import PairStates
+from .statistics_sample import RowSample, in_sample, take_rows
+from .statistics_slices import MOST, Key, slice_rows, too_many
+from .statistics_weighted_table import total
+from .statistics_weights import WeightedColumn, row_limbs
+from .tables import arrow_of, numpy_of
 
 _MAGIC: Final = b"DTST"
-_VERSION: Final = 1
+_VERSION: Final = 2
 _HEAD: Final = struct.Struct("<4sBI")  # magic, version, bytes of the JSON that follows
+_PLAIN: Final = StatisticsOptions()
 
 
 class StatisticsAccumulator:
@@ -25,28 +36,90 @@ class StatisticsAccumulator:
     Where every column stays within the exact limit, equal rows give equal bytes however they are split into shards.
 
     Args:
-        limit: Distinct values of a column up to which everything about it is exact.
+        limit: Distinct values of a column up to which everything about it is exact; default the options'.
+        options: What else to find.
+
+    Attributes:
+        rows: Rows counted (of a sample: those in it).
+        columns: The features' states by name.
+        slices: The statistics of each slice met.
+        custom: A user's accumulators by name; as bytes where a stored state was read without their factories.
     """
 
-    def __init__(self, limit: int = EXACT_LIMIT) -> None:
-        self.limit = limit
+    def __init__(self, limit: int | None = None, options: StatisticsOptions = _PLAIN) -> None:
+        self.options = options if limit is None else replace(options, limit=limit)
+        self.limit = self.options.limit
         self.rows = 0
+        self._read = 0  # rows met, in the sample or not; an error counts them
         self.columns: dict[str, ColumnState] = {}
+        self.weight = 0  # of all rows, in units of 2^-96
+        self.weighted: dict[str, WeightedColumn] = {}
+        self.slices: dict[Key, StatisticsAccumulator] = {}
+        self.pairs = PairStates() if self.options.correlations else None
+        self.sample = RowSample(self.options.seed) if self.options.label is not None else None
+        self.custom: dict[str, Accumulator | bytes] = {name: make() for name, make in self.options.custom.items()}
 
     def add_batch(self, batch: pa.RecordBatch) -> None:
         """Take in the rows of one batch.
 
         Raises:
-            InputError: Two columns have one name, or the columns or their types differ from earlier batches'.
+            InputError: Two columns have one name, the columns or their types differ from earlier batches', a column
+                that the options name is not there, or a weight is no number of at least 0.
         """
         names = batch.schema.names
         if len(set(names)) != len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise InputError(f"two columns are named {twice!r}", fix="rename one of them")
-        self._agree(names)
+        if not self.options.plain:
+            batch = self._beyond_columns(batch)
+        arrays = self._features(batch)
+        self._agree(list(arrays))
         self.rows += batch.num_rows
-        for name, array in zip(names, batch.columns, strict=True):
+        for name, array in arrays.items():
             self.columns[name].add(array)
+
+    def _features(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
+        arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
+        wanted = self.options.columns
+        return arrays if wanted is None else {name: array for name, array in arrays.items() if name in wanted}
+
+    def _beyond_columns(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Everything but single columns, on the rows of the sample; gives these."""
+        options = self.options
+        options.check(batch.schema.names)
+        first, self._read = self._read, self._read + batch.num_rows
+        weight = None
+        if options.weight is not None:
+            place = batch.schema.names.index(options.weight)
+            weight = row_limbs(batch.column(place), options.weight, first)
+        if options.sampled:
+            kept = np.flatnonzero(in_sample(batch, options.sample_rate, options.seed))
+            batch = take_rows(batch, kept)
+            weight = weight[kept] if weight is not None else None
+        if not batch.num_rows:
+            return batch
+        if weight is not None:
+            self.weight += total(weight)
+            for name, array in self._features(batch).items():
+                self.weighted.setdefault(name, WeightedColumn(self.limit)).add(array, weight)
+        if self.pairs is not None:
+            self.pairs.add(self._features(batch))
+        if self.sample is not None:
+            self.sample.add(batch)
+        for state in self.custom.values():
+            assert not isinstance(state, bytes)
+            state.add_batch(batch)
+        for key, rows in slice_rows(batch, options.slices):
+            self._slice(key).add_batch(take_rows(batch, rows))
+        return batch
+
+    def _slice(self, key: Key) -> StatisticsAccumulator:
+        if key not in self.slices:
+            if len(self.slices) == MOST:
+                raise too_many(self.options.slices)
+            # Its rows are those of the sample already.
+            self.slices[key] = StatisticsAccumulator(options=replace(self.options, slices=(), sample_rate=1.0))
+        return self.slices[key]
 
     def _agree(self, names: list[str]) -> None:
         if not self.columns:
@@ -62,43 +135,156 @@ class StatisticsAccumulator:
         """Take in the state of the shards that follow.
 
         Raises:
-            InputError: The columns or their types differ.
+            InputError: The columns, their types or the options differ, or a user's accumulator was read as bytes.
         """
+        if (option := difference(self.options, other.options)) is not None:
+            mine, its = getattr(self.options, option), getattr(other.options, option)
+            raise InputError(
+                f"statistics with {option}={mine!r} and {option}={its!r} cannot be merged",
+                fix="compute both with the same options",
+            )
+        self._merge_custom(other)
         if not other.columns:
             return
         self._agree(list(other.columns))
         self.rows += other.rows
         for name, column in self.columns.items():
             column.merge(other.columns[name])
+        self.weight += other.weight
+        for name, weighted in other.weighted.items():
+            self.weighted.setdefault(name, WeightedColumn(self.limit)).merge(weighted)
+        if self.pairs is not None and other.pairs is not None:
+            self.pairs.merge(other.pairs)
+        if self.sample is not None and other.sample is not None:
+            self.sample.merge(other.sample)
+        for key, part in other.slices.items():
+            self._slice(key).merge(part)
+
+    def _merge_custom(self, other: StatisticsAccumulator) -> None:
+        if set(self.custom) != set(other.custom):
+            raise InputError(
+                f"statistics with the custom accumulators {sorted(self.custom)} and {sorted(other.custom)} cannot be "
+                "merged",
+                fix="compute both with the same ones",
+            )
+        for name, state in self.custom.items():
+            more: Any = other.custom[name]  # Any: both are of the type that the user's factory makes
+            if isinstance(state, bytes) or isinstance(more, bytes):
+                raise InputError(
+                    f"the custom accumulator {name!r} is stored as bytes",
+                    fix=f"give its factory: custom={{{name!r}: …}}",
+                )
+            state.merge(more)
 
     def compact(self) -> None:
         """Bound the size of every column's state."""
-        for column in self.columns.values():
-            column.compact()
+        parts: list[Any] = [*self.columns.values(), *self.weighted.values(), *self.slices.values()]
+        for part in parts:
+            part.compact()
+        for state in self.custom.values():
+            if not isinstance(state, bytes):
+                state.compact()
 
     def result(self) -> dict[str, Any]:
-        """`{"rows": …, "features": […]}` as described in `statistics_describe`."""
-        return {"rows": self.rows, "features": [describe_column(column) for column in self.columns.values()]}
+        """`{"rows": …, "features": […]}` as described in `statistics_describe`, and what the options ask for."""
+        options = self.options
+        features = [describe_column(column, options.reading) for column in self.columns.values()]
+        found: dict[str, Any] = {"rows": self.rows, "features": features}
+        if options.weight is not None:
+            self._add_weighted(found)
+        if options.sampled:
+            found["sample"] = {"rate": options.sample_rate, "seed": options.seed}
+        if options.reading.quantiles != _PLAIN.quantiles:
+            found["quantile_levels"] = list(options.quantiles)
+        if options.slices:
+            found["slices"] = [
+                {"name": title(key), "key": [list(pair) for pair in key], **self.slices[key].result()}
+                for key in self._slice_order()
+            ]
+        if self.pairs is not None:
+            found["correlations"] = self.pairs.result(list(self.columns))
+        if self.sample is not None and options.label is not None:
+            from .statistics_mutual import mutual_information
+
+            found["mutual_information"] = mutual_information(self.sample, options.label, list(self.columns))
+        if self.custom:
+            found["custom"] = {name: dict(self._user(name).result()) for name in sorted(self.custom)}
+        return found
+
+    def _user(self, name: str) -> Accumulator:
+        state = self.custom[name]
+        if isinstance(state, bytes):
+            raise InputError(
+                f"the custom accumulator {name!r} is stored as bytes", fix=f"give its factory: custom={{{name!r}: …}}"
+            )
+        return state
+
+    def _add_weighted(self, found: dict[str, Any]) -> None:
+        from .statistics_weights_describe import describe_weighted, weight_of
+
+        found |= {"weight": self.options.weight, "weighted_rows": weight_of(self.weight)}
+        for feature in found["features"]:
+            state = self.weighted.get(feature["name"]) or WeightedColumn(self.limit)
+            feature["weighted"] = describe_weighted(state, self.options.reading)
+
+    def _slice_order(self) -> list[Key]:
+        """By the spec's columns, then by value; the same however the rows were met."""
+        places = {
+            tuple(name for name, _ in spec): place for place, spec in reversed(list(enumerate(self.options.slices)))
+        }
+        return sorted(
+            self.slices,
+            key=lambda key: (places[tuple(name for name, _ in key)], [rank_of(value) for _, value in key]),
+        )
 
     def to_bytes(self) -> bytes:
         """Header, JSON with the scalars, and one Arrow IPC stream of one row whose fields are the arrays as lists."""
         heads = []
-        fields: dict[str, Any] = {}
+        arrays: dict[str, Any] = {}
         for index, column in enumerate(self.columns.values()):
-            head, arrays = column.to_parts()
+            head, parts = column.to_parts()
             heads.append(head)
-            for name, array in arrays.items():
-                fields[f"{index}.{name}"] = pa.LargeListArray.from_arrays(arrow_of(np.array([0, len(array)])), array)
-        body = json.dumps({"limit": self.limit, "rows": self.rows, "columns": heads}, sort_keys=True).encode()
+            arrays |= {f"{index}.{name}": array for name, array in parts.items()}
+        options = {**self.options.to_json(), "custom": sorted(self.custom)}
+        body: dict[str, Any] = {"options": options, "rows": self.rows, "columns": heads}
+        if self.custom or not self.options.plain:
+            body |= self._more_parts(arrays)
+        text = json.dumps(body, sort_keys=True).encode()
+        fields = {
+            name: pa.LargeListArray.from_arrays(arrow_of(np.array([0, len(array)])), array)
+            for name, array in arrays.items()
+        }
         sink = pa.BufferOutputStream()
         batch = pa.RecordBatch.from_arrays(list(fields.values()), list(fields))
         with pa.ipc.new_stream(sink, batch.schema) as stream:
             stream.write_batch(batch)
-        return b"".join((_HEAD.pack(_MAGIC, _VERSION, len(body)), body, sink.getvalue().to_pybytes()))
+        return b"".join((_HEAD.pack(_MAGIC, _VERSION, len(text)), text, sink.getvalue().to_pybytes()))
+
+    def _more_parts(self, arrays: dict[str, Any]) -> dict[str, Any]:
+        body: dict[str, Any] = {"weight": self.weight, "weighted": {}, "slices": []}
+        for index, name in enumerate(self.columns):
+            if name in self.weighted:
+                body["weighted"][name], parts = self.weighted[name].to_parts()
+                arrays |= {f"weighted{index}.{key}": array for key, array in parts.items()}
+        if self.pairs is not None:
+            body["pairs"] = self.pairs.to_json()
+        if self.sample is not None:
+            body["sample"], parts = self.sample.to_parts()
+            arrays |= {f"sample.{key}": array for key, array in parts.items()}
+        for name, state in sorted(self.custom.items()):
+            arrays[f"custom.{name}"] = _bytes_array(state if isinstance(state, bytes) else state.to_bytes())
+        for index, key in enumerate(self._slice_order()):
+            body["slices"].append(key)
+            arrays[f"slice.{index}"] = _bytes_array(self.slices[key].to_bytes())
+        return body
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Self:
+    def from_bytes(cls, data: bytes, custom: Mapping[str, Factory] | None = None) -> Self:
         """The state that `to_bytes` wrote.
+
+        Args:
+            data: The bytes.
+            custom: The factories of the user's accumulators; those not given stay bytes, which cannot be merged.
 
         Raises:
             InputError: The bytes are no statistics state, or of a version this release does not read.
@@ -113,12 +299,41 @@ class StatisticsAccumulator:
             )
         body = json.loads(data[_HEAD.size : _HEAD.size + size])
         table = pa.ipc.open_stream(pa.py_buffer(data)[_HEAD.size + size :]).read_all()
-        made = cls(body["limit"])
-        made.rows = body["rows"]
-        arrays: list[dict[str, Any]] = [{} for _ in body["columns"]]
+        arrays: dict[str, dict[str, Any]] = {}
         for name, column in zip(table.schema.names, table.columns, strict=True):
-            index, _, field = name.partition(".")
-            arrays[int(index)][field] = column.chunk(0).flatten()
-        for head, parts in zip(body["columns"], arrays, strict=True):
-            made.columns[head["name"]] = ColumnState.from_parts(head, parts)
+            group, _, field = name.partition(".")
+            arrays.setdefault(group, {})[field] = column.chunk(0).flatten()
+        made = cls(options=options_from_json(body["options"], custom or {}))
+        made.rows = body["rows"]
+        for index, head in enumerate(body["columns"]):
+            made.columns[head["name"]] = ColumnState.from_parts(head, arrays.get(str(index), {}))
+        if not made.options.plain or body["options"]["custom"]:
+            made._take_more(body, arrays, custom or {})
         return made
+
+    def _take_more(
+        self, body: Mapping[str, Any], arrays: Mapping[str, dict[str, Any]], custom: Mapping[str, Factory]
+    ) -> None:
+        self.weight = body["weight"]
+        for index, name in enumerate(self.columns):
+            if name in body["weighted"]:
+                parts = arrays.get(f"weighted{index}", {})
+                self.weighted[name] = WeightedColumn.from_parts(body["weighted"][name], parts)
+        if "pairs" in body:
+            self.pairs = PairStates.from_json(body["pairs"])
+        if "sample" in body:
+            self.sample = RowSample.from_parts(body["sample"], arrays.get("sample", {}))
+        for name, array in arrays.get("custom", {}).items():
+            data = numpy_of(array).tobytes()
+            self.custom[name] = type(custom[name]()).from_bytes(data) if name in custom else data
+        for index, key in enumerate(body["slices"]):
+            data = numpy_of(arrays["slice"][str(index)]).tobytes()
+            self.slices[tuple((name, value) for name, value in key)] = self.from_bytes(data, custom)
+
+    def load(self, data: bytes) -> StatisticsAccumulator:
+        """The state that another accumulator with this one's options wrote, a user's accumulators among it."""
+        return self.from_bytes(data, self.options.custom)
+
+
+def _bytes_array(data: bytes) -> Any:
+    return arrow_of(np.frombuffer(data, np.uint8))
