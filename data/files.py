@@ -48,7 +48,7 @@ def open_files(
         column_types: Types of columns of a CSV that its values do not tell, e.g. {"zip": "string"}; see `open_csv`.
         labels: A CSV of the images' labels, see `data.images`.
         on_error: What to do with a broken image; "skip" leaves it out and counts it in a note.
-        note: Told one line where rows were left out.
+        note: Told one line where rows were left out, or a column is text for the sake of a few values.
         progress: Told of rows scanned, which settles their types; may raise to stop.
 
     Raises:
@@ -80,10 +80,11 @@ def open_files(
             encoding=encoding,
             delimiter=delimiter,
             column_types=column_types,
+            note=note,
             progress=progress,
         )
     elif kind == "JSON lines":
-        source = open_jsonl(files, progress=progress)
+        source = open_jsonl(files, note=note, progress=progress)
     elif kind == "Avro":
         source = open_avro(files, progress=progress)
     elif kind == "TFRecord":

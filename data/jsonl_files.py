@@ -3,11 +3,11 @@
 A row is a line that holds one object; blank lines are skipped, a byte order mark too. The columns are the names of all
 rows of all files, in the order in which they first appear; a name that a row lacks is missing there, like `null`.
 
-Types are settled over all rows of all files: whole numbers are int64, with fractions or beyond 64 bits float64, where
-NaN and Infinity are numbers and 1e999 is infinite; lists and objects are `list` and `struct` of what they hold. Text is
-text, also where it spells a number; but a column in which every value is an ISO date or time is one, by the families of
-`data.csv_files`, since JSON has no other way to write a time. A column that mixes kinds is text: strings as they are,
-anything else as it is spelled in the file.
+Types are settled over all rows of all files: whole numbers are int64, with fractions among them float64, where NaN and
+Infinity are numbers and 1e999 is infinite; whole numbers beyond 64 bits, without fractions, are text digit by digit.
+Lists and objects are `list` and `struct` of what they hold. Text is text, also where it spells a number; but a column
+in which every value is an ISO date or time is one, by the families of `data.csv_types`, since JSON has no other way to
+write a time. A column that mixes kinds is text: strings as they are, anything else as it is spelled in the file.
 """
 
 from __future__ import annotations
@@ -66,11 +66,17 @@ class JsonlShard:
             raise _changed(self.path)
 
 
-def open_jsonl(paths: Sequence[Path], *, progress: Callable[[int, int | None, str], None] | None = None) -> Source:
+def open_jsonl(
+    paths: Sequence[Path],
+    *,
+    note: Callable[[str], None] | None = None,
+    progress: Callable[[int, int | None, str], None] | None = None,
+) -> Source:
     """A source over JSON lines files, each a shard; scans all of them once.
 
     Args:
         paths: In this order.
+        note: Told which columns are text because they mix kinds, with the first line that does.
         progress: Told of rows scanned; may raise to stop.
 
     Raises:
@@ -78,6 +84,7 @@ def open_jsonl(paths: Sequence[Path], *, progress: Callable[[int, int | None, st
             (names the line); or no row has a field.
     """
     columns: dict[str, _Kinds] = {}
+    told: set[str] = set()
     counts: list[int] = []
     done = 0
     for path in paths:
@@ -86,9 +93,14 @@ def open_jsonl(paths: Sequence[Path], *, progress: Callable[[int, int | None, st
             for name in dict.fromkeys(chain.from_iterable(rows)):
                 try:
                     name.encode()
-                    columns.setdefault(name, _Kinds(top=True)).see([row.get(name) for row in rows])
+                    kinds = columns.setdefault(name, _Kinds(top=True))
+                    known, values = set(kinds.seen), [row.get(name) for row in rows]
+                    kinds.see(values)
                 except UnicodeEncodeError:
                     raise _half_character(path, name, rows, lines) from None
+                if note is not None and name not in told and kinds.mixed:
+                    told.add(name)
+                    note(f"{path}:{lines[_odd(values, known)]}: column {name!r} mixes kinds of values, so it is text")
             done += len(rows)
             if progress is not None:
                 progress(done, None, "rows scanned")
@@ -99,6 +111,13 @@ def open_jsonl(paths: Sequence[Path], *, progress: Callable[[int, int | None, st
     spelled = any(kinds.mixed for kinds in columns.values())
     shards: list[Shard] = [JsonlShard(str(path), rows, spelled) for path, rows in zip(paths, counts, strict=True)]
     return Source(tuple(shards), settle(schema))
+
+
+def _odd(values: list[Any], before: set[type]) -> int:
+    """The place of the first value of another kind than those before it; of the first that there is, if none is."""
+    present = [place for place, value in enumerate(values) if value is not None]
+    kinds = before or {type(values[present[0]])}
+    return next((place for place in present if type(values[place]) not in kinds), present[0])
 
 
 @dataclass
@@ -150,8 +169,10 @@ class _Kinds:
     def type(self) -> pa.DataType:
         if not self.seen:
             return pa.null()
+        if self.seen == {int}:
+            return pa.string() if self.wide else pa.int64()
         if self.seen <= {int, float}:
-            return pa.int64() if self.seen == {int} and not self.wide else pa.float64()
+            return pa.float64()
         if self.seen == {bool}:
             return pa.bool_()
         if self.seen == {str} and not self.words:

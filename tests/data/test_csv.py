@@ -158,8 +158,60 @@ def test_damage_is_named(tmp_path: Path, data: bytes, message: str) -> None:
 
 def test_more_than_a_block_in_one_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(csv_files, "_BLOCK_BYTES", 64)
-    with pytest.raises(InputError, match="a quote that is never closed"):
+    with pytest.raises(InputError, match="a quote is opened and never closed"):
         open_files([write(tmp_path, 'a,b\n1,"' + "x" * 500 + "\n3,4\n")])
+    source = open_files([write(tmp_path, f"a,b\n1,{'x' * 500}\n3,4\n")])
+    assert rows(source) == [{"a": 1, "b": "x" * 500}, {"a": 3, "b": "4"}]
+    monkeypatch.setattr(csv_files, "_LONG_BLOCK_BYTES", 128)
+    with pytest.raises(InputError, match=r"a row longer than 0 MiB, or a quote that is never closed"):
+        open_files([write(tmp_path, f"a,b\n1,{'x' * 500}\n3,4\n")])
+
+
+@pytest.mark.parametrize("block", [16, 1 << 20])
+@pytest.mark.parametrize(
+    ("cells", "kind"),
+    [
+        (["1", "9223372036854775807"], "int64"),
+        (["1", "9223372036854775808"], "string"),
+        (["12345678901234567890", "12345678901234567891"], "string"),
+        (["-9223372036854775809", "NA", "5"], "string"),
+        (["12345678901234567890", "0.5"], "double"),
+        (["0.5", "1", "12345678901234567890"], "double"),
+        (["1e5", "12345678901234567890"], "double"),
+        (["1.5", "2"], "double"),
+    ],
+)
+def test_whole_numbers_beyond_64_bits_keep_their_digits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cells: list[str], kind: str, block: int
+) -> None:
+    monkeypatch.setattr(csv_files, "_BLOCK_BYTES", block)
+    monkeypatch.setattr(csv_files, "_LONG_BLOCK_BYTES", 64)
+    for order in (cells, cells[::-1]):
+        source = open_files([write(tmp_path, "k,v\n" + "".join(f"0,{cell}\n" for cell in order))])
+        assert types(source)["v"] == kind
+        if kind == "string":
+            assert [row["v"] for row in rows(source)] == [None if cell == "NA" else cell for cell in order]
+
+
+@pytest.mark.parametrize("block", [16, 1 << 20])
+@pytest.mark.parametrize(
+    ("cells", "note"),
+    [
+        (["1", "2.5", "3", "foo", "5", "bar"], "x.csv:5: column 'v' is text, because 'foo' is no number"),
+        (["2013-01-02", "2013-01-03", "NA", "never"], "x.csv:5: column 'v' is text, because 'never' is no time"),
+        (["true", "false", "maybe"], "x.csv:4: column 'v' is text, because 'maybe' is no truth value"),
+        (["a", "1", "b"], None),
+        (["1", "2"], None),
+    ],
+)
+def test_a_column_that_is_text_for_the_sake_of_a_few_values_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cells: list[str], note: str | None, block: int
+) -> None:
+    monkeypatch.setattr(csv_files, "_BLOCK_BYTES", block)
+    notes: list[str] = []
+    path = write(tmp_path, "k,v\n" + "".join(f"0,{cell}\n" for cell in cells), "x.csv")
+    open_files([path], note=notes.append)
+    assert [text.replace(f"{tmp_path}/", "") for text in notes] == ([] if note is None else [note])
 
 
 def test_damaged_containers_are_named(tmp_path: Path) -> None:

@@ -1,0 +1,168 @@
+"""What type a CSV column has: the first of one family that fits all its values, else text; settled block by block."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_FAMILIES: Final = (
+    (pa.int64(), pa.float64()),
+    (pa.bool_(),),
+    (pa.date32(), pa.timestamp("ms"), pa.timestamp("us")),
+    (pa.timestamp("ms", "UTC"), pa.timestamp("us", "UTC")),
+)
+_WHOLE: Final = r"^\s*[+-]?[0-9]+\s*$"
+_WORDS: Final = {"int": "whole number", "double": "number", "bool": "truth value", "date": "date", "timestamp": "time"}
+
+
+@dataclass
+class Guess:
+    """What type a column may have, after the blocks seen so far: the join of the blocks' types, in any order.
+
+    Attributes:
+        declared: The type it must have, whatever it holds.
+        odd: What made a column text that otherwise is of another type: the row (from 1), the cell, and what it is not.
+    """
+
+    declared: pa.DataType | None = None
+    family: tuple[pa.DataType, ...] | None = None
+    level: int = 0
+    text: bool = False
+    wide: bool = False  # a whole number beyond 64 bits
+    broken: bool = False  # a number that is not whole
+    odd: tuple[int, str, str] | None = None
+
+    @property
+    def type(self) -> pa.DataType:
+        """The type after what was seen; null where nothing was.
+
+        Whole numbers beyond 64 bits, such as long identifiers, are text unless fractions say that they measure.
+        """
+        if self.declared is not None:
+            return self.declared
+        if self.text or (self.wide and not self.broken):
+            return pa.string()
+        return pa.null() if self.family is None else self.family[self.level]
+
+    def see(self, column: pa.Array, nulls: tuple[str, ...], before: int) -> None:
+        """Take in a block that begins after `before` rows.
+
+        Raises:
+            pa.ArrowInvalid: A value is none of the declared type.
+        """
+        if self.declared is not None:
+            parsed(column, self.declared, nulls)
+            return
+        if self.text or column.null_count == len(column):
+            return
+        cells = _Cells(column, nulls)
+        if self.family is None and cells.blank:
+            return
+        for family in [self.family] if self.family else _FAMILIES:
+            for level in range(self.level if self.family else 0, len(family)):
+                if cells.fit(family[level]):
+                    self.family, self.level = family, level
+                    if pa.types.is_floating(family[level]) and not self.broken:
+                        self._see_whole(cells)
+                    return
+        self.text = True
+        kind = self.family[-1] if self.family else cells.mostly
+        if kind is not None:
+            place = cells.first_unfit(kind)
+            self.odd = (before + place + 1, column[place].as_py(), _WORDS[re.split(r"\W|\d", str(kind))[0]])
+
+    def _see_whole(self, cells: _Cells) -> None:
+        whole = cells.whole
+        self.wide = self.wide or (whole > 0 and not cells.fit_whole)
+        self.broken = self.broken or whole < len(cells.clean) - cells.clean.null_count
+
+
+@dataclass
+class _Cells:
+    """A block of one column, and what it can be read as."""
+
+    column: pa.Array
+    nulls: tuple[str, ...]
+
+    @cached_property
+    def clean(self) -> pa.Array:
+        return _cleaned(self.column, self.nulls)
+
+    @cached_property
+    def few(self) -> pa.Array:
+        return self.column.drop_null().slice(0, 64)
+
+    @cached_property
+    def blank(self) -> bool:
+        return bool(self.clean.null_count == len(self.clean))
+
+    @cached_property
+    def whole(self) -> int:
+        """How many values are written as whole numbers."""
+        return int(pc.sum(pc.match_substring_regex(self.clean, _WHOLE)).as_py() or 0)
+
+    @cached_property
+    def fit_whole(self) -> bool:
+        """Whether all that are written as whole numbers fit int64."""
+        return _Cells(self.clean.filter(pc.match_substring_regex(self.clean, _WHOLE)), self.nulls).fit(pa.int64())
+
+    @cached_property
+    def mostly(self) -> pa.DataType | None:
+        """The type of which more than half of the first values are, if they are not text."""
+        values = self.clean.drop_null().slice(0, 64)
+        for family in _FAMILIES:
+            fitting = sum(_Cells(values.slice(place, 1), self.nulls).fit(family[-1]) for place in range(len(values)))
+            if 2 * fitting > len(values):
+                return family[-1]
+        return None
+
+    def fit(self, kind: pa.DataType) -> bool:
+        if pa.types.is_boolean(kind):
+            words = pc.is_in(pc.utf8_lower(self.clean), value_set=pa.array(["true", "false", None]))
+            return bool(pc.all(words).as_py())
+        try:
+            parsed(self.few, kind, self.nulls)  # Arrow goes on after a failure, slowly: first see whether a few fit
+            parsed(self.column, kind, self.nulls)
+        except pa.ArrowInvalid:
+            return False
+        return not (pa.types.is_integer(kind) and self._hexadecimal())
+
+    def first_unfit(self, kind: pa.DataType) -> int:
+        """The place of the first value that is none of this type; there is one."""
+        low, high = 0, len(self.column)  # the first `low` fit, the first `high` do not
+        while high - low > 1:
+            middle = (low + high) // 2
+            fits = _Cells(self.column.slice(low, middle - low), self.nulls).fit(kind)
+            low, high = (middle, high) if fits else (low, middle)
+        return low
+
+    def _hexadecimal(self) -> bool:
+        """Arrow reads 0x1F as an integer but not as a float, so a later 0.5 could not widen it; here it is text."""
+        characters = self.column.buffers()[2].to_pybytes()
+        return b"x" in characters or b"X" in characters
+
+
+def _cleaned(column: pa.Array, nulls: tuple[str, ...]) -> pa.Array:
+    trimmed = pc.utf8_trim_whitespace(column)
+    return pc.if_else(pc.is_in(trimmed, value_set=pa.array([*nulls, ""])), pa.scalar(None, pa.string()), trimmed)
+
+
+def parsed(column: pa.Array, kind: pa.DataType, nulls: tuple[str, ...]) -> pa.Array:
+    """Text cells as values of a type.
+
+    Raises:
+        pa.ArrowInvalid: One of them is none.
+    """
+    if pa.types.is_string(kind):
+        return column
+    if pa.types.is_boolean(kind):
+        return pc.equal(pc.utf8_lower(_cleaned(column, nulls)), "true")
+    try:
+        return pc.cast(column, kind)
+    except pa.ArrowInvalid:
+        return pc.cast(_cleaned(column, nulls), kind)
