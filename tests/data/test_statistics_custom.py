@@ -1,0 +1,43 @@
+"""A user's accumulators beside the statistics."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from drivetrain.data import merge_statistics, statistics
+from drivetrain.data.statistics_document import Statistics
+from drivetrain.errors import InputError
+from drivetrain.tests.data.customs import Longest
+
+TABLE = pa.table({"word": ["a", "ccc", None, "bb"], "n": [1, 2, 3, 4]})
+
+
+def test_it_sees_every_column_and_stands_under_custom() -> None:
+    found = statistics(TABLE, columns=["n"], custom={"longest": Longest})
+    assert list(found.features("data")) == ["n"]
+    assert found.document["datasets"][0]["custom"] == {"longest": {"rows": 4, "word": "ccc"}}
+
+
+def test_slices_have_their_own() -> None:
+    found = statistics(TABLE, slices=[{"n": [1, 4]}], custom={"longest": Longest})
+    parts = found.document["datasets"][0]["slices"]
+    assert [part["custom"]["longest"] for part in parts] == [{"rows": 1, "word": "a"}, {"rows": 1, "word": "bb"}]
+
+
+def test_shards_merge_along_the_tree() -> None:
+    rows = pa.concat_tables([TABLE] * 50_000)  # of four shards
+    found = statistics(rows, custom={"longest": Longest})
+    assert found.document["datasets"][0]["custom"]["longest"] == {"rows": 200_000, "word": "ccc"}
+
+
+def test_a_loaded_one_asks_for_its_factory(tmp_path: Path) -> None:
+    statistics(TABLE, custom={"longest": Longest}).save(tmp_path)
+    loaded = Statistics.load(tmp_path)
+    assert loaded.document["datasets"][0]["custom"]["longest"]["word"] == "ccc"
+    with pytest.raises(InputError, match="stored as bytes") as caught:
+        loaded.merge(loaded)
+    assert "custom={'longest': …}" in str(caught.value)
+    merged = merge_statistics([loaded, loaded], custom={"longest": Longest})
+    assert merged.document["datasets"][0]["custom"]["longest"] == {"rows": 8, "word": "ccc"}
