@@ -15,6 +15,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import golden_tfdv_beyond as beyond  # type: ignore[import-not-found]  # as below
 import golden_tfdv_rules as rules  # type: ignore[import-not-found]  # conftest puts this folder on the path
 import pyarrow as pa
 import pytest
@@ -24,6 +25,7 @@ from drivetrain.data.schema_pbtxt import schema_from_pbtxt
 from drivetrain.data.schema_pbtxt_write import schema_to_pbtxt
 from drivetrain.data.schema_proto import SCHEMA_PROTO
 from drivetrain.data.statistics_document import Statistics, from_states
+from drivetrain.data.statistics_options import StatisticsOptions, slicings
 
 FOLDER = Path(os.environ.get("DRIVETRAIN_GOLDEN") or Path(__file__).parent.parent / "golden")
 FILE = FOLDER / "tfdv_cases.json"
@@ -33,10 +35,7 @@ CASES: list[dict[str, Any]] = json.loads(FILE.read_text())["cases"] if FILE.is_f
 # What we cannot do yet, by case. A case that we can do must leave this table.
 NOT_YET = {
     "stats_missing_vs_empty": "values within lists",
-    "stats_weighted": "weights",
     "stats_nested_list": "values within lists",
-    "slices_by_value": "slices",
-    "cross_feature_corr": "pairs of columns",
 }
 
 
@@ -61,6 +60,7 @@ def check(case: dict[str, Any]) -> None:
         check_validation({**case, "input": columns})
         return
     runners = {"infer_schema": check_inference, "validate": check_validation, "statistics": check_statistics}
+    runners |= {"sliced_statistics": check_slices, "cross_feature": check_pairs}
     if case["kind"] not in runners:
         raise NotYetError(case["kind"])
     runners[case["kind"]](case)
@@ -104,7 +104,7 @@ def plain(value: Any) -> Any:
     return numbers.get(value, value) if isinstance(value, str) else value
 
 
-def statistics_of(columns: dict[str, Any]) -> Statistics:
+def statistics_of(columns: dict[str, Any], **options: Any) -> Statistics:
     # Texts stay texts where a column is of strings: only numbers are spelled "nan".
     arrays = {
         name: pa.array(column["values"], pa.string())
@@ -112,7 +112,7 @@ def statistics_of(columns: dict[str, Any]) -> Statistics:
         else array_of(column)
         for name, column in columns.items()
     }
-    state = StatisticsAccumulator()
+    state = StatisticsAccumulator(options=StatisticsOptions(**options))
     state.add_batch(pa.RecordBatch.from_arrays(list(arrays.values()), list(arrays)))
     return from_states({"data": state})
 
@@ -175,14 +175,28 @@ def check_validation(case: dict[str, Any]) -> None:
 
 def check_statistics(case: dict[str, Any]) -> None:
     # Numbers of buckets and of values are what a reader asks of the state; top values are compared as far as both go.
-    if set(case["config"]) - OPTIONS:
+    if set(case["config"]) - OPTIONS - {"weight_feature"}:
         raise NotYetError(f"options {list(case['config'])}")
-    found = statistics_of(case["input"])
+    weight = case["config"].get("weight_feature")
+    found = statistics_of(case["input"], weight=weight)
     assert found.splits == {"data": int(case["expected"]["num_examples"])}
     for expected in case["expected"]["features"]:
         name = expected["path"]["step"][0]
         ours = found.features("data")[name]
+        if weight is not None:
+            rows, weights = (array_of(case["input"][column]).to_pylist() for column in (name, weight))
+            beyond.check_weighted(ours, expected, rows, weights)
         values = [value for value in case["input"][name]["values"] if value is not None]
         if ours["type"] == "list":
             raise NotYetError("statistics of the values in lists")
         rules.check_column(ours, expected, [plain(value) for value in values], found.column("data", name).table)
+
+
+def check_slices(case: dict[str, Any]) -> None:
+    beyond.check_slices(case, statistics_of(case["input"], slices=slicings(case["config"]["slice"])))
+
+
+def check_pairs(case: dict[str, Any]) -> None:
+    if set(case.get("config") or {}) - {"sample_rate"}:
+        raise NotYetError(f"options {list(case['config'])}")
+    beyond.check_pairs(case, statistics_of(case["input"], correlations=True))

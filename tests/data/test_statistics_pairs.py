@@ -170,6 +170,8 @@ def test_samples_do_not_depend_on_the_split(rows: list[Any], cuts: list[int]) ->
         merged.merge(RowSample.from_parts(*part.to_parts()))
     expected = sample(rows)
     tables = [state.table() for state in (merged, expected)]
+    assert tables[0] is not None
+    assert tables[1] is not None
     assert tables[0].to_pylist() == tables[1].to_pylist()
     assert (merged.rows, merged.exact) == (expected.rows, expected.exact)
     distinct = set(rows)
