@@ -11,14 +11,18 @@ from .expectations import ExpectationResults, Suite, read_suite
 from .expectations_check import check_expectations
 from .files import open_files
 from .local import LocalExecutor
-from .schema import Bool, Count, Feature, Presence, Range, Ratio, Schema, Values
+from .schema import Bool, Count, Feature, Presence, Range, Ratio, Schema, Semantic, Time, Values
 from .schema_check import Problem, SchemaError
 from .schema_expectations import schema_to_expectations
 from .schema_infer import infer_schema
+from .schema_from_suite import schema_from_suite
 from .schema_pbtxt import load_pbtxt, schema_from_pbtxt
+from .schema_patch import Change, SchemaPatch
 from .schema_pbtxt_write import schema_to_pbtxt
 from .schema_yaml import load_schema, schema_from_yaml, schema_to_yaml
+from .schema_update import update_schema
 from .source_of import source_of
+from .schema_yaml_edit import edit_yaml
 from .sources import BATCH_ROWS, Shard, Source, open_parquet
 from .split import ColumnSplit, HashSplit
 from .sql_checks import check_sql
@@ -40,6 +44,7 @@ __all__ = [
     "BatchFn",
     "Bool",
     "Check",
+    "Change",
     "Chunk",
     "ColumnSplit",
     "Count",
@@ -64,6 +69,8 @@ __all__ = [
     "SchemaError",
     "Shard",
     "Sink",
+    "SchemaPatch",
+    "Semantic",
     "Source",
     "Statistics",
     "StatisticsAccumulator",
@@ -72,6 +79,7 @@ __all__ = [
     "Suite",
     "Values",
     "anomalous_rows",
+    "Time",
     "check_expectations",
     "check_sql",
     "checks_from_pbtxt",
@@ -79,6 +87,7 @@ __all__ = [
     "executor",
     "growing_directory",
     "infer_schema",
+    "edit_yaml",
     "kafka_topic",
     "load_checks",
     "load_pbtxt",
@@ -94,6 +103,7 @@ __all__ = [
     "schema_from_yaml",
     "schema_to_expectations",
     "schema_to_pbtxt",
+    "schema_from_suite",
     "schema_to_yaml",
     "sinks",
     "source_of",
@@ -103,3 +113,4 @@ __all__ = [
     "stream_spans",
     "validate",
 ]
+    "update_schema",

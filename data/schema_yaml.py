@@ -30,7 +30,7 @@ from .schema_yaml_checks import check_lines, read_checks, read_expectations
 
 FORMAT: Final = "drivetrain.schema/1"
 
-_FEATURE_KEYS: Final = (
+FEATURE_KEYS: Final = (
     "type", "presence", "stage", "shape", "value_count", "unique", "in_environments", "not_in_environments", "domain",
     "severity",
     *CHANGES,
@@ -43,24 +43,28 @@ _HEAD: Final = """\
 
 def schema_to_yaml(schema: Schema) -> str:
     """The schema as text; reading it back gives an equal schema. Evidence becomes comments."""
-    lines = [_HEAD + f"format: {FORMAT}"]
-    rows: dict[str, Any] = _open(Count(schema.min_rows, schema.max_rows))
-    ratios = {"drift": schema.rows_drift, "version": schema.rows_version}
-    rows |= {name: _open(ratio) for name, ratio in ratios.items() if ratio is not None}
-    if rows:
-        lines.append(f"rows: {_flow(rows)}")
+    lines = [_HEAD + f"format: {FORMAT}", *rows_lines(schema)]
     if schema.environments:
         lines += _wrapped("environments: [", [_scalar(name) for name in schema.environments])
     if schema.severity:
         lines.append(f"severity: {_flow(schema.severity)}")
     lines.append("features:" if schema.features else "features: {}")
     for feature in schema.features:
-        lines += _feature_lines(feature)
+        lines += feature_lines(feature)
     lines += check_lines(schema.checks, schema.expectations)
     return "\n".join(lines) + "\n"
 
 
-def _feature_lines(feature: Feature) -> list[str]:
+def rows_lines(schema: Schema) -> list[str]:
+    """The line about the number of rows, if there is one."""
+    rows: dict[str, Any] = _open(Count(schema.min_rows, schema.max_rows))
+    ratios = {"drift": schema.rows_drift, "version": schema.rows_version}
+    rows |= {name: _open(ratio) for name, ratio in ratios.items() if ratio is not None}
+    return [f"rows: {_flow(rows)}"] if rows else []
+
+
+def feature_lines(feature: Feature) -> list[str]:
+    """A feature's lines, its name first, as they stand under `features:`."""
     evidence = "".join(c if c.isprintable() else " " for c in feature.evidence)
     comment = f"  # {' '.join(evidence.split())}" if evidence.strip() else ""
     lines = [f"  {_scalar(feature.name, key=True)}:{comment}", f"    type: {feature.type}"]
@@ -227,7 +231,7 @@ class _Reader:
 
     def feature(self, name: str, node: yaml.Node) -> Feature:
         what = f"feature {name!r}"
-        keys = self.mapping(node, what, _FEATURE_KEYS)
+        keys = self.mapping(node, what, FEATURE_KEYS)
         presence = Presence()
         if "presence" in keys:
             parts = self.mapping(keys["presence"], f"presence of {what}", ("min_fraction", "min_count"))

@@ -75,12 +75,8 @@ def _lengths(
 
 def check_unique(spec: Feature, wanted: Count, column: ColumnState, make: Make) -> Iterator[Anomaly]:
     """Where a column has too few or too many distinct values; NaN and the infinities are one each."""
-    odd = sum(bool(rows) for rows in (column.nan, column.positive_infinity, column.negative_infinity))
-    table, sketches = column.table, column.sketches
-    distinct = odd + (
-        sketches.distinct.estimate() if sketches is not None else 0 if table is None else len(table.counts)
-    )
-    observed = f"{'about ' if sketches is not None else ''}{number(distinct)} distinct values"
+    distinct = distinct_values(column)
+    observed = f"{'about ' if column.sketches is not None else ''}{number(distinct)} distinct values"
     if wanted.min is not None and distinct < wanted.min:
         yield make(
             "FEATURE_TYPE_LOW_UNIQUE", spec.name, f"{spec.name} has {observed}, fewer than {number(wanted.min)}",
@@ -93,3 +89,11 @@ def check_unique(spec: Feature, wanted: Count, column: ColumnState, make: Make) 
             expected=f"at most {number(wanted.max)} distinct values", observed=observed,
             fix=f"find where the new values come from, or raise unique of {spec.name} in the schema",
         )  # fmt: skip
+
+
+def distinct_values(column: ColumnState) -> int:
+    """Distinct values of a column, estimated where it only has sketches."""
+    odd = sum(bool(rows) for rows in (column.nan, column.positive_infinity, column.negative_infinity))
+    if column.sketches is not None:
+        return odd + column.sketches.distinct.estimate()
+    return odd + (len(column.table.counts) if column.table is not None else 0)
