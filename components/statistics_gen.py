@@ -2,31 +2,85 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import InputError
 from ..metadata import Examples, Statistics
-from ..pipelines import component, current
+from ..pipelines import Fn, FunctionRef, component, current, load
 
 
 @component
-def StatisticsGen(examples: Examples) -> Statistics:
+def StatisticsGen(
+    examples: Examples,
+    *,
+    columns: Sequence[str] | None = None,
+    weight: str | None = None,
+    slices: Sequence[str | Sequence[str] | Mapping[str, Sequence[str | int | float | bool] | None]] = (),
+    label: str | None = None,
+    correlations: bool = False,
+    sample_rate: float = 1.0,
+    seed: int = 0,
+    custom: Fn | None = None,
+) -> Statistics:
     """Statistics of every split of the examples.
 
     Args:
         examples: From ExampleGen, or transformed.
+        columns: The columns to describe; by default all.
+        weight: The column with each row's weight; the statistics then have a weighted twin.
+        slices: Rows to describe apart as well: "carrier", ["carrier", "month"] or {"carrier": ["AA"], "month": None}.
+        label: The column that every other one's mutual information is with; needs the extra `analysis`.
+        correlations: Whether to correlate every two numeric columns.
+        sample_rate: The share of rows to look at, chosen by a hash of their values.
+        seed: Another seed, another sample.
+        custom: A mapping of names to factories of accumulators (`drivetrain.data.Accumulator`) that the project
+            defines, e.g. "statistics:CUSTOM"; their results stand under "custom".
 
     Returns:
         Statistics: `content/statistics.json` for people and programs, `content/states/split=<name>.bin` with the
         mergeable states (whole value tables), and a report.
 
     Raises:
-        InputError: The examples are damaged.
+        InputError: The examples are damaged, or an option does not fit them.
     """
+    # Late, so that building a pipeline and a cached run import no Arrow.
     from ..data import executor, open_examples, splits, statistics
 
     context = current()
     sources = {name: open_examples(examples.content, name) for name in splits(examples.content)}
     walk = executor(context.executor, context.executor_options)
-    found = statistics(sources, walk, progress=context.progress)
+    found = statistics(
+        sources, walk, columns=columns, weight=weight, slices=slices, label=label, correlations=correlations,
+        sample_rate=sample_rate, seed=seed, custom=_factories(custom), progress=context.progress,
+    )  # fmt: skip
     made = Statistics.new(span=examples.span)
     found.save(made.content)
     (made.extra / "report.html").write_text(found.to_html(), "utf-8")
     return made
+
+
+@dataclass(frozen=True)
+class _Factory:
+    """One of a project's factories by name, so that a worker elsewhere loads the project before it makes anything."""
+
+    reference: FunctionRef
+    name: str
+
+    def __call__(self) -> Any:
+        return self.reference.load()[self.name]()
+
+
+def _factories(custom: Fn | None) -> dict[str, Callable[[], Any]]:
+    if custom is None:
+        return {}
+    known: Any = load(custom)  # Any: whatever the user's attribute is
+    if not isinstance(known, Mapping) or not all(isinstance(name, str) and callable(known[name]) for name in known):
+        raise InputError(
+            f"StatisticsGen: custom={getattr(custom, 'name', custom)!r} is no mapping of names to factories",
+            fix='define e.g. CUSTOM = {"longest": Longest} and give "module:CUSTOM"',
+        )
+    if isinstance(custom, FunctionRef):
+        return {name: _Factory(custom, name) for name in known}
+    return dict(known)

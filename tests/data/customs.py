@@ -43,3 +43,6 @@ class Longest:
         made = cls()
         made.rows, made.word = json.loads(data)
         return made
+
+
+CUSTOM = {"longest": Longest}
