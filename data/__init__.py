@@ -14,6 +14,7 @@ from .local import LocalExecutor
 from .schema import Bool, Count, Feature, Presence, Range, Ratio, Schema, Semantic, Time, Values
 from .schema_check import Problem, SchemaError
 from .schema_expectations import schema_to_expectations
+from .schema_from_suite import schema_from_suite
 from .schema_infer import infer_schema
 from .schema_from_suite import schema_from_suite
 from .schema_pbtxt import load_pbtxt, schema_from_pbtxt
@@ -100,6 +101,7 @@ __all__ = [
     "open_query",
     "read_suite",
     "schema_from_pbtxt",
+    "schema_from_suite",
     "schema_from_yaml",
     "schema_to_expectations",
     "schema_to_pbtxt",

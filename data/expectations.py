@@ -24,10 +24,11 @@ SHOWN: Final = 20  # unexpected values listed per expectation, as GX lists by de
 
 @dataclass(frozen=True)
 class Suite:
-    """A named list of expectations; what `read_suite` gives."""
+    """A named list of expectations, and what its author noted; what `read_suite` gives."""
 
     name: str
     expectations: tuple[Expectation, ...]
+    meta: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,8 @@ def _suite(data: Mapping[str, Any], where: str) -> Suite:
     if not isinstance(items, list):
         raise InputError(f"{where} is no expectation suite: it lists no expectations", fix="export it from GX 1.x")
     made = tuple(_expectation(item, f"{where}, expectation {number}") for number, item in enumerate(items, 1))
-    return Suite(str(data.get("name") or data.get("expectation_suite_name") or "suite"), made)
+    name = str(data.get("name") or data.get("expectation_suite_name") or "suite")
+    return Suite(name, made, dict(data.get("meta") or {}))
 
 
 def _expectation(item: Any, where: str) -> Expectation:

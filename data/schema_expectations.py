@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from .schema import CHANGES, UNCHECKED, Bool, Feature, Range, Schema, Severity, Values
+from .checks import GX_SEVERITY
+from .schema import CHANGES, UNCHECKED, Bool, Feature, Range, Schema, Values
 
 GX_VERSION: Final = "1.24.1"
-_SEVERITY: Final[dict[Severity, str]] = {"ERROR": "critical", "WARNING": "warning", "INFO": "info"}
 _INTEGERS: Final = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
 _FLOATS: Final = ["float16", "float32", "float64"]
 # pandas 3 reads text as its own `str` dtype, which GX 1.24 cannot name in a type list; times depend on unit and zone.
@@ -30,13 +30,21 @@ def schema_to_expectations(schema: Schema, name: str = "schema") -> dict[str, An
     left_out: list[str] = []
 
     def expect(kind: str, anomaly: str, feature: str | None, **kwargs: Any) -> None:
-        severity = _SEVERITY[schema.severity_of(anomaly, feature)]
+        severity = GX_SEVERITY[schema.severity_of(anomaly, feature)]
         expectations.append({"type": kind, "kwargs": kwargs, "meta": {"anomaly": anomaly}, "severity": severity})
 
-    rows: dict[str, int] = {"min_value": max(schema.min_rows or 0, 1)}
-    if schema.max_rows is not None:
-        rows["max_value"] = schema.max_rows
-    expect("expect_table_row_count_to_be_between", "DATASET_LOW_NUM_EXAMPLES", None, **rows)
+    def between(kind: str, anomalies: tuple[str, str], feature: str | None, low: Any, high: Any, **kwargs: Any) -> None:
+        """One expectation of both ends, or two where they are not of one severity."""
+        ends = {"min_value": low, "max_value": high}
+        ends = {key: end for key, end in ends.items() if end is not None}
+        if len({schema.severity_of(anomaly, feature) for anomaly in anomalies}) == 1 or len(ends) == 1:
+            expect(kind, anomalies[low is None], feature, **kwargs, **ends)
+            return
+        for anomaly, (key, end) in zip(anomalies, ends.items(), strict=True):
+            expect(kind, anomaly, feature, **kwargs, **{key: end})
+
+    rows = ("DATASET_LOW_NUM_EXAMPLES", "DATASET_HIGH_NUM_EXAMPLES")
+    between("expect_table_row_count_to_be_between", rows, None, max(schema.min_rows or 0, 1), schema.max_rows)
     names = [feature.name for feature in schema.features]
     required = [
         feature.name for feature in schema.features if feature.presence.required and feature.stage not in UNCHECKED
@@ -48,12 +56,20 @@ def schema_to_expectations(schema: Schema, name: str = "schema") -> dict[str, An
     else:
         left_out.append("no new columns, as some columns may be absent")
     for feature in schema.features:
-        left_out += _expect_feature(feature, expect)
-    meta = {"great_expectations_version": GX_VERSION, "drivetrain": {"not_expressed": left_out}}
+        left_out += _expect_feature(feature, expect, between)
+    for one in schema.expectations:
+        kwargs, noted = dict(one.kwargs), dict(one.meta)
+        expectations.append({"type": one.type, "kwargs": kwargs, "meta": noted, "severity": one.severity})
+    left_out += [f"the check {check.sql} of {check.feature}" for check in schema.checks]
+    drivetrain = {
+        "not_expressed": left_out,
+        "columns": {feature.name: feature.type for feature in schema.features},  # for the way back
+    }
+    meta = {"great_expectations_version": GX_VERSION, "drivetrain": drivetrain}
     return {"name": name, "id": None, "expectations": expectations, "meta": meta, "notes": None}
 
 
-def _expect_feature(feature: Feature, expect: Any) -> list[str]:  # expect: the closure above
+def _expect_feature(feature: Feature, expect: Any, between: Any) -> list[str]:  # the closures above
     name, presence, domain = feature.name, feature.presence, feature.domain
     left_out = [f"{change} of {name}" for change in CHANGES if getattr(feature, change)]
     if feature.stage in UNCHECKED:
@@ -63,9 +79,10 @@ def _expect_feature(feature: Feature, expect: Any) -> list[str]:  # expect: the 
     if feature.in_environments or feature.not_in_environments:
         left_out.append(f"environments of {name}")
     if feature.unique is not None:
-        ends = {"min_value": feature.unique.min, "max_value": feature.unique.max}
-        ends = {key: value for key, value in ends.items() if value is not None}
-        expect("expect_column_unique_value_count_to_be_between", "FEATURE_TYPE_HIGH_UNIQUE", name, column=name, **ends)
+        anomalies = ("FEATURE_TYPE_LOW_UNIQUE", "FEATURE_TYPE_HIGH_UNIQUE")
+        kind, ends = "expect_column_unique_value_count_to_be_between", feature.unique
+        if (ends.min, ends.max) != (None, None):
+            between(kind, anomalies, name, ends.min, ends.max, column=name)
     if feature.type in _TYPES and (not feature.many or feature.shape in ((), (1,))):
         types = _TYPES[feature.type]
         if feature.type == "int" and presence.min_fraction != 1:
@@ -78,7 +95,7 @@ def _expect_feature(feature: Feature, expect: Any) -> list[str]:  # expect: the 
         if presence.min_fraction < 1:
             kwargs["mostly"] = presence.min_fraction
         expect("expect_column_values_to_not_be_null", "FEATURE_TYPE_LOW_FRACTION_PRESENT", name, **kwargs)
-    if presence.min_count and not presence.min_fraction:
+    if presence.min_count and presence.min_count > 1:
         left_out.append(f"min_count {presence.min_count} of {name}")
     if isinstance(domain, Values):
         kwargs = {"column": name, "value_set": list(domain.values)}
@@ -92,10 +109,11 @@ def _expect_feature(feature: Feature, expect: Any) -> list[str]:  # expect: the 
     elif isinstance(domain, Range) and domain.parse:
         left_out.append(f"text of {name} that reads as {domain.parse}")
     elif isinstance(domain, Range):
-        limits = {"min_value": domain.min, "max_value": domain.max}
-        limits = {key: value for key, value in limits.items() if value is not None}
-        if limits:
-            anomaly = "INT_TYPE_BIG_INT" if feature.type == "int" else "FLOAT_TYPE_BIG_FLOAT"
-            expect("expect_column_values_to_be_between", anomaly, name, column=name, **limits)
+        if (domain.min, domain.max) != (None, None):
+            family, size = ("INT_TYPE", "INT") if feature.type == "int" else ("FLOAT_TYPE", "FLOAT")
+            anomalies = (f"{family}_SMALL_{size}", f"{family}_BIG_{size}")
+            between("expect_column_values_to_be_between", anomalies, name, domain.min, domain.max, column=name)
         left_out += [f"{flag} of {name}" for flag in ("disallow_nan", "disallow_inf") if getattr(domain, flag)]
+    elif domain is not None:
+        left_out.append(f"the domain of {name}")
     return left_out
