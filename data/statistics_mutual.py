@@ -7,6 +7,7 @@ neighbours (Kraskov and others 2004, Ross 2014). In nats.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -30,7 +31,7 @@ def mutual_information(sample: RowSample, label: str, names: Sequence[str]) -> d
     Rows without a label are left out. A missing text, truth or category is a category of its own; rows that miss a
     number (or have NaN, an infinity) are left out for that column. Lists and structs are not looked at. `adjusted` is
     the adjusted mutual information (1 for equal partitions, about 0 by chance), between categories only. A value is
-    null where fewer than five rows are left. `exact` says whether the rows are all rows.
+    null where fewer than five rows are left, or no category has two. `exact` says whether the rows are all rows.
     """
     table = sample.table()
     found: dict[str, Any] = {"label": label, "rows": 0, "population": sample.rows, "exact": True, "features": []}
@@ -78,10 +79,14 @@ def _information(
     if categories and classes:
         whole, labels = values.astype(np.int64), target.astype(np.int64)
         found: dict[str, Any] = {"rows": rows, "value": max(float(mutual_info_score(labels, whole)), 0.0)}
-        if max(len(np.unique(whole)), len(np.unique(labels))) <= _ADJUSTED:
+        if all(1 < len(np.unique(side)) <= _ADJUSTED for side in (whole, labels)):
             found["adjusted"] = float(adjusted_mutual_info_score(labels, whole))
         return found
     estimate = mutual_info_classif if classes else mutual_info_regression
     wanted = target.astype(np.int64) if classes else target
-    [value] = estimate(values[:, None], wanted, discrete_features=[categories], n_neighbors=3, random_state=0)
+    if any(np.unique(side, return_counts=True)[1].max() == 1 for side in [values] * categories + [target] * classes):
+        return {"rows": rows, "value": None}  # no category has a neighbour
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that categories are many
+        [value] = estimate(values[:, None], wanted, discrete_features=[categories], n_neighbors=3, random_state=0)
     return {"rows": rows, "value": float(value) if math.isfinite(value) else None}

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ..errors import InputError
 from .rowhash import Hashes, hash_rows, mix
 from .tables import arrow_of, numpy_of
 
@@ -18,8 +19,16 @@ SAMPLE_ROWS: Final = 10_000
 
 
 def seeded_hashes(batch: pa.RecordBatch, seed: int) -> Hashes:
-    """A hash per row for this seed."""
-    return mix(hash_rows(batch) ^ mix(np.array([seed % 2**64], np.uint64)))
+    """A hash per row for this seed.
+
+    Raises:
+        InputError: A column is of a type that has no hash (a map or a union).
+    """
+    try:
+        hashes = hash_rows(batch)
+    except InputError as error:
+        raise InputError(error.message, fix="leave out the column, or sample_rate and label") from error
+    return mix(hashes ^ mix(np.array([seed % 2**64], np.uint64)))
 
 
 def in_sample(batch: pa.RecordBatch, rate: float, seed: int) -> NDArray[np.bool_]:

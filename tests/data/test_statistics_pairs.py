@@ -176,3 +176,31 @@ def test_samples_do_not_depend_on_the_split(rows: list[Any], cuts: list[int]) ->
     assert (merged.rows, merged.exact) == (expected.rows, expected.exact)
     distinct = set(rows)
     assert expected.exact == (len(distinct) <= 8)
+
+
+def test_labels_of_every_kind_and_columns_of_none() -> None:
+    rows = 300
+    frame = pa.table(
+        {
+            "id": [f"k{place}" for place in range(rows)],
+            "constant": [1] * rows,
+            "real": np.random.default_rng(0).normal(size=rows),
+            "day": pa.array(np.arange(rows, dtype=np.int32), pa.date32()),
+            "nothing": pa.nulls(rows, pa.float64()),
+            "lists": [[1]] * rows,
+            "even": [place % 2 == 0 for place in range(rows)],
+        }
+    )
+    for label in frame.column_names:
+        found = statistics(frame, label=label).document["datasets"][0]["mutual_information"]
+        values = {feature["name"]: feature["value"] for feature in found["features"]}
+        assert set(values) == (set(frame.column_names) - {label, "lists"} if label != "lists" else set())
+        assert values.get("nothing") is None
+        if label in ("even", "day", "real"):
+            assert values["constant"] == pytest.approx(0, abs=1e-9)
+    assert found["features"][0] == {
+        "name": "id",
+        "rows": rows,
+        "value": pytest.approx(math.log(2)),
+        "adjusted": pytest.approx(0),
+    }
