@@ -2,6 +2,7 @@
 
 from .distribution_validator import DistributionValidator
 from .evaluator import Evaluator
+from .example_diff import ExampleDiff
 from .example_gen import ExampleGen
 from .example_validator import ExampleValidator
 from .import_schema import ImportSchema
@@ -14,6 +15,7 @@ from .transform import Transform
 __all__ = [
     "DistributionValidator",
     "Evaluator",
+    "ExampleDiff",
     "ExampleGen",
     "ExampleValidator",
     "ImportSchema",

@@ -5,6 +5,7 @@ from .base import Accumulator, BatchFn, Executor, Progress, Route, no_progress
 from .checks import Check, Expectation
 from .custom_validation import checks_from_pbtxt, load_checks
 from .drift_report import DriftReport, drift
+from .example_diff import ExamplesDiff, diff_examples
 from .examples import Manifest, Part, Sink, open_examples, sinks, splits
 from .executors import executor
 from .expectations import ExpectationResults, Suite, read_suite
@@ -52,6 +53,7 @@ __all__ = [
     "DriftReport",
     "ExactMoments",
     "ExactSum",
+    "ExamplesDiff",
     "Executor",
     "Expectation",
     "ExpectationResults",
@@ -84,6 +86,7 @@ __all__ = [
     "check_expectations",
     "check_sql",
     "checks_from_pbtxt",
+    "diff_examples",
     "drift",
     "executor",
     "growing_directory",
@@ -113,6 +116,6 @@ __all__ = [
     "statistics",
     "stream",
     "stream_spans",
+    "update_schema",
     "validate",
 ]
-    "update_schema",

@@ -68,12 +68,21 @@ class BucketShard:
         """See `Shard.read`; its batches are those that were spilled."""
         for path, numbers in self.pieces:
             try:
-                with pa.OSFile(path) as file, pa.ipc.open_file(file) as reader:
+                with pa.OSFile(path) as file, _reader(file, schema.names) as reader:
                     for number in numbers:
                         yield restore(reader.get_batch(number), schema, dictionaries=dictionaries)
             except (pa.ArrowException, OSError) as error:
                 cause = (str(error) or type(error).__name__).splitlines()[0][:200]
                 raise InputError(f"{path} cannot be read ({cause})", fix="exchange the rows again") from error
+
+
+def _reader(file: pa.NativeFile, names: list[str]) -> pa.ipc.RecordBatchFileReader:
+    """A reader that decodes no other columns."""
+    reader = pa.ipc.open_file(file)
+    if reader.schema.names == names:
+        return reader
+    places = [reader.schema.get_field_index(name) for name in names]
+    return pa.ipc.open_file(file, options=pa.ipc.IpcReadOptions(included_fields=places, use_threads=False))
 
 
 def plan(source: Source, key: str | Sequence[str], buckets: int, folder: Path) -> Exchange:
@@ -105,7 +114,9 @@ def bucket_of(batch: pa.RecordBatch, keys: Sequence[str], buckets: int) -> NDArr
     try:
         hashes = mix(hash_rows(batch.select(list(keys))))
     except InputError as error:
-        raise InputError(f"rows cannot be divided by {', '.join(keys)}: {error.message}", fix="use another key") from error
+        raise InputError(
+            f"rows cannot be divided by {', '.join(keys)}: {error.message}", fix="use another key"
+        ) from error
     return (hashes % np.uint64(buckets)).astype(np.int64)
 
 

@@ -84,10 +84,11 @@ def _search(
 
 def _quote(batch: pa.RecordBatch, row: int, first: str) -> dict[str, Any]:
     names = [first, *(name for name in batch.schema.names if name != first)][:_WIDE]
-    return {name: plain(_value(batch.column(name), row)) for name in names}
+    return {name: plain(value_at(batch.column(name), row)) for name in names}
 
 
-def _value(column: Any, row: int) -> Any:
+def value_at(column: Any, row: int) -> Any:
+    """A value of an Arrow column as Python's; text as its bytes, since not all of it is UTF-8, a timestamp as text."""
     if pa.types.is_dictionary(column.type):
         column = column.slice(row, 1).dictionary_decode()
         row = 0

@@ -229,6 +229,14 @@ class Anomalies(Artifact):
     summary: str = ""
 
 
+class ExamplesDiff(Artifact):
+    """How rows of the same key differ. `pairs`: of rows that were compared; `different`: those that are not equal."""
+
+    pairs: int = 0
+    different: int = 0
+    summary: str = ""
+
+
 class TransformGraph(Artifact):
     """The preprocessing, as a bundle."""
 

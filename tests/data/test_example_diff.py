@@ -1,0 +1,354 @@
+"""Rows of the same key compared: against joins of pandas and DuckDB, and against planted skew in real flights."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import math
+import tempfile
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from drivetrain.data import ExamplesDiff, LocalExecutor, diff_examples, executor, open_parquet, source_of
+from drivetrain.data.example_diff_join import join, key_schema
+from drivetrain.data.example_diff_state import DiffAccumulator, Settings
+from drivetrain.errors import Canceled, InputError
+from drivetrain.tests.data.flights import month
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+KEY = ["carrier", "flight", "month", "day", "origin", "sched_dep_time"]
+
+keys = st.one_of(st.none(), st.integers(0, 5))
+numbers = st.one_of(st.none(), st.sampled_from([0.0, -0.0, 1.0, 1.0004, math.nan, math.inf]))
+texts = st.one_of(st.none(), st.sampled_from(["a", "b", ""]))
+tables = st.lists(st.tuples(keys, st.sampled_from("xy"), numbers, texts), min_size=1, max_size=25).map(
+    lambda rows: pa.table(
+        {
+            "id": pa.array([row[0] for row in rows], pa.int64()),
+            "part": [row[1] for row in rows],
+            "number": pa.array([row[2] for row in rows], pa.float64()),
+            "text": pa.array([row[3] for row in rows], pa.string()),
+        }
+    )
+)
+
+
+def counted(feature: dict[str, Any]) -> list[int]:
+    return [feature[name] for name in ("matches", "mismatches", "base_only", "test_only", "both_missing")]
+
+
+def by_pandas(base: pa.Table, test: pa.Table, *, duplicates: bool) -> dict[str, list[int]]:
+    """The counts of each feature by pandas' merge, and Python's own equality."""
+    frames = []
+    for side in (base, test):
+        frame = pd.DataFrame(side.to_pylist(), dtype=object)
+        frame = frame[frame["id"].notna()]
+        frames.append(frame)
+    if not duplicates:
+        many = [frame[frame.duplicated(["id", "part"], keep=False)] for frame in frames]
+        odd = {(row.id, row.part) for frame in many for row in frame.itertuples()}
+        frames = [
+            frame[np.array([(row.id, row.part) not in odd for row in frame.itertuples()], bool)] for frame in frames
+        ]
+    merged = frames[0].merge(frames[1], on=["id", "part"], suffixes=("_base", "_test"))
+    found = {}
+    for name in ("number", "text"):
+        counts = [0] * 5
+        for left, right in zip(merged[f"{name}_base"], merged[f"{name}_test"], strict=True):
+            if left is None or right is None:
+                counts[4 if left is right else 3 if left is None else 2] += 1
+            else:
+                counts[not (left == right or (left != left and right != right))] += 1
+        found[name] = counts
+    found["pairs"] = [len(merged)]
+    return found
+
+
+@settings(max_examples=40, deadline=None)
+@given(tables, tables, st.booleans())
+def test_counts_are_those_of_a_merge_by_pandas(base: pa.Table, test: pa.Table, duplicates: bool) -> None:
+    found = diff_examples(base, test, ["id", "part"], allow_duplicates=duplicates)
+    expected = by_pandas(base, test, duplicates=duplicates)
+    assert [found.counts["pairs"]] == expected["pairs"]
+    assert {name: counted(found[name]) for name in ("number", "text")} == {
+        name: expected[name] for name in ("number", "text")
+    }
+    sides = [[(row["id"], row["part"]) for row in side.to_pylist() if row["id"] is not None] for side in (base, test)]
+    assert found.counts["keys"] == len({*sides[0], *sides[1]})
+    assert found.counts["only_in_base"] == len({*sides[0]} - {*sides[1]})
+    assert found.counts["only_in_test"] == len({*sides[1]} - {*sides[0]})
+    many = {key for side in sides for key in side if side.count(key) > 1}
+    assert found.counts["duplicate_keys"] == len(many)
+    assert found.counts["base_rows"] - found.counts["base_without_key"] == len(sides[0])
+    confusion = {(item["base"], item["test"]): item["count"] for item in found["text"]["confusion"] or ()}
+    assert sum(confusion.values()) == sum(counted(found["text"])[:4])
+    assert sum(count for (left, right), count in confusion.items() if left == right) == found["text"]["matches"]
+
+
+@settings(max_examples=15, deadline=None)
+@given(tables, tables, st.integers(1, 9), st.booleans())
+def test_buckets_shards_and_storing_change_nothing(
+    base: pa.Table, test: pa.Table, buckets: int, duplicates: bool
+) -> None:
+    chosen = Settings(("id", "part"), ("number", "text"), 2, 2, 2)
+    states = []
+    sides = [source_of(side) for side in (base, test)]
+    shared = key_schema(sides[0], sides[1], ["id", "part"])
+    for count in (1, buckets):
+        with tempfile.TemporaryDirectory() as folder:
+            parts = [
+                LocalExecutor(2).exchange(side, ["id", "part"], count, Path(folder) / str(place))
+                for place, side in enumerate(sides)
+            ]
+            joined = join(parts[0], parts[1], shared, duplicates=duplicates)
+            state = LocalExecutor(2).combine(joined, partial(DiffAccumulator, chosen))
+            halves = [DiffAccumulator(chosen) for _ in joined.shards]
+            for shard, half in enumerate(halves):
+                for batch in joined.read(shard, 3):
+                    half.add_batch(batch)
+            whole = DiffAccumulator.from_bytes(DiffAccumulator(chosen).to_bytes())
+            for half in halves:
+                whole.merge(DiffAccumulator.from_bytes(half.to_bytes()))
+        states += [state.result(), whole.result()]
+    assert all(state == states[0] for state in states)
+
+
+def skewed(table: pa.Table) -> tuple[pa.Table, dict[str, Any]]:
+    """Flights as a server might have logged them: another order, some values other, some rows lost; and which."""
+    random = np.random.default_rng(3)
+    rows = len(table)
+    late = random.random(rows) < 0.02
+    delays = table["dep_delay"].to_pylist()
+    carriers = table["carrier"].to_pylist()
+    renamed = np.array([carrier == "MQ" for carrier in carriers]) & (random.random(rows) < 0.5)
+    delays = [None if delay is None else delay + 60 if late[row] else delay for row, delay in enumerate(delays)]
+    tails = [None if row % 500 == 0 else tail for row, tail in enumerate(table["tailnum"].to_pylist())]
+    made = table.set_column(table.schema.get_field_index("dep_delay"), "dep_delay", pa.array(delays, pa.float64()))
+    made = made.set_column(made.schema.get_field_index("tailnum"), "tailnum", pa.array(tails, pa.string()))
+    made = made.append_column("airline", pa.array(["XX" if renamed[row] else c for row, c in enumerate(carriers)]))
+    base = table.append_column("airline", table["carrier"])
+    return base, {"test": made.take(pa.array(random.permutation(rows)[: rows - 100])), "late": late, "renamed": renamed}
+
+
+@pytest.fixture(scope="module")
+def flights() -> tuple[pa.Table, pa.Table]:
+    base, planted = skewed(month(6))
+    return base, planted["test"]
+
+
+def test_planted_skew_is_what_duckdb_finds(flights: tuple[pa.Table, pa.Table]) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    base, test = flights
+    found = diff_examples(base, test, KEY)
+    session = duckdb.connect()
+    session.register("base", base)
+    session.register("test", test)
+    on = " and ".join(f"b.{name} = t.{name}" for name in KEY)
+    for name in ("dep_delay", "tailnum", "airline", "distance", "time_hour", "arr_delay"):
+        expected = session.execute(
+            f"select count(*) filter (b.{name} = t.{name}), count(*) filter (b.{name} <> t.{name}),"
+            f" count(*) filter (t.{name} is null and b.{name} is not null),"
+            f" count(*) filter (b.{name} is null and t.{name} is not null),"
+            f" count(*) filter (b.{name} is null and t.{name} is null) from base b join test t on {on}"
+        ).fetchone()
+        assert counted(found[name]) == list(expected)
+    change = found["dep_delay"]["difference"]
+    assert (change["count"], change["min"], change["max"]) == (found["dep_delay"]["mismatches"], 60.0, 60.0)
+    assert found.counts["only_in_base"] == 100
+    assert found.counts["duplicate_keys"] == 0
+    table = session.execute(
+        f"select b.airline, t.airline, count(*) from base b join test t on {on} group by 1, 2"
+    ).fetchall()
+    assert {(item["base"], item["test"]): item["count"] for item in found["airline"]["confusion"]} == {
+        (left, right): count for left, right, count in table
+    }
+    assert set(found.different) == {"dep_delay", "tailnum", "airline"}
+    assert found.summary.endswith("pairs of rows differ, in dep_delay, tailnum, airline")
+    sample = found["airline"]["samples"][0]
+    assert (sample["base"], sample["test"]) == ("MQ", "XX")
+    assert set(sample["key"]) == set(KEY)
+
+
+@pytest.mark.beam
+def test_the_same_bytes_on_every_executor(flights: tuple[pa.Table, pa.Table], tmp_path: Path) -> None:
+    pytest.importorskip("apache_beam")
+    for name, table in zip(("base", "test"), flights, strict=True):
+        pq.write_table(table, tmp_path / f"{name}.parquet", row_group_size=9_000)
+    sides = [open_parquet([tmp_path / f"{name}.parquet"]) for name in ("base", "test")]
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    texts = [
+        diff_examples(sides[0], sides[1], KEY, executor=walk, scratch=scratch).to_json()
+        for walk in (LocalExecutor(1), LocalExecutor(5), executor("beam"))
+    ]
+    assert texts[0] == texts[1] == texts[2]
+    assert not list(scratch.iterdir())
+
+
+def one(base: Any, test: Any, **options: Any) -> dict[str, Any]:
+    """The diff of one value with another."""
+    left, right = (side if isinstance(side, pa.Array) else pa.array([side]) for side in (base, test))
+    return diff_examples(pa.table({"id": [1], "v": left}), pa.table({"id": [1], "v": right}), "id", **options)["v"]
+
+
+DAY = datetime.datetime(2013, 6, 1, 12)
+
+
+@pytest.mark.parametrize(
+    ("base", "test", "options", "equal"),
+    [
+        (1, 1.0, {}, True),
+        (2**53 + 1, float(2**53), {}, False),
+        (pa.array([2**64 - 1], pa.uint64()), pa.array([-1], pa.int64()), {}, False),
+        (pa.array([7], pa.uint64()), pa.array([7], pa.int8()), {}, True),
+        (0.1, pa.array([0.1], pa.float32()), {}, False),
+        (0.1, pa.array([0.1], pa.float32()), {"float_digits": 6}, True),
+        (math.nan, math.nan, {}, True),
+        (math.nan, 1.0, {}, False),
+        (0.0, -0.0, {}, True),
+        (True, True, {}, True),
+        (True, 1, {}, False),
+        ("1", 1, {}, False),
+        ("é", b"\xc3\xa9", {}, True),
+        (pa.array([DAY], pa.timestamp("ms")), pa.array([DAY], pa.timestamp("ns")), {}, True),
+        (pa.array([DAY], pa.timestamp("ms", "UTC")), pa.array([DAY], pa.timestamp("us", "Europe/Oslo")), {}, True),
+        (pa.array([DAY], pa.timestamp("ms", "UTC")), pa.array([DAY], pa.timestamp("ms")), {}, False),
+        (datetime.date(2013, 6, 1), pa.array([DAY], pa.timestamp("us")), {}, False),
+        (datetime.date(9999, 1, 1), pa.array([datetime.datetime(9999, 1, 1)], pa.timestamp("us")), {}, True),
+        ([1, 2], [1, 2], {}, True),
+        ([1, 2], [2, 1], {}, False),
+        ([0.12, None], [0.1, None], {}, False),
+        ([0.12, None], [0.1, None], {"float_digits": 1}, True),
+        ({"a": [0.12]}, {"a": [0.1]}, {"float_digits": 1}, True),
+        ([], None, {}, False),
+        (pa.array(["1.50"]).cast(pa.decimal128(9, 2)), pa.array(["1.5"]).cast(pa.decimal128(9, 1)), {}, True),
+    ],
+)  # fmt: skip
+def test_what_is_equal(base: Any, test: Any, options: dict[str, Any], equal: bool) -> None:
+    assert one(base, test, **options)["matches"] == equal
+    assert one(test, base, **options)["matches"] == equal
+
+
+def test_differences_of_times_are_seconds() -> None:
+    later = pa.array([DAY + datetime.timedelta(hours=1)], pa.timestamp("us"))
+    assert one(pa.array([DAY], pa.timestamp("us")), later)["difference"]["mean"] == 3600.0
+    assert one(pa.array([DAY], pa.timestamp("ms")), later)["difference"]["mean"] == 3600.0
+    assert one(1, 4)["difference"]["max"] == 3.0
+    assert one(2**53, 2**53 + 1)["difference"]["max"] == 1.0
+    assert one(-(2**63), 2**63 - 1)["difference"]["max"] == 2.0**64
+    assert one(pa.array([2**64 - 1], pa.uint64()), 0)["difference"]["max"] == -(2.0**64)
+    assert one("a", "b")["difference"] is None
+    assert one(1.0, math.inf)["difference"] is None
+
+
+def test_a_type_that_changed_is_said() -> None:
+    found = one("1", 1)
+    assert (found["status"], found["base_type"], found["test_type"]) == ("type changed", "string", "int64")
+    assert found["mismatches"] == 1
+
+
+def test_keys_of_other_types_meet_and_others_are_refused() -> None:
+    base = pa.table({"id": pa.array([1, 2, 3], pa.int32()), "v": [1, 2, 3]})
+    test = pa.table({"id": [3.0, 2.0, math.nan], "v": [3, 0, 0]})
+    found = diff_examples(base, test, "id")
+    assert (found.counts["pairs"], found.counts["only_in_test"], counted(found["v"])[:2]) == (2, 1, [1, 1])
+    text = pa.table({"id": ["1"], "v": [1]})
+    with pytest.raises(InputError, match="the key 'id' is int32 in the base data and string in the test data"):
+        diff_examples(base, text, "id")
+    with pytest.raises(InputError, match=r"the test data has no column 'x'"):
+        diff_examples(base.append_column("x", base["v"]), text, ["x"])
+    with pytest.raises(InputError, match="which is no key"):
+        diff_examples(pa.table({"id": [[1]]}), pa.table({"id": [[1]]}), "id")
+    with pytest.raises(InputError, match="without a key"):
+        diff_examples(base, test, [])
+    large = pa.table({"id": [2**53 + 1], "v": [1]})
+    with pytest.raises(InputError, match="the key 'id' of the base data cannot be read as double"):
+        diff_examples(large, test, "id")
+
+
+def test_columns_to_compare() -> None:
+    base = pa.table({"id": [1, 2], "a": [1, 2], "b": [1, 2], "gone": ["x", None]})
+    test = pa.table({"id": [1, 2], "a": [1, 3], "b": [1, 3], "new": [1, 1]})
+    found = diff_examples(base, test, "id", ignore=["b"])
+    assert {feature["name"]: feature["status"] for feature in found.document["pairs"][0]["features"]} == {
+        "a": "compared", "gone": "only in base", "new": "only in test",
+    }  # fmt: skip
+    assert (counted(found["gone"]), counted(found["new"])) == ([0, 0, 1, 0, 1], [0, 0, 0, 2, 0])
+    assert found.counts["different_pairs"] == 1
+    assert found.summary == "1 of 2 pairs of rows differ, in a; only in base: gone; only in test: new"
+    assert diff_examples(base, test, "id", columns=["a"]).different == ("a",)
+    with pytest.raises(InputError, match="neither side has a column 'z'"):
+        diff_examples(base, test, "id", columns=["z"])
+
+
+def test_all_rows_of_one_key() -> None:
+    rows = 150_000
+    side = pa.table({"id": np.zeros(rows, np.int64), "v": np.arange(rows)})
+    found = diff_examples(side, side, "id")
+    assert (found.counts["pairs"], found.counts["keys"], found.counts["duplicate_keys"]) == (0, 1, 1)
+    assert found.counts["base_duplicate_rows"] == rows
+    few = side.slice(0, 3)
+    both = diff_examples(side, few, "id", allow_duplicates=True)
+    assert (both.counts["pairs"], both["v"]["matches"], both.counts["keys"]) == (3 * rows, 3, 1)
+    assert found.summary == "no row has a partner of the same key"
+
+
+def test_several_data_sets_and_how_it_is_kept(tmp_path: Path) -> None:
+    base, test = pa.table({"id": [1], "v": ["<b>"]}), pa.table({"id": [1], "v": ["&"]})
+    found = diff_examples({"train": base, "eval": base}, {"eval": test, "train": base}, "id")
+    assert [(pair["base"], pair["counts"]["different_pairs"]) for pair in found.document["pairs"]] == [
+        ("train", 0), ("eval", 1),
+    ]  # fmt: skip
+    crossed = diff_examples({"train": base}, {"train": base, "eval": test}, "id", pairs=[("train", "eval")])
+    assert crossed.document["pairs"][0]["test"] == "eval"
+    with pytest.raises(InputError, match="no data set is on both sides: a; b, c"):
+        diff_examples({"a": base}, {"b": base, "c": base}, "id")
+    with pytest.raises(InputError, match="the test data has no data set 'x'"):
+        diff_examples(base, test, "id", pairs=[("data", "x")])
+    found.save(tmp_path)
+    assert ExamplesDiff.load(tmp_path).to_json() == found.to_json() == (tmp_path / "example_diff.json").read_text()
+    assert list(found.to_pandas()["mismatches"]) == [0, 1]
+    page = found.to_html()
+    assert page.startswith("<!doctype html>")
+    assert "&lt;b&gt;" in page
+    assert "<b>'" not in page
+    assert "<iframe" in found._repr_html_()
+    (tmp_path / "example_diff.json").write_text(json.dumps({"format": "other"}))
+    with pytest.raises(InputError, match="not of the format"):
+        ExamplesDiff.load(tmp_path)
+
+
+def test_progress_rises_to_all_rows_and_may_stop(tmp_path: Path) -> None:
+    side = pa.table({"id": np.arange(100_000), "v": np.arange(100_000)})
+    heard: list[tuple[int, int | None, str]] = []
+    diff_examples(side, side, "id", progress=lambda *told: heard.append(told))
+    assert [told[0] for told in heard] == sorted(told[0] for told in heard)
+    assert {told[1:] for told in heard} == {(400_000, "rows")}
+    assert heard[-1][0] == 400_000
+
+    def stop(done: int, total: int | None, unit: str) -> None:
+        if done > 200_000:  # within the join
+            raise Canceled("stop")
+
+    with pytest.raises(Canceled):
+        diff_examples(side, side, "id", scratch=tmp_path, progress=stop)
+    assert not list(tmp_path.iterdir())
+
+
+def test_text_that_is_no_utf8_and_long_text() -> None:
+    broken = pa.Array.from_buffers(pa.string(), 1, pa.array([b"\xff"], pa.binary()).buffers())
+    found = one(broken, "a")
+    assert (found["mismatches"], found["samples"][0]["base"]) == (1, "\\xff")
+    long = one("x" * 5_000, "y")
+    assert (long["confusion"], len(long["samples"][0]["base"])) == (None, 201)
+    assert one("a", "b", confusion=1)["confusion"] is None
+    assert one("a", "b", confusion=2)["confusion"] == [{"base": "a", "test": "b", "count": 1}]
+    assert pc.equal(broken, broken)[0].as_py()
