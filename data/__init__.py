@@ -17,14 +17,13 @@ from .schema_check import Problem, SchemaError
 from .schema_expectations import schema_to_expectations
 from .schema_from_suite import schema_from_suite
 from .schema_infer import infer_schema
-from .schema_from_suite import schema_from_suite
-from .schema_pbtxt import load_pbtxt, schema_from_pbtxt
 from .schema_patch import Change, SchemaPatch
+from .schema_pbtxt import load_pbtxt, schema_from_pbtxt
 from .schema_pbtxt_write import schema_to_pbtxt
-from .schema_yaml import load_schema, schema_from_yaml, schema_to_yaml
 from .schema_update import update_schema
-from .source_of import source_of
+from .schema_yaml import load_schema, schema_from_yaml, schema_to_yaml
 from .schema_yaml_edit import edit_yaml
+from .source_of import source_of
 from .sources import BATCH_ROWS, Shard, Source, open_parquet
 from .split import ColumnSplit, HashSplit
 from .sql_checks import check_sql
@@ -36,7 +35,8 @@ from .stream_kafka import kafka_topic
 from .streams import Chunk, Stream, StreamSpan, stream, stream_spans
 from .sums import ExactMoments, ExactSum
 from .validation import validate
-from .validation_rows import anomalous_rows
+from .validation_instances import validate_instance
+from .validation_rows import anomalous_rows, anomalous_table
 
 __all__ = [
     "BATCH_ROWS",
@@ -45,8 +45,8 @@ __all__ = [
     "Anomaly",
     "BatchFn",
     "Bool",
-    "Check",
     "Change",
+    "Check",
     "Chunk",
     "ColumnSplit",
     "Count",
@@ -70,28 +70,29 @@ __all__ = [
     "Route",
     "Schema",
     "SchemaError",
-    "Shard",
-    "Sink",
     "SchemaPatch",
     "Semantic",
+    "Shard",
+    "Sink",
     "Source",
     "Statistics",
     "StatisticsAccumulator",
     "Stream",
     "StreamSpan",
     "Suite",
+    "Time",
     "Values",
     "anomalous_rows",
-    "Time",
+    "anomalous_table",
     "check_expectations",
     "check_sql",
     "checks_from_pbtxt",
     "diff_examples",
     "drift",
+    "edit_yaml",
     "executor",
     "growing_directory",
     "infer_schema",
-    "edit_yaml",
     "kafka_topic",
     "load_checks",
     "load_pbtxt",
@@ -108,7 +109,6 @@ __all__ = [
     "schema_from_yaml",
     "schema_to_expectations",
     "schema_to_pbtxt",
-    "schema_from_suite",
     "schema_to_yaml",
     "sinks",
     "source_of",
@@ -118,4 +118,5 @@ __all__ = [
     "stream_spans",
     "update_schema",
     "validate",
+    "validate_instance",
 ]

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from ..digest import write_durably
 from ..errors import InputError
+from .frames import frame
 from .schema import Severity
 
 FORMAT: Final = "drivetrain.anomalies/1"
@@ -112,6 +113,22 @@ class Anomalies:
     def to_json(self) -> str:
         """The document as indented JSON; equal anomalies give equal text."""
         return json.dumps(self.document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+    def to_pandas(self) -> Any:  # a pandas.DataFrame: pandas ships no types
+        """One row per anomaly; `values` are the values that break the condition, `rows` the numbers of example rows.
+
+        Raises:
+            DrivetrainError: pandas is not installed.
+        """
+        columns = ("severity", "type", "dataset", "feature", "message", "expected", "observed", "fix", "values", "rows")
+        return frame(
+            columns,
+            (
+                (one.severity, one.type, one.split, one.feature, one.message, one.expected, one.observed, one.fix,
+                 [item["value"] for item in one.values], [item["row"] for item in one.rows])
+                for one in self.anomalies
+            ),
+        )  # fmt: skip
 
     def save(self, path: Path) -> None:
         """Write `to_json`."""

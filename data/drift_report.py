@@ -15,8 +15,10 @@ from ..errors import InputError
 from .comparators import COMPARATORS
 from .drift_compare import MEASURES, Comparison, Measure
 from .drift_measures import benjamini_hochberg, holm
+from .frames import frame
 from .statistics_column import ColumnState
-from .statistics_document import Statistics, statistics
+from .statistics_document import Statistics
+from .statistics_of import statistics_of
 from .statistics_pass import StatisticsAccumulator
 
 if TYPE_CHECKING:
@@ -165,11 +167,12 @@ class DriftReport:
         return json.dumps(self.to_dict(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
     def to_pandas(self) -> Any:  # a pandas.DataFrame: pandas ships no types
-        """One line per pair of data sets, feature and measure."""
-        import pandas as pd
+        """One row per pair of data sets, feature and measure.
 
-        columns = ("current", "previous", "feature", "status", "drifted", "measure", *_NUMBERS)
-        return pd.DataFrame(list(self._lines()), columns=list(columns))
+        Raises:
+            DrivetrainError: pandas is not installed.
+        """
+        return frame(("current", "previous", "feature", "status", "drifted", "measure", *_NUMBERS), self._lines())
 
     def _lines(self) -> Iterator[tuple[Any, ...]]:
         for pair in self.pairs:
@@ -226,7 +229,7 @@ def drift(
         raise InputError(f"there is no correction {correction!r}", fix=f"use {', '.join(CORRECTIONS)}")
     if comparator not in ("drift", "skew"):
         raise InputError(f"there is no comparator {comparator!r}", fix="use drift or skew")
-    new, old = _statistics(current), _statistics(previous)
+    new, old = statistics_of(current), statistics_of(previous)
     chosen = pair_up(new, old) if pairs is None else list(pairs)
     thresholds = {} if schema is None else {spec.name: getattr(spec, comparator) for spec in schema.features}
     found = []
@@ -242,10 +245,6 @@ def drift(
     seen = ({name for name, _ in chosen}, {control for _, control in chosen})
     unpaired = [name for given, used in zip((new, old), seen, strict=True) for name in given.splits if name not in used]
     return DriftReport(tuple(found), correction, alpha, tuple(dict.fromkeys(unpaired)))
-
-
-def _statistics(data: object) -> Statistics:
-    return data if isinstance(data, Statistics) else statistics(data)
 
 
 def pair_up(current: Statistics, previous: Statistics) -> list[tuple[str, str]]:

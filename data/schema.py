@@ -5,6 +5,7 @@ On disk it is `schema.yaml` (see `schema_yaml`), and the same as a Great Expecta
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal
@@ -278,6 +279,30 @@ class Schema:
         if environment is None or environment in feature.in_environments:
             return True
         return environment in self.environments and environment not in feature.not_in_environments
+
+    def to_dict(self) -> dict[str, Any]:
+        """The schema as JSON-able values; a domain says which `kind` it is."""
+        found = asdict(self)
+        for feature, item in zip(self.features, found["features"], strict=True):
+            if feature.domain is not None:
+                item["domain"] = {"kind": type(feature.domain).__name__.lower(), **item["domain"]}
+        return found
+
+    def to_json(self) -> str:
+        """`to_dict` as indented JSON; equal schemas give equal text."""
+        return json.dumps(self.to_dict(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+    def to_pandas(self) -> Any:  # a pandas.DataFrame: pandas ships no types
+        """One row per feature: name, type, min_fraction, min_count, domain, values, severity, bounds, evidence.
+
+        Raises:
+            DrivetrainError: pandas is not installed.
+        """
+        from .frames import frame
+
+        rows = [_described(feature) for feature in self.features]
+        columns = ("name", "type", "min_fraction", "min_count", "domain", "values", "severity", "bounds", "evidence")
+        return frame(columns, ([row[column] for column in columns] for row in rows))
 
     def to_html(self) -> str:
         """A self-contained page."""

@@ -10,6 +10,7 @@ from typing import Final
 
 from .anomalies import Anomalies, Anomaly
 from .schema import Feature, Ratio, Schema
+from .schema_check import SchemaError
 from .schema_infer import Rules, infer_feature
 from .schema_patch import Change, SchemaPatch, merged
 from .schema_patch_relax import DOMAIN_LIMIT, Observed, relax
@@ -112,7 +113,7 @@ class _Update:
                 one,
                 anomalies=tuple(dict.fromkeys((*one.anomalies, kind))),
                 reasons=tuple(dict.fromkeys((*one.reasons, *reasons))),
-                after=merged(one.after, before, after),
+                after=_folded(one.after, before, after),
             )
             return
         self.changes.append(Change(len(self.changes) + 1, name, (kind,), group[0].severity, reasons, before, after))
@@ -174,3 +175,12 @@ class _Update:
             most = None if endless else max(wanted.max, math.ceil(max(shares) * 10**6) / 10**6)
             return replace(wanted, max=most)
         return wanted
+
+
+def _folded(earlier: Schema, before: Schema, after: Schema) -> Schema:
+    """An earlier change's outcome with a later one's; all of the later where the two do not go together."""
+    try:
+        found: Schema = merged(earlier, before, after)
+    except SchemaError:
+        return after
+    return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -29,11 +29,14 @@ def source_of(data: object) -> Source:
 
     Args:
         data: One of
-            - a path, a glob pattern, or a list of paths: files as `open_files` takes them, a pattern's by name;
+            - a path, a glob pattern, or a list of paths: files as `open_files` takes them, a pattern's by name; a
+              folder means the files below it (none whose name begins with `.` or `_`), and `key=value` folders of
+              Parquet files are columns;
             - a pandas DataFrame: NaN and None are missing; the index is left out unless it has a name, then its levels
               are columns;
             - an Arrow table, record batch or record batch reader, or any object with `__arrow_c_stream__` (Polars,
               DuckDB, …), kept in memory;
+            - a list of dicts, one per row: a key that a row lacks is missing there;
             - a `pyarrow.dataset.Dataset`, read from its files;
             - a Source, returned as it is.
 
@@ -43,10 +46,14 @@ def source_of(data: object) -> Source:
     """
     if isinstance(data, Source):
         return data
+    if isinstance(data, str | os.PathLike) and Path(data).is_dir():
+        return _of_folder(Path(data))
     if isinstance(data, str | os.PathLike):
         return open_files(_matches(os.fspath(data)))
     if isinstance(data, list | tuple) and data and all(isinstance(path, str | os.PathLike) for path in data):
         return open_files([match for path in data for match in _matches(os.fspath(path))])
+    if isinstance(data, list | tuple) and data and all(isinstance(row, Mapping) for row in data):
+        return of_table(_from_rows(data))
     if isinstance(data, pa.RecordBatch):
         return of_table(pa.Table.from_batches([data]))
     if isinstance(data, pa.Table):
@@ -176,6 +183,35 @@ def _matches(path: str) -> list[Path]:
     if not found:
         raise InputError(f"no file matches {path}", fix="check the pattern; a relative one starts here")
     return [Path(name) for name in found]
+
+
+def _of_folder(folder: Path) -> Source:
+    """The files below a folder by name; `key=value` folders of Parquet files give a column each."""
+    inner = sorted(path for path in folder.rglob("*") if path.is_file())
+    files = [path for path in inner if not any(part[0] in "._" for part in path.relative_to(folder).parts)]
+    if not files:
+        raise InputError(f"the folder {folder} holds no files", fix="name a folder of data files, all of one kind")
+    if any("=" in part for path in files for part in path.relative_to(folder).parts[:-1]):
+        import pyarrow.dataset
+
+        return of_dataset(pyarrow.dataset.dataset([str(path) for path in files], partitioning="hive",
+                                                  partition_base_dir=str(folder)))  # fmt: skip
+    return open_files(files)
+
+
+def _from_rows(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+    names = dict.fromkeys(name for row in rows for name in row)
+    arrays = {}
+    for name in names:
+        values = [row.get(name) for row in rows]
+        try:
+            arrays[str(name)] = pa.array(values)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            kinds = sorted({type(value).__name__ for value in values if value is not None})
+            raise InputError(
+                f"the rows: {name!r} is no column of one type ({' and '.join(kinds)})", fix="give all rows one type"
+            ) from error
+    return pa.table(arrays)
 
 
 def _from_pandas(frame: pd.DataFrame) -> pa.Table:

@@ -132,6 +132,16 @@ class Statistics:
         names = [dataset["name"] for dataset in document["datasets"]]
         return cls(document, {name: _state_path(content, name) for name in names})
 
+    def to_pandas(self) -> Any:  # a pandas.DataFrame: pandas ships no types
+        """One row per data set and feature: counts, then every number of its own as a column; see `statistics_frame`.
+
+        Raises:
+            DrivetrainError: pandas is not installed.
+        """
+        from .frames import statistics_frame
+
+        return statistics_frame(self.document)
+
     def to_html(self) -> str:
         """A self-contained page."""
         from ..report.statistics import statistics_page

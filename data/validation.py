@@ -20,7 +20,7 @@ from .anomalies import Anomalies, Anomaly
 from .drift_validation import drift_anomalies
 from .schema import UNCHECKED, Bool, Feature, Range, Schema, Time, Values
 from .statistics_column import ColumnState
-from .statistics_document import Statistics
+from .statistics_of import statistics_of
 from .statistics_pass import StatisticsAccumulator
 from .tables import TextTable, arrow_of, broken_texts, show_text, top
 from .validation_counts import check_counts, check_unique
@@ -31,23 +31,24 @@ from .validation_times import check_time
 
 
 def validate(
-    statistics: Statistics,
+    statistics: object,
     schema: Schema,
     *,
     environment: str | None = None,
-    previous: Statistics | None = None,
-    serving: Statistics | None = None,
-    previous_version: Statistics | None = None,
+    previous: object = None,
+    serving: object = None,
+    previous_version: object = None,
 ) -> Anomalies:
     """What in the data does not meet the schema; every data set is checked by itself.
 
     Args:
-        statistics: From `statistics` (or loaded).
+        statistics: From `statistics` (or loaded), or what `statistics` takes: a DataFrame, an Arrow table, a path, …
         schema: What a person accepted.
         environment: Only features of this environment may be there (see `Schema.environments`); None: all of them.
-        previous: Statistics of an earlier span; features with `drift` bounds are compared with it.
-        serving: Statistics of serving data; features with `skew` bounds are compared with it.
-        previous_version: Statistics of an earlier version of the same span; the schema's `rows_version` compares.
+        previous: Statistics (or data) of an earlier span; features with `drift` bounds are compared with it.
+        serving: Statistics (or data) of serving; features with `skew` bounds are compared with it.
+        previous_version: Statistics (or data) of an earlier version of the same span; the schema's `rows_version`
+            compares.
 
     Returns:
         The anomalies, without example rows: `anomalous_rows` adds them.
@@ -61,27 +62,31 @@ def validate(
             f"the schema knows no environment {environment!r}",
             fix=f"use one of {', '.join(sorted(known))}" if known else "list the schema's `environments`",
         )
+    checked = statistics_of(statistics)
+    before, served, version = (
+        None if control is None else statistics_of(control) for control in (previous, serving, previous_version)
+    )
     found: list[Anomaly] = []
-    for split, rows in statistics.splits.items():
-        found += _Check(split, rows, schema, environment).all(statistics.state(split))
+    for split, rows in checked.splits.items():
+        found += _Check(split, rows, schema, environment).all(checked.state(split))
     bounded = [
         spec for spec in schema.features
         if spec.stage not in UNCHECKED and schema.in_environment(spec, environment)
     ]  # fmt: skip
-    for control, change in ((previous, "drift"), (serving, "skew")):
+    for control, change in ((before, "drift"), (served, "skew")):
         if control is not None:
-            found += drift_anomalies(statistics, control, schema, bounded, change)
+            found += drift_anomalies(checked, control, schema, bounded, change)
     for control, ratio, title in (
-        (previous, schema.rows_drift, "the previous span"),
-        (previous_version, schema.rows_version, "the previous version"),
+        (before, schema.rows_drift, "the previous span"),
+        (version, schema.rows_version, "the previous version"),
     ):
         if control is not None and ratio is not None:
-            found += check_rows(statistics.splits, control.splits, ratio, title, schema)
+            found += check_rows(checked.splits, control.splits, ratio, title, schema)
     if schema.checks:
         from .statistics_checks import check_statistics  # it needs DuckDB
 
-        found += check_statistics(statistics, schema.checks, previous=previous, environment=environment)
-    return Anomalies(statistics.splits, found)
+        found += check_statistics(checked, schema.checks, previous=before, environment=environment)
+    return Anomalies(checked.splits, found)
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,9 @@ from .anomalies import Anomalies, Anomaly
 from .base import Progress, no_progress
 from .schema import Bool, Count, Feature, Range, Schema, Time, Values
 from .schema_times import UNIX, reads_as_time, within
+from .source_of import source_of
 from .sources import Source
-from .tables import numpy_of, show_text
+from .tables import arrow_of, numpy_of, show_text
 from .validation_evidence import is_number
 from .validation_parse import reads_as
 
@@ -32,7 +33,7 @@ _MISSING: Final = frozenset(
 
 
 def anomalous_rows(
-    sources: Mapping[str, Source],
+    data: object,
     anomalies: Anomalies,
     schema: Schema,
     *,
@@ -45,22 +46,83 @@ def anomalous_rows(
     every anomaly has `limit` rows.
 
     Args:
-        sources: By data set name, as the statistics were computed from.
+        data: What the statistics were computed from: what `source_of` takes, or a mapping of such by data set name.
         anomalies: From `validate`.
         schema: The same that `validate` got.
         limit: Rows per anomaly.
         progress: Told the rows looked at.
+
+    Raises:
+        InputError: The data cannot be read.
     """
     found: dict[int, list[dict[str, Any]]] = {}
-    for split, source in sources.items():
-        wanted: dict[int, tuple[str, Callable[[Any], Mask]]] = {}
-        for index, anomaly in enumerate(anomalies.anomalies):
-            if anomaly.split == split and anomaly.feature in source.columns:
-                test = _test(anomaly, schema.feature(anomaly.feature or ""))
-                if test is not None:
-                    wanted[index] = (anomaly.feature or "", test)
-        found |= _search(source, wanted, limit, progress)
+    for split, source in _sources(data, anomalies).items():
+        found |= _search(source, _wanted(split, source, anomalies, schema), limit, progress)
     return anomalies.with_rows(found)
+
+
+def anomalous_table(
+    data: object, anomalies: Anomalies, schema: Schema, *, limit: int | None = None
+) -> Any:  # a pyarrow.Table: pyarrow ships no types
+    """The rows that show any anomaly, whole and with the types they have, as an Arrow table (`.to_pandas()`).
+
+    Three columns stand before the data's own: `anomaly.dataset`, `anomaly.row` (its number within the data set, from
+    0) and `anomaly.types` (what it shows, "feature: anomaly").
+
+    Args:
+        data: As for `anomalous_rows`.
+        anomalies: From `validate`.
+        schema: The same that `validate` got.
+        limit: Most rows of a data set; None: all.
+
+    Raises:
+        InputError: The data cannot be read.
+    """
+    tables = []
+    for split, source in _sources(data, anomalies).items():
+        tests = _wanted(split, source, anomalies, schema)
+        names = [f"{anomalies.anomalies[index].feature}: {anomalies.anomalies[index].type}" for index in tests]
+        start = count = 0
+        for batch in (batch for shard in range(len(source.shards)) for batch in source.read(shard) if tests):
+            masks = np.stack([test(batch.column(name)) for name, test in tests.values()])
+            hits = np.flatnonzero(masks.any(axis=0))[: None if limit is None else limit - count]
+            head = {
+                "anomaly.dataset": pa.array([split] * len(hits), pa.string()),
+                "anomaly.row": arrow_of(hits.astype(np.int64) + start),
+                "anomaly.types": pa.array(
+                    [[name for name, mask in zip(names, masks, strict=True) if mask[hit]] for hit in hits],
+                    pa.list_(pa.string()),
+                ),
+            }
+            rows = batch.take(arrow_of(hits.astype(np.int64)))
+            tables.append(pa.table(head | dict(zip(rows.schema.names, rows.columns, strict=True))))
+            start += batch.num_rows
+            count += len(hits)
+            if count == limit:
+                break
+    if not tables:
+        return pa.table({"anomaly.dataset": [], "anomaly.row": [], "anomaly.types": []})
+    return pa.concat_tables(tables, promote_options="permissive")
+
+
+def _sources(data: object, anomalies: Anomalies) -> dict[str, Source]:
+    """The sources of the data sets that have anomalies."""
+    given = data if isinstance(data, Mapping) else dict.fromkeys(list(anomalies.splits)[:1], data)
+    odd = {anomaly.split for anomaly in anomalies.anomalies}
+    return {str(name): source_of(one) for name, one in given.items() if name in odd}
+
+
+def _wanted(
+    split: str, source: Source, anomalies: Anomalies, schema: Schema
+) -> dict[int, tuple[str, Callable[[Any], Mask]]]:
+    """By the anomaly's place: its column, and what marks the rows that show it."""
+    wanted: dict[int, tuple[str, Callable[[Any], Mask]]] = {}
+    for index, anomaly in enumerate(anomalies.anomalies):
+        if anomaly.split == split and anomaly.feature in source.columns:
+            test = _test(anomaly, schema.feature(anomaly.feature or ""))
+            if test is not None:
+                wanted[index] = (anomaly.feature or "", test)
+    return wanted
 
 
 def _search(

@@ -147,6 +147,15 @@ def test_what_no_schema_can_meet_is_left() -> None:
     assert patch.accept().features[0].domain == Range(0, 5)
 
 
+def test_what_one_change_uncovers_goes_with_it() -> None:
+    """Without its bool, the feature is an int; one data set has bools; and nothing is left to compare."""
+    feature = Feature("x", "int", domain=Bool(), drift={"psi": 0.0})
+    current = {"train": pa.table({"x": [None, -1]}), "eval": pa.table({"x": [None, False]})}
+    patch = update_schema(Schema((feature,)), current, previous=pa.table({"y": [1]}))
+    assert patch.accept().features == (Feature("x", "any"),)
+    assert not patch.unresolved
+
+
 # --- the law
 
 texts = st.sampled_from(["a", "b", "c", "1", "22", "-7", "1.5", "nan", "true", "2018-11-01", ""])
