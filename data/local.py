@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
+from ..errors import InputError
 from .base import A, BatchFn, Progress, Route, no_progress
 from .examples import Manifest, Sink
 from .exchange import Spill, buckets_of, plan, remove_spills, spill_shard
@@ -141,10 +142,22 @@ def shard_state(
     """The accumulator over one shard, compacted; the leaf of the tree on every executor."""
     state = make()
     for batch in source.read(index):
-        state.add_batch(via(batch) if via is not None else batch)
+        try:
+            state.add_batch(via(batch) if via is not None else batch)
+        except InputError as error:
+            if error.where is None:
+                error.where = _place(source, index)
+            raise
         on_rows(batch.num_rows)
     state.compact()
     return state
+
+
+def _place(source: Source, index: int) -> str:
+    """A shard for people: its file, and the row of the file that it starts with."""
+    path = source.shards[index].path
+    before = sum(shard.rows for shard in source.shards[:index] if shard.path == path)
+    return f"{path}, the part from row {before:,}" if before else path
 
 
 def merge_states(left: A, right: A) -> A:

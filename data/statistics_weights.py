@@ -45,7 +45,7 @@ def row_limbs(array: Any, name: str, first: int) -> Limbs:
     Args:
         array: The weight column: numbers, or lists of at most one number.
         name: Its name, for errors.
-        first: The row's number within its part of the data, for errors.
+        first: The first row's number within its part of the data, counted from 0, for errors.
 
     Raises:
         InputError: The column holds no numbers, or a weight is negative, NaN, infinite or above 2^62 (names the row).
@@ -57,7 +57,7 @@ def row_limbs(array: Any, name: str, first: int) -> Limbs:
         many = numpy_of(pc.fill_null(pc.greater(lengths, 1), False))
         if many.any():
             raise InputError(
-                f"the weight column {name!r} has several weights in row {first + int(np.argmax(many))}",
+                f"the weight column {name!r} has several weights in row {first + int(np.argmax(many)):,} of its part",
                 fix="give each row one weight",
             )
         places = numpy_of(pc.cast(pc.list_parent_indices(array), pa.int64()))
@@ -82,7 +82,7 @@ def row_limbs(array: Any, name: str, first: int) -> Limbs:
     if wrong.any():
         row = int(np.argmax(wrong))
         raise InputError(
-            f"the weight column {name!r} has the weight {weights[row]} in row {first + row}",
+            f"the weight column {name!r} has the weight {weights[row]} in row {first + row:,} of its part",
             fix="weights must be finite numbers of at least 0 (and at most 2^62); repair or drop the row",
         )
     return limbs_of(weights)

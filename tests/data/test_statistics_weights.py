@@ -5,11 +5,13 @@ from __future__ import annotations
 import datetime
 import itertools
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from drivetrain.data import statistics
 from drivetrain.data.statistics_options import StatisticsOptions
@@ -111,6 +113,13 @@ def test_weights_in_lists_of_one() -> None:
 def test_bad_weights_name_column_and_row(bad: float) -> None:
     with pytest.raises(InputError, match=r"'w' has the weight .* in row 2"):
         weigh([1, 2, 3], [1.0, None, bad])
+
+
+def test_bad_weights_name_the_file_and_its_part(tmp_path: Path) -> None:
+    rows = pa.table({"x": range(100), "w": [1.0] * 77 + [-1.0] + [2.0] * 22})
+    pq.write_table(rows, tmp_path / "a.parquet", row_group_size=50)
+    with pytest.raises(InputError, match=r"a\.parquet, the part from row 50: .* -1\.0 in row 27 of its part"):
+        statistics(tmp_path / "a.parquet", weight="w")
 
 
 def test_bad_weight_columns() -> None:
