@@ -215,14 +215,16 @@ def _codes(keys: pa.Table) -> tuple[Codes, int]:
     """A number from 0 for each distinct key, the same for equal ones; keys that lack a part get the last, returned."""
     codes = np.zeros(keys.num_rows, np.int64)
     missing = np.zeros(keys.num_rows, np.bool_)
+    distinct = 1
     for column in keys.columns:
         encoded = column.dictionary_encode().combine_chunks()
-        if isinstance(encoded, pa.ChunkedArray):  # of no chunks
-            continue
         missing |= ~numpy_of(encoded.is_valid())
-        part = numpy_of(encoded.indices.fill_null(0)).astype(np.int64)
-        codes = codes * max(len(encoded.dictionary), 1) + part
-        _, codes = np.unique(codes, return_inverse=True)  # dense again, so that the product stays small
+        size = max(len(encoded.dictionary), 1)
+        if distinct * size > 2**62:
+            values, codes = np.unique(codes, return_inverse=True)
+            distinct = len(values)
+        codes = codes * size + numpy_of(encoded.indices.fill_null(0))
+        distinct *= size
     _, codes = np.unique(np.where(missing, -1, codes), return_inverse=True)
     last = int(codes.max(initial=-1)) + 1
     if missing.any():  # it came first, as -1

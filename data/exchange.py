@@ -164,7 +164,8 @@ def _spill(
             writer = writer or writing(schema)
             bucket = bucket_of(batch, exchange.keys, exchange.buckets)
             counts = np.bincount(bucket, minlength=exchange.buckets)
-            sorted_rows = restore(batch, schema).take(pa.array(np.argsort(bucket, kind="stable")))
+            # Of 16 bits, numpy sorts by radix.
+            sorted_rows = restore(batch, schema).take(pa.array(np.argsort(bucket.astype(np.uint16), kind="stable")))
             start = 0
             for number in np.flatnonzero(counts).tolist():
                 rows = int(counts[number])

@@ -352,3 +352,12 @@ def test_text_that_is_no_utf8_and_long_text() -> None:
     assert one("a", "b", confusion=1)["confusion"] is None
     assert one("a", "b", confusion=2)["confusion"] == [{"base": "a", "test": "b", "count": 1}]
     assert pc.equal(broken, broken)[0].as_py()
+
+
+def test_a_key_of_many_columns() -> None:
+    random = np.random.default_rng(5)
+    columns = {f"k{place}": random.integers(0, 99, 400) for place in range(12)}  # 99^12 keys do not fit into 64 bits
+    base = pa.table({**columns, "v": np.arange(400)})
+    test = base.take(pa.array(random.permutation(400)))
+    found = diff_examples(base, test, list(columns))
+    assert (found.counts["pairs"], found.counts["keys"], found["v"]["matches"]) == (400, 400, 400)
