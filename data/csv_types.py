@@ -16,6 +16,7 @@ _FAMILIES: Final = (
     (pa.date32(), pa.timestamp("ms"), pa.timestamp("us")),
     (pa.timestamp("ms", "UTC"), pa.timestamp("us", "UTC")),
 )
+_LONGEST: Final = 4096
 _WHOLE: Final = r"^\s*[+-]?[0-9]+\s*$"
 _WORDS: Final = {"int": "whole number", "double": "number", "bool": "truth value", "date": "date", "timestamp": "time"}
 
@@ -121,7 +122,14 @@ class _Cells:
                 return family[-1]
         return None
 
+    @cached_property
+    def long(self) -> bool:
+        """Whether a value is longer than any number or time is written; Arrow's refusal would quote it whole."""
+        return int(pc.max(pc.binary_length(self.column)).as_py() or 0) > _LONGEST
+
     def fit(self, kind: pa.DataType) -> bool:
+        if self.long:
+            return False
         if pa.types.is_boolean(kind):
             words = pc.is_in(pc.utf8_lower(self.clean), value_set=pa.array(["true", "false", None]))
             return bool(pc.all(words).as_py())

@@ -6,7 +6,7 @@ Definition (all arithmetic modulo 2^64; `mix` is the finaliser of SplitMix64, St
 - Integers, booleans (0 and 1), dates, times and durations: `mix(mix(family) + v)`, v the value as int64.
 - Floats of any width: likewise with v the bits of the float64; -0.0 counts as 0.0 and every NaN as one NaN.
 - Text (UTF-8) and bytes: `h = mix(family) + length`, then for each little-endian 8-byte word, the last padded with
-  zeros, `h = mix(h ^ word)`.
+  zeros, `h = mix(h ^ word)`; of more than 4,096 bytes, for each word of their SHA-256 instead, which is far faster.
 - Lists: `mix(mix(family) + length + Σ mix(item_hash + (position + 1) · GOLDEN))`. Structs: as a row of their fields.
 - Decimals: as their text.
 - A row: `mix(Σ mix(value_hash ^ text_hash(column_name)))`, so columns may come in any order.
@@ -17,6 +17,7 @@ so the integer 1, the float 1.0 and the text "1" differ. Plain, large, view and 
 
 from __future__ import annotations
 
+import hashlib
 from typing import Final
 
 import numpy as np
@@ -31,6 +32,7 @@ Hashes = NDArray[np.uint64]
 _GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
 _FIRST: Final = np.uint64(0xBF58476D1CE4E5B9)
 _SECOND: Final = np.uint64(0x94D049BB133111EB)
+_LONG: Final = 4096  # bytes
 _MASKS: Final = np.array([(1 << (8 * size)) - 1 for size in range(8)] + [2**64 - 1], dtype=np.uint64)
 
 
@@ -143,7 +145,11 @@ def _bytes(column: pa.Array, family: int) -> Hashes:
     if size:
         padded[:size] = np.frombuffer(data, np.uint8, size, low)
     words: Hashes = np.ndarray((size + 1,), dtype="<u8", buffer=padded.data, strides=(1,))  # a word at every byte
-    rows, start = np.flatnonzero(lengths > 0), 0
+    for row in np.flatnonzero(lengths > _LONG):
+        value = memoryview(data)[int(starts[row]) : int(starts[row] + lengths[row])]
+        for word in np.frombuffer(hashlib.sha256(value).digest(), "<u8"):
+            hashes[row : row + 1] = mix(hashes[row : row + 1] ^ word)
+    rows, start = np.flatnonzero((lengths > 0) & (lengths <= _LONG)), 0
     while len(rows):
         left = lengths[rows] - start
         word = words[starts[rows] - low + start] & _MASKS[np.minimum(left, 8)]

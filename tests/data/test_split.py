@@ -1,6 +1,7 @@
 """The row hash and the split: fixed vectors, independence of layout, uniformity."""
 
 import datetime
+import hashlib
 from decimal import Decimal
 from typing import Any
 
@@ -47,6 +48,21 @@ def test_text_is_hashed_as_documented_in_every_encoding(values: Any, start: int)
     assert hash_column(plain.cast(pa.large_string())).tolist() == expected
     assert hash_column(plain.dictionary_encode()).tolist() == expected
     assert hash_column(plain.slice(start)).tolist() == expected[start:]
+
+
+def test_long_text_is_hashed_by_its_digest() -> None:
+    def long_hash(data: bytes) -> int:
+        value = (mix(4) + len(data)) & MASK
+        digest = hashlib.sha256(data).digest()
+        for start in range(0, 32, 8):
+            value = mix(value ^ int.from_bytes(digest[start : start + 8], "little"))
+        return value
+
+    values = ["short", "x" * 4096, "x" * 4097, None, "é" * 10_000]
+    expected = [mix(0) if v is None else long_hash(v.encode()) if len(v) > 4096 else text_hash(v) for v in values]
+    column = pa.array(values)
+    assert hash_column(column).tolist() == expected
+    assert hash_column(column.slice(2)).tolist() == expected[2:]
 
 
 @given(st.lists(st.none() | st.integers(-(2**63), 2**63 - 1), max_size=30), st.integers(0, 5))
