@@ -13,24 +13,28 @@ if TYPE_CHECKING:
 
 
 @component
-def SchemaGen(statistics: Statistics, *, split: str | None = None, max_values: int = 100) -> Schema:
+def SchemaGen(
+    statistics: Statistics, *, split: str | None = None, max_values: int = 100, slack: float | None = None
+) -> Schema:
     """The schema that the data satisfies now.
 
     Args:
         statistics: From StatisticsGen.
         split: Which split it is taken from; the first that has rows where None.
         max_values: Text with more distinct values gets no list of values.
+        slack: Propose ranges of numbers too, wider than seen by this share of their span at both ends, and smallest
+            shares of rows that have a value; none where None.
 
     Returns:
         Schema: `content/schema.yaml`, each line with its evidence, and `content/expectations.json`.
 
     Raises:
-        InputError: There is no such split, or no split has rows.
+        InputError: There is no such split, no split has rows, or the slack is negative.
     """
     from ..data import Statistics as StatisticsValue
     from ..data import infer_schema
 
-    found = infer_schema(StatisticsValue.load(statistics.content), split=split, max_values=max_values)
+    found = infer_schema(StatisticsValue.load(statistics.content), split=split, max_values=max_values, slack=slack)
     made = Schema.new()
     write_schema(found, made.content, made.extra)
     return made

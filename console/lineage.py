@@ -40,7 +40,8 @@ def lineage(settings: Settings, start: str, down: bool, run_id: str | None) -> i
     return OK
 
 
-def _start(home: Home, start: str, run_id: str | None) -> ArtifactRecord | ExecutionRecord:
+def find_artifact(home: Home, start: str) -> ArtifactRecord | None:
+    """The artifact of a URI (or a path that ends in one), a uid, or the beginning of a fingerprint."""
     uri = start[start.index("artifacts/") :].rstrip("/") if "artifacts/" in start else start
     if (found := home.store.artifact_by_uri(uri)) is not None:
         return found
@@ -50,8 +51,13 @@ def _start(home: Home, start: str, run_id: str | None) -> ArtifactRecord | Execu
         pass
     if len(start) >= 8 and not start.strip("0123456789abcdef"):
         made = [artifact for artifact in home.store.artifacts() if artifact.fingerprint.startswith(start)]
-        if made:
-            return made[0]
+        return made[0] if made else None
+    return None
+
+
+def _start(home: Home, start: str, run_id: str | None) -> ArtifactRecord | ExecutionRecord:
+    if (found := find_artifact(home, start)) is not None:
+        return found
     run = open_run(home, run_id)
     if start not in run.pipeline.ids:
         raise InputError(

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..digest import write_durably
 from ..errors import InputError
-from ..pipelines import Home, Run, open_run
+from ..pipelines import open_run
+from .schema_files import inferred, proposed, write_text
+from .schema_update import accept_patch, diff, update
 from .session import RunView, view
 from .settings import OK, Settings, shared
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 _RUN = click.option("--run", "run_id", metavar="RUN", help="Of which run; the newest unless given.")
 
 
-@click.group(epilog="\b\nExample:\n  drivetrain schema infer\n  drivetrain schema accept\n  drivetrain schema show\n")
+@click.group(epilog="\b\nExample:\n  drivetrain schema infer\n  drivetrain schema accept\n  drivetrain schema diff\n")
 def schema() -> None:
     """See, propose and accept the schema: what the data should look like."""
 
@@ -38,42 +39,58 @@ def show(settings: Settings, run_id: str | None) -> int:
         node, path = _schema(found)
         text = path.read_text(encoding="utf-8")
         answer = {"run": found.id, "node": node, "schema": text}
-        settings.answer(answer, lambda console: _print(console, text))
+        settings.answer(answer, lambda console: print_text(console, text))
     return OK
 
 
-@schema.command(
-    epilog="\b\nExample:\n  drivetrain schema infer\n  drivetrain schema infer --split train > schema.yaml\n"
-)
+@schema.command(epilog="\b\nExample:\n  drivetrain schema infer\n  drivetrain schema infer --slack 0.1 > schema.yaml\n")
 @_RUN
 @click.option("--split", help="From which split; the first that has rows unless given.")
+@click.option(
+    "--slack",
+    type=float,
+    metavar="SHARE",
+    help="Propose ranges of numbers, wider by this share of their span at both ends, and shares of missing rows.",
+)
 @shared
-def infer(settings: Settings, run_id: str | None, split: str | None) -> int:
+def infer(settings: Settings, run_id: str | None, split: str | None, slack: float | None) -> int:
     """Print the schema that a run's statistics propose: types, presence, small domains, each with its evidence."""
     with settings.home() as home:
         found = view(home, open_run(home, run_id))
-        text = _infer(found, split)
-        settings.answer({"run": found.id, "schema": text}, lambda console: _print(console, text))
+        text = inferred(found, split, slack)
+        settings.answer({"run": found.id, "schema": text}, lambda console: print_text(console, text))
     return OK
 
 
 @schema.command(
     epilog="\b\nExample:\n  drivetrain schema accept\n  drivetrain schema accept --to data/schema.yaml --replace\n"
+    "  drivetrain schema update && drivetrain schema accept schema.patch.yaml --only 1,3\n"
 )
+@click.argument("patch", type=click.Path(path_type=Path, dir_okay=False), required=False)
+@click.option("--only", metavar="IDS", help="Which of the patch's changes, e.g. 1,3; all unless given.")
 @_RUN
 @click.option(
     "--to",
     type=click.Path(path_type=Path, dir_okay=False),
     metavar="FILE",
-    help="Which file to write; schema.yaml in the run's project unless given.",
+    help="Which file to write; schema.yaml in the run's project, or beside the patch, unless given.",
 )
 @click.option("--replace", is_flag=True, help="Also where the file holds another schema.")
 @shared
-def accept(settings: Settings, run_id: str | None, to: Path | None, replace: bool) -> int:
-    """Write the proposed schema into the project: SchemaGen's of that run, else what its statistics propose."""
+def accept(
+    settings: Settings, patch: Path | None, only: str | None, run_id: str | None, to: Path | None, replace: bool
+) -> int:
+    """Write the proposed schema into the project, or make the changes of a PATCH in it.
+
+    Without a PATCH it is what SchemaGen of that run proposed, else what the run's statistics propose.
+    """
+    if patch is not None:
+        return accept_patch(settings, patch, only, to)
+    if only is not None:
+        raise InputError("--only is for a patch", fix="name the file that `drivetrain schema update` wrote")
     with settings.home() as home:
         run = open_run(home, run_id)
-        text = _proposed(home, run)
+        text = proposed(home, run)
     target = to or run.project / "schema.yaml"
     before = target.read_text(encoding="utf-8") if target.is_file() else ""
     changes = list(difflib.unified_diff(before.splitlines(), text.splitlines(), "accepted", "proposed", lineterm=""))
@@ -85,12 +102,7 @@ def accept(settings: Settings, run_id: str | None, to: Path | None, replace: boo
             fix="take over by hand what is right, or give --replace",
         )
     if changes:
-        try:
-            write_durably(target, text.encode())
-        except OSError as error:
-            raise InputError(
-                f"{target} cannot be written: {error.strerror}", fix="name another file with --to"
-            ) from None
+        write_text(target, text, "--to")
     said = f"{'wrote' if changes else 'already accepted:'} {target}"
     answer = {"run": run.id, "file": str(target), "changed": bool(changes)}
     settings.answer(answer, lambda console: console.print(said, markup=False, soft_wrap=True))
@@ -128,10 +140,11 @@ def _answer_noted(settings: Settings, text: str, notes: tuple[str, ...]) -> None
     if not settings.json:
         for note in notes:
             click.echo(f"note: {note}", err=True)
-    settings.answer({"schema": text, "notes": notes}, lambda console: _print(console, text))
+    settings.answer({"schema": text, "notes": notes}, lambda console: print_text(console, text))
 
 
-def _print(console: Console, text: str) -> None:
+def print_text(console: Console, text: str) -> None:
+    """Print a text as it is."""
     console.print(text.rstrip("\n"), markup=False, soft_wrap=True)
 
 
@@ -145,22 +158,5 @@ def _schema(found: RunView) -> tuple[str, Path]:
     raise InputError(f"run {found.id} has no schema", fix="`drivetrain schema infer` proposes one from its statistics")
 
 
-def _proposed(home: Home, run: Run) -> str:
-    found = view(home, run)
-    for node in run.pipeline.nodes:
-        made = [artifact.content / "schema.yaml" for artifact in found[node.id].outputs.values()]
-        if node.component.endswith(":SchemaGen") and made and made[0].is_file():
-            return made[0].read_text(encoding="utf-8")
-    return _infer(found, None)
-
-
-def _infer(found: RunView, split: str | None) -> str:
-    from .. import data
-
-    for node in found:
-        for artifact, record in zip(node.outputs.values(), node.records.values(), strict=True):
-            if record.type == "Statistics" and (artifact.content / "statistics.json").is_file():
-                return data.schema_to_yaml(data.infer_schema(data.Statistics.load(artifact.content), split=split))
-    raise InputError(
-        f"run {found.id} has no statistics", fix="add StatisticsGen to the pipeline, or name another --run"
-    )
+schema.add_command(diff)
+schema.add_command(update)
