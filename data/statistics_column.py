@@ -2,11 +2,14 @@
 
 Whether a column is exact depends on its rows alone, not on shards: if any part has more distinct values than the limit,
 so has the whole.
+
+A list's own numbers are its lengths; its items, and a struct's fields, have states of their own, counted alike: rows of
+an item's state are the items of all lists that are there, rows of a field's are the structs that are there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -65,6 +68,43 @@ _KINDS: Final = (
 )
 
 
+def _plain_type(arrow: Any) -> Any:
+    """The type of the values themselves, which a dictionary, runs or an extension wrap."""
+    while True:
+        if pa.types.is_dictionary(arrow) or pa.types.is_run_end_encoded(arrow):
+            arrow = arrow.value_type
+        elif isinstance(arrow, pa.BaseExtensionType):
+            arrow = arrow.storage_type
+        else:
+            return arrow
+
+
+def _plain(array: Any) -> Any:
+    """An array without runs and extensions, and a dictionary only where it is one of texts without null."""
+    while True:
+        arrow = array.type
+        if isinstance(arrow, pa.BaseExtensionType):
+            array = array.storage
+        elif pa.types.is_run_end_encoded(arrow):
+            array = pc.run_end_decode(array)
+        elif pa.types.is_dictionary(arrow) and (kind_of(arrow) not in TEXT or array.dictionary.null_count):
+            array = array.dictionary_decode()
+        elif pa.types.is_map(arrow):
+            array = array.cast(pa.list_(pa.struct([("key", arrow.key_type), ("value", arrow.item_type)])))
+        else:
+            return array
+
+
+def _inner_types(arrow: Any) -> Iterator[tuple[str, Any]]:
+    """Names and types of what is within a list (its "values"; of a map structs of "key" and "value") or a struct."""
+    if pa.types.is_map(arrow):
+        yield "values", pa.struct([("key", arrow.key_type), ("value", arrow.item_type)])
+    elif kind_of(arrow) == "list":
+        yield "values", arrow.value_type
+    elif pa.types.is_struct(arrow):
+        yield from ((field.name, field.type) for field in arrow)
+
+
 class ColumnState:
     """What one pass remembers of a column.
 
@@ -79,6 +119,7 @@ class ColumnState:
         positive_infinity: Rows that are +Inf.
         negative_infinity: Rows that are −Inf.
         sketches: None while the column is exact.
+        inner: Of a list the state of its items, as "values"; of a struct those of its fields by name.
     """
 
     def __init__(self, name: str, limit: int = EXACT_LIMIT) -> None:
@@ -94,6 +135,7 @@ class ColumnState:
         self.positive_infinity = 0
         self.negative_infinity = 0
         self.sketches: Sketches | None = None
+        self.inner: dict[str, ColumnState] = {}
         self._pending: list[Any] = []  # tables, all of one kind
         self._waiting = 0
 
@@ -102,6 +144,14 @@ class ColumnState:
         """Rows that are not null."""
         return self.rows - self.missing
 
+    @property
+    def levels(self) -> list[ColumnState]:
+        """The column, the items of its lists, the items of theirs, …: the last is no list."""
+        found = [self]
+        while found[-1].kind == "list":
+            found.append(found[-1].inner["values"])
+        return found
+
     def add(self, array: Any) -> None:
         """Take in a batch's column (a pyarrow array).
 
@@ -109,23 +159,39 @@ class ColumnState:
             InputError: Its type differs from the earlier batches'.
         """
         self._accept(array.type)
+        array = _plain(array)
         self.rows += len(array)
         self.missing += array.null_count
+        if array.null_count == len(array):  # perhaps of the type null
+            return
         if self.kind in TEXT:
             self._push(count_texts(array))
         elif self.kind in NUMERIC:
             self._push(count_numbers(self._finite(self._numbers(array))))
+        if self.inner:
+            self._add_inner(array)
+
+    def _add_inner(self, array: Any) -> None:
+        if self.kind == "list":
+            self.inner["values"].add(pc.list_flatten(array))
+            return
+        present = array.drop_null() if array.null_count else array
+        for field, values in zip(array.type, present.flatten(), strict=True):
+            self.inner[field.name].add(values)
 
     def _accept(self, arrow: Any) -> None:
-        if pa.types.is_dictionary(arrow):
-            arrow = arrow.value_type
+        arrow = _plain_type(arrow)
         kind = kind_of(arrow)
         if kind == "null" or str(arrow) == self.arrow:
             return
         if self.kind != "null":
             self._agree(kind, str(arrow))
+            self._agree_inner([name for name, _ in _inner_types(arrow)])
             return
         self.kind, self.arrow = kind, str(arrow)
+        self._agree_inner([name for name, _ in _inner_types(arrow)])
+        for name, inner in _inner_types(arrow):
+            self.inner[name]._accept(inner)
         if kind == "date":
             self.unit = "D" if pa.types.is_date32(arrow) else "ms"
         elif kind in _UNITS:
@@ -140,15 +206,25 @@ class ColumnState:
                 fix="write the files with one type per column, or name the column's type when reading them",
             )
 
+    def _agree_inner(self, names: list[str]) -> None:
+        if len(set(names)) != len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise InputError(f"two fields of column {self.name!r} are named {twice!r}", fix="rename one of them")
+        if not self.inner:
+            mark = "{}[]" if self.kind == "list" else "{}.{}"
+            self.inner = {name: ColumnState(mark.format(self.name, name), self.limit) for name in names}
+        elif set(names) != set(self.inner):
+            odd = sorted(set(names) ^ set(self.inner))
+            raise InputError(
+                f"field {odd[0]!r} of column {self.name!r} is in one part of the data and not in another",
+                fix="give all files the same fields",
+            )
+
     def _numbers(self, array: Any) -> Any:
         """The values that are not null, as int64, uint64 or float64."""
-        if pa.types.is_dictionary(array.type):
-            array = array.dictionary_decode()
         if array.null_count:
             array = array.drop_null()
         if self.kind == "list":
-            if pa.types.is_map(array.type):
-                array = array.cast(pa.list_(pa.struct([("key", array.type.key_type), ("value", array.type.item_type)])))
             return numpy_of(pc.list_value_length(array)).astype(np.int64)
         if self.kind == "float" and pa.types.is_decimal(array.type):
             array = array.cast(pa.float64())
@@ -192,6 +268,8 @@ class ColumnState:
         """
         if self._waiting > self.limit or (self.sketches is not None and self._pending):
             self._settle()
+        for inner in self.inner.values():
+            inner.compact()
 
     def _settle(self) -> None:
         if len(self._pending) > 1:
@@ -224,6 +302,10 @@ class ColumnState:
             self.kind, self.arrow, self.unit, self.zone = other.kind, other.arrow, other.unit, other.zone
         elif other.kind != "null":
             self._agree(other.kind, other.arrow)
+        if other.inner:
+            self._agree_inner(list(other.inner))
+        for name, inner in other.inner.items():
+            self.inner[name].merge(inner)
         for name in ("rows", "missing", "nan", "positive_infinity", "negative_infinity"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         if self.sketches is None and other.sketches is not None:
@@ -253,6 +335,12 @@ class ColumnState:
         if self.sketches is not None:
             more, arrays = self.sketches.to_parts()
             head["sketches"] = more
+        if self.inner:
+            head["inner"] = []
+        for place, (name, inner) in enumerate(self.inner.items()):
+            more, parts = inner.to_parts()
+            head["inner"].append([name, more])
+            arrays |= {f"inner{place}.{key}": part for key, part in parts.items()}
         return head, arrays
 
     @classmethod
@@ -266,6 +354,10 @@ class ColumnState:
         elif "values" in arrays:
             made._pending = [table_of(arrays["values"], arrays["counts"])]
             made._waiting = made._weight(made._pending[0])
+        for place, (name, inner) in enumerate(head.get("inner", ())):
+            start = f"inner{place}."
+            parts = {key.removeprefix(start): part for key, part in arrays.items() if key.startswith(start)}
+            made.inner[name] = cls.from_parts(inner, parts)
         return made
 
 

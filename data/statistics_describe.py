@@ -6,6 +6,10 @@ it is: `{"value": 3.5, "exact": true}`, or
 An error of a distinct count is its relative standard error; of quantiles and histograms the largest error in rank, as a
 fraction of the rows; of a top value the rows it may be short of. A number that has no value (the mean of nothing) is
 None. Times are ISO 8601 text, in UTC where the column has a time zone.
+
+A list has "lengths", the numbers of its items per list (0 of an empty one, which is there), and "values", a description
+of the items; a list of lists has these in "values" again. A struct has "fields", descriptions with names. Their count
+and missing are of what the outer level has: items of lists that are there, fields of structs that are there.
 """
 
 from __future__ import annotations
@@ -60,8 +64,13 @@ def describe_column(column: ColumnState, reading: Reading = Reading()) -> dict[s
     if column.kind in NUMERIC:
         numbers = table if isinstance(table, NumberTable) else None
         if column.kind == "list":
-            return found | {"lengths": _numbers(column, numbers, reading)}
+            values = describe_column(column.inner["values"], reading)
+            del values["name"]
+            return found | {"lengths": _numbers(column, numbers, reading), "values": values}
         return found | _numbers(column, numbers, reading)
+    if column.kind == "struct":
+        fields = [describe_column(inner, reading) | {"name": name} for name, inner in column.inner.items()]
+        return found | {"fields": fields}
     return found
 
 

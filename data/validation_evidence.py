@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any, Final
 
 import numpy as np
@@ -11,31 +10,12 @@ from .statistics_column import ColumnState
 from .tables import NumberTable, TextTable, arrow_of, show_text, top
 
 SHOWN: Final = 20  # offending values listed per anomaly
-# Arrow's names of the types, as a column's state keeps them.
-_LIST: Final = re.compile(r"(?:large_|fixed_size_)?list(?:_view)?<[^:]*: (.*?)(?: not null)?>(?:\[\d+\])?")
-_LEAVES: Final = (
-    ("int", re.compile(r"u?int\d+")),
-    ("float", re.compile(r"halffloat|float|double|decimal.*")),
-    ("string", re.compile(r"(?:large_)?string(?:_view)?|dictionary<values=(?:large_)?string.*")),
-    ("bytes", re.compile(r"(?:large_)?binary(?:_view)?|fixed_size_binary.*|dictionary<values=(?:large_)?binary.*")),
-    ("bool", re.compile(r"bool")),
-    ("timestamp", re.compile(r"timestamp.*")),
-    ("date", re.compile(r"date.*")),
-    ("time", re.compile(r"time(?:32|64).*")),
-    ("duration", re.compile(r"duration.*")),
-    ("struct", re.compile(r"struct<.*")),
-    ("null", re.compile(r"null")),
-)
 
 
 def nesting(column: ColumnState) -> tuple[int, str]:
     """How many lists are within each other (0: none), and the type of the values in the innermost."""
-    levels, arrow = 0, column.arrow
-    while found := _LIST.fullmatch(arrow):
-        levels, arrow = levels + 1, found[1]
-    if not levels:
-        return 0, column.kind
-    return levels, next((kind for kind, names in _LEAVES if names.fullmatch(arrow)), "other")
+    levels = column.levels
+    return len(levels) - 1, levels[-1].kind
 
 
 def texts(column: ColumnState) -> TextTable:
