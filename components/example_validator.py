@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..errors import InputError
 from ..metadata import Anomalies, Examples, Schema, Statistics
 from ..pipelines import Files, component, current, resolve_files
+
+if TYPE_CHECKING:
+    from ..data import Schema as SchemaValue
+    from ..data import Suite
 
 
 @component(gates="examples")
@@ -20,6 +25,7 @@ def ExampleValidator(
     previous_version: Statistics | None = None,
     environment: str | None = None,
     expectations: Files | None = None,
+    data_docs: bool = False,
 ) -> Anomalies:
     """Compare the statistics with the schema; quote the rows that are wrong.
 
@@ -33,14 +39,15 @@ def ExampleValidator(
         previous_version: Of an earlier version of the same span, for the schema's `rows`.
         environment: Which of the schema's environments the examples are of, e.g. SERVING, where labels are missing; by
             default all of its features are wanted.
-        expectations: A Great Expectations suite (its JSON file) to check as well, from the statistics where they decide
-            it and else on the rows; needs the extra `gx`.
+        expectations: A Great Expectations suite (its JSON file) to check beside the schema's own `expectations`: from
+            the statistics where they decide it, SQL by DuckDB (extra `sql`), and else on the rows (extra `gx`).
+        data_docs: Write GX's own pages even if GX was not needed to decide; importing it takes seconds.
 
     Returns:
         Anomalies: `content/anomalies.json` and a report. `passed` is False if any anomaly is an ERROR; then no other
         consumer of the examples starts. With expectations also `content/expectations_result.json` (GX's validation
-        result) and Data Docs in `extra/data_docs/`, one page per split; a failed critical expectation counts as an
-        error.
+        result), a page of them, and where GX decided some, or with `data_docs`, its Data Docs in `extra/data_docs/`,
+        one page per split; a failed critical expectation counts as an error.
 
     Raises:
         InputError: An input is damaged, or of a format this release does not read, the schema knows no such
@@ -60,28 +67,41 @@ def ExampleValidator(
         if bounded and name not in controls:
             context.note(f"no {name} statistics: the {change} of {', '.join(bounded)} is not checked")
     sources = {}
-    if found.anomalies or expectations is not None:
+    suite = _suite(wanted, expectations)
+    if found.anomalies or suite is not None:
         sources = {name: open_examples(examples.content, name) for name in splits(examples.content)}
     if found.anomalies:
         found = anomalous_rows(sources, found, wanted, progress=context.progress)
-    if expectations is None:
+    if suite is None:
         made = Anomalies.new(passed=found.passed, errors=found.errors, summary=found.summary)
     else:
-        from ..data.expectations import read_suite
-        from ..data.expectations_check import check_expectations
+        from ..data import check_expectations
 
-        results = check_expectations(loaded, read_suite(_one(expectations)), sources, progress=context.progress)
+        results = check_expectations(loaded, suite, sources, progress=context.progress)
         errors = found.errors + results.errors
         made = Anomalies.new(passed=not errors, errors=errors, summary=f"{found.summary}; {results.summary}")
         results.save(made.content / "expectations_result.json")
-        from ..data.expectations_gx import data_docs  # GX takes seconds to import: not before all else is well
+        (made.extra / "expectations.html").write_text(results.to_html(), "utf-8")
+        if data_docs or results.ways["rows"]:
+            from ..data.expectations_gx import data_docs as page  # GX takes seconds to import: not if not asked
 
-        (made.extra / "data_docs").mkdir()
-        for name in loaded.splits:
-            (made.extra / "data_docs" / f"{name}.html").write_text(data_docs(results, name), "utf-8")
+            (made.extra / "data_docs").mkdir()
+            for name in loaded.splits:
+                (made.extra / "data_docs" / f"{name}.html").write_text(page(results, name), "utf-8")
     found.save(made.content / "anomalies.json")
     (made.extra / "report.html").write_text(found.to_html(), "utf-8")
     return made
+
+
+def _suite(schema: SchemaValue, expectations: Files | None) -> Suite | None:
+    """The schema's own expectations, then the given suite's that are not among them."""
+    from ..data import Suite, read_suite
+
+    if expectations is None:
+        return Suite("schema", schema.expectations) if schema.expectations else None
+    given = read_suite(_one(expectations))
+    more = tuple(one for one in given.expectations if one not in schema.expectations)
+    return Suite(given.name, (*schema.expectations, *more))
 
 
 def _one(expectations: Files) -> Path:

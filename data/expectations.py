@@ -15,6 +15,7 @@ from typing import Any, Final, Literal
 from ..digest import write_durably
 from ..errors import InputError
 from .checks import GX_SEVERITIES, SQL_TYPE, Expectation
+from .frames import frame
 from .schema_expectations import GX_VERSION
 
 Way = Literal["statistics", "rows", "sql"]
@@ -168,6 +169,12 @@ class ExpectationResults:
         return sum(result["expectation_config"]["severity"] == "critical" for result in self.failed)
 
     @property
+    def ways(self) -> Mapping[str, int]:
+        """How many were decided from statistics, on rows (by GX), and by SQL."""
+        ways: Mapping[str, int] = self.document["meta"]["drivetrain"]["evaluated_on"]
+        return ways
+
+    @property
     def passed(self) -> bool:
         """Whether nothing blocks."""
         return not self.errors
@@ -197,6 +204,51 @@ class ExpectationResults:
     def save(self, path: Path) -> None:
         """Write `to_json`."""
         write_durably(path, self.to_json().encode())
+
+    @classmethod
+    def load(cls, path: Path) -> ExpectationResults:
+        """What `save` wrote.
+
+        Raises:
+            InputError: No such file, or none of ours: GX's own results do not say which way each was decided.
+        """
+        try:
+            document = json.loads(path.read_text("utf-8"))
+        except (OSError, ValueError) as error:
+            raise InputError(f"{path} cannot be read: {error}", fix="check the expectations again") from error
+        if not isinstance(document, dict) or "drivetrain" not in (document.get("meta") or {}):
+            raise InputError(f"{path} holds no results of expectations", fix="check the expectations again")
+        return cls(document)
+
+    def to_pandas(self) -> Any:  # a pandas.DataFrame: pandas ships no types
+        """One row per data set and expectation, with which way it was decided.
+
+        Raises:
+            DrivetrainError: pandas is not installed.
+        """
+        names = ("split", "expectation", "column", "success", "severity", "decided_by", "observed_value",
+                 "unexpected_count", "unexpected_percent", "error")  # fmt: skip
+        return frame(names, map(_line, self.document["results"]))
+
+    def to_html(self) -> str:
+        """A self-contained page."""
+        from ..report.expectations import expectations_page
+
+        return expectations_page(self.document)
+
+    def _repr_html_(self) -> str:
+        from ..report.html import framed
+
+        return framed(self.to_html())
+
+
+def _line(result: Mapping[str, Any]) -> tuple[Any, ...]:
+    config, found = result["expectation_config"], result["result"]
+    return (
+        result["meta"]["split"], config["type"], config["kwargs"].get("column"), result["success"], config["severity"],
+        result["meta"]["evaluated_on"], found.get("observed_value"), found.get("unexpected_count"),
+        found.get("unexpected_percent"), result["exception_info"]["exception_message"],
+    )  # fmt: skip
 
 
 def result_of(expectation: Expectation, outcome: Outcome, split: str, way: Way) -> dict[str, Any]:

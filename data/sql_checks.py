@@ -103,7 +103,8 @@ def _run(session: duckdb.DuckDBPyConnection, one: Expectation, timeout: float) -
             query = query.format(batch=TABLE)
         except (LookupError, ValueError) as error:
             raise InputError(f"{what}: {error} in braces", fix="double braces other than {batch}") from error
-    count, shown = 0, []
+    count = 0
+    shown: list[dict[str, Any]] = []
     with guarded(session, what, timeout=timeout):
         require_select(session, query, what)
         for batch in session.sql(query.rstrip("; \t\r\n")).to_arrow_reader(_BATCH):

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
 import pytest
 from drivetrain.components.example_gen import ExampleGen
 from drivetrain.components.example_validator import ExampleValidator
+from drivetrain.components.import_schema import ImportSchema
 from drivetrain.components.schema_gen import SchemaGen
 from drivetrain.components.statistics_gen import StatisticsGen
+from drivetrain.data import Check, schema_from_suite, schema_to_yaml
 from drivetrain.digest import digest_tree
 from drivetrain.errors import InputError
 
@@ -34,6 +37,35 @@ def test_a_suite_is_checked(severity: str, tmp_path: Path) -> None:
     assert [one["meta"]["evaluated_on"] for one in result["results"]] == ["rows", "statistics"] * 2
     assert {path.name for path in (made[0].extra / "data_docs").iterdir()} == {"train.html", "eval.html"}
     assert len({digest_tree(one.content).fingerprint for one in made}) == 1
+
+
+@pytest.mark.parametrize("odd", [0, 3])
+def test_the_schemas_own_expectations_without_gx(odd: int, tmp_path: Path) -> None:
+    rows = "".join(f"a,{row % 5}\n" for row in range(90)) + "b,9\n" * odd
+    (tmp_path / "x.csv").write_text("word,size\n" + rows)
+    examples = ExampleGen(str(tmp_path / "x.csv"))
+    statistics = StatisticsGen(examples)
+    query = "SELECT word, count(*) AS n FROM {batch} WHERE size > 4 GROUP BY word"
+    schema = schema_from_suite({
+        "name": "mine",
+        "expectations": [
+            {"type": "expect_column_values_to_be_between", "kwargs": {"column": "size", "min_value": 0}},
+            {"type": "expect_column_max_to_be_between", "kwargs": {"column": "size", "max_value": 9}},
+            {"type": "unexpected_rows_expectation", "kwargs": {"unexpected_rows_query": query}},
+        ],
+    })[0]  # fmt: skip
+    schema = dataclasses.replace(schema, checks=(Check("size", "feature.num_stats.max < 5", severity="WARNING"),))
+    (tmp_path / "schema.yaml").write_text(schema_to_yaml(schema))
+    made = ExampleValidator(examples, statistics, ImportSchema(str(tmp_path / "schema.yaml")))
+    result = json.loads((made.content / "expectations_result.json").read_text())
+    assert [one["meta"]["evaluated_on"] for one in result["results"]] == ["statistics", "sql"] * 2
+    found = [row["n"] for one in result["results"][1::2] for row in one["result"]["details"]["unexpected_rows"]]
+    assert sum(found) == odd
+    assert made.passed is (odd == 0)
+    assert "SELECT word" in (made.extra / "expectations.html").read_text()
+    assert not (made.extra / "data_docs").exists()
+    anomalies = json.loads((made.content / "anomalies.json").read_text())["anomalies"]
+    assert ("CUSTOM_VALIDATION" in {one["type"] for one in anomalies}) is (odd > 0)
 
 
 def test_a_suite_is_one_file(tmp_path: Path) -> None:

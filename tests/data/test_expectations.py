@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from drivetrain.data import Source, open_files, statistics
+from drivetrain.data import ExpectationResults, Source, open_files, statistics
 from drivetrain.data.expectations import read_suite
 from drivetrain.data.expectations_check import check_expectations
 from drivetrain.errors import InputError
@@ -77,6 +78,39 @@ def test_statistics_decide(tmp_path: Path) -> None:
     assert results.summary.startswith("2 of 3 expectations not met (column_values_to_not_be_null of a;")
     assert results.document["meta"]["drivetrain"]["evaluated_on"] == {"statistics": 3, "rows": 0, "sql": 0}
     assert '"id": "1"' not in results.to_json()
+
+
+def test_results_are_kept_and_shown(tmp_path: Path) -> None:
+    pd = pytest.importorskip("pandas")
+    markup = "<b>&'\""
+    data = source(tmp_path, a=[1, 2, 2, None], b=["x", markup, "zz", "y"])
+    wanted = suite(
+        expect("column_values_to_be_in_set", column="b", value_set=["x", "y"]),
+        expect("column_max_to_be_between", "info", column="a", max_value=1),
+        expect("column_values_to_not_be_null", column="gone"),
+        expect("table_row_count_to_equal", value=4),
+    )
+    results = check_expectations(statistics(data), read_suite(wanted))
+    results.save(tmp_path / "results.json")
+    loaded = ExpectationResults.load(tmp_path / "results.json")
+    assert loaded.to_json() == results.to_json()
+    frame = loaded.to_pandas()
+    assert frame["success"].tolist() == [False, False, False, True]
+    assert frame["decided_by"].unique().tolist() == ["statistics"]
+    assert frame["severity"].tolist() == ["critical", "info", "critical", "critical"]
+    assert frame["unexpected_count"][0] == 2
+    assert frame["observed_value"][1] == 2
+    assert pd.isna(frame["column"][3])
+    assert "does not exist" in frame["error"][2]
+    page = loaded.to_html()
+    assert html.escape(markup, quote=True) in page
+    assert markup not in page
+    assert "://" not in page.replace("http://www.w3.org/2000/svg", "")
+    assert "srcdoc" in loaded._repr_html_()
+    for bad in ("{}", "[", '{"results": [], "meta": {}}'):
+        (tmp_path / "bad.json").write_text(bad)
+        with pytest.raises(InputError, match=r"bad\.json"):
+            ExpectationResults.load(tmp_path / "bad.json")
 
 
 def test_sketches_decide_what_they_know(tmp_path: Path) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import html.parser
 import itertools
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -80,6 +82,20 @@ def close(mine: Any, theirs: Any, expectation: Expectation) -> None:
         assert math.isclose(mine, theirs, rel_tol=1e-9, abs_tol=1e-9), (expectation, mine, theirs)
     else:
         assert mine == theirs or str(mine) == str(theirs), (expectation, mine, theirs)
+
+
+def remote(page: str) -> list[str]:
+    """What a page would load from elsewhere, and what would run; a link to follow is not loaded."""
+    found: list[str] = []
+
+    class Reader(html.parser.HTMLParser):
+        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+            found.extend(f"{tag} {value}" for _, value in attrs if tag != "a" and "//" in (value or ""))
+            found.extend(name for name, _ in attrs if name.startswith("on"))
+            found.extend([tag] * (tag in ("script", "link", "img", "iframe", "object")))
+
+    Reader().feed(page)
+    return found
 
 
 def of_numbers(column: str, low: float, high: float, some: list[float]) -> list[Expectation]:
@@ -269,6 +285,44 @@ def test_what_statistics_cannot_decide_runs_on_rows(tmp_path: Path) -> None:
     page = data_docs(results, "bad")
     assert "ZZ_NEW" in page
     assert "expectation" in page.lower()
+
+
+def test_results_of_every_way_are_gx_own(tmp_path: Path) -> None:
+    from drivetrain.data.expectations_gx import data_docs
+    from great_expectations.core import expectationSuiteValidationResultSchema
+    from great_expectations.expectations import UnexpectedRowsExpectation
+
+    markup = "<script>alert(1)</script><img src=x onerror='a&b'>"
+    source = write(pa.table({"a": [3, 1, 2], "b": ["x", markup, "y"]}), tmp_path / "a.parquet")
+    query = "SELECT * FROM {batch} WHERE a > 1"
+    assert UnexpectedRowsExpectation(unexpected_rows_query=query).expectation_type == "unexpected_rows_expectation"
+    suite = Suite(f"mine {markup}", (
+        expect("column_values_to_be_in_set", column="b", value_set=["x", "y"]),
+        expect("column_values_to_be_increasing", column="a"),
+        Expectation("unexpected_rows_expectation", {"unexpected_rows_query": query}),
+    ))  # fmt: skip
+    results = check_expectations(statistics({markup: source}), suite, {markup: source})
+    assert results.ways == {"statistics": 1, "rows": 1, "sql": 1}
+    loaded = expectationSuiteValidationResultSchema.load(json.loads(results.to_json()))
+    assert [one["success"] for one in loaded["results"]] == [False, False, False]
+    page = data_docs(results, markup)
+    assert remote(page) == []
+    assert not re.search(r"@import|url\(", page)
+    text = Text()
+    text.feed(page)
+    assert markup in text.parts  # as it is, and no markup
+    assert query in text.parts
+
+
+class Text(html.parser.HTMLParser):
+    """The texts of a page, as a browser shows them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts: list[str] = []
+
+    def handle_data(self, data: str) -> None:
+        self.parts.append(data.strip())
 
 
 def test_nothing_leaves_this_machine(tmp_path: Path) -> None:

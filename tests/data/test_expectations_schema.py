@@ -280,7 +280,8 @@ def wanted(draw: Any) -> Expectation:
         kinds.append(expect("column_values_to_be_in_set", column="s", value_set=["x", "y"], **mostly))
     else:
         kinds.append(expect("column_values_to_be_between", column=column, **ends, **strict))
-    return draw(st.sampled_from(kinds))
+    chosen: Expectation = draw(st.sampled_from(kinds))
+    return chosen
 
 
 @settings(max_examples=400, deadline=None)
