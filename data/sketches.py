@@ -38,8 +38,9 @@ class QuantileSketch:
         """Take in a table: a value with count 5 = 4 + 1 enters level 2 and level 0, which costs no precision."""
         values = table.values.astype(np.float64)
         counts = table.counts
-        for level in range(int(counts.max()).bit_length() if len(counts) else 0):
-            chosen = values[(counts >> level) & 1 == 1]
+        deepest = int(counts.max()).bit_length() if len(counts) else 0
+        for level in range(deepest):
+            chosen = values if deepest == 1 else values[(counts >> level) & 1 == 1]
             if len(chosen):
                 self._put(level, chosen)
         self._shrink()
@@ -55,11 +56,12 @@ class QuantileSketch:
         self._shrink()
 
     def _put(self, level: int, values: NDArray[np.float64]) -> None:
+        """Take in ascending values."""
         while len(self.levels) <= level:
             self.levels.append(np.zeros(0))
             self.odd.append(0)
         mine = self.levels[level]
-        self.levels[level] = np.sort(np.concatenate((mine, values))) if len(mine) else np.sort(values)
+        self.levels[level] = np.sort(np.concatenate((mine, values))) if len(mine) else values
 
     def _shrink(self) -> None:
         level = 0
@@ -96,13 +98,16 @@ class DistinctSketch:
 
     def add(self, table: NumberTable | TextTable) -> None:
         """Take in a table's values."""
-        hashes = hash_column(table.values if isinstance(table, TextTable) else arrow_of(table.values))
+        self.add_hashes(hash_column(table.values if isinstance(table, TextTable) else arrow_of(table.values)))
+
+    def add_hashes(self, hashes: NDArray[np.uint64]) -> None:
+        """Take in values by their `hash_column`."""
         index = (hashes >> np.uint64(64 - _PRECISION)).astype(np.int64)
         rest = hashes << np.uint64(_PRECISION)
-        # The position of the first one-bit; frexp of the top 53 bits gives it without a loop.
-        _, exponent = np.frexp((rest >> np.uint64(11)).astype(np.float64))
-        rank = np.where(rest >> np.uint64(11) == 0, 64 - _PRECISION + 1, 54 - exponent).astype(np.uint8)
-        np.maximum.at(self.registers, index, np.minimum(rank, 64 - _PRECISION + 1))
+        # The position of the first one-bit: as floats the top 53 bits are exact, and the (biased) exponent tells it.
+        exponent = (rest >> np.uint64(11)).astype(np.float64).view(np.int64) >> 52
+        rank = np.minimum(1023 + 53 - exponent, 64 - _PRECISION + 1).astype(np.uint8)
+        np.maximum.at(self.registers, index, rank)
 
     def merge(self, other: DistinctSketch) -> None:
         """Take in other values."""

@@ -2,7 +2,12 @@
 
 A finite float64 is an integer times a power of two, so a sum of them is one too. Each block is summed per exponent in
 integer-valued bins that float64 holds exactly, and the bins are folded into one Python integer in units of 2^-2200;
-only reading the value rounds, once, to nearest even. About 6 ms per million values (squares: 30 ms).
+only reading the value rounds, once, to nearest even.
+
+Σx and Σx² together are quicker where a block's values span no more than some 80 bits, as real columns do: the block is
+cut into slices of 21 bits on a grid they share, and a slice's sum and the dot product of two slices are whole numbers
+within 2^53, so no order of adding them, nor a fused one, rounds (the error-free slicing of Rump, Ogita and Oishi 2008
+and of Ozaki et al. 2012). About 10 ms per million values.
 """
 
 from __future__ import annotations
@@ -19,6 +24,9 @@ from ..errors import InputError
 
 _SCALE: Final = 2200  # bits below the point: the square of the smallest subnormal is 2^-2148
 _BLOCK: Final = 1 << 15  # values per block: 2^38 (largest piece of a square) × 2^15 stays within float64's 2^53
+_SLICED: Final = 1 << 13  # values per block of slices: 2^40 (largest product of two) × 2^13 = 2^53
+_STEP: Final = 21  # bits of a slice: whole numbers from -2^20 to 2^20
+_SLICES: Final = 5  # where the values span more bits, bins take over
 _HEAD: Final = struct.Struct("<4sBqqqqq")  # magic, version, count, nan, +inf, -inf, shift
 _MAGIC: Final = b"DTXS"
 
@@ -84,6 +92,11 @@ class ExactSum:
             values = values[finite]
         self._units += times * floats(values)
 
+    def take(self, units: int, count: int) -> None:
+        """Take in `count` finite values whose sum is known to be units · 2^-2200."""
+        self._units += units
+        self.count += count
+
     def merge(self, other: ExactSum) -> None:
         """Take in another sum."""
         self.count += other.count
@@ -147,8 +160,23 @@ class ExactMoments:
 
     def add(self, values: NDArray[np.generic], counts: NDArray[np.integer] | None = None) -> None:
         """Take in values, `counts[i]` times each if counts are given."""
+        if values.dtype == np.float64 and (
+            counts is None or (len(counts) == len(values) and bool((counts == 1).all()))
+        ):
+            for start in range(0, len(values), _SLICED):
+                self._add_block(values[start : start + _SLICED])
+            return
         self.sum.add(values, counts)
         self.squares.add_squares(values, counts)
+
+    def _add_block(self, values: NDArray[np.float64]) -> None:
+        found = _sliced_sums(values)
+        if found is None:
+            self.sum.add(values)
+            self.squares.add_squares(values)
+            return
+        self.sum.take(found[0], len(values))
+        self.squares.take(found[1], len(values))
 
     def merge(self, other: ExactMoments) -> None:
         """Take in the moments of other values."""
@@ -213,6 +241,39 @@ def rounded(number: Fraction) -> float:
         return number.numerator / number.denominator  # int/int rounds correctly in CPython
     except OverflowError:
         return math.inf if number > 0 else -math.inf
+
+
+def _sliced_sums(values: NDArray[np.float64]) -> tuple[int, int] | None:
+    """Σ values and Σ values² in units of 2^-_SCALE; None where slices cannot hold them, or a value is not finite."""
+    largest = max(float(values.max()), -float(values.min()))
+    if largest == 0:
+        return 0, 0
+    top = math.frexp(largest)[1] if largest < math.inf else 1024  # NaN goes there too
+    if not -400 < top < 400:  # within it, no product of two slices leaves float64's range
+        return None
+    slices: list[NDArray[np.float64]] = []
+    units: list[int] = []
+    rest = values
+    unit = top - _STEP + 1
+    while True:
+        magic = math.ldexp(1.5, unit + 52)
+        part = rest + magic  # rounds to a whole number of 2^unit
+        part -= magic
+        slices.append(part)
+        units.append(unit)
+        rest = rest - part  # exact, at most half a 2^unit
+        if not rest.any():
+            break
+        if len(slices) == _SLICES:
+            return None
+        unit -= _STEP
+    total = squares = 0
+    for place, (one, at) in enumerate(zip(slices, units, strict=True)):
+        total += int(math.ldexp(float(one.sum()), -at)) << (at + _SCALE)
+        for two, also in zip(slices[: place + 1], units, strict=False):
+            product = int(math.ldexp(float(one @ two), -at - also)) << (at + also + _SCALE)
+            squares += product if two is one else 2 * product
+    return total, squares
 
 
 def _sum_floats(values: NDArray[np.float64]) -> int:
