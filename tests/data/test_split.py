@@ -11,7 +11,7 @@ import pytest
 from drivetrain.data import HashSplit
 from drivetrain.data.rowhash import hash_column, hash_rows
 from drivetrain.errors import InputError
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -40,6 +40,7 @@ def test_splitmix64_reference_outputs() -> None:
     assert mix(1234567) == 6457827717110365317
 
 
+@settings(deadline=None)
 @given(st.lists(st.none() | st.text(max_size=40), max_size=30), st.integers(0, 5))
 def test_text_is_hashed_as_documented_in_every_encoding(values: Any, start: int) -> None:
     plain = pa.array(values, pa.string())
@@ -65,6 +66,7 @@ def test_long_text_is_hashed_by_its_digest() -> None:
     assert hash_column(column.slice(2)).tolist() == expected[2:]
 
 
+@settings(deadline=None)
 @given(st.lists(st.none() | st.integers(-(2**63), 2**63 - 1), max_size=30), st.integers(0, 5))
 def test_integers_are_hashed_as_documented(values: Any, start: int) -> None:
     column = pa.array(values, pa.int64())
@@ -134,6 +136,7 @@ def table(rows: int = 3000) -> pa.Table:
     )
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(1, 700), min_size=1, max_size=9), st.permutations(["id", "f", "s"]))
 def test_layout_and_column_order_do_not_matter(sizes: list[int], order: list[str]) -> None:
     whole = table().combine_chunks().to_batches()[0]
