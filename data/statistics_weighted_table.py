@@ -42,9 +42,9 @@ def limbs_of(weights: NDArray[np.float64]) -> Limbs:
 
 def whole(limbs: Limbs) -> list[int]:
     """Each row's weight in units of 2^-96; limbs must be carried, as tables are."""
-    data = limbs.astype("<u4").tobytes()
-    size = 4 * _LIMBS
-    return [int.from_bytes(data[start : start + size], "little") for start in range(0, len(data), size)]
+    words = limbs[:, 0::2].astype(np.uint64) | limbs[:, 1::2].astype(np.uint64) << np.uint64(_BITS)
+    low, middle, high = words.T.tolist()
+    return [a | b << 64 | c << 128 for a, b, c in zip(low, middle, high, strict=True)]
 
 
 def limbs_of_whole(weights: Sequence[int]) -> Limbs:
@@ -55,7 +55,25 @@ def limbs_of_whole(weights: Sequence[int]) -> Limbs:
 
 def total(limbs: Limbs) -> int:
     """The sum of all rows in units of 2^-96; at most 2^31 rows."""
-    return sum(int(limb) << (_BITS * place) for place, limb in enumerate(limbs.sum(axis=0)))
+    return units(limbs.sum(axis=0))
+
+
+def units(row: Any) -> int:
+    """One row of limbs, carried or not, in units of 2^-96."""
+    return sum(int(limb) << (_BITS * place) for place, limb in enumerate(row))
+
+
+def running(limbs: Limbs) -> Limbs:
+    """The sums of the first 0, 1, 2, … rows, not carried; at most 2^31 rows."""
+    return np.concatenate([np.zeros((1, _LIMBS), np.int64), np.cumsum(limbs, axis=0)])
+
+
+def heaviest(limbs: Limbs, limit: int) -> NDArray[np.int64]:
+    """The rows that weigh most, heaviest first, of equal ones the last first; none without weight."""
+    rows = np.flatnonzero(limbs.any(axis=1))
+    order = np.lexsort((rows, *limbs[rows].T))[::-1]  # lexsort's last key, the highest limb, counts most
+    found: NDArray[np.int64] = rows[order[:limit]]
+    return found
 
 
 class WeightedTable(NamedTuple):

@@ -22,6 +22,7 @@ from .statistics_weighted_table import (
     LARGEST,
     Limbs,
     WeightedTable,
+    heaviest,
     limbs_of,
     limbs_of_whole,
     merge_weighted,
@@ -231,13 +232,14 @@ class WeightedColumn:
     def _heaviest(self, table: WeightedTable) -> WeightedTable:
         if len(table.limbs) <= _HEAVY:
             return table
-        weights = whole(table.limbs)
-        cut = sorted(weights, reverse=True)[_HEAVY]
-        kept = [place for place, weight in enumerate(weights) if weight > cut]
+        places = heaviest(table.limbs, _HEAVY + 1)
+        weights = whole(table.limbs[places])
+        cut = weights[_HEAVY] if len(places) > _HEAVY else 0
+        kept = sorted((place, weight) for place, weight in zip(places.tolist(), weights, strict=True) if weight > cut)
         self.error += cut
         return WeightedTable(
-            table.values.take(arrow_of(np.array(kept, np.int64))),
-            limbs_of_whole([weights[place] - cut for place in kept]),
+            table.values.take(arrow_of(np.array([place for place, _ in kept], np.int64))),
+            limbs_of_whole([weight - cut for _, weight in kept]),
         )
 
     def merge(self, other: WeightedColumn) -> None:
