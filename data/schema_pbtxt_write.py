@@ -56,6 +56,10 @@ def schema_to_pbtxt(schema: Schema) -> Exported:
     rows = {key: value for key, value in rows.items() if value is not None}
     if schema.severity or any(feature.severity for feature in schema.features):
         notes.append("severities are no part of TFDV's schema; give them to its validation config")
+    if schema.checks:
+        notes.append("checks are no part of TFDV's schema; give them to its custom validation config")
+    if schema.expectations:
+        notes.append("expectations are not TFDV's: the schema goes without them")
     message: dict[str, Any] = {"feature": features, "string_domain": domains}
     message["default_environment"] = list(schema.environments)
     if rows:

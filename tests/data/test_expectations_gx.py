@@ -16,7 +16,19 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from drivetrain.data import Expectation, Source, infer_schema, open_files, schema_to_expectations, statistics
+from drivetrain.data import (
+    Expectation,
+    Presence,
+    Range,
+    Source,
+    infer_schema,
+    open_files,
+    schema_from_suite,
+    schema_from_yaml,
+    schema_to_expectations,
+    schema_to_yaml,
+    statistics,
+)
 from drivetrain.data.expectations import Outcome, Suite, read_suite
 from drivetrain.data.expectations_check import check_expectations
 from drivetrain.data.expectations_statistics import decide
@@ -312,6 +324,32 @@ def test_results_of_every_way_are_gx_own(tmp_path: Path) -> None:
     text.feed(page)
     assert markup in text.parts  # as it is, and no markup
     assert query in text.parts
+
+
+def test_a_project_that_gx_wrote(tmp_path: Path) -> None:
+    import great_expectations as gx
+
+    made = gx.expectations
+    suite = gx.ExpectationSuite(name="orders", expectations=[
+        made.ExpectColumnValuesToBeOfType(column="a", type_="int64"),
+        made.ExpectColumnValuesToNotBeNull(column="a", mostly=0.9, severity="warning", notes="told by sales"),
+        made.ExpectColumnValuesToBeBetween(column="a", min_value=1, strict_min=True),
+        made.ExpectColumnMeanToBeBetween(column="a", max_value=3),
+        made.UnexpectedRowsExpectation(unexpected_rows_query="SELECT * FROM {batch} WHERE a > 4", description="big"),
+    ])  # fmt: skip
+    gx.get_context(mode="file", project_root_dir=tmp_path).suites.add(suite)
+    schema, left = schema_from_suite(tmp_path)
+    feature = schema.feature("a")
+    assert feature is not None
+    assert (feature.type, feature.domain, feature.presence) == ("int", Range(2), Presence(0.9, 1))
+    assert feature.severity["FEATURE_TYPE_LOW_FRACTION_PRESENT"] == "WARNING"
+    assert [one.type for one in left] == ["expect_column_mean_to_be_between", "unexpected_rows_expectation"]
+    assert left[1].meta == {"description": "big"}
+    assert schema_from_yaml(schema_to_yaml(schema)) == schema
+    # And GX reads what a schema writes.
+    written = schema_to_expectations(schema, "back")
+    again = gx.ExpectationSuite(**{**written, "notes": None})
+    assert [one.expectation_type for one in again.expectations] == [one["type"] for one in written["expectations"]]
 
 
 class Text(html.parser.HTMLParser):
