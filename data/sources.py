@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..errors import InputError
-from .types import common_type, normal_schema, restore, settle
+from .types import UnfitError, common_type, normal_schema, restore, settle
 
 BATCH_ROWS = 65_536
 
@@ -141,6 +141,8 @@ def damaged_parquet(path: str, error: Exception) -> InputError:
     if isinstance(error, FileNotFoundError):
         return InputError(f"{path} does not exist", fix="check the path")
     cause = str(error).splitlines()[0][:200]
+    if isinstance(error, UnfitError):
+        return InputError(f"{path}: {cause}", fix="write all files with one type that holds every value")
     return InputError(f"{path}: not a whole Parquet file ({cause})", fix="write or copy the file again")
 
 

@@ -112,14 +112,25 @@ def _number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
 
+class UnfitError(pa.ArrowInvalid):  # type: ignore[misc]  # pyarrow ships no types
+    """A column's values that its settled type cannot hold; says which column, and a value."""
+
+
 def restore(batch: pa.RecordBatch, schema: pa.Schema, *, dictionaries: bool = False) -> pa.RecordBatch:
-    """The schema's columns of a batch, cast to its types; dictionary columns stay so if `dictionaries`."""
+    """The schema's columns of a batch, cast to its types; dictionary columns stay so if `dictionaries`.
+
+    Raises:
+        UnfitError: A value does not fit, e.g. a whole number beyond 2^53 a column that other files make float64.
+    """
     columns = []
     for field in schema:
         column = batch.column(field.name)
         encoded = pa.types.is_dictionary(column.type)
         if column.type != field.type and not (dictionaries and encoded and column.type.value_type == field.type):
-            column = pc.cast(column, field.type)
+            try:
+                column = pc.cast(column, field.type)
+            except pa.ArrowInvalid as error:
+                raise UnfitError(f"column {field.name!r} does not fit {field.type}: {error}") from error
         columns.append(column)
     fields = [pa.field(field.name, column.type) for field, column in zip(schema, columns, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))

@@ -196,6 +196,13 @@ def test_whole_numbers_beyond_floats(put: Callable[..., str]) -> None:
     assert feature(found, "i")["unique"]["value"] == 3
 
 
+def test_a_whole_number_that_another_file_makes_a_float(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"a": [1, 2**53 + 1]}), tmp_path / "1.parquet")
+    pq.write_table(pa.table({"a": [0.5]}), tmp_path / "2.parquet")
+    with pytest.raises(InputError, match=r"1\.parquet: column 'a' does not fit double: .*9007199254740993"):
+        ExampleGen(f"{tmp_path}/?.parquet")
+
+
 def test_identifiers_of_twenty_digits_stay_apart(tmp_path: Path) -> None:
     values = ["12345678901234567890", "12345678901234567891"]
     (tmp_path / "x.csv").write_text("k,i\n" + "".join(f"0,{value}\n" for value in values))
