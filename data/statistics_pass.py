@@ -20,7 +20,7 @@ from .statistics_options import Factory, StatisticsOptions, difference, options_
 from .statistics_pairs import PairStates
 from .statistics_sample import RowSample, in_sample, take_rows
 from .statistics_slices import MOST, Key, slice_rows, too_many
-from .statistics_weighted_table import total
+from .statistics_weighted_table import Limbs, total
 from .statistics_weights import WeightedColumn, row_limbs
 from .tables import arrow_of, numpy_of
 
@@ -70,21 +70,21 @@ class StatisticsAccumulator:
         if len(set(names)) != len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise InputError(f"two columns are named {twice!r}", fix="rename one of them")
+        weight = None
         if not self.options.plain:
-            batch = self._beyond_columns(batch)
-        arrays = self._features(batch)
+            batch, weight = self._chosen(batch)
+        arrays = dict(zip(names, batch.columns, strict=True))
+        if (wanted := self.options.columns) is not None:
+            arrays = {name: array for name, array in arrays.items() if name in wanted}
         self._agree(list(arrays))
         self.rows += batch.num_rows
         for name, array in arrays.items():
             self.columns[name].add(array)
+        if batch.num_rows and not self.options.plain:
+            self._add_beyond_columns(batch, arrays, weight)
 
-    def _features(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
-        arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
-        wanted = self.options.columns
-        return arrays if wanted is None else {name: array for name, array in arrays.items() if name in wanted}
-
-    def _beyond_columns(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Everything but single columns, on the rows of the sample; gives these."""
+    def _chosen(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Limbs | None]:
+        """The rows of the sample, and their weights."""
         options = self.options
         options.check(batch.schema.names)
         first, self._read = self._read, self._read + batch.num_rows
@@ -96,22 +96,22 @@ class StatisticsAccumulator:
             kept = np.flatnonzero(in_sample(batch, options.sample_rate, options.seed))
             batch = take_rows(batch, kept)
             weight = weight[kept] if weight is not None else None
-        if not batch.num_rows:
-            return batch
+        return batch, weight
+
+    def _add_beyond_columns(self, batch: pa.RecordBatch, features: dict[str, pa.Array], weight: Limbs | None) -> None:
         if weight is not None:
             self.weight += total(weight)
-            for name, array in self._features(batch).items():
+            for name, array in features.items():
                 self.weighted.setdefault(name, WeightedColumn(self.limit)).add(array, weight)
         if self.pairs is not None:
-            self.pairs.add(self._features(batch))
+            self.pairs.add(features)
         if self.sample is not None:
             self.sample.add(batch)
         for state in self.custom.values():
             assert not isinstance(state, bytes)
             state.add_batch(batch)
-        for key, rows in slice_rows(batch, options.slices):
+        for key, rows in slice_rows(batch, self.options.slices):
             self._slice(key).add_batch(take_rows(batch, rows))
-        return batch
 
     def _slice(self, key: Key) -> StatisticsAccumulator:
         if key not in self.slices:

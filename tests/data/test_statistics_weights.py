@@ -130,6 +130,13 @@ def test_bad_weight_columns() -> None:
     assert "x, w" in str(caught.value)
 
 
+def test_a_type_that_changes_is_told_as_without_weights() -> None:
+    state = StatisticsAccumulator(options=StatisticsOptions(weight="w", correlations=True))
+    state.add_batch(pa.record_batch({"x": [1], "w": [1]}))
+    with pytest.raises(InputError, match="column 'x' is int64 in one part of the data and string in another"):
+        state.add_batch(pa.record_batch({"x": ["a"], "w": [1]}))
+
+
 def test_nothing_weighs_nothing() -> None:
     empty = state_of([], 100).result()
     assert (empty["weighted_rows"], empty["features"][0]["weighted"]["count"]) == (0.0, 0.0)
