@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,13 @@ from drivetrain.data import (
     Suite,
     Values,
     check_expectations,
+    check_sql,
     infer_schema,
     schema_from_suite,
     schema_from_yaml,
     schema_to_expectations,
     schema_to_yaml,
+    source_of,
     statistics,
     validate,
 )
@@ -315,3 +318,22 @@ def test_flights_clean_and_corrupted() -> None:
         whole = check_expectations(found, suite)
         parts = [validate(found, schema).passed, check_expectations(found, Suite("rest", left)).passed]
         assert whole.passed == all(parts) == (table is january)
+
+
+def test_the_page_tells_the_truth(tmp_path: Path) -> None:
+    """What docs/expectations.md shows works on data of the same columns."""
+    blocks = re.findall(
+        r"```(\w+)\n(.*?)```", (Path(__file__).parents[2] / "docs" / "expectations.md").read_text(), re.S
+    )
+    rows = "".join(text for kind, text in blocks if kind == "yaml")
+    schema = schema_from_yaml(f"format: drivetrain.schema/1\nfeatures: {{}}\n{rows}")
+    assert [len(schema.checks), len(schema.expectations)] == [2, 2]
+    table = pa.table({"fare": [10.0, 600.0], "pickup": [1, 5], "dropoff": [2, 4], "trip": [1, 1]})
+    anomalies = validate(statistics(table), schema, previous=statistics(table)).anomalies
+    assert [one.message for one in anomalies if one.type == "CUSTOM_VALIDATION"] == ["a fare of more than 500"]
+    found = check_expectations(statistics(table), Suite("docs", schema.expectations), {"data": source_of(table)})
+    assert [one["success"] for one in found.document["results"]] == [False, False]
+    query = next(text for _, text in blocks if "check_sql" in text).partition("check_sql(")[2]
+    checks = dict(re.findall(r'"([^"]+)": "(SELECT [^"]+)"', query))
+    assert len(checks) == 2
+    assert [one["result"]["observed_value"] for one in check_sql(table, checks).document["results"]] == [1, 1]
