@@ -125,19 +125,21 @@ class Chosen(Symbolic):
     query: Query
 
     def __repr__(self) -> str:
-        return f"dt.{self.query.strategy}(...)"
+        return f"dt.{self.query.strategy.removesuffix('_passed')}(...)"
 
     def __str__(self) -> str:
         return repr(self)
 
 
-def latest(kind: type[T]) -> T | None:
+def latest(kind: type[T], *, passed: bool = False) -> T | None:
     """The newest live artifact of a type that an earlier run of this pipeline made; None where there is none yet.
+
+    With `passed` only of runs that ended COMPLETE, in which no gate objected to anything and nothing failed.
 
     Never what the component already gets by another input: of its statistics, `DistributionValidator` is given those of
     other data, so a second run on the same data finds the same ones as the first, and is a cache hit.
     """
-    return cast("T | None", Chosen(Query("latest", kind.__name__)))
+    return cast("T | None", Chosen(Query("latest_passed" if passed else "latest", kind.__name__)))
 
 
 def latest_blessed() -> Any:  # Any: the type is the input's it is given to

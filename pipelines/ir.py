@@ -37,7 +37,7 @@ class Edge:
 
 @dataclass(frozen=True)
 class Query:
-    """An artifact chosen from history when the node is launched: `latest` or `latest_blessed` of a type."""
+    """An artifact chosen from history when the node is launched: by `latest`, `latest_passed` or `latest_blessed`."""
 
     strategy: str
     type: str

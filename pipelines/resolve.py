@@ -130,9 +130,10 @@ class Resolver:
 
         Not of what this run makes: that would depend on which branch ends first, and on whether it was interrupted.
         """
-        if query.strategy == "latest":
+        if query.strategy in ("latest", "latest_passed"):
             taken = {record.fingerprint for records in inputs.values() for record in records}
-            return next((record for record in self._earlier(query.type) if record.fingerprint not in taken), None)
+            found = self._earlier(query.type) if query.strategy == "latest" else self._passed(query.type)
+            return next((record for record in found if record.fingerprint not in taken), None)
         candidates = {record.fingerprint for record in inputs[CANDIDATE]}
         for blessing in self._earlier("Evaluation", {"blessed": True}):
             if blessing.producer is not None:
@@ -146,6 +147,17 @@ class Resolver:
         pipeline = self.store.find_context("pipeline", self.run.pipeline.name)
         found = self.store.artifacts(type=kind, where=where, context=pipeline) if pipeline else []
         return (record for record in found if record.created_at < self.run.context.created_at)
+
+    def _passed(self, kind: str) -> Iterator[ArtifactRecord]:
+        """What runs of this pipeline made, or took from the cache, that ended COMPLETE; the newest run's first."""
+        pipeline = self.store.find_context("pipeline", self.run.pipeline.name)
+        if pipeline is None:
+            return
+        for run in self.store.contexts("run", limit=None):
+            if run.created_at < self.run.context.created_at and run.properties.get("state") == "COMPLETE":
+                for execution in self.store.executions(contexts=[run, pipeline]):
+                    for records in self.store.outputs(execution).values():
+                        yield from (record for record in records if record.type == kind and record.state == "LIVE")
 
     def _value(self, value: Json, kind: str) -> object:
         if isinstance(value, dict):

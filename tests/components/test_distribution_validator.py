@@ -51,7 +51,7 @@ def shop(data: str) -> None:
     examples = ExampleGen(data, splits={"train": 2, "eval": 1})
     statistics = StatisticsGen(examples)
     schema = ImportSchema("schema.yaml")
-    previous = dt.latest(Statistics)
+    previous = dt.latest(Statistics, passed=True)
     ExampleValidator(examples, statistics, schema, previous=previous)
     DistributionValidator(statistics, previous, schema, examples=examples, thresholds={"*": {"psi": 0.5}})
     Consume(examples)
@@ -99,6 +99,10 @@ def test_a_span_that_drifts_is_held_back_and_stays_so(tmp_path: Path, executor: 
             assert (drifted.nodes[name].state, made.properties["passed"]) == (state, False)
             assert "COMPARATOR_WASSERSTEIN_HIGH" in made.properties["summary"]
         assert drifted.nodes["Consume"].state == "BLOCKED"
+    # What was held back does not become the measure for what comes next.
+    assert run(tmp_path, home, executor, 6.0, seed=3).state == "STOPPED"
+    back = run(tmp_path, home, executor, seed=4)
+    assert back.state == "COMPLETE"
     home.close()
 
 

@@ -171,6 +171,32 @@ def test_latest_is_never_what_the_component_gets_anyway(home: Home, pipe: Pipe) 
     assert seen == [first, ("CACHED", "none"), second, ("CACHED", "1"), ("COMPLETE", "2")]
 
 
+def test_latest_passed_is_of_a_run_in_which_nothing_was_held_back(home: Home, pipe: Pipe) -> None:
+    parts = f"""{MODELS}
+    class Verdict(dt.Artifact):
+        passed: bool = True
+
+    @dt.component(gates="model")
+    def Judge(model: Model, *, limit: int) -> Verdict:
+        return Verdict.new(passed=int((model.content / "weight.txt").read_text()) <= limit)
+
+    @dt.component
+    def Compare(model: Model, *, other: Model | None = None) -> Evaluation:
+        return Evaluate.fn(model, other)
+    """
+    seen = []
+    for weight, limit in ((1, 5), (9, 5), (2, 5), (9, 10), (3, 10)):
+        body = (
+            f"new = Train(weight=count)\nJudge(new, limit={limit})\nCompare(new, other=dt.latest(Model, passed=True))"
+        )
+        result = run_pipeline(home, pipe(body, parts=parts), {"count": weight})
+        outputs = result.nodes["Compare"].outputs
+        seen.append((result.state, outputs["evaluation"][0].properties["summary"] if outputs else ""))
+    # 9 counts once a person let it pass, although it then came from the cache.
+    complete = [("COMPLETE", "1"), ("COMPLETE", "2"), ("COMPLETE", "9")]
+    assert seen == [("COMPLETE", "none"), ("STOPPED", ""), *complete]
+
+
 def test_a_baseline_needs_a_candidate_of_that_name(home: Home, pipe: Pipe) -> None:
     with pytest.raises(BuildError, match="latest_blessed"):
         pipe("Continue(dt.latest_blessed())", parts=MODELS.replace("model: Model | None", "warm: Model | None")).build()
