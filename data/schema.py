@@ -212,7 +212,8 @@ class Feature:
         severity: Severities by anomaly name, before the schema's own.
         drift: Largest change against an earlier span, by comparator (one of `COMPARATORS`).
         skew: Likewise between training and serving.
-        evidence: Why the lines were proposed; a comment in the file, no part of the schema's meaning.
+        evidence: Why the lines were proposed; comments in the file, no part of the schema's meaning. Text that begins
+            with a line's key ("presence: all 3 rows"), one such after another, stands behind that line.
     """
 
     name: str
@@ -350,7 +351,7 @@ def _described(feature: Feature) -> dict[str, Any]:
         "values": list(values),
         "severity": dict(feature.severity),
         "bounds": _bounds(feature),
-        "evidence": feature.evidence,
+        "evidence": feature.evidence.replace("\n", "; "),
     }
 
 

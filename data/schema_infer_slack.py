@@ -42,6 +42,8 @@ def range_with_slack(column: ColumnState, slack: float) -> Range | None:
 
 
 def _rounded(value: float, digits: int, outwards: Callable[[float], int]) -> float:
+    if abs(digits) > 300:  # no float has so many
+        return value
     scale = 10.0**digits
     return round(outwards(value * scale) / scale, max(digits, 0)) if math.isfinite(value * scale) else value
 

@@ -65,9 +65,7 @@ def rows_lines(schema: Schema) -> list[str]:
 
 def feature_lines(feature: Feature) -> list[str]:
     """A feature's lines, its name first, as they stand under `features:`."""
-    evidence = "".join(c if c.isprintable() else " " for c in feature.evidence)
-    comment = f"  # {' '.join(evidence.split())}" if evidence.strip() else ""
-    lines = [f"  {_scalar(feature.name, key=True)}:{comment}", f"    type: {feature.type}"]
+    lines = [f"  {_scalar(feature.name, key=True)}:", f"    type: {feature.type}"]
     presence = {"min_fraction": feature.presence.min_fraction, "min_count": feature.presence.min_count}
     if any(value is not None for value in presence.values()):
         lines.append(f"    presence: {_flow({name: value for name, value in presence.items() if value is not None})}")
@@ -107,7 +105,22 @@ def feature_lines(feature: Feature) -> list[str]:
             lines.append(f"    {change}: {_flow(getattr(feature, change))}")
     if feature.severity:
         lines.append(f"    severity: {_flow(feature.severity)}")
-    return lines
+    return _with_evidence(lines, feature.evidence)
+
+
+def _with_evidence(lines: list[str], evidence: str) -> list[str]:
+    """The lines with comments: evidence that begins with a line's key behind that line, other behind the name."""
+    places = {line[4:].partition(":")[0]: place for place, line in enumerate(lines) if place and line[4] != " "}
+    comments: dict[int, list[str]] = {}
+    for one in evidence.split("\n"):
+        key, colon, text = one.partition(": ")
+        place = places.get(key, 0) if colon else 0
+        shown = "".join(c if c.isprintable() else " " for c in (text if place else one)).split()
+        if shown:
+            comments.setdefault(place, []).append(" ".join(shown))
+    return [
+        f"{line}  # {', '.join(comments[place])}" if place in comments else line for place, line in enumerate(lines)
+    ]
 
 
 def _open(count: Count | Ratio) -> dict[str, float]:

@@ -212,6 +212,10 @@ def test_the_share_present_is_a_confidence_bound(present: int, missing: int) -> 
     assert least_present(present, present + missing, 0.1) == pytest.approx(interval.low * 0.9, abs=1.1e-3)
 
 
+def test_the_smallest_span_has_a_range() -> None:
+    assert inferred([0.0, 5e-324], slack=0.0).domain == Range(0.0, 5e-324)
+
+
 def test_presence_with_slack() -> None:
     half = inferred([1, None] * 500, slack=0.1)
     assert half.presence.min_fraction is not None

@@ -75,6 +75,18 @@ def test_it_is_readable() -> None:
     ]
 
 
+def test_evidence_stands_behind_its_line() -> None:
+    evidence = "domain: two\nwere seen\npresence: all rows\nskew: nothing"
+    lines = schema_to_yaml(Schema((Feature("x", "string", Presence(1.0), Values(("a",)), evidence=evidence),)))
+    assert lines.splitlines()[3:] == [
+        "  x:  # were seen, skew: nothing",
+        "    type: string",
+        "    presence: {min_fraction: 1.0}  # all rows",
+        "    domain:  # two",
+        "      values: [a]",
+    ]
+
+
 @pytest.mark.parametrize(
     ("text", "line", "message"),
     [
