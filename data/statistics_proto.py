@@ -31,9 +31,10 @@ _NUMBERS: Final = (
     "weighted_numeric_stats STRUCT(mean DOUBLE, std_dev DOUBLE, median DOUBLE))"
 )
 _RANKS: Final = "STRUCT(low_rank BIGINT, high_rank BIGINT, label VARCHAR, sample_count DOUBLE)[]"
+_FREQUENT: Final = f"top_values STRUCT(value VARCHAR, frequency DOUBLE)[], rank_histogram STRUCT(buckets {_RANKS})"
 _TEXTS: Final = (
-    f'STRUCT(common_stats {_COMMON}, "unique" BIGINT, top_values STRUCT(value VARCHAR, frequency DOUBLE)[], '
-    f"avg_length DOUBLE, rank_histogram STRUCT(buckets {_RANKS}), invalid_utf8_count BIGINT)"
+    f'STRUCT(common_stats {_COMMON}, "unique" BIGINT, avg_length DOUBLE, {_FREQUENT}, '
+    f"weighted_string_stats STRUCT({_FREQUENT}), invalid_utf8_count BIGINT)"
 )
 _BYTES: Final = f'STRUCT(common_stats {_COMMON}, "unique" BIGINT, avg_num_bytes DOUBLE)'
 DUCKDB_TYPE: Final = (
@@ -80,8 +81,10 @@ def _common(feature: Mapping[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
     weighted = feature.get("weighted")
     if weighted:
+        heavy, each = _plain(weighted["count"]), _value(weighted.get("lengths", {}), "mean") if lengths else 1.0
         found["weighted_common_stats"] = {
-            "num_non_missing": _plain(weighted.get("count")), "num_missing": _plain(weighted.get("missing")),
+            "num_non_missing": heavy, "num_missing": _plain(weighted["missing"]), "avg_num_values": each,
+            "tot_num_values": heavy * (each or 0.0),
         }  # fmt: skip
     return found
 
@@ -112,16 +115,22 @@ def _numbers(feature: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _texts(feature: Mapping[str, Any]) -> dict[str, Any]:
+    weighted = feature.get("weighted")
+    return {
+        "unique": _value(feature, "unique"), "avg_length": _value(feature, "avg_length"), **_frequent(feature),
+        "weighted_string_stats": _frequent(weighted) if weighted else None,
+        "invalid_utf8_count": _value(feature, "invalid_utf8") or 0,
+    }  # fmt: skip
+
+
+def _frequent(feature: Mapping[str, Any]) -> dict[str, Any]:
     pairs = [(one["value"], one["count"]) for one in _value(feature, "top_values") or ()]
     ranks = [
         {"low_rank": rank, "high_rank": rank, "label": value, "sample_count": count}
         for rank, (value, count) in enumerate(pairs)
     ]
-    return {
-        "unique": _value(feature, "unique"), "avg_length": _value(feature, "avg_length"),
-        "top_values": [{"value": value, "frequency": count} for value, count in pairs],
-        "rank_histogram": {"buckets": ranks}, "invalid_utf8_count": _value(feature, "invalid_utf8") or 0,
-    }  # fmt: skip
+    top = [{"value": value, "frequency": count} for value, count in pairs]
+    return {"top_values": top, "rank_histogram": {"buckets": ranks}}
 
 
 def _value(feature: Mapping[str, Any], key: str) -> Any:

@@ -22,7 +22,6 @@ from drivetrain.data import (
     validate,
 )
 from drivetrain.data.statistics_checks import check_statistics
-from drivetrain.data.statistics_document import Statistics
 from drivetrain.errors import InputError
 from drivetrain.tests.data.flights import month
 
@@ -124,29 +123,38 @@ def test_what_is_not_known_is_no_pass() -> None:
     assert found(columns, pair, previous={"t": ["a"]}) == [("s", "ERROR")]
 
 
-def test_lists_and_structs_by_tfdv_names() -> None:
-    column = {"name": "n", "type": "int", "count": 5, "missing": 1, "min": {"value": 2, "exact": True},
-              "max": {"value": 7, "exact": True}}  # fmt: skip
-    lengths = {"min": {"value": 0}, "max": {"value": 3}, "mean": {"value": 1.5}}
-    items = {"name": "l", "type": "list", "count": 4, "missing": 1, "lengths": lengths, "values": column}
-    fields = [{**column, "name": "inner"}]
-    document = {
-        "name": "data", "rows": 5, "features": [items, {"name": "s", "type": "struct", "count": 5, "missing": 0,
-                                                       "fields": fields}],
-        "slices": [{"name": "a=x", "key": [["a", "x"]], "rows": 2, "features": fields}],
-    }  # fmt: skip
-    given = Statistics({"datasets": [document]}, {})
+def test_lists_structs_weights_and_slices_by_tfdv_names() -> None:
+    table = pa.table({
+        "l": [[1, 2], None, [], [3, None]], "t": [["a"], ["a", "b"], None, []], "w": [1.0, 2.0, 0.5, 1.0],
+        "s": [{"x": 1, "y.z": "a"}, None, {"x": None, "y.z": "b"}, {"x": 2, "y.z": "b"}], "g": ["a", "b", "a", None],
+    })  # fmt: skip
+    found = statistics(table, weight="w", slices=[{"g": None}])
+    num = "feature.num_stats"
+    weight = "weighted_common_stats"
     good = [
-        Check("l", "feature.num_stats.max = 7 AND feature.num_stats.common_stats.max_num_values = 3"),
-        Check("l", "feature.num_stats.common_stats.tot_num_values = 6 AND feature.common_stats.num_missing = 1"),
-        Check("s.inner", "feature.num_stats.min = 2 AND feature.path.step[OFFSET(0)] = 's'"),
-        Check("inner", "feature.num_stats.min = 2", slice="a_x"),
-        Check("inner", "feature.num_stats.min = 2", slice="a=x"),
-        Check("l", "feature.type = 'INT'", slice="All Examples"),
+        Check(
+            "l", f"{num}.max = 3 AND {num}.common_stats.max_num_values = 2 AND {num}.common_stats.min_num_values = 0"
+        ),
+        Check("l", f"{num}.common_stats.tot_num_values = 4 AND feature.common_stats.num_missing = 1"),
+        Check("l", f"feature.type = 'INT' AND {num}.common_stats.{weight}.num_missing = 2"),
+        Check(
+            "l", f"{num}.common_stats.{weight}.tot_num_values = 4 AND {num}.common_stats.{weight}.avg_num_values = 1.6"
+        ),
+        Check("t", "feature.string_stats.unique = 2 AND feature.string_stats.top_values[OFFSET(0)].frequency = 2"),
+        Check("g", "feature.string_stats.weighted_string_stats.top_values[OFFSET(0)].value = 'b'"),
+        Check("s.x", f"{num}.max = 2 AND feature.path.step[OFFSET(1)] = 'x'"),
+        Check("s.y.z", "feature.string_stats.unique = 2"),
+        Check("s", "feature.type = 'STRUCT' AND feature.struct_stats.common_stats.num_missing = 1"),
+        Check("w", f"abs({num}.weighted_numeric_stats.mean - {(1 + 4 + 0.25 + 1) / 4.5}) < 1e-12"),
+        Check("w", f"{num}.max = 2 AND {num}.common_stats.num_non_missing = 1", slice="g_b"),
+        Check("w", f"{num}.min = 0.5 AND {num}.max = 1", slice="g=a"),
+        Check("w", f"{num}.min = 0.5", slice="All Examples"),
     ]
-    assert list(check_statistics(given, good)) == []
+    assert list(check_statistics(found, good)) == []
+    wrong = [dataclasses.replace(one, sql=f"NOT ({one.sql})") for one in good]
+    assert len(list(check_statistics(found, wrong))) == len(good)
     with pytest.raises(InputError, match="slice 'b', of which"):
-        list(check_statistics(given, [Check("l", "true", slice="b")]))
+        list(check_statistics(found, [Check("l", "true", slice="b")]))
 
 
 @pytest.mark.parametrize(
