@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Literal
 
 from .checks import Check, Expectation
@@ -275,6 +275,16 @@ class Schema:
         """The feature of that name, or None."""
         return next((feature for feature in self.features if feature.name == name), None)
 
+    def with_feature(self, feature: Feature) -> Schema:
+        """The schema with a feature in the place of the one of its name, or at the end.
+
+        Raises:
+            SchemaError: The feature contradicts itself.
+        """
+        if self.feature(feature.name) is None:
+            return replace(self, features=(*self.features, feature))
+        return replace(self, features=tuple(feature if one.name == feature.name else one for one in self.features))
+
     def in_environment(self, feature: Feature, environment: str | None) -> bool:
         """Whether a feature belongs to an environment; None: all do."""
         if environment is None or environment in feature.in_environments:
@@ -350,6 +360,12 @@ def _described(feature: Feature) -> dict[str, Any]:
         "domain": text,
         "values": list(values),
         "severity": dict(feature.severity),
+        "valency": _valency(feature),
+        "stage": feature.stage,
+        "environments": [
+            *(f"in {name}" for name in feature.in_environments),
+            *(f"not in {name}" for name in feature.not_in_environments),
+        ],
         "bounds": _bounds(feature),
         "evidence": feature.evidence.replace("\n", "; "),
     }
@@ -359,16 +375,17 @@ def _at_least(mass: float) -> str:
     return f" in at least {mass:.6g} of the rows" if mass < 1 else ""
 
 
+def _valency(feature: Feature) -> list[str]:
+    """How many values a row has, outermost first."""
+    if feature.shape is not None:
+        return [f"shape {list(feature.shape)}"]
+    found = [f"values per row: {_spelled(count)}" for count in feature.value_counts]
+    return found or ["any" if feature.type == "list" else "single"]
+
+
 def _bounds(feature: Feature) -> list[str]:
     """What else is demanded of a feature, one short text each."""
-    found = [feature.stage] if feature.stage else []
-    if feature.shape is not None:
-        found.append(f"shape {list(feature.shape)}")
-    found += [f"values per row: {_spelled(count)}" for count in feature.value_counts]
-    if feature.unique is not None:
-        found.append(f"distinct: {_spelled(feature.unique)}")
-    found += [f"in {name}" for name in feature.in_environments]
-    found += [f"not in {name}" for name in feature.not_in_environments]
+    found = [] if feature.unique is None else [f"distinct: {_spelled(feature.unique)}"]
     return found + [f"{kind}: {name} ≤ {most:g}" for kind in CHANGES for name, most in getattr(feature, kind).items()]
 
 

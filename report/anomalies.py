@@ -9,6 +9,7 @@ from .html import Column, Html, Kind, badge, bars, details, figures, join, numbe
 
 _KINDS: Final[Mapping[str, Kind]] = {"ERROR": "bad", "WARNING": "warn", "INFO": "info"}
 _COLUMNS: Final = 8  # of a quoted row; all are in the JSON
+_VALUES: Final = 8
 
 
 def anomalies_page(document: Mapping[str, Any], *, title: str = "Validation") -> str:
@@ -40,23 +41,26 @@ def anomalies_page(document: Mapping[str, Any], *, title: str = "Validation") ->
 
 
 def _card(anomaly: Mapping[str, Any]) -> Html:
-    parts: list[object] = [
-        Html(f'<div class="anomaly {_css(anomaly["severity"])}"><h3>'), anomaly["message"], Html("</h3><p>"),
-        badge(anomaly["severity"], _KINDS.get(anomaly["severity"], "plain")), " ", badge(anomaly["type"]), " ",
-        Html('<span class="soft">'), anomaly["split"], Html("</span></p>"),
-        Html("<p>expected: "), anomaly["expected"], Html("<br>observed: "), anomaly["observed"], Html("</p>"),
-        Html("<p><b>fix:</b> "), anomaly["fix"], Html("</p>"),
-    ]  # fmt: skip
+    severity = anomaly["severity"]
+    tags = [badge(severity, _KINDS.get(severity, "plain")), badge(anomaly["type"])]
+    place = join([Html('<span class="soft">in '), anomaly["split"], Html("</span>")])
+    text = join([Html('<div class="tags">'), *tags, place, Html("</div>"), _facts(anomaly)])
     if anomaly["values"]:
         pairs = [(repr(item["value"]), item["count"]) for item in anomaly["values"]]
-        parts.append(bars(pairs))
+        drawn = join([Html("<h4>rows by value</h4>"), bars(pairs, limit=_VALUES)])
+        text = join([Html('<div class="two"><div>'), text, Html("</div><div>"), drawn, Html("</div></div>")])
+    parts: list[object] = [text]
     if anomaly["rows"]:
         parts.append(details(f"example rows ({number(len(anomaly['rows']))})", _rows(anomaly["rows"]), is_open=True))
-    return join([*parts, Html("</div>")])
+    css = severity if severity in _KINDS else "INFO"
+    head = join([Html(f'<article class="anomaly {css}"><h3>'), anomaly["message"], Html("</h3>")])
+    return join([head, *parts, Html("</article>")])
 
 
-def _css(severity: str) -> str:
-    return severity if severity in _KINDS else "INFO"
+def _facts(anomaly: Mapping[str, Any]) -> Html:
+    facts = (("expected", anomaly["expected"]), ("observed", anomaly["observed"]), ("fix", anomaly["fix"]))
+    lines = (join([Html("<dt>"), name, Html("</dt><dd>"), said, Html("</dd>")]) for name, said in facts)
+    return join([Html('<dl class="facts">'), *lines, Html("</dl>")])
 
 
 def _rows(rows: list[Mapping[str, Any]]) -> Html:

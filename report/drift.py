@@ -1,13 +1,16 @@
-"""Drift as a page: what moved first, then every feature of every pair of data sets."""
+"""Drift as a page: what moved first, then every feature of every pair of data sets, drawn as it scrolls into view."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
-from .html import Column, Html, badge, bar, details, figures, html, join, number, page, percent, section, table
+from .explorer import Choice, explorer
+from .html import Column, Html, badge, figures, join, number, page, percent, section, table
+from .script_drift import SCRIPT
 
-_SHOWN = (
+_SHOWN: Final = (
     ("jensen_shannon_quantiles", "JSD"),
     ("psi", "PSI"),
     ("l_infinity", "L∞"),
@@ -15,104 +18,142 @@ _SHOWN = (
     ("test", "test"),
     ("missing_rate", "missing"),
 )
+_CORRECTIONS: Final = {"bh": "Benjamini–Hochberg", "holm": "Holm", "none": "none"}
+_LONGEST: Final = 60  # characters of a value
+_MOVED: Final = 4  # values
+_CLOCK: Final = re.compile(r"(?<=\d)T\d\d:[\d:.]*Z?")
+_STATIC: Final = 200  # features of the table for readers without scripts
 
 
 def drift_page(document: Mapping[str, Any], *, title: str = "Drift") -> str:
-    """A self-contained page.
+    """A self-contained page; its view can be linked, as `#sort=psi&search=delay&drifted=1`.
 
     Args:
         document: `DriftReport.to_dict()`.
         title: The heading.
     """
     pairs = document["pairs"]
-    compared = sum(len(pair["features"]) for pair in pairs)
-    drifted = sum(feature["drifted"] for pair in pairs for feature in pair["features"])
+    data = _data(pairs)
+    features = data["features"]
+    drifted = sum(feature["drifted"] for feature in features)
     rough = any(not measure["exact"] for measure in _measures(pairs))
     mark = badge(f"{drifted} drifted", "bad") if drifted else badge("nothing drifted", "good")
-    numbers = {"features compared": compared, "drifted": drifted, "correction": _CORRECTIONS[document["correction"]]}
-    body: list[object] = [figures(numbers)]
-    for pair in pairs:
-        head = f"{pair['current']['name']} against {pair['previous']['name']}"
-        rows = f"{number(pair['current']['rows'])} rows against {number(pair['previous']['rows'])}"
-        body.append(section(head, _pair(pair["features"]), note=rows + "; drifted features first"))
+    numbers = {
+        "features compared": len(features),
+        "drifted": drifted,
+        "correction": _CORRECTIONS[document["correction"]],
+    }
+    sorts = {"drifted": "drifted first", "schema": "schema order", "name": "name"}
+    sorts |= {key: label for key, label in _SHOWN if key != "test"} | {"test": "test's effect"}
+    choices = [Choice("sort", "Sort by", sorts), Choice("drifted", "only drifted")]
+    groups = {str(place): _headline(pair) for place, pair in enumerate(pairs)}
+    body: list[object] = [
+        figures(numbers),
+        explorer(choices, groups, [feature["group"] for feature in features], _static(features)),
+    ]
     if document["unpaired"]:
         body.append(section("Not compared", ", ".join(document["unpaired"]), note="data sets without a partner"))
     body.append(section("What the columns say", _legend(document["alpha"], rough=rough)))
-    return page(title, join(body), badges=[mark])
+    return page(title, join(body), badges=[mark], data=data, script=SCRIPT)
 
 
-_CORRECTIONS = {"bh": "Benjamini–Hochberg", "holm": "Holm", "none": "none"}
+def _headline(pair: Mapping[str, Any]) -> str:
+    current, previous = pair["current"], pair["previous"]
+    rows = f"{number(current['rows'])} rows against {number(previous['rows'])}"
+    return f"{current['name']} against {previous['name']}: {rows}"
 
 
 def _measures(pairs: Sequence[Mapping[str, Any]]) -> Iterable[Mapping[str, Any]]:
     return (measure for pair in pairs for feature in pair["features"] for measure in feature["measures"])
 
 
-def _pair(features: Sequence[Mapping[str, Any]]) -> Html:
-    columns = [Column("feature"), *(Column(label, numeric=True) for _, label in _SHOWN), Column("what moved")]
-    ordered = sorted(features, key=lambda feature: not feature["drifted"])
-    return table(columns, [_row(feature) for feature in ordered])
+def _data(pairs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """`{"measures": titles, "pairs": [[previous, current]], "features": [...]}` as the script draws them."""
+    return {
+        "measures": [label for _, label in _SHOWN],
+        "pairs": [_sides(pair) for pair in pairs],
+        "features": [_feature(feature, str(place)) for place, pair in enumerate(pairs) for feature in pair["features"]],
+    }
 
 
-def _row(feature: Mapping[str, Any]) -> list[object]:
+def _sides(pair: Mapping[str, Any]) -> list[str]:
+    names = [pair["previous"]["name"], pair["current"]["name"]]
+    return names if names[0] != names[1] else ["previous", "current"]
+
+
+def _feature(feature: Mapping[str, Any], group: str) -> dict[str, Any]:
     measures = {measure["name"]: measure for measure in feature["measures"]}
-    kind = (feature["current"] or feature["previous"])["type"]
-    parts: list[object] = [Html("<b>"), feature["name"], Html("</b><br>"), badge(kind)]
-    if feature["status"] != "compared":
-        parts += [" ", badge(feature["status"], "warn")]
-    if feature["drifted"]:
-        parts += [" ", badge("drifted", "bad"), Html('<br><span class="soft">'), feature["reason"], Html("</span>")]
     cells = [_cell(measures, name, feature) for name, _ in _SHOWN]
-    return [join(parts), *cells, _moved(feature["moved"])]
+    sort = {name: cell["value"] for (name, _), cell in zip(_SHOWN, cells, strict=True) if cell}
+    kind = (feature["current"] or feature["previous"])["type"]
+    far = sort.get("jensen_shannon_quantiles") or 0.0
+    return {
+        "name": feature["name"],
+        "group": group,
+        "type": kind,
+        "status": feature["status"],
+        "drifted": bool(feature["drifted"]),
+        "reason": feature["reason"],
+        "sort": sort | {"drifted": far + 2 * bool(feature["drifted"])},
+        "measures": cells,
+        "moved": [
+            [_value(item["value"], kind), _short(item["previous"]), _short(item["current"])]
+            for item in feature["moved"][:_MOVED]
+        ],
+    }
 
 
-def _cell(measures: Mapping[str, Mapping[str, Any]], name: str, feature: Mapping[str, Any]) -> Html:
+def _cell(measures: Mapping[str, Mapping[str, Any]], name: str, feature: Mapping[str, Any]) -> dict[str, Any] | None:
     if name == "test":
-        found = [measures[test] for test in ("kolmogorov_smirnov", "chi_squared") if test in measures]
-        return join([_test(test) for test in found if test["value"] is not None], Html("<br>"))
-    measure = measures.get(name)
+        tests = (measures.get(test) for test in ("kolmogorov_smirnov", "chi_squared"))
+        measure = next((test for test in tests if test and test["value"] is not None), None)
+    else:
+        measure = measures.get(name)
     if measure is None or measure["value"] is None:
-        return Html("")
-    value: object = measure["value"]
+        return None
+    value = measure.get("effect") if name in ("test", "wasserstein") else measure["value"]
+    if value is None:
+        return None
+    found: dict[str, Any] = {"value": _short(value), "exact": measure["exact"]}
+    if name == "test":
+        found["text"] = f"{measure['effect_name']} {number(value)}"
     if name == "missing_rate":
-        shares = [_missing(feature[side]) for side in ("previous", "current")]
-        return join([shares[0], " → ", shares[1], *_significance(measure)])
-    if name == "wasserstein":
-        value = measure.get("effect")
-    return join(["" if measure["exact"] else "≈ ", html(value)])
+        found["text"] = " → ".join(_missing(feature[side]) for side in ("previous", "current"))
+    if name in ("test", "missing_rate") and (p_value := measure.get("adjusted_p")) is not None:
+        found["p"] = "p < 1e-300" if p_value < 1e-300 else f"p = {p_value:.2g}"
+    return found
 
 
-def _test(measure: Mapping[str, Any]) -> Html:
-    about = "" if measure["exact"] else "≈ "
-    return join([measure["effect_name"], " ", about, number(measure["effect"]), *_significance(measure)])
+def _value(value: object, kind: str) -> str:
+    text = _CLOCK.sub("", str(value)) if kind == "timestamp" else str(value)
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
 
 
-def _significance(measure: Mapping[str, Any]) -> list[object]:
-    p_value = measure.get("adjusted_p")
-    if p_value is None:
-        return []
-    text = "p < 1e-300" if p_value < 1e-300 else f"p = {p_value:.2g}"
-    return [Html('<br><span class="soft">'), text, Html("</span>")]
+def _short(value: float) -> float:
+    return float(f"{value:.5g}")
 
 
 def _missing(side: Mapping[str, Any]) -> str:
     return percent((side["missing"] + side["nan"]) / side["rows"]) if side["rows"] else ""
 
 
-def _moved(items: Sequence[Mapping[str, Any]]) -> Html:
-    if not items:
-        return Html("")
+def _static(features: Sequence[Mapping[str, Any]]) -> Html:
+    """What stands there without scripts: drifted features first."""
+    ordered = sorted(features, key=lambda feature: -feature["sort"]["drifted"])[:_STATIC]
+    columns = [Column("feature"), Column("drifted"), *(Column(label, numeric=True) for _, label in _SHOWN)]
+    columns.append(Column("what moved most"))
     rows = [
         [
-            item["value"],
-            join([percent(item["previous"]), " → ", percent(item["current"])]),
-            join([bar(item["previous"], width=60), Html("<br>"), bar(item["current"], kind="info", width=60)]),
+            one["name"],
+            one["reason"],
+            *(cell and cell.get("text", cell["value"]) for cell in one["measures"]),
+            next((f"{value}: {percent(old)} → {percent(new)}" for value, old, new in one["moved"]), ""),
         ]
-        for item in items
+        for one in ordered
     ]
-    first = items[0]
-    head = join([html(first["value"]), f": {percent(first['previous'])} → {percent(first['current'])}"])
-    return details(head, table(["value", Column("share", numeric=True), "previous, current"], rows))
+    left = len(features) - len(ordered)
+    note = Html(f'<p class="note">{number(left)} more features are shown with scripts.</p>') if left else ""
+    return join([table(columns, rows), note])
 
 
 def _legend(alpha: float, *, rough: bool) -> Html:

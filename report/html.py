@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Literal
+from typing import Final, Literal
 
+from .script import SCRIPT, START
 from .style import CSS
 
 Kind = Literal["good", "bad", "warn", "info", "plain"]
@@ -75,23 +77,54 @@ def percent(fraction: float | None) -> str:
     return f"{fraction * 100:.2f}".rstrip("0").rstrip(".") + " %"
 
 
-def page(title: str, body: object, *, subtitle: str = "", badges: Iterable[object] = ()) -> str:
-    """One whole document with its style inside: no network, no script.
+# The browser itself keeps a page from loading or sending anything, whatever a page may hold.
+_POLICY: Final = (
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+)
+
+
+def page(
+    title: str,
+    body: object,
+    *,
+    subtitle: str = "",
+    badges: Iterable[object] = (),
+    data: object = None,
+    script: str = "",
+) -> str:
+    """One whole document with its style inside: no network, and no script unless one is given.
 
     Args:
         title: Shown at the top and in the browser's tab.
         body: `Html` from the helpers, or text.
         subtitle: One line below the title.
         badges: Pieces (see `badge`) set beside the title.
+        data: JSON-able values that the script reads.
+        script: What draws the data (see `script`); it is ours, never a user's.
     """
     head = join([Html("<h1>"), title, Html("</h1>"), *badges])
     line = join([Html('<p class="subtitle">'), subtitle, Html("</p>")]) if subtitle else Html("")
+    run = ""
+    if script:
+        run = (
+            f'<script type="application/json" id="data">{embedded(data)}</script>'
+            f"<script>{SCRIPT}{script}{START}</script>"
+        )
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{html(title)}</title><style>{CSS}</style></head>"
-        f'<body><main><header><div class="head">{head}</div>{line}</header>{html(body)}</main></body></html>\n'
+        f'<body><main><header><div class="head">{head}</div>{line}</header>{html(body)}</main>{run}</body></html>\n'
     )
+
+
+def embedded(data: object) -> str:
+    """JSON that can stand in a script element: no markup, comment or line separator can end or change it."""
+    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
 
 
 def section(title: str, body: object, *, note: str = "") -> Html:
@@ -123,24 +156,34 @@ def figures(pairs: Mapping[str, object]) -> Html:
     return join([Html('<div class="figures">'), *cells, Html("</div>")])
 
 
-def table(columns: Sequence[Column | str], rows: Iterable[Sequence[object]], *, empty: str = "nothing to show") -> Html:
+def table(
+    columns: Sequence[Column | str],
+    rows: Iterable[Sequence[object]],
+    *,
+    empty: str = "nothing to show",
+    stacked: bool = False,
+) -> Html:
     """A table; cells are `Html`, numbers or text.
 
     Args:
         columns: Headings; a `Column` says whether its cells are numbers.
         rows: Cells, as many per row as there are columns.
         empty: What stands there when there is no row.
+        stacked: Whether a narrow screen shows each row as a block, its cells below one another.
     """
     heads = [column if isinstance(column, Column) else Column(column) for column in columns]
     css = [' class="n"' if column.numeric else "" for column in heads]
-    top = "".join(f"<th{kind}>{html(column.title)}</th>" for kind, column in zip(css, heads, strict=True))
+    top = "".join(f'<th scope="col"{kind}>{html(column.title)}</th>' for kind, column in zip(css, heads, strict=True))
+    if stacked:
+        css = [f'{kind} data-label="{html(column.title)}"' for kind, column in zip(css, heads, strict=True)]
     body = "".join(
         "<tr>" + "".join(f"<td{kind}>{html(cell)}</td>" for kind, cell in zip(css, row, strict=True)) + "</tr>"
         for row in rows
     )
     if not body:
         return join([Html('<p class="note">'), empty, Html("</p>")])
-    return Html(f'<div class="scroll"><table><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>')
+    of = ' class="stack"' if stacked else ""
+    return Html(f'<div class="scroll"><table{of}><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>')
 
 
 def bar(fraction: float, *, kind: Kind = "plain", width: int = 120, title: str = "") -> Html:
@@ -237,7 +280,9 @@ def curves(
     }
     x0, x1 = x_range or _range(p[0] for points in finite.values() for p in points)
     y0, y1 = y_range or _range(p[1] for points in finite.values() for p in points)
-    left, bottom, top, right = 52, 40, 8, 10
+    labels = [number(y0 + step / 4 * (y1 - y0)) for step in range(5)]
+    # Room for the longest label (7 pixels a figure) and, left of it, for the axis's name.
+    left, bottom, top, right = 34 + 7 * max(map(len, labels)), 44, 10, 24
     wide, tall = width - left - right, height - top - bottom
 
     def place(px: float, py: float) -> str:
@@ -248,11 +293,9 @@ def curves(
         part = step / 4
         at_x, at_y = left + part * wide, top + (1 - part) * tall
         marks.append(f'<line class="grid" x1="{left}" x2="{left + wide}" y1="{at_y:.1f}" y2="{at_y:.1f}"/>')
+        marks.append(f'<text x="{left - 8}" y="{at_y + 4:.1f}" text-anchor="end">{labels[step]}</text>')
         marks.append(
-            f'<text x="{left - 6}" y="{at_y + 4:.1f}" text-anchor="end">{number(y0 + part * (y1 - y0))}</text>'
-        )
-        marks.append(
-            f'<text x="{at_x:.1f}" y="{top + tall + 16}" text-anchor="middle">{number(x0 + part * (x1 - x0))}</text>'
+            f'<text x="{at_x:.1f}" y="{top + tall + 17}" text-anchor="middle">{number(x0 + part * (x1 - x0))}</text>'
         )
     if diagonal:
         marks.append(f'<polyline class="diagonal" points="{place(x0, y0)} {place(x1, y1)}"/>')
@@ -276,9 +319,14 @@ def _range(values: Iterable[float]) -> tuple[float, float]:
     return (low, high) if high > low else (low - 0.5, high + 0.5)
 
 
-def framed(document: str, height: int = 560) -> str:
-    """A whole page as it can stand within another (a notebook's cell): isolated, so that no style leaks."""
+def framed(document: str, height: int = 640) -> str:
+    """A whole page as it can stand within another (a notebook's cell), isolated: no style, name or script leaks.
+
+    A page's script runs without an origin, so it reaches neither the notebook nor its storage, and the page's policy
+    keeps it from the network.
+    """
+    allowed = "allow-scripts" if "<script" in document else ""
     return (
         f'<iframe srcdoc="{escape(document, quote=True)}" style="width:100%;height:{height}px;border:0" '
-        'sandbox="" loading="lazy"></iframe>'
+        f'sandbox="{allowed}" loading="lazy" title="report"></iframe>'
     )

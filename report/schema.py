@@ -1,39 +1,90 @@
-"""A schema as a page: one line per feature."""
+"""A schema as a page: what is demanded of each feature, and the domains' values."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
-from .html import Column, Html, badge, figures, join, number, page, percent, section, table
+from .html import Html, badge, details, figures, join, number, page, percent, section, table
+
+_VALUES: Final = 12  # of a domain within its feature's row; all stand below
+_ROWS: Final = (("rows_drift", "rows against the span before"), ("rows_version", "rows against the version before"))
 
 
 def schema_page(document: Mapping[str, Any], *, title: str = "Schema") -> str:
     """A self-contained page.
 
     Args:
-        document: `{"min_rows", "max_rows", "features": [{"name", "type", "min_fraction", "min_count", "domain": text,
-            "values": [text], "severity": {…}, "evidence"}]}`.
+        document: `{"min_rows", "max_rows", "rows_drift", "rows_version", "environments", "severity", "checks",
+            "expectations", "features": [{"name", "type", "min_fraction", "min_count", "valency": [text], "domain": text,
+            "values": [text], "stage", "environments": [text], "bounds": [text], "severity": {…}, "evidence"}]}`.
         title: The heading.
     """
     features = document["features"]
-    rows = [
-        [
-            join([Html("<b>"), feature["name"], Html("</b>")]),
-            badge(feature["type"]),
-            _presence(feature),
-            _domain(feature),
-            join([Html('<span class="soft">'), feature["evidence"], Html("</span>")]),
-        ]
-        for feature in features
-    ]
     required = sum(bool(feature["min_fraction"] or feature["min_count"]) for feature in features)
     numbers: dict[str, object] = {"features": len(features), "required": required}
     for key, label in (("min_rows", "rows at least"), ("max_rows", "rows at most")):
         if document.get(key) is not None:
             numbers[label] = document[key]
-    columns = [Column("feature"), Column("type"), Column("presence"), Column("domain"), Column("evidence")]
-    return page(title, join([figures(numbers), section("Features", table(columns, rows))]))
+    columns = ["feature", "type", "presence", "valency", "domain", "environments and bounds", "evidence"]
+    parts = [figures(numbers), _whole(document)]
+    parts.append(section("Features", table(columns, map(_row, features), stacked=True)))
+    domains = [feature for feature in features if feature["values"]]
+    if domains:
+        note = "The values a feature may take."
+        parts.append(section("Domains", join(_domain(feature) for feature in domains), note=note))
+    if document.get("checks"):
+        keys = ("feature", "sql", "severity", "description")
+        rows = [[_code(check[key]) if key == "sql" else check[key] for key in keys] for check in document["checks"]]
+        parts.append(section("Checks", table(["feature", "SQL", "severity", "says"], rows, stacked=True)))
+    if document.get("expectations"):
+        rows = [
+            [_code(one["type"]), _code(", ".join(f"{key}={value!r}" for key, value in one["kwargs"].items()))]
+            for one in document["expectations"]
+        ]
+        parts.append(section("Expectations", table(["expectation", "with"], rows, stacked=True)))
+    return page(title, join(parts))
+
+
+def _whole(document: Mapping[str, Any]) -> Html:
+    """What is said of the data set as a whole."""
+    facts: list[tuple[str, object]] = []
+    if document.get("environments"):
+        facts.append(("default environments", _badges(document["environments"])))
+    for key, label in _ROWS:
+        if ratio := document.get(key):
+            low, high = ratio.get("min"), ratio.get("max")
+            span = " to ".join("any" if end is None else number(end) for end in (low, high))
+            facts.append((label, f"{span} times as many"))
+    if document.get("severity"):
+        facts.append(("severities", _badges(f"{name}: {value}" for name, value in document["severity"].items())))
+    if not facts:
+        return Html("")
+    lines = (join([Html("<dt>"), name, Html("</dt><dd>"), said, Html("</dd>")]) for name, said in facts)
+    return join([Html('<dl class="facts">'), *lines, Html("</dl>")])
+
+
+def _row(feature: Mapping[str, Any]) -> list[object]:
+    also = [*feature.get("environments", ()), *feature.get("bounds", ())]
+    also += [f"{name}: {value}" for name, value in feature["severity"].items()]
+    stage = [badge(feature["stage"], "warn")] if feature.get("stage") else []
+    evidence = join([Html('<span class="soft">'), feature["evidence"], Html("</span>")]) if feature["evidence"] else ""
+    values = feature["values"]
+    some = ", ".join(values[:_VALUES]) + (", …" if len(values) > _VALUES else "")
+    return [
+        join([Html("<b>"), feature["name"], Html("</b>")]),
+        badge(feature["type"]),
+        _presence(feature),
+        join(feature.get("valency", ()), Html("<br>")),
+        join([feature["domain"], *([Html("<br>"), _code(some)] if values else [])]),
+        _badges(also, stage),
+        evidence,
+    ]
+
+
+def _badges(texts: Iterable[str], first: Iterable[Html] = ()) -> Html:
+    found = [*first, *map(badge, texts)]
+    return join([Html('<span class="tags">'), *found, Html("</span>")]) if found else Html("")
 
 
 def _presence(feature: Mapping[str, Any]) -> str:
@@ -46,15 +97,10 @@ def _presence(feature: Mapping[str, Any]) -> str:
 
 
 def _domain(feature: Mapping[str, Any]) -> Html:
-    parts: list[object] = [feature["domain"]]
-    if feature["values"]:
-        some = feature["values"][:40]
-        text = ", ".join(some) + (
-            f", … ({number(len(feature['values']))} in all)" if len(feature["values"]) > 40 else ""
-        )
-        parts += [Html("<br><code>"), text, Html("</code>")]
-    if feature.get("bounds"):
-        parts += [Html("<br>"), *(badge(text) for text in feature["bounds"])]
-    if feature["severity"]:
-        parts += [Html("<br>"), *(badge(f"{name}: {value}") for name, value in feature["severity"].items())]
-    return join(parts)
+    values = feature["values"]
+    head = join([feature["name"], Html(' <span class="soft">'), feature["domain"], Html("</span>")])
+    return details(head, _code(", ".join(values)), is_open=len(values) <= 200)
+
+
+def _code(text: str) -> Html:
+    return join([Html("<code>"), text, Html("</code>")])

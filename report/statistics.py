@@ -1,33 +1,81 @@
-"""Statistics as a page: numbers with their histograms, text with its frequent values."""
+"""Statistics as a page: data sets side by side, features drawn as they scroll into view, searched and sorted."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
-from .html import Column, Html, badge, bars, figures, histogram, html, join, number, page, percent, section, table
+from .explorer import Choice, explorer
+from .heatmap import heat_map
+from .html import Column, Html, bars, details, figures, join, number, page, percent, section, table
+from .script_statistics import SCRIPT
+from .statistics_data import page_data
+
+_GROUPS: Final = {
+    "numeric": "Numeric features",
+    "text": "Categorical features",
+    "time": "Times",
+    "other": "Other features",
+}
+_LONGEST: Final = 20_000  # characters of a custom statistic
+_STATIC: Final = 200  # features of the table for readers without scripts
 
 
-def statistics_page(document: Mapping[str, Any], *, title: str = "Statistics") -> str:
-    """A self-contained page.
+def statistics_page(
+    document: Mapping[str, Any], *, title: str = "Statistics", distances: Mapping[str, float] | None = None
+) -> str:
+    """A self-contained page: every data set of the document, overlaid, and its slices to be chosen.
+
+    The view can be linked: `#sort=missing&search=delay&log=1&chart=quantiles&unit=percent`.
 
     Args:
-        document: `{"datasets": [{"name", "rows", "features": [{"name", "type", "count", "missing", …}]}]}`, numbers as
-            `{"value", "exact"}`.
+        document: `Statistics.document`: `{"datasets": [{"name", "rows", "features": [{"name", "type", "count",
+            "missing", …}]}]}`, numbers as `{"value", "exact"}`.
         title: The heading.
+        distances: By feature, how far it is from the first data set, to sort by, such as a drift report's divergences;
+            where None, computed from the document's quantiles and top values.
     """
+    data = page_data(document, distances)
     datasets = document["datasets"]
-    features = max((len(dataset["features"]) for dataset in datasets), default=0)
-    head = figures({f"rows in {dataset['name']}": dataset["rows"] for dataset in datasets} | {"features": features})
-    parts = [section(dataset["name"], _dataset(dataset), note=_note(dataset)) for dataset in datasets]
-    return page(title, join([head, *parts]))
+    several = len(datasets) > 1 or any(dataset.get("slices") for dataset in datasets)
+    head = figures({f"rows in {one['name']}": one["rows"] for one in datasets} | {"features": len(data["features"])})
+    sorts = {"schema": "schema order", "name": "name", "missing": "missing", "skew": "skewness, non-uniformity"}
+    sorts |= {"zeros": "zeros"} | ({"drift": "drift between data sets"} if len(data["sets"]) > 1 else {})
+    choices = [
+        Choice("sort", "Sort by", sorts),
+        Choice("chart", "Chart", {"standard": "histogram", "quantiles": "quantiles", "lengths": "list lengths"}),
+        Choice("unit", "Values in", {"percent": "percent", "counts": "counts"} if several else
+               {"counts": "counts", "percent": "percent"}),
+        Choice("log", "log scale"),
+    ]  # fmt: skip
+    if any("weighted" in one for one in data["sets"]):
+        choices.append(Choice("weighted", "weighted"))
+    if len(data["sets"]) > 1:
+        choices += [
+            Choice(f"set{place}", one["name"], is_on=one["on"], css=f"s{place % 6}", group="Data sets")
+            for place, one in enumerate(data["sets"])
+        ]
+    body = explorer(choices, _GROUPS, [feature["group"] for feature in data["features"]], _static(data))
+    extras = [_extras(dataset, several=len(datasets) > 1) for dataset in datasets]
+    return page(title, join([head, _notes(datasets, data["left"]), body, *extras]), data=data, script=SCRIPT)
 
 
-def _note(dataset: Mapping[str, Any]) -> str:
-    rough = [feature["name"] for feature in dataset["features"] if not is_exact(feature)]
-    if not rough:
-        return f"{number(dataset['rows'])} rows; every number is exact."
-    return f"{number(dataset['rows'])} rows; numbers marked ≈ are estimates: {', '.join(rough)}."
+def _notes(datasets: Sequence[Mapping[str, Any]], left: int) -> Html:
+    said = []
+    for dataset in datasets:
+        if sample := dataset.get("sample"):
+            said.append(f"{dataset['name']}: {percent(sample['rate'])} of the rows, sampled by seed {sample['seed']}.")
+        if dataset.get("weight"):
+            total = number(dataset["weighted_rows"])
+            said.append(f"{dataset['name']}: rows weigh by {dataset['weight']}, {total} in all.")
+    if any(not is_exact(feature) for dataset in datasets for feature in dataset["features"]):
+        said.append("Numbers marked ≈ are estimates; their errors stand with the feature. All others are exact.")
+    else:
+        said.append("Every number is exact.")
+    if left:
+        said.append(f"{number(left)} more slices are in statistics.json.")
+    return join([Html('<p class="note">'), " ".join(said), Html("</p>")])
 
 
 def is_exact(feature: Mapping[str, Any]) -> bool:
@@ -35,93 +83,39 @@ def is_exact(feature: Mapping[str, Any]) -> bool:
     return all(item.get("exact", True) for item in feature.values() if isinstance(item, Mapping))
 
 
-def _dataset(dataset: Mapping[str, Any]) -> Html:
-    rows = dataset["rows"]
-    numbers = [feature for feature in dataset["features"] if "mean" in feature and feature["type"] != "bool"]
-    texts = [feature for feature in dataset["features"] if "avg_length" in feature or feature["type"] == "bool"]
-    times = [feature for feature in dataset["features"] if feature["type"] in ("timestamp", "date", "time")]
-    known = {feature["name"] for feature in (*numbers, *texts, *times)}
-    others = [feature for feature in dataset["features"] if feature["name"] not in known]
+def _static(data: Mapping[str, Any]) -> Html:
+    """What stands there without scripts: a mail's preview, a locked-down browser."""
+    columns = [Column("feature"), Column("type")]
+    columns += [Column(f"{word}, {one['name']}", numeric=True) for one in data["sets"] for word in ("count", "missing")]
+    rows = []
+    for feature in data["features"][:_STATIC]:
+        row: list[object] = [feature["name"], feature["type"]]
+        for one, found in zip(data["sets"], feature["sets"], strict=True):
+            share = percent(found["missing"] / one["rows"]) if found and one["rows"] else ""
+            row += [found["count"] if found else "", share]
+        rows.append(row)
+    more = len(data["features"]) - _STATIC
+    note = f"{number(more)} more features are shown with scripts." if more > 0 else "Scripts would draw the charts."
+    return join([table(columns, rows), Html('<p class="note">'), note, Html("</p>")])
+
+
+def _extras(dataset: Mapping[str, Any], *, several: bool) -> Html:
+    """Correlations, mutual information and a user's statistics of one data set."""
+    of = f", {dataset['name']}" if several else ""
     parts = []
-    columns: list[Column | str]
-    if numbers:
-        columns = [
-            "feature",
-            *_numeric("missing", "mean", "std", "zeros", "min", "median", "max", "distinct"),
-            "values",
-        ]
-        parts.append(table(columns, [_number_row(feature, rows) for feature in numbers]))
-    if texts:
-        columns = ["feature", *_numeric("missing", "distinct", "length"), "most frequent"]
-        parts.append(table(columns, [_text_row(feature, rows) for feature in texts]))
-    if times:
-        columns = ["feature", *_numeric("missing", "distinct"), "first", "median", "last", "values"]
-        parts.append(table(columns, [_time_row(feature, rows) for feature in times]))
-    if others:
-        columns = ["feature", *_numeric("missing"), "lengths"]
-        parts.append(table(columns, [_other_row(feature, rows) for feature in others]))
+    if found := dataset.get("correlations"):
+        note = "Pearson's coefficient over the rows that have both."
+        parts.append(section(f"Correlations{of}", heat_map(found["features"], found["pearson"]), note=note))
+    if found := dataset.get("mutual_information"):
+        pairs = [(one["name"], one["value"]) for one in found["features"] if one["value"] is not None]
+        pairs.sort(key=lambda pair: -pair[1])
+        about = "all" if found["exact"] else f"a sample of {number(found['rows'])} of"
+        note = f"In nats, over {about} {number(found['population'])} rows; the {min(len(pairs), 50)} largest."
+        title = f"Mutual information with {found['label']}{of}"
+        parts.append(section(title, bars(pairs, limit=50), note=note))
+    for name, value in dataset.get("custom", {}).items():
+        text = json.dumps(value, indent=1, ensure_ascii=False)
+        cut = text if len(text) <= _LONGEST else text[:_LONGEST] + "\n… more in statistics.json"
+        shown = join([Html('<pre class="mono scroll">'), cut, Html("</pre>")])
+        parts.append(details(f"custom: {name}{of}", shown, is_open=len(text) < 500))
     return join(parts)
-
-
-def _numeric(*titles: str) -> list[Column]:
-    return [Column(title, numeric=True) for title in titles]
-
-
-def _name(feature: Mapping[str, Any]) -> Html:
-    return join([Html("<b>"), feature["name"], Html("</b><br>"), badge(feature["type"])])
-
-
-def _missing(feature: Mapping[str, Any], rows: int) -> Html:
-    share = feature["missing"] / rows if rows else 0.0
-    parts: list[object] = [percent(share)]
-    for key, label in (("nan", "NaN"), ("positive_infinity", "+∞"), ("negative_infinity", "−∞")):
-        if feature.get(key):
-            parts += [Html('<br><span class="warn">'), f"{number(feature[key])} {label}", Html("</span>")]
-    if feature.get("invalid_utf8", {}).get("value"):
-        parts += [
-            Html('<br><span class="warn">'),
-            f"{number(feature['invalid_utf8']['value'])} not UTF-8",
-            Html("</span>"),
-        ]
-    css = ' class="bad"' if share > 0.2 else ""
-    return join([Html(f"<span{css}>"), *parts, Html("</span>")])
-
-
-def shown(entry: Mapping[str, Any] | None) -> Html:
-    """A `{"value", "exact"}` number, marked ≈ where it is an estimate."""
-    if entry is None or entry["value"] is None:
-        return Html("")
-    return join(["" if entry["exact"] else "≈ ", html(entry["value"])])
-
-
-def _histogram(feature: Mapping[str, Any]) -> Html:
-    buckets = [(bucket["low"], bucket["high"], bucket["count"]) for bucket in feature["histogram"]["value"]]
-    return histogram([(_brief(low), _brief(high), count) for low, high, count in buckets])
-
-
-def _brief(edge: object) -> object:
-    return str(edge)[:10] if isinstance(edge, str) and "T" in edge else edge
-
-
-def _number_row(feature: Mapping[str, Any], rows: int) -> Sequence[object]:
-    keys = ("mean", "std", "zeros", "min", "median", "max", "unique")
-    return [_name(feature), _missing(feature, rows), *(shown(feature[key]) for key in keys), _histogram(feature)]
-
-
-def _text_row(feature: Mapping[str, Any], rows: int) -> Sequence[object]:
-    pairs = [(item["value"], item["count"]) for item in feature["top_values"]["value"]]
-    length = shown(feature.get("avg_length"))
-    return [_name(feature), _missing(feature, rows), shown(feature["unique"]), length, bars(pairs, limit=5)]
-
-
-def _time_row(feature: Mapping[str, Any], rows: int) -> Sequence[object]:
-    times = (shown(feature[key]) for key in ("min", "median", "max"))
-    return [_name(feature), _missing(feature, rows), shown(feature["unique"]), *times, _histogram(feature)]
-
-
-def _other_row(feature: Mapping[str, Any], rows: int) -> Sequence[object]:
-    lengths = feature.get("lengths")
-    if not lengths or lengths["min"]["value"] is None:
-        return [_name(feature), _missing(feature, rows), ""]
-    text = join([shown(lengths["min"]), " to ", shown(lengths["max"]), ", mean ", shown(lengths["mean"])])
-    return [_name(feature), _missing(feature, rows), text]

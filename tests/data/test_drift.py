@@ -369,7 +369,7 @@ def test_what_a_report_can_be_turned_into() -> None:
     assert "&lt;b&gt;" in html
     assert '<b>&"' not in html
     assert "only in current" in html
-    assert "http" not in html
+    assert "://" not in html
     assert found._repr_html_().startswith("<iframe")
 
 

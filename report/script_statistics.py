@@ -1,0 +1,218 @@
+"""What the statistics page's script draws: a feature's numbers for each data set, and its values overlaid."""
+
+from __future__ import annotations
+
+from typing import Final
+
+SCRIPT: Final = r"""
+const sets = data.sets.map((set, place) => ({...set, place, css: 's' + place % 6}));
+const on = () => sets.filter(set => state['set' + set.place]);
+const wanted = () => true;
+
+function marks(feature) {
+  const made = [el('span', {class: 'badge'}, feature.type)];
+  if (feature.sort.drift != null) {
+    made.push(el('span', {class: 'soft', title: 'Jensen–Shannon divergence from ' + sets[0].name + ', 0 to 1'},
+      'distance ' + number(feature.sort.drift)));
+  }
+  return made;
+}
+
+// A number is itself, or [estimate] where it is not exact.
+const plain = value => Array.isArray(value) ? value[0] : value;
+const shown = value => Array.isArray(value) ? '≈ ' + number(value[0]) : number(value);
+const share = (value, of) =>
+  value == null || !of ? '' : (Array.isArray(value) ? '≈ ' : '') + percent(plain(value) / of);
+
+function view(feature, set) {
+  const found = feature.sets[set.place];
+  if (!found || !state.weighted || !found.weighted) return found;
+  return {...found, ...found.weighted, total: set.weighted};
+}
+
+const total = (set, found) => found.total ?? set.rows;
+const middle = [['mean', found => shown(found.mean)], ['std', found => shown(found.std)],
+  ['zeros', found => share(found.zeros, found.items ?? found.count)]];
+const spread = [['min', found => shown(found.min)], ['median', found => shown(found.median)],
+  ['max', found => shown(found.max)]];
+const distinct = ['distinct', found => shown(found.unique)];
+const COLUMNS = {
+  numeric: [...middle, ...spread, distinct],
+  time: [...spread, distinct],
+  text: [distinct, ['most frequent', found => found.top?.length ? found.top[0][0] : ''],
+    ['its rows', found => found.top?.length ? number(found.top[0][1]) : ''],
+    ['avg length', found => shown(found.length)]],
+  other: [],
+};
+
+function key(set) {
+  return el('span', {class: 'key'}, el('i', {class: 'dot ' + set.css, 'aria-hidden': 'true'}), set.name);
+}
+
+function figures(feature, chosen) {
+  const columns = [
+    ['count', found => number(found.count)],
+    ['missing', (found, set) => percent(total(set, found) ? found.missing / total(set, found) : 0)],
+    ...COLUMNS[feature.group],
+  ];
+  if (chosen.some(set => feature.sets[set.place]?.lengths)) {
+    columns.push(['list length', found => found.lengths ?
+      shown(found.lengths.min) + ' to ' + shown(found.lengths.max) : '']);
+    columns.push(['mean length', found => found.lengths ? shown(found.lengths.mean) : '']);
+  }
+  const cells = (set, column) => {
+    const found = view(feature, set);
+    return found ? column[1](found, set) : '';
+  };
+  const css = 'figuretable';
+  if (narrow.matches) {
+    return grid(['', ...chosen.map(key)], columns.map(column =>
+      [column[0], ...chosen.map(set => cells(set, column))]), css + ' tall');
+  }
+  return grid(['', ...columns.map(column => column[0])], chosen.map(set =>
+    [key(set), ...columns.map(column => cells(set, column))]), css);
+}
+
+// Sides of a bucket as a position; times become milliseconds.
+const CLOCK = /^\d\d:\d\d/;
+const position = edge => typeof edge === 'number' ? edge
+  : typeof edge === 'boolean' ? +edge : Date.parse(CLOCK.test(edge) ? '1970-01-01T' + edge + 'Z' : edge);
+const brief = edge => typeof edge === 'string' && edge.includes('T') ? edge.slice(0, 10) : number(edge);
+const WIDE = 300, TALL = 76;
+
+function drawing(label, height, children) {
+  return el('svg', {class: 'chart', viewBox: `0 0 ${WIDE} ${height}`, role: 'img', 'aria-label': label}, ...children);
+}
+
+function ends(low, high) {
+  return el('div', {class: 'edges'}, el('span', {}, brief(low)), el('span', {}, brief(high)));
+}
+
+function histogram(name, parts) {
+  const kept = parts.filter(part => part.edges?.length > 1);
+  if (!kept.length) return [];
+  const each = kept.map(part => part.edges.map(position));
+  let low = Math.min(...each.map(edges => edges[0])), high = Math.max(...each.map(edges => edges.at(-1)));
+  if (!(high > low)) { low -= 0.5; high += 0.5; }
+  const unit = (high - low) / Math.max(...kept.map(part => part.counts.length));
+  // Heights are densities, so that buckets of unlike width compare; of one width they are the counts.
+  const columns = kept.flatMap((part, at) => part.counts.map((count, place) => {
+    let from = each[at][place], to = each[at][place + 1];
+    if (!(to - from > unit / 50)) { from -= unit / 4; to += unit / 4; }
+    let value = count * Math.min(1, unit / (to - from));
+    if (state.unit === 'percent') value /= part.total || 1;
+    return {part, place, count, from, to, value};
+  }));
+  const scale = value => state.log ? Math.log1p(state.unit === 'percent' ? value * 1e4 : value) : value;
+  const most = Math.max(...columns.map(column => scale(column.value))) || 1;
+  const x = value => Math.min(Math.max((value - low) / (high - low), 0), 1) * WIDE;
+  const drawn = columns.filter(column => column.count).map(column => {
+    const height = Math.max(scale(column.value) / most * (TALL - 3), 1.5);
+    const {part, place} = column;
+    const said = `${part.set.name}: ${brief(part.edges[place])} … ${brief(part.edges[place + 1])}: ` +
+      `${number(column.count)} (${percent(column.count / (part.total || 1))})`;
+    return el('rect', {class: 'area ' + part.set.css, x: (x(column.from) + 0.5).toFixed(1),
+      width: Math.max(x(column.to) - x(column.from) - 1, 1.5).toFixed(1), y: (TALL - height).toFixed(1),
+      height: height.toFixed(1)}, el('title', {}, said));
+  });
+  const first = kept[each.findIndex(edges => edges[0] === Math.min(...each.map(one => one[0])))] || kept[0];
+  const last = kept[each.findIndex(edges => edges.at(-1) === Math.max(...each.map(one => one.at(-1))))] || kept[0];
+  const base = el('line', {class: 'base', x1: 0, x2: WIDE, y1: TALL - 0.5, y2: TALL - 0.5});
+  return [drawing('histogram of ' + name + '; its numbers are in the table below', TALL, [...drawn, base]),
+    ends(first.edges[0], last.edges.at(-1))];
+}
+
+function quantiles(name, parts) {
+  const kept = parts.filter(part => part.quantiles?.length > 1);
+  if (!kept.length) return [];
+  const each = kept.map(part => part.quantiles.map(position));
+  let low = Math.min(...each.map(one => one[0])), high = Math.max(...each.map(one => one.at(-1)));
+  if (!(high > low)) { low -= 0.5; high += 0.5; }
+  const scale = value => state.log ? Math.sign(value) * Math.log1p(Math.abs(value)) : value;
+  const x = value => (scale(value) - scale(low)) / (scale(high) - scale(low)) * WIDE;
+  const strip = Math.min(26, TALL / kept.length);
+  const drawn = kept.flatMap((part, at) => each[at].slice(1).map((to, place) => {
+    const from = each[at][place];
+    return el('rect', {class: 'area ' + part.set.css + (place % 2 ? ' odd' : ''), x: x(from).toFixed(1),
+      width: Math.max(x(to) - x(from), 1).toFixed(1), y: (at * strip + 2).toFixed(1), height: strip - 4},
+      el('title', {}, `${part.set.name}: ${brief(part.quantiles[place])} … ${brief(part.quantiles[place + 1])}`));
+  }));
+  const label = 'quantiles of ' + name + '; each cell holds the same share of the rows';
+  return [drawing(label, kept.length * strip, drawn), ends(kept[0].quantiles[0], kept[0].quantiles.at(-1))];
+}
+
+function topValues(parts, limit) {
+  const counts = new Map();
+  for (const part of parts) for (const [value, count] of part.top || []) {
+    if (!counts.has(value)) counts.set(value, new Map());
+    counts.get(value).set(part.set.place, count);
+  }
+  return [...counts].slice(0, limit).map(([value, by]) => [value, by]);
+}
+
+function bars(parts) {
+  const rows = topValues(parts, 5);
+  const value = (part, by) => (by.get(part.set.place) || 0) / (state.unit === 'percent' ? part.total || 1 : 1);
+  const scale = found => state.log ? Math.log1p(state.unit === 'percent' ? found * 1e4 : found) : found;
+  const most = Math.max(...rows.flatMap(([, by]) => parts.map(part => scale(value(part, by))))) || 1;
+  const say = (part, by) => by.has(part.set.place)
+    ? (state.unit === 'percent' ? percent(value(part, by)) : number(value(part, by))) : '–';
+  const lines = rows.map(([name, by]) => el('div', {class: 'hbar'},
+    el('span', {class: 'label', title: String(name), dir: 'auto'}, String(name)),
+    el('span', {class: 'strips', 'aria-hidden': 'true'}, ...parts.map(part => el('span', {
+      class: 'strip ' + part.set.css, style: 'width:' + (scale(value(part, by)) / most * 100).toFixed(1) + '%'}))),
+    el('span', {class: 'n'}, ...parts.map(part => el('span', {}, say(part, by))))));
+  return lines.length ? [el('div', {class: 'hbars'}, ...lines)] : [];
+}
+
+function chart(feature, parts) {
+  const name = feature.name;
+  if (state.chart === 'lengths' && parts.some(part => part.lengths)) {
+    return histogram('list lengths of ' + name,
+      parts.filter(part => part.lengths).map(part => ({...part, ...part.lengths, total: part.count})));
+  }
+  if (state.chart === 'quantiles' && feature.group !== 'text') return quantiles(name, parts);
+  if (feature.group === 'text') return bars(parts);
+  return histogram(name, parts);
+}
+
+function numbers(feature, parts) {
+  const made = [];
+  for (const part of parts) {
+    if (part.edges?.length > 1) {
+      made.push(el('h4', {}, 'buckets, ' + part.set.name), grid(['from', 'to', 'rows', 'share'], part.counts.map(
+        (count, at) => [brief(part.edges[at]), brief(part.edges[at + 1]), number(count),
+          percent(count / (part.total || 1))])));
+    }
+    if (part.quantiles?.length) {
+      const levels = part.set.levels || part.quantiles.map((_, at) => at / (part.quantiles.length - 1));
+      made.push(el('h4', {}, 'quantiles, ' + part.set.name),
+        grid(levels.map(percent), [part.quantiles.map(brief)]));
+    }
+  }
+  const values = topValues(parts, 40);
+  if (values.length) {
+    made.push(el('h4', {}, 'most frequent values'), grid(['value', ...parts.map(part => part.set.name)],
+      values.map(([value, by]) => [String(value), ...parts.map(part => number(by.get(part.set.place)))])));
+  }
+  return made;
+}
+
+function content(feature) {
+  const chosen = on().filter(set => feature.sets[set.place]);
+  const parts = chosen.map(set => {
+    const found = view(feature, set);
+    return {...found, set, total: found.items ?? found.count};
+  });
+  const notes = chosen.flatMap(set => (feature.sets[set.place].notes || []).map(note =>
+    el('p', {class: 'cardnote'}, (sets.length > 1 ? set.name + ': ' : '') + note)));
+  const folded = el('details', {}, el('summary', {}, 'all its numbers'));
+  folded.addEventListener('toggle', () => {
+    if (folded.open && folded.children.length === 1) folded.append(...numbers(feature, parts));
+  });
+  const drawn = chart(feature, parts);
+  const body = el('div', {class: 'two'}, el('div', {}, figures(feature, chosen), ...notes),
+    el('div', {class: 'chartbox'}, ...drawn));
+  return feature.group === 'other' ? [figures(feature, chosen), ...notes] : [body, folded];
+}
+"""
