@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from ..errors import InputError
 from ..metadata import Schema
 from ..pipelines import Files, component, current, resolve_files
@@ -9,27 +11,35 @@ from .schema_gen import write_schema
 
 
 @component
-def ImportSchema(path: Files) -> Schema:
+def ImportSchema(path: Files, *, expectations: Files | None = None) -> Schema:
     """Read a `schema.yaml`, or TFX's `schema.pbtxt`; what of that cannot be taken over is noted on the run.
 
     Args:
         path: The file.
+        expectations: A Great Expectations suite (its JSON file) to add to the schema: the data must meet both.
 
     Returns:
         Schema: `content/schema.yaml` in canonical form, and `content/expectations.json`.
 
     Raises:
-        InputError: Not one file, or no schema; names the line.
+        InputError: Not one file, no schema (names the line), or no suite.
     """
-    from ..data import load_pbtxt, load_schema
+    from ..data import load_pbtxt, load_schema, schema_from_suite
 
-    files = resolve_files(path).files
-    if len(files) != 1:
-        raise InputError(f"a schema is one file, {path} means {len(files)}", fix="name one schema.yaml")
-    file = files[0].path
+    file = _one(path, "a schema")
     schema, notes = load_pbtxt(file) if file.suffix == ".pbtxt" else (load_schema(file), ())
     for note in notes:
         current().note(note)
+    if expectations is not None:
+        schema, left = schema_from_suite(_one(expectations, "a suite"), schema)
+        current().note(f"{len(left)} expectations have no other words in the schema, and stay as they are")
     made = Schema.new()
     write_schema(schema, made.content, made.extra)
     return made
+
+
+def _one(files: Files, what: str) -> Path:
+    found = resolve_files(files).files
+    if len(found) != 1:
+        raise InputError(f"{what} is one file, {files} means {len(found)}", fix="name one file")
+    return found[0].path

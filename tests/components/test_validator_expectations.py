@@ -12,7 +12,7 @@ from drivetrain.components.example_validator import ExampleValidator
 from drivetrain.components.import_schema import ImportSchema
 from drivetrain.components.schema_gen import SchemaGen
 from drivetrain.components.statistics_gen import StatisticsGen
-from drivetrain.data import Check, schema_from_suite, schema_to_yaml
+from drivetrain.data import Check, load_schema, schema_from_suite, schema_to_yaml
 from drivetrain.digest import digest_tree
 from drivetrain.errors import InputError
 
@@ -66,6 +66,25 @@ def test_the_schemas_own_expectations_without_gx(odd: int, tmp_path: Path) -> No
     assert not (made.extra / "data_docs").exists()
     anomalies = json.loads((made.content / "anomalies.json").read_text())["anomalies"]
     assert ("CUSTOM_VALIDATION" in {one["type"] for one in anomalies}) is (odd > 0)
+
+
+def test_a_suite_becomes_part_of_the_imported_schema(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("word,size\n" + "".join(f"a,{row % 5}\n" for row in range(90)))
+    examples = ExampleGen(str(tmp_path / "x.csv"))
+    statistics = StatisticsGen(examples)
+    (tmp_path / "schema.yaml").write_bytes((SchemaGen(statistics).content / "schema.yaml").read_bytes())
+    for most, good in ((4, True), (3, False)):
+        wanted = [
+            {"expectation_type": "expect_column_values_to_be_between", "kwargs": {"column": "size", "max_value": most}},
+            {"expectation_type": "expect_column_values_to_match_regex", "kwargs": {"column": "word", "regex": "^a"}},
+        ]
+        (tmp_path / "suite.json").write_text(json.dumps({"expectation_suite_name": "old", "expectations": wanted}))
+        schema = ImportSchema(str(tmp_path / "schema.yaml"), expectations=str(tmp_path / "suite.json"))
+        read = load_schema(schema.content / "schema.yaml")
+        assert [one.type for one in read.expectations] == ["expect_column_values_to_match_regex"]
+        made = ExampleValidator(examples, statistics, schema)
+        assert made.passed is good
+        assert "expectations met" in made.summary
 
 
 def test_a_suite_is_one_file(tmp_path: Path) -> None:
