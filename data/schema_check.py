@@ -222,7 +222,7 @@ def _time(feature: Feature, what: str, domain: Time) -> Iterator[Problem]:
     if problem is not None:
         yield Problem(INVALID_DOMAIN, name, f"{what}: {domain.format!r} is no format of time: {problem}",
                       f"use directives of strptime, as %Y-%m-%d, or one of {', '.join(UNIX)}")  # fmt: skip
-    elif feature.type not in kinds:
+    elif feature.type not in (*kinds, "any"):
         yield Problem(WRONG_DOMAIN, name, f"{what}: the time {domain.format} is for {kinds[0]}, not {feature.type}",
                       "remove it; timestamps and dates need none")  # fmt: skip
     yield from _mass(feature, what, domain.min_mass)

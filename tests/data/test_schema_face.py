@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +157,15 @@ def test_a_schema_as_json_says_its_domains() -> None:
     features = json.loads(SCHEMA.to_json())["features"]
     assert features[0]["domain"] == {"kind": "values", "values": ["AA", "UA"], "min_mass": 1.0}
     assert features[1]["domain"] is None
+
+
+def test_a_schema_is_edited_by_replacing_features() -> None:
+    carrier = SCHEMA.feature("carrier")
+    assert carrier is not None
+    wider = SCHEMA.with_feature(replace(carrier, domain=Values(("AA", "UA", "ZZ"))))
+    edited = wider.with_feature(Feature("new", "int"))
+    assert [feature.name for feature in edited.features] == ["carrier", "delay", "seats", "new"]
+    assert {one.type for one in validate(ROWS, edited).anomalies} == {"INT_TYPE_BIG_INT"}
 
 
 def test_without_pandas_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

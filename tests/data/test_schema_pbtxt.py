@@ -151,6 +151,8 @@ feature {
     again = schema_from_yaml(schema_to_yaml(schema))
     assert again == schema
     assert schema_to_pbtxt(again).text == text
+    untyped = 'feature { name: "x" type: TYPE_UNKNOWN time_domain { string_format: "%Y" } }'
+    assert schema_from_pbtxt(untyped).schema.features[0].domain == Time("%Y", 0.8)
     for odd in ('type: INT time_domain { string_format: "%Y" }', 'type: BYTES time_domain { string_format: "%Q" }'):
         schema, notes = schema_from_pbtxt(f'feature {{ name: "x" {odd} }}')
         assert schema.features[0].domain is None
