@@ -101,6 +101,8 @@ def encode_column(name: str, column: pa.Array) -> tuple[NDArray[np.int64], list[
         raise InputError(
             f"column {name!r} of type {column.type} makes no slices", fix="slice by text, numbers, booleans or dates"
         )
+    if pa.types.is_float16(column.type):  # which Arrow does not encode
+        column = column.cast(pa.float32())
     encoded = column.dictionary_encode(null_encoding="encode")
     values = [_plain(value) for value in encoded.dictionary.to_pylist()]
     return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), values

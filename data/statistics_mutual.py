@@ -56,9 +56,10 @@ def _column(column: pa.ChunkedArray) -> tuple[NDArray[np.float64], bool]:
     """The values as numbers and whether these number categories; missing numbers as NaN."""
     array = column.combine_chunks()
     kind = kind_of(array.type)
-    encoded = array.dictionary_encode(null_encoding="encode")
-    if kind in _TEXTS or kind == "bool" or (kind == "int" and len(encoded.dictionary) <= _CATEGORIES):
-        return numpy_of(encoded.indices).astype(np.float64), True
+    if kind in _TEXTS or kind in ("bool", "int"):
+        encoded = array.dictionary_encode(null_encoding="encode")
+        if kind != "int" or len(encoded.dictionary) <= _CATEGORIES:
+            return numpy_of(encoded.indices).astype(np.float64), True
     missing = numpy_of(array.is_null())
     if pa.types.is_decimal(array.type):
         array = array.cast(pa.float64())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+import decimal
 import json
 from pathlib import Path
 from typing import Any
@@ -141,3 +143,36 @@ def test_beam_gives_the_same_bytes_with_everything_on(tmp_path: Path, limit: int
     )
     assert beam.state("data").to_bytes() == local.state("data").to_bytes()
     assert beam.to_json() == local.to_json()
+
+
+def test_columns_of_every_type_with_everything_on() -> None:
+    moment = datetime.datetime(2020, 1, 1)
+    rows = pa.table(
+        {
+            'a "b"\nc.d🙂': pa.array([1, 2, None]),
+            "decimal": pa.array([decimal.Decimal("1.5"), None, decimal.Decimal("2")]),
+            "unsigned": pa.array([2**64 - 1, 0, 5], pa.uint64()),
+            "half": pa.array(np.array([0.5, 1, 2], np.float16)),
+            "time": pa.array([moment, None, moment], pa.timestamp("us", "Europe/Oslo")),
+            "struct": [{"a": 1}, None, {"a": 2}],
+            "pair": pa.array([[1.0, 2.0], None, [3.0, 4.0]], pa.list_(pa.float64(), 2)),
+            "nested": pa.array([[["a"]], [], None]),
+            "nothing": pa.nulls(3),
+            "bytes": pa.array([b"\xff", b"", None]),
+            "flag": [True, None, False],
+            "w": pa.array([1, None, 2]),
+        }
+    )
+    slices = ["flag", "time", "decimal", "half"]
+    options: dict[str, Any] = {"weight": "w", "slices": slices, "label": "flag", "correlations": True, "seed": -1}
+    found = statistics(rows, **options)
+    state = found.state("data")
+    again = StatisticsAccumulator.from_bytes(state.to_bytes())
+    assert again.to_bytes() == state.to_bytes()
+    assert again.result() == state.result() == json.loads(json.dumps(state.result()))
+    twins = {name: feature["weighted"] for name, feature in found.features("data").items()}
+    assert twins["unsigned"]["mean"]["value"] == (2**64 - 1 + 10) / 3
+    assert (twins["struct"]["count"], twins["nothing"]["missing"]) == (3.0, 3.0)
+    assert twins["half"]["mean"]["value"] == 1.5
+    assert list(found.slices("data").values()) == [1, 1, 2, 1, 1, 1, 1, 1]
+    assert found.merge(found).to_json() == statistics(pa.concat_tables([rows, rows]), **options).to_json()
