@@ -52,6 +52,11 @@ class Observed:
     environment: str | None
     max_values: int = DOMAIN_LIMIT
 
+    @property
+    def values(self) -> ColumnState:
+        """The values themselves, which are in lists where the column has such."""
+        return self.column.levels[-1]
+
 
 def relax(feature: Feature, anomaly: str, seen: Observed) -> Feature | None:
     """The feature relaxed so that a data set no longer has the anomaly; None where there is no way known."""
@@ -116,8 +121,8 @@ def _type(feature: Feature, seen: Observed) -> Feature:
 
 
 def _texts(feature: Feature, seen: Observed) -> Feature:
-    domain, table = feature.domain, texts(seen.column)
-    if not isinstance(domain, Values) or seen.column.sketches is not None:
+    domain, table = feature.domain, texts(seen.values)
+    if not isinstance(domain, Values) or seen.values.sketches is not None:
         return replace(feature, domain=None)
     odd = ~(member(table, domain.values) | broken_texts(table))
     added = [value.decode() for value in table.values.take(arrow_of(np.flatnonzero(odd))).to_pylist()]
@@ -148,8 +153,8 @@ def _ends(feature: Feature, seen: Observed) -> tuple[float | None, float | None]
     """Smallest and largest number, also of text that reads as numbers."""
     domain = feature.domain
     if not isinstance(domain, Range) or not domain.parse:
-        return bounds(seen.column)
-    read = (reads_as(text, domain.parse) for text in texts(seen.column).values.to_pylist())
+        return bounds(seen.values)
+    read = (reads_as(text, domain.parse) for text in texts(seen.values).values.to_pylist())
     numbers = [value for value in read if value is not None and not math.isnan(value)]
     return (min(numbers), max(numbers)) if numbers else (None, None)
 
@@ -165,7 +170,7 @@ def _allow_inf(feature: Feature, seen: Observed) -> Feature:
 
 
 def _time(feature: Feature, seen: Observed) -> Feature:
-    domain, table = feature.domain, time_table(seen.column)
+    domain, table = feature.domain, time_table(seen.values)
     if not isinstance(domain, Time) or table is None:
         return replace(feature, domain=None)
     mass = _floor(Fraction(int(table.counts[is_time(table, domain.format)].sum()), table.total))
@@ -173,21 +178,23 @@ def _time(feature: Feature, seen: Observed) -> Feature:
 
 
 def _unique(feature: Feature, seen: Observed) -> Feature:
-    wanted, found = feature.unique or Count(), distinct_values(seen.column)
+    wanted, found = feature.unique or Count(), distinct_values(seen.values)
     low = None if wanted.min is None else min(wanted.min, found)
     return replace(feature, unique=Count(low, None if wanted.max is None else max(wanted.max, found)))
 
 
 def _counts(feature: Feature, seen: Observed) -> Feature:
-    """Value counts as wide as the rows' numbers of values; those of inner levels are left open."""
-    levels, _ = nesting(seen.column)
-    low, high = (int(end or 0) for end in bounds(seen.column)) if levels else (1, 1)
-    outer, *inner = feature.value_counts or (Count(),)
-    least = None if outer.min is None else min(outer.min, low)
-    most = None if outer.max is None else max(outer.max, high)
-    wide = Count(least, most)
-    # Where the outer level is not what was violated, an inner one is.
-    return replace(feature, value_counts=(wide, *(inner if wide != outer else [Count()] * len(inner))))
+    """Value counts as wide as the numbers of values of each level."""
+    lists = seen.column.levels[:-1]
+    wide = []
+    for place, wanted in enumerate(feature.value_counts or (Count(),)):
+        if lists and (place >= len(lists) or not lists[place].count):
+            wide.append(wanted)
+            continue
+        low, high = (int(end or 0) for end in bounds(lists[place])) if lists else (1, 1)
+        least = None if wanted.min is None else min(wanted.min, low)
+        wide.append(Count(least, None if wanted.max is None else max(wanted.max, high)))
+    return replace(feature, value_counts=tuple(wide))
 
 
 def _free_counts(feature: Feature, seen: Observed) -> Feature:

@@ -23,12 +23,11 @@ from .tables import (
     TextTable,
     arrow_of,
     count_numbers,
-    count_texts,
     merge_numbers,
-    merge_texts,
     numpy_of,
     text_bytes,
 )
+from .text_rows import settle_texts, texts_of
 
 EXACT_LIMIT: Final = 100_000  # distinct values of a column up to which everything about it is exact
 EXACT_BYTES: Final = 1 << 26  # and bytes of its distinct texts together
@@ -79,7 +78,7 @@ def _plain_type(arrow: Any) -> Any:
             return arrow
 
 
-def _plain(array: Any) -> Any:
+def plain_array(array: Any) -> Any:
     """An array without runs and extensions, and a dictionary only where it is one of texts without null."""
     while True:
         arrow = array.type
@@ -136,7 +135,7 @@ class ColumnState:
         self.negative_infinity = 0
         self.sketches: Sketches | None = None
         self.inner: dict[str, ColumnState] = {}
-        self._pending: list[Any] = []  # tables, all of one kind
+        self._pending: list[Any] = []  # tables, all of one kind; or TextRows
         self._waiting = 0
 
     @property
@@ -159,13 +158,13 @@ class ColumnState:
             InputError: Its type differs from the earlier batches'.
         """
         self._accept(array.type)
-        array = _plain(array)
+        array = plain_array(array)
         self.rows += len(array)
         self.missing += array.null_count
         if array.null_count == len(array):  # perhaps of the type null
             return
         if self.kind in TEXT:
-            self._push(count_texts(array))
+            self._push(texts_of(array))
         elif self.kind in NUMERIC:
             self._push(count_numbers(self._finite(self._numbers(array))))
         if self.inner:
@@ -271,10 +270,14 @@ class ColumnState:
         for inner in self.inner.values():
             inner.compact()
 
+    def _join(self, limit: int) -> None:
+        """Make one table of those that wait; texts with certainly more distinct values than the limit stay rows."""
+        if self._pending:
+            table: Any = settle_texts(self._pending, limit) if self.kind in TEXT else merge_numbers(self._pending)
+            self._pending = [table]
+
     def _settle(self) -> None:
-        if len(self._pending) > 1:
-            merge: Any = merge_texts if self.kind in TEXT else merge_numbers
-            self._pending = [merge(self._pending)]
+        self._join(self.limit if self.sketches is None else 0)
         if not self._pending:
             return
         table = self._pending[0]
@@ -314,7 +317,7 @@ class ColumnState:
         if self.sketches is not None and other.sketches is not None:
             self.sketches.merge(other.sketches)
         elif self.sketches is not None:
-            other._settle()
+            other._join(0)
         self._pending += other._pending
         self._waiting += other._waiting
         self.compact()

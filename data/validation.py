@@ -24,7 +24,7 @@ from .statistics_of import statistics_of
 from .statistics_pass import StatisticsAccumulator
 from .tables import TextTable, arrow_of, broken_texts, show_text, top
 from .validation_counts import check_counts, check_unique
-from .validation_evidence import SHOWN, bounds, listed, member, nesting, no_numbers, numbers_where, texts
+from .validation_evidence import SHOWN, bounds, counted, listed, member, no_numbers, numbers_where, texts
 from .validation_parse import check_parsed
 from .validation_ratio import check_rows
 from .validation_times import check_time
@@ -178,22 +178,14 @@ class _Check:
         if spec.many:
             yield from check_counts(spec, column, self.anomaly)
         yield from self.presence(spec, column)
-        levels, leaf = nesting(column)
-        if not _type_fits(spec, leaf if spec.many else column.kind):
-            yield self.unexpected_type(spec, column)
-        elif levels and (spec.domain is not None or spec.unique is not None):
-            yield self.unknown(spec)
-        else:
-            yield from self.domain(spec, column)
-            if spec.unique is not None:
-                yield from check_unique(spec, spec.unique, column, self.anomaly)
-
-    def unknown(self, spec: Feature) -> Anomaly:
-        return self.anomaly(
-            "STATS_NOT_AVAILABLE", spec.name, f"the values in the lists of {spec.name} are not in the statistics",
-            expected="statistics of each value", observed="statistics of the lists' lengths",
-            fix=f"check them by code, or remove the domain and unique of {spec.name} from the schema",
-        )  # fmt: skip
+        values = column.levels[-1]
+        if not _type_fits(spec, values.kind if spec.many else column.kind):
+            yield self.unexpected_type(spec, column, values if spec.many else column)
+            return
+        if values.count:
+            yield from self.domain(spec, values)
+        if spec.unique is not None:
+            yield from check_unique(spec, spec.unique, values, self.anomaly)
 
     def domain(self, spec: Feature, column: ColumnState) -> Iterator[Anomaly]:
         if isinstance(spec.domain, Values):
@@ -226,25 +218,25 @@ class _Check:
                 fix=f"find the rows that lost it, or lower min_count of {name} in the schema",
             )  # fmt: skip
 
-    def unexpected_type(self, spec: Feature, column: ColumnState) -> Anomaly:
-        odd = no_numbers(column) if spec.type in ("int", "float") else ()
-        table = column.table
+    def unexpected_type(self, spec: Feature, column: ColumnState, values: ColumnState) -> Anomaly:
+        odd = no_numbers(values) if spec.type in ("int", "float") and values.count else ()
+        table = values.table
         distinct = f", {number(len(table.counts))} distinct" if table is not None else ""
         hint = f"; e.g. {odd[0]['value']!r} is no number" if odd else ""
         return self.anomaly(
-            "UNEXPECTED_DATA_TYPE", spec.name, f"{spec.name} is {column.kind}, the schema says {spec.type}{hint}",
-            expected=spec.type, observed=f"{column.kind} ({column.arrow}{distinct})", values=odd or listed(column),
+            "UNEXPECTED_DATA_TYPE", spec.name, f"{spec.name} is {values.kind}, the schema says {spec.type}{hint}",
+            expected=spec.type, observed=f"{values.kind} ({column.arrow}{distinct})", values=odd or listed(values),
             fix=f"write {spec.name} as {spec.type}, or change its type in the schema",
         )  # fmt: skip
 
     def values(self, spec: Feature, domain: Values, column: ColumnState) -> Iterator[Anomaly]:
-        table = texts(column)
+        table, rows = texts(column), counted(spec, column)
         marked = broken_texts(table)
         broken = int(table.counts[marked].sum())
         if broken:
             yield self.anomaly(
-                "ENUM_TYPE_INVALID_UTF8", spec.name, f"{number(broken)} rows of {spec.name} are no valid UTF-8",
-                expected="UTF-8", observed=f"{number(broken)} rows with other bytes",
+                "ENUM_TYPE_INVALID_UTF8", spec.name, f"{number(broken)} {rows} of {spec.name} are no valid UTF-8",
+                expected="UTF-8", observed=f"{number(broken)} {rows} with other bytes",
                 fix="read the file with its own encoding",
             )  # fmt: skip
         mass = Fraction(str(domain.min_mass))
@@ -267,15 +259,15 @@ class _Check:
         more = len(odd.counts) - min(len(worst), 3)
         names += f" and {number(more)} more" if more > 0 else ""
         about = "" if exact else "about "
-        share = percent(off / total)
+        share, rows = percent(off / total), counted(spec, column)
         others = "1 other value" if len(odd.counts) == 1 else f"{number(len(odd.counts))} other values"
         wanted = f"one of {len(allowed)} values" + (
-            f" in at least {percent(float(mass))} of the rows" if mass < 1 else ""
+            f" in at least {percent(float(mass))} of the {rows}" if mass < 1 else ""
         )
         yield self.anomaly(
             kind, spec.name,
-            f"{about}{number(off)} rows ({share}) of {spec.name} have values that are not in the schema: {names}",
-            expected=wanted, observed=f"{about}{number(off)} rows with {others}",
+            f"{about}{number(off)} {rows} ({share}) of {spec.name} have values that are not in the schema: {names}",
+            expected=wanted, observed=f"{about}{number(off)} {rows} with {others}",
             values=tuple({"value": value, "count": count} for value, count in worst),
             fix=f"correct these values, or add them to the domain of {spec.name} in the schema",
         )  # fmt: skip
@@ -284,7 +276,7 @@ class _Check:
         family, size = ("INT_TYPE", "INT") if spec.type == "int" else ("FLOAT_TYPE", "FLOAT")
         low, high = bounds(column)
         nan, infinite = column.nan, column.positive_infinity + column.negative_infinity
-        where = f"in the range of {spec.name} in the schema"
+        where, rows = f"in the range of {spec.name} in the schema", counted(spec, column)
         if domain.min is not None and low is not None and low < domain.min:
             yield self.anomaly(
                 f"{family}_SMALL_{size}", spec.name, f"{spec.name} has values below {number(domain.min)}",
@@ -299,14 +291,14 @@ class _Check:
             )  # fmt: skip
         if domain.disallow_nan and nan:
             yield self.anomaly(
-                "FLOAT_TYPE_HAS_NAN", spec.name, f"{spec.name} is NaN in {number(nan)} rows",
-                expected="no NaN", observed=f"{number(nan)} rows",
+                "FLOAT_TYPE_HAS_NAN", spec.name, f"{spec.name} is NaN in {number(nan)} {rows}",
+                expected="no NaN", observed=f"{number(nan)} {rows}",
                 fix=f"write a missing value for what is not known, or remove disallow_nan {where}",
             )  # fmt: skip
         if domain.disallow_inf and infinite:
             yield self.anomaly(
-                "FLOAT_TYPE_HAS_INF", spec.name, f"{spec.name} is infinite in {number(infinite)} rows",
-                expected="finite numbers", observed=f"{number(infinite)} rows",
+                "FLOAT_TYPE_HAS_INF", spec.name, f"{spec.name} is infinite in {number(infinite)} {rows}",
+                expected="finite numbers", observed=f"{number(infinite)} {rows}",
                 fix=f"find the division or overflow behind them, or remove disallow_inf {where}",
             )  # fmt: skip
 
@@ -321,8 +313,8 @@ class _Check:
             if odd or column.nan or (high is not None and high > 1) or (low is not None and low < 0):
                 yield self.anomaly(
                     "BOOL_TYPE_UNEXPECTED_FLOAT", spec.name, f"{spec.name} has values other than 0 and 1",
-                    expected="0 or 1", observed=f"{number(low)} to {number(high)}, NaN in {number(column.nan)} rows",
-                    values=odd, fix=fix,
+                    expected="0 or 1", values=odd, fix=fix,
+                    observed=f"{number(low)} to {number(high)}, NaN in {number(column.nan)} {counted(spec, column)}",
                 )  # fmt: skip
             return
         if low is not None and low < 0:

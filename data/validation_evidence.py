@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from .schema import Feature
 from .statistics_column import ColumnState
 from .tables import NumberTable, TextTable, arrow_of, show_text, top
 
@@ -16,6 +17,11 @@ def nesting(column: ColumnState) -> tuple[int, str]:
     """How many lists are within each other (0: none), and the type of the values in the innermost."""
     levels = column.levels
     return len(levels) - 1, levels[-1].kind
+
+
+def counted(spec: Feature, column: ColumnState) -> str:
+    """What the values of a column's state are: rows, or values in the rows' lists."""
+    return "rows" if column.name == spec.name else "values"
 
 
 def texts(column: ColumnState) -> TextTable:

@@ -12,7 +12,7 @@ from .anomalies import Anomaly
 from .schema import Feature, Range
 from .statistics_column import ColumnState
 from .tables import show_text
-from .validation_evidence import SHOWN, texts
+from .validation_evidence import SHOWN, counted, texts
 
 _WHOLE: Final = re.compile(rb"\s*[+-]?[0-9]+\s*")
 _INT64: Final = range(-(1 << 63), 1 << 63)
@@ -35,7 +35,7 @@ def check_parsed(spec: Feature, domain: Range, column: ColumnState, make: Callab
     """Where texts are no numbers, or numbers out of the range."""
     family, size = ("INT_TYPE", "INT") if domain.parse == "int" else ("FLOAT_TYPE", "FLOAT")
     kind = f"a{'n' * (domain.parse == 'int')} {domain.parse}"
-    table = texts(column)
+    table, rows = texts(column), counted(spec, column)
     read = [
         (text, reads_as(text, domain.parse), int(count))
         for text, count in zip(table.values.to_pylist(), table.counts, strict=True)
@@ -51,8 +51,8 @@ def check_parsed(spec: Feature, domain: Range, column: ColumnState, make: Callab
         lost = number(sum(count for _, count in wrong))
         name = "INT_TYPE_NOT_INT_STRING" if size == "INT" else "FLOAT_TYPE_STRING_NOT_FLOAT"
         yield make(
-            name, spec.name, f"{lost} rows of {spec.name} do not read as {kind}",
-            expected=f"text that reads as {kind}", observed=f"{lost} rows that do not", values=_shown(wrong),
+            name, spec.name, f"{lost} {rows} of {spec.name} do not read as {kind}",
+            expected=f"text that reads as {kind}", observed=f"{lost} {rows} that do not", values=_shown(wrong),
             fix=f"correct these values, or remove parse from the domain of {spec.name} in the schema",
         )  # fmt: skip
     numbers = [(text, value, count) for text, value, count in read if value is not None]
@@ -63,21 +63,21 @@ def check_parsed(spec: Feature, domain: Range, column: ColumnState, make: Callab
     if below:
         yield make(
             f"{family}_SMALL_{size}", spec.name, f"{spec.name} has values below {number(low)}",
-            expected=f"at least {number(low)}", observed=f"{number(sum(count for _, count in below))} rows below",
+            expected=f"at least {number(low)}", observed=f"{number(sum(count for _, count in below))} {rows} below",
             values=_shown(below), fix=f"correct these values, or lower min {where}",
         )  # fmt: skip
     if above:
         yield make(
             f"{family}_BIG_{size}", spec.name, f"{spec.name} has values above {number(high)}",
-            expected=f"at most {number(high)}", observed=f"{number(sum(count for _, count in above))} rows above",
+            expected=f"at most {number(high)}", observed=f"{number(sum(count for _, count in above))} {rows} above",
             values=_shown(above), fix=f"correct these values, or raise max {where}",
         )  # fmt: skip
     for flag, test, text in (("nan", math.isnan, "NaN"), ("inf", math.isinf, "infinite")):
-        rows = sum(count for _, value, count in numbers if test(value))
-        if getattr(domain, f"disallow_{flag}") and rows:
+        found = sum(count for _, value, count in numbers if test(value))
+        if getattr(domain, f"disallow_{flag}") and found:
             yield make(
-                f"FLOAT_TYPE_HAS_{flag.upper()}", spec.name, f"{spec.name} is {text} in {number(rows)} rows",
-                expected=f"not {text}", observed=f"{number(rows)} rows",
+                f"FLOAT_TYPE_HAS_{flag.upper()}", spec.name, f"{spec.name} is {text} in {number(found)} {rows}",
+                expected=f"not {text}", observed=f"{number(found)} {rows}",
                 fix=f"write a missing value for what is not known, or remove disallow_{flag} {where}",
             )  # fmt: skip
 

@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 
 from .anomalies import Anomalies, Anomaly
 from .base import Progress, no_progress
-from .schema import Bool, Count, Feature, Range, Schema, Time, Values
+from .schema import Bool, Feature, Range, Schema, Time, Values
 from .schema_times import UNIX, reads_as_time, within
 from .source_of import source_of
 from .sources import Source
 from .tables import arrow_of, numpy_of, show_text
 from .validation_evidence import is_number
+from .validation_nested import any_item, outside_counts
 from .validation_parse import reads_as
 
 EXAMPLES: Final = 5
@@ -27,6 +28,7 @@ _WIDE: Final = 40  # columns quoted of a row, the anomaly's own first
 _LONG: Final = 200  # characters quoted of a value
 
 Mask = NDArray[np.bool_]
+_OF_ROWS: Final = ("FEATURE_TYPE_", "SCHEMA_", "UNEXPECTED_", "INVALID_FEATURE_SHAPE")  # the others are of values
 _MISSING: Final = frozenset(
     {"FEATURE_TYPE_NOT_PRESENT", "FEATURE_TYPE_LOW_FRACTION_PRESENT", "FEATURE_TYPE_LOW_NUMBER_PRESENT"}
 )
@@ -120,6 +122,8 @@ def _wanted(
     for index, anomaly in enumerate(anomalies.anomalies):
         if anomaly.split == split and anomaly.feature in source.columns:
             test = _test(anomaly, schema.feature(anomaly.feature or ""))
+            if test is not None and not anomaly.type.startswith(_OF_ROWS):
+                test = any_item(test)
             if test is not None:
                 wanted[index] = (anomaly.feature or "", test)
     return wanted
@@ -196,7 +200,7 @@ def _test(anomaly: Anomaly, spec: Feature | None) -> Callable[[Any], Mask] | Non
     if kind == "ENUM_TYPE_INVALID_UTF8":
         return _broken
     if kind in ("FEATURE_TYPE_LOW_NUMBER_VALUES", "FEATURE_TYPE_HIGH_NUMBER_VALUES", "INVALID_FEATURE_SHAPE"):
-        return _outside_counts(kind, spec) if spec is not None else None
+        return outside_counts(kind, spec) if spec is not None else None
     domain = spec.domain if spec is not None else None
     if kind in ("INT_TYPE_NOT_INT_STRING", "FLOAT_TYPE_STRING_NOT_FLOAT") and isinstance(domain, Range):
         return lambda column: _unparsed(column, domain)
@@ -234,27 +238,6 @@ def _outside_range(kind: str, domain: Range) -> Callable[[Any], Mask] | None:
     if kind.endswith("_HAS_INF"):
         return lambda column: _compare(column, np.isinf)
     return None
-
-
-def _outside_counts(kind: str, spec: Feature) -> Callable[[Any], Mask]:
-    """Rows whose list has too few or too many values, or another number than the shape holds."""
-    size = math.prod(spec.shape or ())
-    level = spec.value_counts[0] if spec.value_counts else Count()
-
-    def test(column: Any) -> Mask:
-        valid = _valid(column)
-        lengths = valid.astype(np.int64)
-        if pa.types.is_nested(column.type):
-            lengths[valid] = numpy_of(pc.list_value_length(column.drop_null())).astype(np.int64)
-        if kind == "INVALID_FEATURE_SHAPE":
-            odd: Mask = ~valid | (lengths != size)
-        elif kind == "FEATURE_TYPE_LOW_NUMBER_VALUES":
-            odd = valid & (lengths < (level.min or 0))
-        else:
-            odd = valid & (lengths > (level.max if level.max is not None else np.iinfo(np.int64).max))
-        return odd
-
-    return test
 
 
 def _unparsed(column: Any, domain: Range) -> Mask:

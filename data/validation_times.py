@@ -14,7 +14,7 @@ from .schema import Feature, Time
 from .schema_times import UNIX, reads_as_time, within
 from .statistics_column import ColumnState
 from .tables import NumberTable, TextTable, arrow_of, show_text, top
-from .validation_evidence import SHOWN
+from .validation_evidence import SHOWN, counted
 
 
 def time_table(column: ColumnState) -> TextTable | NumberTable | None:
@@ -43,8 +43,9 @@ def check_time(spec: Feature, domain: Time, column: ColumnState, make: Callable[
     off = int(table.counts[odd].sum())
     if not off or Fraction(off, table.total) <= 1 - Fraction(str(domain.min_mass)):
         return
+    rows = counted(spec, column)
     about = "" if column.sketches is None else "about "
-    rows = off if column.sketches is None else off * column.count // table.total
+    found = off if column.sketches is None else off * column.count // table.total
     values: TextTable | NumberTable
     if isinstance(table, NumberTable):
         values = NumberTable(table.values[odd], table.counts[odd])
@@ -52,12 +53,12 @@ def check_time(spec: Feature, domain: Time, column: ColumnState, make: Callable[
         values = TextTable(table.values.take(arrow_of(np.flatnonzero(odd))), table.counts[odd])
     worst = [(show_text(one) if isinstance(one, bytes) else one, count) for one, count in top(values, SHOWN)]
     reading = f"lie in 1990 to 2029 as {domain.format}" if domain.format in UNIX else f"read as {domain.format}"
-    wanted = f" in at least {percent(domain.min_mass)} of the rows" if domain.min_mass < 1 else ""
+    wanted = f" in at least {percent(domain.min_mass)} of the {rows}" if domain.min_mass < 1 else ""
     yield make(
         "TIME_TYPE_UNEXPECTED_VALUES", spec.name,
-        f"{about}{number(rows)} rows ({percent(off / table.total)}) of {spec.name} do not {reading}, "
+        f"{about}{number(found)} {rows} ({percent(off / table.total)}) of {spec.name} do not {reading}, "
         f"e.g. {worst[0][0]!r}",
-        expected=f"values that {reading}{wanted}", observed=f"{about}{number(rows)} rows that do not",
+        expected=f"values that {reading}{wanted}", observed=f"{about}{number(found)} {rows} that do not",
         values=tuple({"value": value, "count": count} for value, count in worst),
         fix=f"correct these values, or change the time of {spec.name} in the schema",
     )  # fmt: skip

@@ -33,10 +33,7 @@ FILE = FOLDER / "tfdv_cases.json"
 CASES: list[dict[str, Any]] = json.loads(FILE.read_text())["cases"] if FILE.is_file() else []
 
 # What we cannot do yet, by case. A case that we can do must leave this table.
-NOT_YET = {
-    "stats_missing_vs_empty": "values within lists",
-    "stats_nested_list": "values within lists",
-}
+NOT_YET: dict[str, str] = {}
 
 
 class NotYetError(Exception):
@@ -70,12 +67,28 @@ def check(case: dict[str, Any]) -> None:
 
 
 def array_of(column: dict[str, Any]) -> pa.Array:
-    """A case's column: values spelled as JSON, of an Arrow type by name; lists give a list column."""
-    values = [plain(value) for value in column["values"]]
-    inner = TYPES.get(column["type"]) or nested(column["type"])
-    if any(isinstance(value, list) for value in values) and column["type"] in TYPES:
+    """A case's column: values spelled as JSON, of an Arrow type by name; lists give a list column.
+
+    The name is that of the whole type or of the values in a row's list: the values say which.
+    """
+    inner, named = type_of(column["type"])
+    spelled = plain if pa.types.is_floating(inner) or pa.types.is_binary(inner) else as_is
+    values = [spelled(value) for value in column["values"]]
+    lists, leaf = rules.depth(values)
+    for _ in range(lists if leaf else max(lists, named + (named + lists > 0))):
         inner = pa.list_(inner)
     return pa.array(values, inner)
+
+
+def type_of(name: str) -> tuple[pa.DataType, int]:
+    """The innermost type of a name, and how many lists are around it."""
+    for head in ("large_list<", "list<"):
+        if name.startswith(head):
+            inner, levels = type_of(name[len(head) : -1].partition(": ")[2])
+            return inner, levels + 1
+    if name not in TYPES:
+        raise NotYetError(name)
+    return TYPES[name], 0
 
 
 TYPES = {
@@ -87,12 +100,8 @@ TYPES = {
 } | {"bytes": pa.binary(), "bool": pa.bool_(), "double": pa.float64(), "float": pa.float32()}  # fmt: skip
 
 
-def nested(name: str) -> pa.DataType:
-    for head, make in (("large_list<", pa.large_list), ("list<", pa.list_)):
-        if name.startswith(head):
-            inner = name[len(head) : -1].partition(": ")[2]
-            return make(pa.list_(TYPES[inner]))
-    raise NotYetError(name)
+def as_is(value: Any) -> Any:
+    return value
 
 
 def plain(value: Any) -> Any:
@@ -105,20 +114,10 @@ def plain(value: Any) -> Any:
 
 
 def statistics_of(columns: dict[str, Any], **options: Any) -> Statistics:
-    # Texts stay texts where a column is of strings: only numbers are spelled "nan".
-    arrays = {
-        name: pa.array(column["values"], pa.string())
-        if column["type"] == "string" and flat(column)
-        else array_of(column)
-        for name, column in columns.items()
-    }
+    arrays = {name: array_of(column) for name, column in columns.items()}
     state = StatisticsAccumulator(options=StatisticsOptions(**options))
     state.add_batch(pa.RecordBatch.from_arrays(list(arrays.values()), list(arrays)))
     return from_states({"data": state})
-
-
-def flat(column: dict[str, Any]) -> bool:
-    return not any(isinstance(value, list) for value in column["values"])
 
 
 # --- inference
@@ -186,10 +185,12 @@ def check_statistics(case: dict[str, Any]) -> None:
         if weight is not None:
             rows, weights = (array_of(case["input"][column]).to_pylist() for column in (name, weight))
             beyond.check_weighted(ours, expected, rows, weights)
-        values = [value for value in case["input"][name]["values"] if value is not None]
+        rows = array_of(case["input"][name]).to_pylist()
+        column = found.column("data", name).levels[-1]
         if ours["type"] == "list":
-            raise NotYetError("statistics of the values in lists")
-        rules.check_column(ours, expected, [plain(value) for value in values], found.column("data", name).table)
+            rules.check_lists(ours, expected, rows, column.table)
+        else:
+            rules.check_column(ours, expected, [value for value in rows if value is not None], column.table)
 
 
 def check_slices(case: dict[str, Any]) -> None:

@@ -1,0 +1,79 @@
+"""Which rows of lists show an anomaly: by any value in them, or by how many values the lists of a level have."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from .schema import Count, Feature
+from .statistics_column import kind_of, plain_array
+from .tables import numpy_of
+
+Mask = NDArray[np.bool_]
+Lengths = NDArray[np.int64]
+
+
+def any_item(test: Callable[[Any], Mask]) -> Callable[[Any], Mask]:
+    """A test of values as one of rows: where any value in a row's lists passes; a row that is no list is a value."""
+
+    def rows(column: Any) -> Mask:
+        column = plain_array(column)
+        if kind_of(column.type) != "list":
+            return test(column)
+        lengths, items = _open(column)
+        marked = np.zeros(len(column), np.bool_)
+        marked[np.repeat(np.arange(len(column)), lengths)[rows(items)]] = True
+        return marked
+
+    return rows
+
+
+def outside_counts(kind: str, spec: Feature) -> Callable[[Any], Mask]:
+    """Rows with a list of too few or too many values, or with another number of values than the shape holds."""
+    if kind == "INVALID_FEATURE_SHAPE":
+        return lambda column: _sizes(column) != math.prod(spec.shape or ())
+    return lambda column: _outside(column, kind, spec.value_counts)
+
+
+def _outside(column: Any, kind: str, wanted: tuple[Count, ...]) -> Mask:
+    if not wanted:
+        return np.zeros(len(column), np.bool_)
+    valid, column = numpy_of(column.is_valid()), plain_array(column)
+    lists = kind_of(column.type) == "list"
+    lengths, items = _open(column) if lists else (valid.astype(np.int64), None)
+    low, high = wanted[0].min, wanted[0].max
+    if kind == "FEATURE_TYPE_LOW_NUMBER_VALUES":
+        marked: Mask = valid & (lengths < (low or 0))
+    else:
+        marked = valid & (lengths > (np.iinfo(np.int64).max if high is None else high))
+    if items is not None and kind_of(items.type) == "list":
+        inside = _outside(items, kind, wanted[1:])
+        marked[np.repeat(np.arange(len(marked)), lengths)[inside]] = True
+    return marked
+
+
+def _sizes(column: Any) -> Lengths:
+    """Values of each row in all; −1 where one is missing or the lists of a level differ in length."""
+    valid, column = numpy_of(column.is_valid()), plain_array(column)
+    if kind_of(column.type) != "list":
+        return np.where(valid, 1, -1)
+    lengths, items = _open(column)
+    inner = _sizes(items)
+    starts = np.concatenate(([0], np.cumsum(lengths)))
+    found = np.where(valid, 0, -1)
+    for row in np.flatnonzero(valid & (lengths > 0)):
+        sizes = inner[starts[row] : starts[row + 1]]
+        found[row] = sizes.sum() if (sizes == sizes[0]).all() and sizes[0] >= 0 else -1
+    return found
+
+
+def _open(column: Any) -> tuple[Lengths, Any]:
+    """Each row's number of items (0 where it is missing), and the items of all."""
+    lengths = np.zeros(len(column), np.int64)
+    lengths[numpy_of(column.is_valid())] = numpy_of(pc.list_value_length(column.drop_null()))
+    return lengths, pc.list_flatten(column)
