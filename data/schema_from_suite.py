@@ -91,8 +91,9 @@ class _Draft:
         self.closed = self.ours or base is not None
         for name, kind in columns.items() if isinstance(columns, Mapping) else ():
             self.features.setdefault(name, Feature(name, kind))
-        named = (one.kwargs.get("column_set") or [one.kwargs.get("column")] for one in suite.expectations)
-        self.order = list(dict.fromkeys([*self.features, *(name for names in named for name in names)]))
+        named = [one.kwargs.get("column_set") or [one.kwargs.get("column")] for one in suite.expectations]
+        later = [name for names in named for name in names if isinstance(name, str)]
+        self.order = list(dict.fromkeys([*self.features, *later]))
 
     def schema(self, rest: tuple[Expectation, ...]) -> Schema:
         """What it is now, columns in the order of the base, then of the suite."""
@@ -184,16 +185,21 @@ def _tighter(old: _N | None, new: _N | None, choose: Callable[[_N, _N], _N]) -> 
 
 def _whole_bounds(kwargs: Kwargs) -> tuple[int | None, int | None]:
     """Both ends inside."""
-    low, high = kwargs.get("min_value"), kwargs.get("max_value")
-    if not all(end is None or type(end) is int for end in (low, high)):
-        raise _LeftOverError
+    low, high = _whole(kwargs.get("min_value")), _whole(kwargs.get("max_value"))
     low = low + 1 if low is not None and kwargs.get("strict_min") else low
     return low, high - 1 if high is not None and kwargs.get("strict_max") else high
 
 
+def _whole(end: Any) -> int | None:
+    """A count; GX writes some as 10.0."""
+    if end is not None and (type(end) not in (int, float) or end != int(end)):
+        raise _LeftOverError
+    return None if end is None else int(end)
+
+
 def _rows(draft: _Draft, kwargs: Kwargs, one: Expectation) -> None:
-    low, high = _whole_bounds(kwargs) if "value" not in kwargs else (kwargs["value"], kwargs["value"])
-    if not all(end is None or type(end) is int for end in (low, high)) or high == 0:
+    low, high = _whole_bounds(kwargs) if "value" not in kwargs else (_whole(kwargs["value"]), _whole(kwargs["value"]))
+    if high is not None and high < 1:
         raise _LeftOverError
     low = low if low is not None and low > 1 else None  # no rows at all are an error in any case
     sides = {"DATASET_LOW_NUM_EXAMPLES": (low, draft.low), "DATASET_HIGH_NUM_EXAMPLES": (high, draft.high)}

@@ -302,12 +302,10 @@ def test_what_statistics_cannot_decide_runs_on_rows(tmp_path: Path) -> None:
 def test_results_of_every_way_are_gx_own(tmp_path: Path) -> None:
     from drivetrain.data.expectations_gx import data_docs
     from great_expectations.core import expectationSuiteValidationResultSchema
-    from great_expectations.expectations import UnexpectedRowsExpectation
 
     markup = "<script>alert(1)</script><img src=x onerror='a&b'>"
     source = write(pa.table({"a": [3, 1, 2], "b": ["x", markup, "y"]}), tmp_path / "a.parquet")
     query = "SELECT * FROM {batch} WHERE a > 1"
-    assert UnexpectedRowsExpectation(unexpected_rows_query=query).expectation_type == "unexpected_rows_expectation"
     suite = Suite(f"mine {markup}", (
         expect("column_values_to_be_in_set", column="b", value_set=["x", "y"]),
         expect("column_values_to_be_increasing", column="a"),
@@ -329,7 +327,7 @@ def test_results_of_every_way_are_gx_own(tmp_path: Path) -> None:
 def test_a_project_that_gx_wrote(tmp_path: Path) -> None:
     import great_expectations as gx
 
-    made = gx.expectations
+    made: Any = gx.expectations  # untyped names
     suite = gx.ExpectationSuite(name="orders", expectations=[
         made.ExpectColumnValuesToBeOfType(column="a", type_="int64"),
         made.ExpectColumnValuesToNotBeNull(column="a", mostly=0.9, severity="warning", notes="told by sales"),
@@ -348,7 +346,7 @@ def test_a_project_that_gx_wrote(tmp_path: Path) -> None:
     assert schema_from_yaml(schema_to_yaml(schema)) == schema
     # And GX reads what a schema writes.
     written = schema_to_expectations(schema, "back")
-    again = gx.ExpectationSuite(**{**written, "notes": None})
+    again: Any = gx.ExpectationSuite(**written)
     assert [one.expectation_type for one in again.expectations] == [one["type"] for one in written["expectations"]]
 
 

@@ -159,7 +159,7 @@ def test_old_and_new_files(tmp_path: Path) -> None:
 
 def test_each_line() -> None:
     schema, left = of(
-        expect("table_row_count_to_be_between", min_value=10, max_value=20, strict_max=True),
+        expect("table_row_count_to_be_between", min_value=10.0, max_value=20, strict_max=True),
         expect("column_to_exist", "warning", column="a"),
         expect("column_values_to_be_between", "info", column="a", min_value=0, strict_min=True, max_value=7.5),
         expect("column_values_to_be_of_type", column="i", type_="int32"),
@@ -201,6 +201,8 @@ def test_each_line() -> None:
         expect("column_proportion_of_non_null_values_to_be_between", column="a", max_value=0.5),
         expect("column_values_to_be_of_type", column="a", type_="int64", mostly=0.5),
         expect("table_row_count_to_equal", value=0),
+        expect("table_row_count_to_equal", value=2.5),
+        expect("table_columns_to_match_set", column_set=[["a"], 1]),
         Expectation("unexpected_rows_expectation", {"unexpected_rows_query": "SELECT 1 FROM {batch}"}),
     ],
     ids=lambda one: f"{one.type} {sorted(one.kwargs)}",
