@@ -247,3 +247,61 @@ def test_inference() -> None:
     counted = infer_schema(data, shapes=False)
     assert [feature.shape for feature in counted.features] == [None] * 8
     assert validate(data, counted).anomalies == ()
+
+
+def test_values_within_lists_are_checked() -> None:
+    anything = (Count(),)
+    for values, feature, expected in (
+        ([[0, 1], [7]], Feature("x", "int", domain=Range(0, 1), value_counts=anything), ["INT_TYPE_BIG_INT"]),
+        ([[0, 1], [2, -1]], Feature("x", "int", domain=Bool(), value_counts=anything),
+         ["BOOL_TYPE_SMALL_INT", "BOOL_TYPE_BIG_INT"]),
+        ([["a"], ["b", None]], Feature("x", "string", domain=Values(("a",)), value_counts=anything),
+         ["ENUM_TYPE_UNEXPECTED_STRING_VALUES"]),
+        ([[1.0], [float("nan"), float("inf")]],
+         Feature("x", "float", domain=Range(disallow_nan=True, disallow_inf=True), value_counts=anything),
+         ["FLOAT_TYPE_HAS_NAN", "FLOAT_TYPE_HAS_INF"]),
+        ([["1"], ["x"]], Feature("x", "string", domain=Range(parse="int"), value_counts=anything),
+         ["INT_TYPE_NOT_INT_STRING"]),
+        ([[7], [7]], Feature("x", "int", unique=Count(2), value_counts=anything), ["FEATURE_TYPE_LOW_UNIQUE"]),
+        (pa.array([[], []], pa.list_(pa.string())),
+         Feature("x", "string", domain=Values(("a",)), value_counts=anything), []),
+    ):  # fmt: skip
+        assert types(values, feature) == expected
+
+
+def test_counts_of_every_level() -> None:
+    counts = (Count(1, 2), Count(2, 3))
+    deep = Feature("x", "int", value_counts=counts)
+    assert types([[[1, 2], [3, 4]], None, [[5, 6, 7]]], deep) == []
+    assert types([[[1, 2]] * 3], deep) == ["FEATURE_TYPE_HIGH_NUMBER_VALUES"]
+    assert types([[[7]], [[1, 2], None]], deep) == ["FEATURE_TYPE_LOW_NUMBER_VALUES"]
+    assert types([[], [[1] * 4]], deep) == ["FEATURE_TYPE_LOW_NUMBER_VALUES", "FEATURE_TYPE_HIGH_NUMBER_VALUES"]
+    assert types([[1]], deep) == types([[[[1]]]], deep) == ["VALUE_NESTEDNESS_MISMATCH"]
+
+
+def test_shapes_of_every_level() -> None:
+    cube = Feature("x", "int", shape=(2, 3))
+    assert types([[[1, 2, 3]] * 2], cube) == types([[1] * 6], cube) == []
+    for odd in ([[1, 2, 3]], [[1, 2, 3], [1, 2]], [[1, 2, 3], None], [[1, 2, 3], [1, 2, None]], None):
+        assert types([[[1, 2, 3]] * 2, odd], cube) == ["INVALID_FEATURE_SHAPE"]
+        found = infer_schema(stats(x=[[[1, 2, 3]] * 2, odd])).feature("x")
+        assert found is not None
+        assert found.shape is None
+    counted = infer_schema(stats(x=[[[1, 2, 3]] * 2]), shapes=False).feature("x")
+    assert counted is not None
+    assert counted.value_counts == (Count(2, 2), Count(3, 3))
+
+
+def test_rows_are_found_by_any_of_their_values() -> None:
+    rows = [[["a"], ["z"]], [["a", "a", "b"]], None, [], [["b"], ["b", None]], [["z", "z"]]]
+    table = pa.table({"x": pa.array(rows, pa.list_(pa.list_(pa.string())))})
+    schema = Schema((Feature("x", "string", domain=Values(("a", "b")), value_counts=(Count(1), Count(None, 2))),))
+    found = anomalous_rows(table, validate(stats(x=table["x"].chunk(0)), schema), schema)
+    assert {one.type: [row["row"] for row in one.rows] for one in found.anomalies} == {
+        "FEATURE_TYPE_LOW_NUMBER_VALUES": [3],
+        "FEATURE_TYPE_HIGH_NUMBER_VALUES": [1],
+        "ENUM_TYPE_UNEXPECTED_STRING_VALUES": [0, 5],
+    }
+    square = Schema((Feature("x", "string", shape=(2,)),))
+    found = anomalous_rows(table, validate(stats(x=table["x"].chunk(0)), square), square)
+    assert [[row["row"] for row in one.rows] for one in found.anomalies] == [[1, 2, 3, 4]]
