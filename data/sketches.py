@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from .rowhash import hash_column
 from .tables import NumberTable, TextTable, arrow_of, merge_numbers, merge_texts
+from .text_rows import TextRows, counted, split_singles, text_hashes
 
 _WIDTH: Final = 2048  # items that a quantile summary keeps per level
 _PRECISION: Final = 14  # HyperLogLog: 2^14 registers, standard error 0.8 %
@@ -96,12 +97,14 @@ class DistinctSketch:
     def __init__(self) -> None:
         self.registers: NDArray[np.uint8] = np.zeros(1 << _PRECISION, np.uint8)
 
-    def add(self, table: NumberTable | TextTable) -> None:
+    def add(self, table: NumberTable | TextTable | TextRows) -> None:
         """Take in a table's values."""
-        self.add_hashes(hash_column(table.values if isinstance(table, TextTable) else arrow_of(table.values)))
-
-    def add_hashes(self, hashes: NDArray[np.uint64]) -> None:
-        """Take in values by their `hash_column`."""
+        if isinstance(table, TextRows):
+            hashes = table.hashes
+        elif isinstance(table, TextTable):
+            hashes = text_hashes(table.values)
+        else:
+            hashes = hash_column(arrow_of(table.values))
         index = (hashes >> np.uint64(64 - _PRECISION)).astype(np.int64)
         rest = hashes << np.uint64(_PRECISION)
         # The position of the first one-bit: as floats the top 53 bits are exact, and the (biased) exponent tells it.
@@ -131,9 +134,17 @@ class FrequentSketch:
         self.table: NumberTable | TextTable | None = None
         self.error = 0
 
-    def add(self, table: NumberTable | TextTable) -> None:
+    def add(self, table: NumberTable | TextTable | TextRows) -> None:
         """Take in a table."""
-        self._put(table)
+        if not isinstance(table, TextRows):
+            self._put(table)
+            return
+        assert not isinstance(self.table, NumberTable)
+        repeated, singles = split_singles(table, self.table)
+        if singles > _CAPACITY:  # more than there is room for, each with one row: none stays
+            self._put(repeated, singles)
+        else:
+            self._put(counted(table))
 
     def merge(self, other: FrequentSketch) -> None:
         """Take in the summary of other rows."""
@@ -141,7 +152,8 @@ class FrequentSketch:
         if other.table is not None:
             self._put(other.table)
 
-    def _put(self, table: NumberTable | TextTable) -> None:
+    def _put(self, table: NumberTable | TextTable, singles: int = 0) -> None:
+        """Take in a table and so many further values of one row each, more than there is room for or none."""
         merged: NumberTable | TextTable
         if self.table is None or not len(self.table.counts):
             merged = table
@@ -151,8 +163,9 @@ class FrequentSketch:
         else:
             assert isinstance(self.table, NumberTable)
             merged = merge_numbers([self.table, table])
-        if len(merged.counts) > _CAPACITY:
-            cut = int(np.partition(merged.counts, -_CAPACITY - 1)[-_CAPACITY - 1])
+        if len(merged.counts) + singles > _CAPACITY:
+            counts = np.concatenate((merged.counts, np.ones(min(singles, _CAPACITY + 1), np.int64)))
+            cut = int(np.partition(counts, -_CAPACITY - 1)[-_CAPACITY - 1])
             keep = merged.counts > cut
             self.error += cut
             counts = merged.counts[keep] - cut

@@ -163,8 +163,9 @@ class ExactMoments:
         if values.dtype == np.float64 and (
             counts is None or (len(counts) == len(values) and bool((counts == 1).all()))
         ):
-            for start in range(0, len(values), _SLICED):
-                self._add_block(values[start : start + _SLICED])
+            floats = np.asarray(values, np.float64)
+            for start in range(0, len(floats), _SLICED):
+                self._add_block(floats[start : start + _SLICED])
             return
         self.sum.add(values, counts)
         self.squares.add_squares(values, counts)

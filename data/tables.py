@@ -101,7 +101,7 @@ def count_texts(array: Any) -> TextTable:
         array = array.dictionary_encode()
     indices = array.indices.drop_null() if array.indices.null_count else array.indices
     counts = np.bincount(numpy_of(indices), minlength=len(array.dictionary))
-    return _sum_texts(_binary(array.dictionary), counts)
+    return sum_texts(binary(array.dictionary), counts)
 
 
 def merge_numbers(tables: Sequence[NumberTable]) -> NumberTable:
@@ -123,11 +123,11 @@ def merge_texts(tables: Sequence[TextTable]) -> TextTable:
     if len(tables) == 1:
         return tables[0]
     values = pa.concat_arrays([table.values for table in tables])
-    return _sum_texts(values, np.concatenate([table.counts for table in tables]))
+    return sum_texts(values, np.concatenate([table.counts for table in tables]))
 
 
-def _sum_texts(values: Any, counts: Counts) -> TextTable:
-    """Canonical from values that may repeat, be null or have no rows."""
+def sum_texts(values: Any, counts: Counts) -> TextTable:
+    """The table of `large_binary` values that may repeat, be null or have no rows."""
     encoded = values.dictionary_encode()
     distinct = encoded.dictionary
     if len(distinct) != len(values) or values.null_count:
@@ -142,7 +142,8 @@ def _sum_texts(values: Any, counts: Counts) -> TextTable:
     return TextTable(distinct.take(arrow_of(order)), counts)
 
 
-def _binary(values: Any) -> Any:
+def binary(values: Any) -> Any:
+    """The values as `large_binary`."""
     if pa.types.is_large_binary(values.type):
         return values
     if not (pa.types.is_string(values.type) or pa.types.is_binary(values.type)):
