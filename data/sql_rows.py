@@ -88,7 +88,10 @@ def open_query(
     shown = _shown(connection)
     with _cursor(connection) as (cursor, errors):
         try:
-            cursor.execute(query, *([dict(parameters)] if parameters else []))
+            if hasattr(cursor, "sql"):  # DuckDB's, whose relations give Arrow without a copy
+                cursor = cursor.sql(query, params=dict(parameters or {}))
+            else:
+                cursor.execute(query, *([dict(parameters)] if parameters else []))
             for table in _tables(cursor, shown):
                 parts.append(folder / f"rows-{len(parts):05d}.parquet")
                 pq.write_table(table, parts[-1], compression="zstd")
@@ -153,14 +156,14 @@ def fetch_watermark(
 
 def _tables(cursor: Any, shown: str) -> Iterator[pa.Table]:
     """What an executed query gives, in tables of one type per column so far."""
-    give = next((name for name in ("fetch_record_batch", "to_arrow_reader") if hasattr(cursor, name)), None)
+    give = next((name for name in ("to_arrow_reader", "fetch_record_batch") if hasattr(cursor, name)), None)
     if give is not None:
         reader = getattr(cursor, give)()
         normal_schema(reader.schema, "the query")
         for batch in reader:
             yield pa.Table.from_batches([batch])
         return
-    names = [str(column[0]) for column in cursor.description or ()]
+    names = [str(column[0]) for column in getattr(cursor, "description", None) or ()]
     if not names:
         raise InputError(f"{shown}: the query gives no rows", fix="give a SELECT")
     normal_schema(pa.schema([pa.field(name, pa.null()) for name in names]), "the query")

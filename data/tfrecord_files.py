@@ -20,11 +20,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final, cast
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from ..errors import InputError, missing_extra
 from .sources import Shard, Source
 from .tf_example import NotAnExampleError, Values, parse_example
+from .tf_example_block import BYTES, FLOAT, INT64, FlatBlock, parse_block
 from .types import normal_schema, settle
 
 _BLOCK_BYTES: Final = 4 << 20
@@ -46,12 +49,14 @@ class TFRecordShard:
         """See `Shard.read`; batches are as the file's blocks give them."""
         count = 0
         wanted = frozenset(name.encode() for name in schema.names)
-        for _, rows in _blocks(Path(self.path), wanted):
-            count += len(rows)
-            columns = []
-            for item in schema:
+        for first, records in _blocks(Path(self.path)):
+            count += len(records)
+            block = parse_block(records, wanted)
+            columns = None if block is None else _flat_columns(block, schema, len(records))
+            if columns is None:
+                rows = list(_rows(self.path, first, records, wanted))
                 try:
-                    columns.append(_column([row.get(item.name) for row in rows], item.type))
+                    columns = [_column([row.get(item.name) for row in rows], item.type) for item in schema]
                 except (pa.ArrowException, ValueError, TypeError) as error:
                     raise _changed(self.path) from error
             yield pa.RecordBatch.from_arrays(columns, schema=schema)
@@ -76,19 +81,15 @@ def open_tfrecord(paths: Sequence[Path], *, progress: Callable[[int, int | None,
     done = 0
     for path in paths:
         before = done
-        for first, rows in _blocks(path):
-            for number, row in enumerate(rows, first):
-                for name, (kind, values) in row.items():
-                    column = columns.get(name)
-                    if column is None:
-                        column = columns[name] = _Kind()
-                    if not column.see(kind, values):
-                        was = " or ".join(sorted(column.kinds))
-                        raise InputError(
-                            f"{path}: record {number}: column {name!r} holds {kind}, but {was} in records before it",
-                            fix="write the feature with one kind of list",
-                        )
-            done += len(rows)
+        for first, records in _blocks(path):
+            block = parse_block(records)
+            if block is None or not _see_flat(columns, block):
+                for number, row in enumerate(_rows(str(path), first, records), first):
+                    for name, (kind, values) in row.items():
+                        column = columns.setdefault(name, _Kind())
+                        if not column.see(kind, values):
+                            raise _mixed(f"{path}: record {number}", name, kind, column)
+            done += len(records)
             if progress is not None:
                 progress(done, None, "rows scanned")
         counts.append(done - before)
@@ -98,6 +99,14 @@ def open_tfrecord(paths: Sequence[Path], *, progress: Callable[[int, int | None,
     schema = normal_schema(pa.schema(fields), str(paths[0]))
     shards: list[Shard] = [TFRecordShard(str(path), rows) for path, rows in zip(paths, counts, strict=True)]
     return Source(tuple(shards), settle(schema))
+
+
+def _mixed(where: str, name: str, kind: str | None, column: _Kind) -> InputError:
+    was = " or ".join(sorted(column.kinds))
+    return InputError(
+        f"{where}: column {name!r} holds {kind}, but {was} in records before it",
+        fix="write the feature with one kind of list",
+    )
 
 
 class _Kind:
@@ -169,23 +178,83 @@ def _fitting(kind: pa.DataType) -> tuple[str, ...]:
     return ("int64",) if pa.types.is_integer(kind) else ("bytes",)
 
 
-def _blocks(path: Path, wanted: frozenset[bytes] | None = None) -> Iterator[tuple[int, list[Row]]]:
-    """The number of the first row, and rows, a few megabytes at a time."""
-    rows: list[Row] = []
-    first, size = 1, 0
-    for number, data in enumerate(_records(path), 1):
+def _see_flat(columns: dict[str, _Kind], block: FlatBlock) -> bool:
+    """Take in a block; False, and nothing taken in, if it must be seen row by row."""
+    seen = []
+    for name, column in block.columns.items():
+        kinds = {_KINDS[kind] for kind in np.unique(column.kinds[column.kinds > 0]).tolist()}
+        every = kinds | (columns[name].kinds if name in columns else set())
+        if ("bytes" in every and len(every) > 1) or ("int64" in kinds and block.ints(column) is None):
+            return False
+        text = "bytes" not in kinds or _texts(block.texts(column))
+        seen.append((name, kinds, text))
+    for name, kinds, text in seen:
+        known = columns.setdefault(name, _Kind())
+        known.kinds |= kinds
+        known.text = known.text and text
+    return True
+
+
+def _texts(values: list[bytes | None]) -> bool:
+    try:
+        pa.array(values, pa.binary()).cast(pa.string())
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _flat_columns(block: FlatBlock, schema: pa.Schema, rows: int) -> list[pa.Array] | None:
+    """A block as columns of the schema; None if it must be read row by row."""
+    columns = []
+    for item in schema:
+        column = block.columns.get(item.name)
+        if column is None:
+            columns.append(pa.nulls(rows, item.type))
+            continue
+        kinds = {_KINDS[kind] for kind in np.unique(column.kinds[column.kinds > 0]).tolist()}
+        if pa.types.is_list(item.type) or not kinds <= set(_fitting(item.type)):
+            return None
+        if kinds == {"bytes"}:
+            columns.append(pa.array(block.texts(column), item.type))
+            continue
+        whole = block.ints(column) if "int64" in kinds else np.zeros(rows, np.int64)
+        if whole is None:
+            return None
+        numbers: NDArray[Any] = whole
+        if pa.types.is_float32(item.type):
+            numbers = block.floats(column)
+        elif pa.types.is_float64(item.type):
+            numbers = np.where(column.kinds == FLOAT, block.floats(column), whole.astype(np.float64))
+        columns.append(pa.array(numbers, item.type, mask=column.kinds == 0))
+    return columns
+
+
+_KINDS: Final = {BYTES: "bytes", FLOAT: "float", INT64: "int64"}
+
+
+def _rows(path: str, first: int, records: list[bytes], wanted: frozenset[bytes] | None = None) -> Iterator[Row]:
+    """Records one by one, the first of which has the number `first`."""
+    for number, data in enumerate(records, first):
         try:
-            rows.append(parse_example(data, wanted))
+            yield parse_example(data, wanted)
         except NotAnExampleError as error:
             raise InputError(
                 f"{path}: record {number} is not a tf.Example ({error})", fix="write serialised tf.Example messages"
             ) from error
+
+
+def _blocks(path: Path) -> Iterator[tuple[int, list[bytes]]]:
+    """The number of the first record, and records, a few megabytes at a time."""
+    records: list[bytes] = []
+    first, size = 1, 0
+    for number, data in enumerate(_records(path), 1):
+        records.append(data)
         size += len(data)
-        if size >= _BLOCK_BYTES or len(rows) >= _BLOCK_ROWS:
-            yield first, rows
-            rows, first, size = [], number + 1, 0
-    if rows:
-        yield first, rows
+        if size >= _BLOCK_BYTES or len(records) >= _BLOCK_ROWS:
+            yield first, records
+            records, first, size = [], number + 1, 0
+    if records:
+        yield first, records
 
 
 def _records(path: Path) -> Iterator[bytes]:

@@ -129,3 +129,56 @@ def test_postgresql_streams_and_tells_errors_without_the_password(server: str, t
     with pytest.raises(InputError, match="cannot be opened") as caught:
         open_query(server.replace("/postgres", "/none"), "select 1", tmp_path)
     assert "secret" not in str(caught.value)
+
+
+def test_open_connections_of_other_drivers(database: Path, tmp_path: Path) -> None:
+    query = "select i, x, s from t order by rowid"
+    expected = rows(open_query(f"sqlite:///{database}", query, tmp_path / "url"))
+    with closing(sqlite3.connect(database)) as connection:
+        assert rows(open_query(connection, query, tmp_path / "dbapi")) == expected
+        assert connection.execute("select 1").fetchone() == (1,)  # still open
+    adbc = pytest.importorskip("adbc_driver_sqlite.dbapi")
+    with closing(adbc.connect(str(database))) as connection:
+        source = open_query(connection, query, tmp_path / "adbc")
+        assert rows(source) == expected
+        assert types(source) == {"i": "int64", "x": "double", "s": "string"}
+        with pytest.raises(InputError, match=r"the adbc_driver_\w+ connection: the query failed.*absent"):
+            open_query(connection, "select absent from t", tmp_path / "bad")
+        with pytest.raises(InputError, match="the query gives no rows"):
+            open_query(connection, "select * from t where i = 7", tmp_path / "none")
+        with pytest.raises(InputError, match="two columns are named 'i'"):
+            open_query(connection, "select i, i from t", tmp_path / "twice")
+
+
+def test_duckdb_gives_arrow(tmp_path: Path) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    with closing(duckdb.connect()) as connection:
+        query = "select g, g::decimal(20, 2) / 4 as d, [g] as l from range($low, 5) r(g) order by g"
+        source = open_query(connection, query, tmp_path, parameters={"low": 3})
+    assert [row["g"] for row in rows(source)] == [3, 4]
+    assert types(source)["l"] == "list<element: int64>"
+
+
+def test_parameters_are_bound(database: Path, tmp_path: Path) -> None:
+    found = open_query(
+        f"sqlite:///{database}",
+        "select s from t where s = :s",
+        tmp_path,
+        parameters={"s": "ü"},
+    )
+    assert rows(found) == [{"s": "ü"}]
+    with pytest.raises(InputError, match="gives no rows"):
+        open_query(f"sqlite:///{database}", "select s from t where s = :s", tmp_path, parameters={"s": "' or 1=1 --"})
+
+
+def test_a_variable_names_the_database(database: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOP_DB", f"sqlite:///{database}")
+    assert len(rows(open_query("env:SHOP_DB", "select * from t", tmp_path))) == 3
+    for secret in ("mysql://me:hunter2@h/d", "host=h password=hunter2", "postgresql://me:hunter2/x@h:port/d"):
+        monkeypatch.setenv("SHOP_DB", secret)
+        with pytest.raises(InputError, match="env:SHOP_DB") as caught:
+            open_query("env:SHOP_DB", "select 1", tmp_path)
+        assert "hunter2" not in str(caught.value)
+        with pytest.raises(InputError) as caught:
+            open_query(secret, "select 1", tmp_path)
+        assert "hunter2" not in str(caught.value)

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from drivetrain.data import Source, open_files, tf_example, tfrecord_files
 from drivetrain.data.tf_example import NotAnExampleError, parse_example
+from drivetrain.data.tf_example_block import parse_block
 from drivetrain.data.tfrecord_files import open_tfrecord
 from drivetrain.errors import DrivetrainError, InputError
 from hypothesis import given, settings
@@ -291,3 +292,82 @@ def test_without_the_checksum_library_the_extra_is_named(tmp_path: Path, monkeyp
     monkeypatch.setitem(__import__("sys").modules, "google_crc32c", None)
     with pytest.raises(DrivetrainError, match=r"drivetrain\[tfrecord\]"):
         open_tfrecord([write(tmp_path, framed(b""))])
+
+
+FLAT = st.one_of(
+    st.tuples(st.just("bytes"), st.binary(max_size=200)),
+    st.tuples(st.just("int64"), st.integers(-(2**63), 2**63 - 1)),
+    st.tuples(st.just("float"), st.floats(width=32, allow_nan=False)),
+)
+
+
+def flat_values(records: list[bytes]) -> list[dict[str, Any]] | None:
+    """What `parse_block` says each record holds."""
+    block = parse_block(records)
+    if block is None:
+        return None
+    found: list[dict[str, Any]] = [{} for _ in records]
+    for name, column in block.columns.items():
+        ints = block.ints(column)
+        if ints is None:
+            return None
+        values = {1: block.texts(column), 2: block.floats(column).tolist(), 3: ints.tolist()}
+        for row, kind in enumerate(column.kinds.tolist()):
+            if kind:
+                found[row][name] = ({1: "bytes", 2: "float", 3: "int64"}[kind], [values[kind][row]])
+    return found
+
+
+def by_protobuf(example: Any, data: bytes) -> dict[str, Any]:
+    message = example()
+    message.ParseFromString(data)
+    kinds = {name: feature.WhichOneof("kind") for name, feature in message.features.feature.items()}
+    return {
+        name: (kind.removesuffix("_list"), list(getattr(message.features.feature[name], kind).value))
+        for name, kind in kinds.items()
+    }
+
+
+@settings(deadline=None)
+@given(st.lists(st.dictionaries(st.text(max_size=5), FLAT, min_size=1, max_size=6), min_size=1, max_size=6))
+def test_a_block_of_flat_rows_is_read_at_once(rows: list[dict[str, tuple[str, Any]]]) -> None:
+    example, _ = _messages(True)
+    records = []
+    for row in rows:
+        message = example()
+        for name, (kind, value) in row.items():
+            getattr(message.features.feature[name], f"{kind}_list").value.append(value)
+        records.append(message.SerializeToString())
+    expected = [{name: (kind, [value]) for name, (kind, value) in row.items()} for row in rows]
+    assert flat_values(records) == expected
+    assert [by_protobuf(example, record) for record in records] == expected
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.data())
+def test_a_block_with_any_byte_changed_is_left_alone_or_read_right(data: st.DataObject) -> None:
+    example, _ = _messages(True)
+    message = example()
+    message.features.feature["n"].int64_list.value.append(-5)
+    message.features.feature["s"].bytes_list.value.append(b"text")
+    message.features.feature["x"].float_list.value.append(0.5)
+    whole = bytearray(message.SerializeToString())
+    for _ in range(data.draw(st.integers(1, 2))):
+        whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
+    found = flat_values([bytes(whole), message.SerializeToString()])
+    if found is not None:
+        expected = by_protobuf(example, bytes(whole))
+        assert repr(found[0]) == repr({name: expected[name] for name in found[0]})
+        assert found[0].keys() == expected.keys()
+
+
+def test_flat_rows_and_others_give_one_table(tmp_path: Path, make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tfrecord_files, "_BLOCK_ROWS", 3)
+    flat = [{"n": ("int64", [i]), "s": ("bytes", [b"x"]), "x": ("float", [i / 2])} for i in range(7)]
+    late: list[dict[str, Feature]] = [{"n": ("float", [0.5]), "s": ("bytes", [b"\xff"])}, {"x": ("float", [1.0, 2.0])}]
+    path = write(tmp_path, framed(*(make(row) for row in [*flat, *late])))
+    source = open_tfrecord([path])
+    assert types(source) == {"n": "double", "s": "binary", "x": "list<element: float>"}
+    read = rows(source)
+    assert [row["n"] for row in read] == [*map(float, range(7)), 0.5, None]
+    assert [row["x"] for row in read] == [*([i / 2] for i in range(7)), None, [1.0, 2.0]]
