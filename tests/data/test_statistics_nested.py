@@ -145,7 +145,7 @@ def test_values_beyond_the_limit_are_sketched() -> None:
 
 
 def test_nothing_in_one_part_and_lists_in_another() -> None:
-    rows = [[["a"], None], [[]]]
+    rows: list[Any] = [[["a"], None], [[]]]
     lists = pa.array(rows, pa.list_(pa.list_(pa.string())))
     empty = pa.array([[], None], pa.list_(pa.null()))
     nothing = pa.nulls(2)
