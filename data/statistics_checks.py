@@ -29,6 +29,7 @@ _MACROS: Final = (
     "CREATE MACRO ieee_divide(a, b) AS CASE WHEN b <> 0 THEN a / b WHEN a > 0 THEN 'inf'::DOUBLE "
     "WHEN a < 0 THEN '-inf'::DOUBLE ELSE 'nan'::DOUBLE END",
 )
+_FIELD: Final = re.compile(r"\bfeature(?:_test|_base)?(?:\.\w+)+")
 _ALL: Final = ("", "All Examples")  # TFDV's names of the rows that are no slice
 
 
@@ -87,9 +88,10 @@ def _judge(
     if None in bound.values():
         yield _anomaly(check, split, f"there are no statistics of {gone}", "no such feature")
         return
-    answer = _evaluate(session, check, {name: value for name, value in bound.items() if value is not None})
+    known = {name: value for name, value in bound.items() if value is not None}
+    answer = _evaluate(session, check, known)
     if answer is None:
-        observed = "NULL: a statistic it uses is not there"
+        observed = "NULL, as a statistic it uses is not there"
     elif not isinstance(answer, bool):
         raise InputError(
             f"check of {check.feature}: {check.sql} is {answer!r}, neither true nor false",
@@ -99,7 +101,20 @@ def _judge(
         return
     else:
         observed = "FALSE"
-    yield _anomaly(check, split, check.description or f"{check.sql} is not true", observed)
+    used = ", ".join(_used(check.sql, known))
+    yield _anomaly(
+        check, split, check.description or f"{check.sql} is not true", f"{observed}: {used}" if used else observed
+    )
+
+
+def _used(sql: str, bound: Mapping[str, Any]) -> Iterator[str]:
+    """The statistics that an expression names, with their values."""
+    for path in dict.fromkeys(_FIELD.findall(sql)):
+        value: Any = bound
+        for step in path.split("."):
+            value = value.get(step) if isinstance(value, Mapping) else None
+        if value is None or isinstance(value, (str, int, float)):
+            yield f"{path} is " + (f"{value:.10g}" if isinstance(value, float) else repr(value))
 
 
 def _anomaly(check: Check, split: str, message: str, observed: str) -> Anomaly:

@@ -54,7 +54,10 @@ def test_tfdv_configuration(tmp_path: Path) -> None:
     anomalies = validate(data, anything(*checks), previous=before).anomalies
     first, pair = (one for one in anomalies if one.type == "CUSTOM_VALIDATION")
     assert (first.severity, first.feature, first.message) == ("ERROR", "x", "max too big")
-    assert first.observed == "FALSE. Query: feature.num_stats.max < 5 Test dataset: default slice"  # as TFDV prints it
+    # The statistic, then as TFDV prints it.
+    said = "FALSE: feature.num_stats.max is 9. Query: feature.num_stats.max < 5 Test dataset: default slice"
+    assert first.observed == said
+    assert "feature_test.num_stats.mean is 4, feature_base.num_stats.mean is 2. Query" in pair.observed
     assert pair.severity == "WARNING"
     assert pair.observed.endswith("Base path: y")
     assert [one.expected for one in validate(data, anything(*checks)).anomalies][:1] == ["feature.num_stats.max < 5"]
