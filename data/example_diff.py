@@ -78,9 +78,9 @@ class ExamplesDiff:
             return "no row has a partner of the same key"
         status = {feature["name"]: feature["status"] for pair in self.document["pairs"] for feature in pair["features"]}
         both = [name for name in self.different if not status[name].startswith("only")]
-        said = [
-            f"{odd:,} of {pairs:,} pairs of rows differ, in {_some(both)}" if odd else f"{pairs:,} equal pairs of rows"
-        ]
+        said = [f"{odd:,} of {pairs:,} pairs of rows differ"]
+        if odd:
+            said[0] += f", in {_some(both)}"
         for side in ("only in base", "only in test"):
             names = [name for name in status if status[name] == side]
             said += [f"{side}: {_some(names)}"] if names else []
@@ -97,11 +97,12 @@ class ExamplesDiff:
         lines = [
             {"base": pair["base"], "test": pair["test"]}
             | {name: feature[name] for name in _COLUMNS}
-            | {f"difference_{name}": (feature["difference"] or {}).get(name) for name in ("mean", "min", "max")}
+            | {f"difference_{name}": (feature["difference"] or {}).get(name) for name in _ENDS}
             for pair in self.document["pairs"]
             for feature in pair["features"]
         ]
-        return pd.DataFrame(lines)
+        ends = [f"difference_{name}" for name in _ENDS]
+        return pd.DataFrame(lines, columns=["base", "test", *_COLUMNS, *ends])
 
     def save(self, folder: Path) -> None:
         """Write `to_json` to a folder."""
@@ -139,6 +140,7 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
 
 
+_ENDS: Final = ("mean", "min", "max")
 _COLUMNS: Final = ("name", "status", "matches", "mismatches", "base_only", "test_only", "both_missing")
 
 

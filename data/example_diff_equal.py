@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from ..errors import InputError
 from .rowhash import hash_column
 from .statistics_column import kind_of
 from .tables import numpy_of
@@ -113,7 +114,12 @@ def _equal(base: Any, test: Any, digits: int | None) -> Mask:
     if kind == "text":
         return numpy_of(pc.equal(base.cast(pa.large_binary()), test.cast(pa.large_binary())))
     if kind == "nested":
-        return np.asarray(hash_column(_rounded(base, digits)) == hash_column(_rounded(test, digits)))
+        try:
+            return np.asarray(hash_column(_hashable(base, digits)) == hash_column(_hashable(test, digits)))
+        except InputError as error:
+            raise InputError(
+                f"values of type {base.type} cannot be compared", fix="name the column in ignore="
+            ) from error
     if kind == "time":
         return _same_time(base, test)
     if kind == "float":
@@ -164,20 +170,20 @@ def _floats(column: Any) -> NDArray[np.float64]:
     return numpy_of(column).astype(np.float64)
 
 
-def _rounded(column: Any, digits: int | None) -> Any:
-    """The column with the floats in its lists and structs rounded."""
+def _hashable(column: Any, digits: int | None) -> Any:
+    """The column with maps as lists of their pairs, and the floats in lists and structs rounded."""
     kind = column.type
-    if digits is None:
-        return column
-    if pa.types.is_floating(kind):
+    if pa.types.is_map(kind):
+        column = column.cast(pa.list_(pa.struct([("key", kind.key_type), ("value", kind.item_type)])))
+        kind = column.type
+    if pa.types.is_floating(kind) and digits is not None:
         return pc.round(column.cast(pa.float64()), digits, round_mode="half_to_even")
     if pa.types.is_list(kind):
-        values = _rounded(column.values, digits)
-        offsets = column.offsets
+        values = _hashable(column.values, digits)
         if not column.null_count:
-            return pa.ListArray.from_arrays(offsets, values)
-        return pa.ListArray.from_arrays(offsets, values, mask=column.is_null())
+            return pa.ListArray.from_arrays(column.offsets, values)
+        return pa.ListArray.from_arrays(column.offsets, values, mask=column.is_null())
     if pa.types.is_struct(kind):
-        fields = [_rounded(pc.struct_field(column, [place]), digits) for place in range(kind.num_fields)]
+        fields = [_hashable(pc.struct_field(column, [place]), digits) for place in range(kind.num_fields)]
         return pa.StructArray.from_arrays(fields, [field.name for field in kind], mask=column.is_null())
     return column

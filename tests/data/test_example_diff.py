@@ -199,6 +199,7 @@ def one(base: Any, test: Any, **options: Any) -> dict[str, Any]:
     return diff_examples(pa.table({"id": [1], "v": left}), pa.table({"id": [1], "v": right}), "id", **options)["v"]
 
 
+MAP = pa.map_(pa.string(), pa.float64())
 DAY = datetime.datetime(2013, 6, 1, 12)
 
 
@@ -229,6 +230,8 @@ DAY = datetime.datetime(2013, 6, 1, 12)
         ([0.12, None], [0.1, None], {"float_digits": 1}, True),
         ({"a": [0.12]}, {"a": [0.1]}, {"float_digits": 1}, True),
         ([], None, {}, False),
+        (pa.array([[("a", 0.12)]], MAP), pa.array([[("a", 0.1)]], MAP), {"float_digits": 1}, True),
+        (pa.array([[("a", 1)]], MAP), pa.array([[("b", 1)]], MAP), {}, False),
         (pa.array(["1.50"]).cast(pa.decimal128(9, 2)), pa.array(["1.5"]).cast(pa.decimal128(9, 1)), {}, True),
     ],
 )  # fmt: skip
@@ -316,6 +319,8 @@ def test_several_data_sets_and_how_it_is_kept(tmp_path: Path) -> None:
     found.save(tmp_path)
     assert ExamplesDiff.load(tmp_path).to_json() == found.to_json() == (tmp_path / "example_diff.json").read_text()
     assert list(found.to_pandas()["mismatches"]) == [0, 1]
+    only_keys = diff_examples(base.select(["id"]), base.select(["id"]), "id")
+    assert (only_keys.summary, len(only_keys.to_pandas()["mismatches"])) == ("0 of 1 pairs of rows differ", 0)
     page = found.to_html()
     assert page.startswith("<!doctype html>")
     assert "&lt;b&gt;" in page
