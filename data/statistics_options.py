@@ -62,6 +62,9 @@ class StatisticsOptions:
                 raise InputError(f"{name} must be a whole number of at least {least}, not {getattr(self, name)!r}")
         if not 0 < self.sample_rate <= 1:
             raise InputError(f"sample_rate must be above 0 and at most 1, not {self.sample_rate!r}")
+        for name, make in self.custom.items():
+            if not callable(make):
+                raise InputError(f"custom={{{name!r}: {make!r}}} is no factory", fix="give the accumulator's class")
         levels = list(self.quantiles)
         if not levels or levels != sorted(set(levels)) or not all(0 <= level <= 1 for level in levels):
             raise InputError(f"quantiles must be levels from 0 to 1, ascending, not {levels}")

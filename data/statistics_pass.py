@@ -208,16 +208,24 @@ class StatisticsAccumulator:
 
             found["mutual_information"] = mutual_information(self.sample, options.label, list(self.columns))
         if self.custom:
-            found["custom"] = {name: dict(self._user(name).result()) for name in sorted(self.custom)}
+            found["custom"] = {name: self._user_result(name) for name in sorted(self.custom)}
         return found
 
-    def _user(self, name: str) -> Accumulator:
+    def _user_result(self, name: str) -> dict[str, Any]:
         state = self.custom[name]
         if isinstance(state, bytes):
             raise InputError(
                 f"the custom accumulator {name!r} is stored as bytes", fix=f"give its factory: custom={{{name!r}: …}}"
             )
-        return state
+        found = dict(state.result())
+        try:
+            json.dumps(found, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise InputError(
+                f"the result of the custom accumulator {name!r} is not JSON: {error}",
+                fix="give numbers, texts, lists and mappings of them, None for NaN",
+            ) from error
+        return found
 
     def _add_weighted(self, found: dict[str, Any]) -> None:
         from .statistics_weights_describe import describe_weighted, weight_of

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,21 +26,21 @@ class Longest:
     def _take(self, words: list[str]) -> None:
         self.word = max([self.word, *words], key=lambda word: (len(word), word))
 
-    def merge(self, other: Longest) -> None:
+    def merge(self, other: Self) -> None:
         self.rows += other.rows
         self._take([other.word])
 
     def compact(self) -> None:
         pass
 
-    def result(self) -> dict[str, int | str]:
+    def result(self) -> dict[str, Any]:
         return {"rows": self.rows, "word": self.word}
 
     def to_bytes(self) -> bytes:
         return json.dumps([self.rows, self.word]).encode()
 
     @classmethod
-    def from_bytes(cls, data: bytes) -> Longest:
+    def from_bytes(cls, data: bytes) -> Self:
         made = cls()
         made.rows, made.word = json.loads(data)
         return made

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -41,3 +43,18 @@ def test_a_loaded_one_asks_for_its_factory(tmp_path: Path) -> None:
     assert "custom={'longest': …}" in str(caught.value)
     merged = merge_statistics([loaded, loaded], custom={"longest": Longest})
     assert merged.document["datasets"][0]["custom"]["longest"] == {"rows": 8, "word": "ccc"}
+
+
+class Odd(Longest):
+    """Whose result is no JSON."""
+
+    def result(self) -> dict[str, Any]:
+        return {"share": math.nan}
+
+
+def test_mistakes_are_told() -> None:
+    with pytest.raises(InputError, match="result of the custom accumulator 'odd' is not JSON"):
+        statistics(TABLE, custom={"odd": Odd})
+    given: Any = {"odd": 3}
+    with pytest.raises(InputError, match="'odd': 3} is no factory"):
+        statistics(TABLE, custom=given)
