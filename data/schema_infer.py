@@ -18,7 +18,8 @@ from .schema_infer_slack import CONFIDENCE, least_present, range_with_slack
 from .statistics_column import ColumnState
 from .statistics_of import statistics_of
 from .tables import NumberTable, TextTable, invalid_utf8
-from .validation_evidence import bounds, nesting
+from .validation_counts import fixed_shape
+from .validation_evidence import bounds
 from .validation_parse import reads_as
 
 MAX_VALUES: Final = 100
@@ -79,72 +80,72 @@ def infer_feature(described: dict[str, Any], column: ColumnState, rules: Rules) 
     """What a column satisfies, with evidence; `described` is its part of a statistics document."""
     count, missing, slack = column.count, column.missing, rules.slack
     if not count:
-        return Feature(column.name, "any", Presence(min_count=0), evidence=f"no value in {column.rows:,} rows")
-    evidence = [f"{count:,} of {column.rows:,} rows" if missing else f"all {count:,} rows"]
+        evidence = f"presence: no value in {column.rows:,} rows"
+        return Feature(column.name, "any", Presence(min_count=0), evidence=evidence)
+    said = {"presence": f"{count:,} of {column.rows:,} rows" if missing else f"all {count:,} rows"}
+    levels = column.levels
+    values = levels[-1]  # what the lists hold; a plain column itself
+    for _ in levels[1:]:
+        described = described.get("values", {})
+    seen = [column.arrow]
     unique = described.get("unique")
     if unique:
-        evidence.append(f"{unique['value']:,} distinct" if unique["exact"] else f"about {unique['value']:,} distinct")
-    if "min" in described and column.kind != "bool":
-        evidence.append(f"{described['min']['value']} to {described['max']['value']}")
-    levels, kind = nesting(column)
-    kind = kind if kind not in ("null", "other") else "any"
+        seen.append(f"{unique['value']:,} distinct" if unique["exact"] else f"about {unique['value']:,} distinct")
+    if "min" in described and values.kind != "bool":
+        seen.append(f"{described['min']['value']} to {described['max']['value']}")
+    said["type"] = ", ".join(seen)
+    kind = values.kind if values.kind not in ("null", "other") else "any"
     # All present now means always present; a share is guessed from some missing only with slack.
     least = 1.0 if not missing else None
     if missing and slack is not None:
         least = least_present(count, column.rows, slack)
-        evidence.append(f"present in at least {least:g} with {CONFIDENCE:.0%} confidence and slack {slack:g}")
-    shape, value_counts = _lengths(column, levels, evidence) if levels else (None, ())
+        said["presence"] += f": at least {least:g} with {CONFIDENCE:.0%} confidence and slack {slack:g}"
+    shape, value_counts, lengths = _lengths(levels) if len(levels) > 1 else (None, (), "")
     if not rules.shapes:
-        value_counts = value_counts or (Count(*(shape or (1,)) * 2),)
+        value_counts = value_counts or tuple(Count(size, size) for size in shape or (1,))
         shape = None
-    domain = _domain(column, rules, evidence)
+    said["shape" if shape is not None else "value_count"] = lengths
+    domain, said["domain"] = _domain(values, rules)
+    if domain is None:
+        del said["domain"]
+    evidence = "\n".join(f"{line}: {text}" for line, text in said.items() if text)
     return Feature(
-        column.name, kind, Presence(least, 1), domain, evidence=", ".join(evidence), shape=shape,
-        value_counts=value_counts,
-    )  # fmt: skip
+        column.name, kind, Presence(least, 1), domain, evidence=evidence, shape=shape, value_counts=value_counts
+    )
 
 
-def _lengths(column: ColumnState, levels: int, evidence: list[str]) -> tuple[tuple[int, ...] | None, tuple[Count, ...]]:
-    """The shape or the value counts of lists; the statistics know the lengths of the outermost only."""
-    low, high = (int(end or 0) for end in bounds(column))
-    evidence.append(f"{low} values each" if low == high else f"{low} to {high} values each")
-    if low == high > 0 and not column.missing and levels == 1:
-        return (low,), ()
-    outer = Count(low, high) if low == high > 0 else Count(1 if low else None)
-    return None, (outer, *[Count()] * (levels - 1))
+def _lengths(levels: list[ColumnState]) -> tuple[tuple[int, ...] | None, tuple[Count, ...], str]:
+    """The shape of lists that are alike at every level and never missing, or each level's value counts; and why."""
+    ends = [tuple(int(end or 0) for end in bounds(state)) for state in levels[:-1]]
+    why = ", ".join(f"{low} values each" if low == high else f"{low} to {high} values each" for low, high in ends)
+    shape = fixed_shape(levels[0])
+    if shape is not None and all(shape):
+        return shape, (), why
+    return None, tuple(Count(low, high) if low == high > 0 else Count(1 if low else None) for low, high in ends), why
 
 
-def _domain(column: ColumnState, rules: Rules, evidence: list[str]) -> Domain | None:
-    """The narrowest domain that holds, in TFDV's order: what the values mean, bool, integers in text, texts."""
+def _domain(column: ColumnState, rules: Rules) -> tuple[Domain | None, str]:
+    """The narrowest domain that holds, in TFDV's order: their meaning, bool, integers in text, texts; and why."""
     table = column.table
     if isinstance(table, TextTable) and invalid_utf8(table) and column.kind == "string":
-        return None
+        return None, ""
     if rules.semantics is not False and column.kind in ("int", "string", "bytes"):
         found = meaning(column, days=bool(rules.semantics))
         if found is not None:
-            evidence.append(found.evidence)
-            return found.domain
+            return found.domain, found.evidence
     if column.kind == "int" and isinstance(table, NumberTable) and table.values.tolist() == [0, 1]:
-        return Bool()
+        return Bool(), "both were seen"
     if column.kind in ("int", "float") and rules.slack is not None:
-        return _range(column, rules.slack, evidence)
+        return range_with_slack(column, rules.slack), f"with slack {rules.slack:g}"
     if column.kind != "string" or not isinstance(table, TextTable):
-        return None
+        return None, ""
     if len(table.counts) == 2:
         pair = [value.decode() for value in table.values.to_pylist()]
         for true, false in (pair, pair[::-1]):
             if true in _TRUE and false in _FALSE:
-                return Bool(true, false)
+                return Bool(true, false), "both were seen"
     if all(reads_as(value.as_py(), "int") is not None for value in table.values):
-        evidence.append("all read as integers")
-        return Range(parse="int")
+        return Range(parse="int"), "all read as integers"
     if len(table.counts) > rules.max_values:
-        return None
-    return Values(tuple(value.decode() for value in table.values.to_pylist()))
-
-
-def _range(column: ColumnState, slack: float, evidence: list[str]) -> Range | None:
-    found = range_with_slack(column, slack)
-    if found is not None:
-        evidence.append(f"range with slack {slack:g}")
-    return found
+        return None, ""
+    return Values(tuple(value.decode() for value in table.values.to_pylist())), "all that were seen"

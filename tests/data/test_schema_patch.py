@@ -356,10 +356,10 @@ features:
         type: float
         value_count: {}
         presence: {min_fraction: 0.5, min_count: 1}
-    new:  # all 2 rows, 2 distinct
-      type: string
-      presence: {min_fraction: 1.0, min_count: 1}
-      domain:
+    new:
+      type: string  # string, 2 distinct
+      presence: {min_fraction: 1.0, min_count: 1}  # all 2 rows
+      domain:  # all that were seen
         values: [x, y]
 
 # the end
