@@ -19,6 +19,7 @@ from .text_rows import TextRows, counted, split_singles, text_hashes
 
 _WIDTH: Final = 2048  # items that a quantile summary keeps per level
 _PRECISION: Final = 14  # HyperLogLog: 2^14 registers, standard error 0.8 %
+_BLOCK: Final = 1 << 13  # numbers hashed at a time: temporaries stay in cache, and on the heap
 _CAPACITY: Final = 2048  # values that a frequency summary keeps
 
 
@@ -104,7 +105,12 @@ class DistinctSketch:
         elif isinstance(table, TextTable):
             hashes = text_hashes(table.values)
         else:
-            hashes = hash_column(arrow_of(table.values))
+            for start in range(0, len(table.values), _BLOCK):
+                self._add_hashes(hash_column(arrow_of(table.values[start : start + _BLOCK])))
+            return
+        self._add_hashes(hashes)
+
+    def _add_hashes(self, hashes: NDArray[np.uint64]) -> None:
         index = (hashes >> np.uint64(64 - _PRECISION)).astype(np.int64)
         rest = hashes << np.uint64(_PRECISION)
         # The position of the first one-bit: as floats the top 53 bits are exact, and the (biased) exponent tells it.

@@ -89,10 +89,22 @@ def count_numbers(values: Numbers) -> NumberTable:
             dense = np.bincount(values - low)
             found = np.flatnonzero(dense)
             return NumberTable(found + low, dense[found])
+        values = values.copy()
     elif values.dtype == np.float64:
         values = values + 0.0  # -0.0 becomes 0.0: they are equal and must have one spelling
-    distinct, counts = np.unique(values, return_counts=True)
-    return NumberTable(distinct, counts.astype(np.int64, copy=False))
+    else:
+        values = values.copy()
+    values.sort()
+    return _count_runs(values)
+
+
+def _count_runs(values: Numbers) -> NumberTable:
+    """The table of ascending numbers, at least one."""
+    changes = values[1:] != values[:-1]
+    if changes.all():  # as continuous columns are: nothing to pick
+        return NumberTable(values, np.ones(len(values), np.int64))
+    starts = np.flatnonzero(np.concatenate(([True], changes)))
+    return NumberTable(values[starts], np.diff(starts, append=len(values)))
 
 
 def count_texts(array: Any) -> TextTable:
@@ -110,10 +122,13 @@ def merge_numbers(tables: Sequence[NumberTable]) -> NumberTable:
         return tables[0]
     values = np.concatenate([table.values for table in tables])
     counts = np.concatenate([table.counts for table in tables])
-    order = np.argsort(values, kind="stable")
-    values, counts = values[order], counts[order]
     if not len(values):
         return NumberTable(values, counts)
+    if counts.max() == 1:
+        values.sort()
+        return _count_runs(values)
+    order = np.argsort(values, kind="stable")
+    values, counts = values[order], counts[order]
     starts = np.flatnonzero(np.concatenate(([True], values[1:] != values[:-1])))
     return NumberTable(values[starts], np.add.reduceat(counts, starts))
 
