@@ -9,6 +9,7 @@ an item's state are the items of all lists that are there, rows of a field's are
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -104,6 +105,17 @@ def _inner_types(arrow: Any) -> Iterator[tuple[str, Any]]:
         yield from ((field.name, field.type) for field in arrow)
 
 
+def _too_long(decimals: Any) -> bool:
+    """Whether one of the decimals has more digits than every float64 keeps."""
+    arrow = decimals.type
+    if arrow.precision <= sys.float_info.dig or not len(decimals):
+        return False
+    if arrow.bit_width < 128:  # Arrow compares no narrower ones
+        decimals = decimals.cast(pa.decimal128(arrow.precision, arrow.scale))
+    ends = pc.min_max(decimals).as_py().values()
+    return any(end and end.adjusted() + 1 + arrow.scale > sys.float_info.dig for end in ends)
+
+
 class ColumnState:
     """What one pass remembers of a column.
 
@@ -117,6 +129,7 @@ class ColumnState:
         nan: Rows that are NaN; they, like infinities, are present but in no table, moment or quantile.
         positive_infinity: Rows that are +Inf.
         negative_infinity: Rows that are −Inf.
+        rounded: Whether decimals of more digits than a float64 keeps were rounded to one.
         sketches: None while the column is exact.
         inner: Of a list the state of its items, as "values"; of a struct those of its fields by name.
     """
@@ -133,6 +146,7 @@ class ColumnState:
         self.nan = 0
         self.positive_infinity = 0
         self.negative_infinity = 0
+        self.rounded = False
         self.sketches: Sketches | None = None
         self.inner: dict[str, ColumnState] = {}
         self._pending: list[Any] = []  # tables, all of one kind; or TextRows
@@ -226,6 +240,7 @@ class ColumnState:
         if self.kind == "list":
             return numpy_of(pc.list_value_length(array)).astype(np.int64)
         if self.kind == "float" and pa.types.is_decimal(array.type):
+            self.rounded = self.rounded or _too_long(array)
             array = array.cast(pa.float64())
         values = numpy_of(array)
         if values.dtype == np.uint64:
@@ -309,6 +324,7 @@ class ColumnState:
             self._agree_inner(list(other.inner))
         for name, inner in other.inner.items():
             self.inner[name].merge(inner)
+        self.rounded = self.rounded or other.rounded
         for name in ("rows", "missing", "nan", "positive_infinity", "negative_infinity"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         if self.sketches is None and other.sketches is not None:
@@ -366,5 +382,5 @@ class ColumnState:
 
 _SCALARS: Final = (
     "name", "limit", "kind", "arrow", "unit", "zone", "rows", "missing", "nan", "positive_infinity",
-    "negative_infinity",
+    "negative_infinity", "rounded",
 )  # fmt: skip

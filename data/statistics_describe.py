@@ -4,8 +4,9 @@ Rows counted (count, missing, nan, …) are integers and always exact. Every oth
 it is: `{"value": 3.5, "exact": true}`, or
 `{"value": 998713, "exact": false, "error": 0.0081, "method": "hyperloglog"}`.
 An error of a distinct count is its relative standard error; of quantiles and histograms the largest error in rank, as a
-fraction of the rows; of a top value the rows it may be short of. A number that has no value (the mean of nothing) is
-None. Times are ISO 8601 text, in UTC where the column has a time zone.
+fraction of the rows; of a top value the rows it may be short of; of decimals with more than 15 digits, which are
+rounded to float64 ("method": "float64"), the relative one of each value. A number that has no value (the mean of
+nothing) is None. Times are ISO 8601 text, in UTC where the column has a time zone.
 
 A list has "lengths", the numbers of its items per list (0 of an empty one, which is there), and "values", a description
 of the items; a list of lists has these in "values" again. A struct has "fields", descriptions with names. Their count
@@ -14,6 +15,7 @@ and missing are of what the outer level has: items of lists that are there, fiel
 
 from __future__ import annotations
 
+import sys
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -67,11 +69,21 @@ def describe_column(column: ColumnState, reading: Reading = Reading()) -> dict[s
             values = describe_column(column.inner["values"], reading)
             del values["name"]
             return found | {"lengths": _numbers(column, numbers, reading), "values": values}
-        return found | _numbers(column, numbers, reading)
+        told = _numbers(column, numbers, reading)
+        return found | (_rounded(told) if column.rounded else told)
     if column.kind == "struct":
         fields = [describe_column(inner, reading) | {"name": name} for name, inner in column.inner.items()]
         return found | {"fields": fields}
     return found
+
+
+def _rounded(told: dict[str, Any]) -> dict[str, Any]:
+    """The numbers of decimals that were rounded to float64: no longer exact, but for rows counted and zeros."""
+    rough = {"exact": False, "error": sys.float_info.epsilon / 2, "method": "float64"}
+    return {
+        name: item | rough if name != "zeros" and isinstance(item, dict) and item["exact"] else item
+        for name, item in told.items()
+    }
 
 
 def _text(column: ColumnState, table: TextTable | None, reading: Reading) -> dict[str, Any]:

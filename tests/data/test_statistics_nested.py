@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -203,3 +204,17 @@ def test_beam_gives_the_same_bytes(tmp_path: Path) -> None:
     found = [executor(name).combine(source, StatisticsAccumulator) for name in ("local", "beam")]
     assert found[0].to_bytes() == found[1].to_bytes()
     walk(found[1].result()["features"][0], lists, DEEP)
+
+
+def test_long_decimals_are_said_to_be_rounded() -> None:
+    short = [Decimal("0.10"), Decimal("-123456789012.25"), None]
+    for arrow in (pa.decimal128(38, 2), pa.decimal64(17, 2), pa.decimal256(50, 2)):
+        found = described(pa.array(short, arrow))
+        assert found["min"] == {"value": -123456789012.25, "exact": True}
+        long = described(pa.array([*short, Decimal("123456789012345.67")], arrow))
+        assert long["max"] == {"value": 123456789012345.67, "exact": False, "error": 2**-53, "method": "float64"}
+        assert long["zeros"]["exact"]
+    both = state(pa.array([[Decimal("1.5")]], pa.list_(pa.decimal128(38, 18))))
+    both.merge(state(pa.array([[Decimal("12345678901234567890.1")]], pa.list_(pa.decimal128(38, 18)))))
+    stored = StatisticsAccumulator.from_bytes(both.to_bytes())
+    assert not stored.result()["features"][0]["values"]["mean"]["exact"]
