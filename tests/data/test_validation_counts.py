@@ -277,6 +277,8 @@ def test_counts_of_every_level() -> None:
     assert types([[[7]], [[1, 2], None]], deep) == ["FEATURE_TYPE_LOW_NUMBER_VALUES"]
     assert types([[], [[1] * 4]], deep) == ["FEATURE_TYPE_LOW_NUMBER_VALUES", "FEATURE_TYPE_HIGH_NUMBER_VALUES"]
     assert types([[1]], deep) == types([[[[1]]]], deep) == ["VALUE_NESTEDNESS_MISMATCH"]
+    assert types([[[1]], []], Feature("x", "int", value_counts=(Count(),))) == []
+    assert types([[[1]], []], Feature("x", "int", value_counts=(Count(0),))) == ["VALUE_NESTEDNESS_MISMATCH"]
 
 
 def test_shapes_of_every_level() -> None:
