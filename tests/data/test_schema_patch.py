@@ -169,6 +169,9 @@ columns = st.one_of(
     st.lists(st.none() | st.lists(st.integers(0, 3), max_size=3), min_size=4, max_size=4).map(
         lambda v: pa.array(v, pa.list_(pa.int64()))
     ),
+    st.lists(st.none() | st.lists(st.none() | st.lists(texts, max_size=2), max_size=2), min_size=4, max_size=4).map(
+        lambda v: pa.array(v, pa.list_(pa.list_(pa.string())))
+    ),
     st.lists(st.none() | st.integers(0, 10**9), min_size=4, max_size=4).map(lambda v: pa.array(v, pa.timestamp("s"))),
 )
 small = st.integers(0, 4)
@@ -224,7 +227,7 @@ def cases(draw: st.DrawFn) -> Case:
     return schema, {split: table() for split in draw(st.sampled_from([["data"], ["train", "eval"]]))}, table()
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=80)
 @given(cases())
 def test_after_all_is_accepted_the_data_passes(case: Case) -> None:
     schema, tables, before = case
