@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from ..errors import InputError
 from .files import open_files
+from .remote import is_uri
 from .sources import BATCH_ROWS, Shard, Source
 from .types import normal_schema, restore, settle
 
@@ -176,7 +177,9 @@ def _restored(batch: pa.RecordBatch, schema: pa.Schema, dictionaries: bool, path
         raise
 
 
-def _matches(path: str) -> list[Path]:
+def _matches(path: str) -> list[Path | str]:
+    if is_uri(path):
+        return [path]  # its own pattern, if it is one
     if not glob.has_magic(path) or Path(path).exists():
         return [Path(path)]
     found = sorted(glob.glob(path, recursive=True))  # noqa: PTH207 - pathlib's does not take absolute patterns

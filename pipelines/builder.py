@@ -12,7 +12,7 @@ from typing import Any
 
 from ..errors import BuildError
 from . import code as source_code
-from .component import Component, InputSpec, ParameterSpec, accepts, spell
+from .component import Component, InputSpec, ParameterSpec, accepts, spell, takes_query
 from .files import FileSet, SqlQuery
 from .functions import reference, user_line
 from .handles import Chosen, Handle, Parameter, Property
@@ -196,6 +196,8 @@ class Builder:
             return None
         if spec.kind == "function":
             return self._function(value, where)
+        if isinstance(value, SqlQuery) and not takes_query(spec.hint):
+            raise BuildError(f"{node}: the parameter {spec.name!r} takes files, not a query", where=where)
         if spec.kind == "files":
             return self.encode(FileSet(value) if isinstance(value, str) else value, where)
         if not accepts(spec.hint, value):

@@ -15,7 +15,7 @@ from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
 
 from ..errors import BuildError
 from ..metadata import Artifact
-from .files import FileSet
+from .files import FileSet, SqlQuery
 from .functions import FunctionRef
 
 P = ParamSpec("P")
@@ -259,6 +259,11 @@ def _kind(hint: Any) -> Literal["value", "function", "files"]:
     if FunctionRef in members:
         return "function"
     return "files" if FileSet in members else "value"
+
+
+def takes_query(hint: Any) -> bool:
+    """Whether a parameter of this type may be the rows of a query."""
+    return SqlQuery in _members(hint)
 
 
 def accepts(hint: Any, value: object) -> bool:

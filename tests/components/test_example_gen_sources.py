@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from drivetrain.components.example_gen import ExampleGen
+from drivetrain.components.import_schema import ImportSchema
 from drivetrain.data import open_examples
 from drivetrain.digest import digest_tree
 from drivetrain.errors import BuildError, InputError
@@ -193,6 +194,12 @@ def test_what_is_no_table_and_what_no_pipeline_can_hold(tmp_path: Path) -> None:
     def shop() -> None:
         ExampleGen(pd.DataFrame({"a": [1]}))
 
+    @dt.pipeline
+    def schema() -> None:
+        ImportSchema(dt.query("select 1", connection="env:SHOP_DB"))  # type: ignore[arg-type]
+
+    with pytest.raises(BuildError, match="'path' takes files, not a query"):
+        schema.build()
     with pytest.raises(BuildError, match=r"a DataFrame in memory cannot be part of a pipeline.*\n  fix: write it"):
         shop.build()
 

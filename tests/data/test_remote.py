@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from drivetrain.data import open_files, remote
+from drivetrain.data import open_files, remote, statistics
 from drivetrain.data.remote import fetch_files, is_uri
 from drivetrain.errors import DrivetrainError, InputError
 
@@ -180,6 +180,7 @@ def test_data_reads_uris_without_a_pipeline(web: Web, memory: Any, tmp_path: Pat
     source = open_files([f"{web.url}/x.csv", "memory://bucket/*.csv", local.as_uri()])
     rows = [row for shard in source.shards for batch in source.read(shard) for row in batch.to_pylist()]
     assert rows == [{"a": 1, "b": "u"}, {"a": 2, "b": "v"}, {"a": 3, "b": "w"}]
+    assert statistics("memory://bucket/*.csv").document["datasets"][0]["rows"] == 1
 
 
 def test_which_paths_are_uris() -> None:
