@@ -5,7 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from drivetrain.data.schema import Bool, Count, Domain, Feature, Presence, Range, Schema, Severity, Values
+from drivetrain.data.schema import (
+    Bool,
+    Count,
+    Domain,
+    Feature,
+    Presence,
+    Range,
+    Schema,
+    Semantic,
+    Severity,
+    Time,
+    Values,
+)
 from drivetrain.data.schema_yaml import load_schema, schema_from_yaml, schema_to_yaml
 from drivetrain.errors import InputError
 from hypothesis import given, settings
@@ -36,7 +48,8 @@ def features(draw: st.DrawFn, name: str) -> Feature:
     domain: Domain | None = None
     if kind == "string":
         pair = st.lists(texts, unique=True, min_size=2, max_size=2).map(lambda two: Bool(*two))
-        domain = draw(st.none() | st.builds(Values, values, st.floats(0.01, 1)) | pair)
+        meanings = st.sampled_from([Time("%Y-%m-%d %H:%M"), Time("%d: %B, '%y' #", 0.5), Semantic("image")])
+        domain = draw(st.none() | st.builds(Values, values, st.floats(0.01, 1)) | pair | meanings)
     elif kind in ("int", "float"):
         domain = draw(st.none() | st.just(Bool()) | ranges.map(lambda p: Range(p[0], p[1], True)))
     severity: dict[str, Severity] = draw(st.sampled_from([{}, {"UNEXPECTED_DATA_TYPE": "INFO"}]))
@@ -112,6 +125,10 @@ def test_evidence_stands_behind_its_line() -> None:
         (HEAD + "  x: {type: int, domain: {range: {parse: int}}}", 3, "only text can be parsed"),
         (HEAD + "  x: {type: string, domain: {range: {parse: date}}}", 3, "parsed as int or float"),
         ("format: drivetrain.schema/1\nrows: {drift: {min: 2, max: 1}}\nfeatures: {}", 1, "no range of ratios"),
+        (HEAD + '  x: {type: string, domain: {time: {format: "%Q"}}}', 3, "%Q is no directive"),
+        (HEAD + '  x: {type: int, domain: {time: {format: "%Y"}}}', 3, "is for string, not int"),
+        (HEAD + "  x: {type: int, domain: {time: {min_mass: 0.5}}}", 3, "a time has a format"),
+        (HEAD + "  x: {type: int, domain: natural_language}", 3, "natural_language is for text"),
         (HEAD + "  x: [1", 3, "no YAML"),
         (HEAD + "  - x", 3, "features must be"),
         ("format: drivetrain.schema/1\nrows: {min: 9, max: 1}\nfeatures: {}", 1, "is no range"),
