@@ -15,8 +15,9 @@ from __future__ import annotations
 import gzip
 import struct
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, Final, cast
 
@@ -32,6 +33,7 @@ from .types import normal_schema, settle
 
 _BLOCK_BYTES: Final = 4 << 20
 _BLOCK_ROWS: Final = 16_384
+_SHARD_BYTES: Final = 64 << 20
 _HEAD: Final = struct.Struct("<QI")
 _FOOT: Final = struct.Struct("<I")
 
@@ -40,16 +42,28 @@ Row = dict[str, Values]
 
 @dataclass(frozen=True)
 class TFRecordShard:
-    """One TFRecord file, plain or gzipped."""
+    """A TFRecord file, plain or gzipped, or a piece of a large plain one.
+
+    Attributes:
+        path: The file.
+        rows: Records in the piece.
+        start: The byte at which it begins.
+        first: The number in the file of its first record, from 1.
+        last: Whether it goes to the end of the file.
+    """
 
     path: str
     rows: int
+    start: int = 0
+    first: int = 1
+    last: bool = True
 
     def read(self, schema: pa.Schema, batch_rows: int, dictionaries: bool) -> Iterator[pa.RecordBatch]:
         """See `Shard.read`; batches are as the file's blocks give them."""
         count = 0
         wanted = frozenset(name.encode() for name in schema.names)
-        for first, records in _blocks(Path(self.path)):
+        pieces = _records(Path(self.path), self.start, self.first)
+        for first, records in _blocks(pieces if self.last else islice(pieces, self.rows), self.first):
             count += len(records)
             block = parse_block(records, wanted)
             columns = None if block is None else _flat_columns(block, schema, len(records))
@@ -65,7 +79,7 @@ class TFRecordShard:
 
 
 def open_tfrecord(paths: Sequence[Path], *, progress: Callable[[int, int | None, str], None] | None = None) -> Source:
-    """A source over TFRecord files of tf.Example, each a shard; scans all of them once.
+    """A source over TFRecord files of tf.Example, each a shard, a plain one beyond 64 MB several; scans all once.
 
     Args:
         paths: In this order.
@@ -77,11 +91,15 @@ def open_tfrecord(paths: Sequence[Path], *, progress: Callable[[int, int | None,
         DrivetrainError: google-crc32c is not installed.
     """
     columns: dict[str, _Kind] = {}
-    counts: list[int] = []
+    shards: list[Shard] = []
     done = 0
     for path in paths:
-        before = done
-        for first, records in _blocks(path):
+        piece = TFRecordShard(str(path), 0, last=False)
+        size = 0
+        for first, records in _blocks(_records(path)):
+            if size >= _SHARD_BYTES and not _gzipped(path):
+                shards.append(piece)
+                piece, size = TFRecordShard(str(path), 0, piece.start + size, first, last=False), 0
             block = parse_block(records)
             if block is None or not _see_flat(columns, block):
                 for number, row in enumerate(_rows(str(path), first, records), first):
@@ -90,14 +108,15 @@ def open_tfrecord(paths: Sequence[Path], *, progress: Callable[[int, int | None,
                         if not column.see(kind, values):
                             raise _mixed(f"{path}: record {number}", name, kind, column)
             done += len(records)
+            piece = replace(piece, rows=piece.rows + len(records))
+            size += sum(map(len, records)) + (_HEAD.size + _FOOT.size) * len(records)
             if progress is not None:
                 progress(done, None, "rows scanned")
-        counts.append(done - before)
+        shards.append(replace(piece, last=True))
     if done and not columns:
         raise InputError(f"{paths[0]}: the records hold no features", fix="write tf.Example messages with features")
     fields = [pa.field(name, columns[name].type) for name in sorted(columns)]
     schema = normal_schema(pa.schema(fields), str(paths[0]))
-    shards: list[Shard] = [TFRecordShard(str(path), rows) for path, rows in zip(paths, counts, strict=True)]
     return Source(tuple(shards), settle(schema))
 
 
@@ -243,11 +262,11 @@ def _rows(path: str, first: int, records: list[bytes], wanted: frozenset[bytes] 
             ) from error
 
 
-def _blocks(path: Path) -> Iterator[tuple[int, list[bytes]]]:
+def _blocks(every: Iterable[bytes], first: int = 1) -> Iterator[tuple[int, list[bytes]]]:
     """The number of the first record, and records, a few megabytes at a time."""
     records: list[bytes] = []
-    first, size = 1, 0
-    for number, data in enumerate(_records(path), 1):
+    size = 0
+    for number, data in enumerate(every, first):
         records.append(data)
         size += len(data)
         if size >= _BLOCK_BYTES or len(records) >= _BLOCK_ROWS:
@@ -257,11 +276,13 @@ def _blocks(path: Path) -> Iterator[tuple[int, list[bytes]]]:
         yield first, records
 
 
-def _records(path: Path) -> Iterator[bytes]:
+def _records(path: Path, place: int = 0, number: int = 1) -> Iterator[bytes]:
+    """The records from a byte on, at which the record of that number begins."""
     crc = _crc32c()
-    place, number = 0, 1
     try:
         with _open(path) as file:
+            if place:
+                file.seek(place)
             while head := file.read(_HEAD.size):
                 where = f"{path}: record {number}, at byte {place},"
                 if len(head) < _HEAD.size:
@@ -305,7 +326,11 @@ def _masked(checksum: int) -> int:
 
 
 def _open(path: Path) -> BinaryIO:
-    return cast("BinaryIO", gzip.open(path, "rb")) if path.name.lower().endswith(".gz") else path.open("rb")
+    return cast("BinaryIO", gzip.open(path, "rb")) if _gzipped(path) else path.open("rb")
+
+
+def _gzipped(path: Path) -> bool:
+    return path.name.lower().endswith(".gz")
 
 
 def _cut(where: str) -> InputError:

@@ -371,3 +371,23 @@ def test_flat_rows_and_others_give_one_table(tmp_path: Path, make: Any, monkeypa
     read = rows(source)
     assert [row["n"] for row in read] == [*map(float, range(7)), 0.5, None]
     assert [row["x"] for row in read] == [*([i / 2] for i in range(7)), None, [1.0, 2.0]]
+
+
+def test_a_large_file_is_several_shards(tmp_path: Path, make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tfrecord_files, "_BLOCK_ROWS", 10)
+    monkeypatch.setattr(tfrecord_files, "_SHARD_BYTES", 900)
+    data = framed(*(make({"n": ("int64", [i])}) for i in range(100)))
+    path = write(tmp_path, data)
+    source = open_tfrecord([path])
+    assert [shard.rows for shard in source.shards] in ([30, 30, 30, 10], [40, 40, 20])  # unpacked numbers are shorter
+    assert [row["n"] for row in rows(source)] == list(range(100))
+    (zipped := tmp_path / "x.tfrecord.gz").write_bytes(gzip.compress(data))
+    assert len(open_tfrecord([zipped]).shards) == 1
+    damaged = bytearray(data)
+    damaged[len(data) * 99 // 100] ^= 1
+    path.write_bytes(damaged)
+    with pytest.raises(InputError, match=r"record (99|100), at byte \d+, is damaged"):
+        rows(source)
+    path.write_bytes(data + framed(make({"n": ("int64", [7])})))
+    with pytest.raises(InputError, match="changed while in use"):
+        rows(source)
