@@ -124,7 +124,7 @@ class ExpectationResults:
 
     Attributes:
         document: A GX `ExpectationSuiteValidationResult` as JSON, without times and ids, so that equal data gives equal
-            text. Each result's meta has `split` and `evaluated_on`: "statistics" or "rows".
+            text. Each result's meta has `split` and `evaluated_on`: one of `WAYS`.
     """
 
     def __init__(self, document: Mapping[str, Any]) -> None:
