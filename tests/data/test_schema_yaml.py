@@ -48,7 +48,9 @@ def features(draw: st.DrawFn, name: str) -> Feature:
     domain: Domain | None = None
     if kind == "string":
         pair = st.lists(texts, unique=True, min_size=2, max_size=2).map(lambda two: Bool(*two))
-        meanings = st.sampled_from([Time("%Y-%m-%d %H:%M"), Time("%d: %B, '%y' #", 0.5), Semantic("image")])
+        meanings: st.SearchStrategy[Domain] = st.sampled_from(
+            [Time("%Y-%m-%d %H:%M"), Time("%d: %B, '%y' #", 0.5), Semantic("image")]
+        )
         domain = draw(st.none() | st.builds(Values, values, st.floats(0.01, 1)) | pair | meanings)
     elif kind in ("int", "float"):
         domain = draw(st.none() | st.just(Bool()) | ranges.map(lambda p: Range(p[0], p[1], True)))
