@@ -21,7 +21,7 @@ def heat_map(names: Sequence[str], matrix: Sequence[Sequence[float | None]]) -> 
     """
     pairs = [(value, i, j) for i, j in combinations(range(len(names)), 2) if (value := matrix[i][j]) is not None]
     pairs.sort(key=lambda pair: -abs(pair[0]))
-    kept = sorted(_strongest(pairs, len(names)))
+    kept = sorted(_strongest(pairs))
     heads = "".join(f'<th scope="col"><span>{html(_clip(names[i]))}</span></th>' for i in kept)
     lines = "".join(
         f'<tr><th scope="row">{html(_clip(names[i]))}</th>'
@@ -30,7 +30,7 @@ def heat_map(names: Sequence[str], matrix: Sequence[Sequence[float | None]]) -> 
         for i in kept
     )
     left = len(names) - len(kept)
-    note = f'<p class="note">The {len(kept)} features that correlate most; {left} more are in the JSON.</p>'
+    note = f'<p class="note">{left} more features vary too little, or correlate less; they are in the JSON.</p>'
     drawn = Html(
         '<div class="scroll" tabindex="0" role="group" aria-label="correlations"><table class="heat">'
         f"<thead><tr><td></td>{heads}</tr></thead><tbody>{lines}</tbody></table></div>{note if left else ''}"
@@ -43,9 +43,7 @@ def heat_map(names: Sequence[str], matrix: Sequence[Sequence[float | None]]) -> 
     return join([drawn, details("strongest pairs", shown)])
 
 
-def _strongest(pairs: Sequence[tuple[float, int, int]], size: int) -> set[int]:
-    if size <= _MOST:
-        return set(range(size))
+def _strongest(pairs: Sequence[tuple[float, int, int]]) -> set[int]:
     kept: set[int] = set()
     for _, i, j in pairs:
         if len(kept | {i, j}) > _MOST:

@@ -16,8 +16,9 @@ def schema_page(document: Mapping[str, Any], *, title: str = "Schema") -> str:
 
     Args:
         document: `{"min_rows", "max_rows", "rows_drift", "rows_version", "environments", "severity", "checks",
-            "expectations", "features": [{"name", "type", "min_fraction", "min_count", "valency": [text], "domain": text,
-            "values": [text], "stage", "environments": [text], "bounds": [text], "severity": {…}, "evidence"}]}`.
+            "expectations", "features": [{"name", "type", "min_fraction", "min_count", "valency": [text],
+            "domain": text, "values": [text], "stage", "environments": [text], "bounds": [text], "severity": {…},
+            "evidence"}]}`.
         title: The heading.
     """
     features = document["features"]
@@ -26,9 +27,13 @@ def schema_page(document: Mapping[str, Any], *, title: str = "Schema") -> str:
     for key, label in (("min_rows", "rows at least"), ("max_rows", "rows at most")):
         if document.get(key) is not None:
             numbers[label] = document[key]
-    columns = ["feature", "type", "presence", "valency", "domain", "environments and bounds", "evidence"]
+    columns = ["feature", "type", "presence", "valency", "domain", "bounds", "evidence"]
     parts = [figures(numbers), _whole(document)]
-    parts.append(section("Features", table(columns, map(_row, features), stacked=True)))
+    cells = [_row(feature) for feature in features]
+    used = [place for place in range(len(columns)) if any(row[place] for row in cells)]
+    rows = [[row[place] for place in used] for row in cells]
+    shown = table([columns[place] for place in used], rows, stacked=True, empty="it demands nothing of any feature")
+    parts.append(section("Features", shown))
     domains = [feature for feature in features if feature["values"]]
     if domains:
         note = "The values a feature may take."

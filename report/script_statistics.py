@@ -98,8 +98,9 @@ function histogram(name, parts) {
   // Heights are densities, so that buckets of unlike width compare; of one width they are the counts.
   const columns = kept.flatMap((part, at) => part.counts.map((count, place) => {
     let from = each[at][place], to = each[at][place + 1];
-    if (!(to - from > unit / 50)) { from -= unit / 4; to += unit / 4; }
-    let value = count * Math.min(1, unit / (to - from));
+    const thin = !(to - from > unit / 50);
+    let value = thin ? count : count * unit / (to - from);
+    if (thin) { from -= unit / 4; to += unit / 4; }
     if (state.unit === 'percent') value /= part.total || 1;
     return {part, place, count, from, to, value};
   }));

@@ -12,7 +12,8 @@ from .html import number, percent
 _TEXTS: Final = frozenset({"string", "bytes", "bool"})
 _TIMES: Final = frozenset({"timestamp", "date", "time"})
 _LONGEST: Final = 80  # characters of a value
-_TOP: Final = 10
+_TOP: Final = 10  # most frequent values of texts, and
+_FEW: Final = 5  # of numbers
 _SLICES: Final = 24  # slices that a page holds, and
 _CELLS: Final = 12_000  # features of all its data sets and slices
 _SAID: Final = {"unique": "distinct", "top_values": "frequent values"}
@@ -147,7 +148,7 @@ def _numbers(feature: Mapping[str, Any]) -> dict[str, Any]:
     if spread := feature.get("quantiles", {}).get("value"):
         found["quantiles"] = [_short(value) for value in spread]
     if top := feature.get("top_values", {}).get("value"):
-        found["top"] = [[_short(item["value"]), _short(item["count"])] for item in top[:_TOP]]
+        found["top"] = [[_short(item["value"]), _short(item["count"])] for item in top[: _FEW if buckets else _TOP]]
     return found
 
 

@@ -95,6 +95,7 @@ content-visibility:auto;contain-intrinsic-size:auto 180px}
 .chart .base{stroke:var(--line)}
 .chartbox .edges{max-width:460px}
 .figuretable td,.figuretable th{padding:4px 8px;font-size:13px}
+.figuretable thead th:first-child{padding-left:0}
 .figuretable th[scope=row]{padding-left:0;white-space:normal}
 .figuretable thead th{font-size:11.5px}
 .figuretable:not(.tall){table-layout:fixed;min-width:640px}
@@ -107,7 +108,7 @@ content-visibility:auto;contain-intrinsic-size:auto 180px}
 .cardnote{color:var(--soft);font-size:12px;margin:4px 0}
 .card details{border:0;padding:0;margin:6px 0 0}
 .card summary{font-weight:500;font-size:12px;color:var(--ink);width:max-content}
-.hbar{display:grid;grid-template-columns:minmax(0,100px) minmax(0,1fr) 68px;gap:10px;align-items:center;
+.hbar{display:grid;grid-template-columns:minmax(0,120px) minmax(0,1fr) 58px;gap:10px;align-items:center;
 font-size:12px;padding:2px 0}
 .hbar .label{overflow:hidden;text-overflow:ellipsis;white-space:nowrap}
 .hbar .strips{display:flex;flex-direction:column;gap:2px}
@@ -123,14 +124,17 @@ line-height:1.2}
 font-variant-numeric:tabular-nums;border:1px solid var(--bg)}
 .heat{width:auto}
 .heat th[scope=col]{padding:4px 0;vertical-align:bottom;height:110px;border:0}
-.heat th[scope=col] span{writing-mode:vertical-rl;transform:rotate(180deg);font-weight:500}
+.heat th[scope=col] span{writing-mode:vertical-rl;transform:rotate(180deg);font-weight:500;
+display:inline-block;margin-left:13px}
 .heat th[scope=row]{border:0;text-align:right;font-size:12px;font-weight:500}
 @media(max-width:720px){.two{grid-template-columns:minmax(0,1fr);gap:10px}main{padding:16px 12px 40px}td,th{padding:6px}
 .card,.anomaly{padding:10px 12px}
 .stack,.stack tbody,.stack tr,.stack td{display:block;width:100%;max-width:none}.stack thead{display:none}
 .stack tr{border:1px solid var(--line);border-radius:10px;padding:8px 12px;margin:10px 0}
-.stack td{border:0;padding:3px 0;text-align:left}.stack td:empty{display:none}
-.stack td:not(:first-child):before{content:attr(data-label);display:block;color:var(--soft);font-size:11px}
+.stack td{border:0;padding:2px 0;text-align:left}.stack td:empty{display:none}
+.stack td:not(:first-child){padding-left:92px;position:relative}
+.stack td:not(:first-child):before{content:attr(data-label);position:absolute;left:0;width:84px;color:var(--soft);
+font-size:12px}
 .field{flex:1 1 130px}.figures{display:grid;
 grid-template-columns:repeat(auto-fill,minmax(120px,1fr));gap:8px}.figure{padding:8px 12px;min-width:0}
 .curves{margin-right:0;max-width:100%}.curves svg{max-width:100%;height:auto}

@@ -91,7 +91,7 @@ class Browser:
 
     def press(self, key: str, code: int) -> None:
         """One key down and up, as from a keyboard."""
-        text = {"text": key} if len(key) == 1 else {}
+        text = {"text": "\r" if key == "Enter" else key} if key == "Enter" or len(key) == 1 else {}
         for kind in ("keyDown", "keyUp"):
             down = text if kind == "keyDown" else {}
             self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code, **down)

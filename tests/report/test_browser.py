@@ -1,0 +1,160 @@
+"""Reports in a real browser: nothing on the console, nothing from the network, every control does what it says."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from drivetrain.data import drift, infer_schema, statistics, validate
+from drivetrain.report import framed
+from drivetrain.tests.data.flights import corrupted, month
+from drivetrain.tests.report.browser import Browser, browser, chromium
+
+pytestmark = pytest.mark.slow
+NASTY = "</script><img src=x onerror=alert(1)>\"'\n\u2028é😀\u202eabc"
+NAMES = "[...document.querySelectorAll('.card:not([hidden]) h3')].map(head => head.textContent)"
+FITS = "document.documentElement.scrollWidth <= innerWidth"
+
+
+@pytest.fixture(scope="module")
+def tab() -> Iterator[Browser]:
+    if chromium() is None:
+        if "browser" in os.environ.get("DRIVETRAIN_REQUIRE", "").split(","):
+            pytest.fail("DRIVETRAIN_REQUIRE names browser, and there is no Chromium")
+        pytest.skip("there is no Chromium")
+    with browser() as opened:
+        yield opened
+
+
+@pytest.fixture(autouse=True)
+def silent(tab: Browser) -> Iterator[None]:
+    """What a page logs, throws or asks for fails its test."""
+    tab.complaints.clear()
+    tab.requests.clear()
+    yield
+    assert tab.complaints == []
+    assert [url for url in tab.requests if not url.startswith(("file:", "about:", "data:"))] == []
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("reports")
+    january, june = month(1), month(6)
+    both = statistics({"January": january, "June": june}, correlations=True)
+    before, after = statistics({"data": january}), statistics({"data": june})
+    schema = infer_schema(before)
+    bad = validate(statistics({"June": corrupted(june)[0]}), schema)
+    documents: dict[str, Any] = {"statistics": both, "drift": drift(after, before), "schema": schema, "anomalies": bad}
+    for name, shown in documents.items():
+        (folder / f"{name}.html").write_text(shown.to_html(), "utf-8")
+    table = pa.table({NASTY: [NASTY, "b", None], "lists": [[1, 2], [], None]})
+    (folder / "nasty.html").write_text(statistics({NASTY: table, "other": table}).to_html(), "utf-8")
+    return folder
+
+
+@pytest.mark.parametrize("name", ["statistics", "drift", "schema", "anomalies", "nasty"])
+def test_a_phone_shows_a_page_without_scrolling_sideways(tab: Browser, pages: Path, name: str) -> None:
+    tab.open(pages / f"{name}.html", width=390, height=800, dark=True)
+    assert tab.ask("innerWidth") == 390
+    assert tab.ask(FITS)
+    assert tab.ask("getComputedStyle(document.body).backgroundColor") == "rgb(18, 22, 28)"
+
+
+def test_the_address_holds_the_view(tab: Browser, pages: Path) -> None:
+    page = pages / "statistics.html"
+    tab.open(page)
+    names = tab.ask(NAMES)
+    assert names[:3] == ["year", "month", "day"]
+    assert len(names) == 19
+    tab.open(page, "search=delay")
+    assert tab.ask(NAMES) == ["dep_delay", "arr_delay"]
+    assert tab.ask("document.querySelector('#shown').textContent") == "2 of 19 features shown"
+    numeric = "[...document.querySelectorAll('[data-group=numeric] h3')].map(head => head.textContent)"
+    firsts = {"name": "air_time", "missing": "arr_delay", "drift": "month", "zeros": "minute"}
+    for order, first in firsts.items():
+        tab.open(page, f"sort={order}")
+        assert tab.ask(numeric)[0] == first
+    tab.open(page, "sort=nonsense")
+    assert tab.ask(NAMES) == names
+
+
+def test_toggles_redraw(tab: Browser, pages: Path) -> None:
+    chart = "document.querySelector('.card:not([hidden]) .chartbox').innerHTML"
+    drawn = {}
+    for state in ("", "log=1", "chart=quantiles", "unit=counts&log=1", "set1=0"):
+        tab.open(pages / "statistics.html", f"search=dep_delay&{state}")
+        drawn[state] = tab.ask(chart)
+        assert "<rect" in drawn[state]
+    assert len(set(drawn.values())) == len(drawn)
+    assert "June" not in drawn["set1=0"]
+    tab.open(pages / "statistics.html", "search=carrier&unit=counts")
+    united = (f"{month(number)['carrier'].to_pylist().count('UA'):,}" for number in (1, 6))
+    assert tab.ask("document.querySelector('.hbar .n').textContent") == "".join(united)
+
+
+def test_without_a_mouse(tab: Browser, pages: Path) -> None:
+    """Every control has a name, and keys alone search and unfold."""
+    tab.open(pages / "statistics.html")
+    assert tab.ask("[...document.querySelectorAll('#controls [name]')].every(one => one.labels[0].textContent.trim())")
+    assert tab.ask("[...document.querySelectorAll('svg')].every(one => one.getAttribute('aria-label'))")
+    tab.press("Tab", 9)
+    assert tab.ask("document.activeElement.name") == "search"
+    for letter in "dist":
+        tab.press(letter, ord(letter.upper()))
+    assert tab.ask(NAMES) == ["distance"]
+    assert tab.ask("location.hash") == "#search=dist"
+    assert tab.ask("document.querySelector('#shown').getAttribute('aria-live')") == "polite"
+    tab.ask("document.querySelector('.card:not([hidden]) summary').focus()")
+    tab.press("Enter", 13)
+    assert tab.ask("document.querySelectorAll('.card:not([hidden]) details table').length") >= 4
+
+
+def test_hostile_names_are_text(tab: Browser, pages: Path) -> None:
+    tab.open(pages / "nasty.html")
+    assert tab.ask("document.querySelectorAll('img').length") == 0
+    assert tab.ask(f"{NAMES}.sort()") == sorted([NASTY, "lists"])
+    tab.open(pages / "nasty.html", "search=lists&chart=lengths")
+    assert "list lengths" in tab.ask("document.querySelector('.card:not([hidden]) svg').getAttribute('aria-label')")
+
+
+def test_drift_shows_only_what_drifted(tab: Browser, pages: Path) -> None:
+    tab.open(pages / "drift.html")
+    names = tab.ask(NAMES)
+    assert len(names) == 19
+    tab.open(pages / "drift.html", "drifted=1")
+    assert tab.ask(NAMES) == names[:7]
+
+
+def test_frames_of_a_notebook_do_not_clash(tab: Browser, pages: Path, tmp_path: Path) -> None:
+    """Two reports in one document run side by side, each in its frame, and reach nothing outside."""
+    reports = [framed((pages / f"{name}.html").read_text("utf-8")) for name in ("statistics", "statistics", "drift")]
+    (tmp_path / "notebook.html").write_text("<!doctype html><title>n</title>" + "".join(reports), "utf-8")
+    tab.open(tmp_path / "notebook.html", height=2200)
+    assert tab.ask("document.querySelectorAll('iframe').length") == 3
+    assert tab.ask("[...document.querySelectorAll('iframe')].every(one => one.contentDocument === null)")
+
+
+def test_five_thousand_columns(tab: Browser, tmp_path: Path) -> None:
+    """A wide table's page stays small, and draws what is seen."""
+    random = np.random.default_rng(1)
+    table = pa.table({f"column {number}": random.normal(size=24) for number in range(5_000)})
+    both = statistics({"train": table, "eval": table.slice(1)})
+    page = tmp_path / "wide.html"
+    page.write_text(both.to_html(), "utf-8")
+    assert page.stat().st_size < 10_000_000
+    tab.open(page, "sort=drift")
+    assert tab.ask("document.querySelectorAll('.card').length") == 5_000
+    assert 0 < tab.ask("document.querySelectorAll('.card svg').length") < 100
+    tab.ask("scrollTo(0, document.documentElement.scrollHeight)")
+    tab.settle()
+    assert tab.ask("document.querySelectorAll('.card:last-child svg').length") == 1
+    report = tmp_path / "drift.html"
+    report.write_text(drift(statistics({"data": table}), statistics({"data": table.slice(1)})).to_html(), "utf-8")
+    assert report.stat().st_size < 10_000_000
+    tab.open(report, "search=column 4999")
+    assert tab.ask(NAMES) == ["column 4999"]
