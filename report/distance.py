@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 _Side = tuple[Mapping[str, Any] | None, int]  # a feature's description, and the rows of its data set
@@ -53,9 +54,18 @@ def _cells(one: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[list[float
 
 
 def _finite(values: Sequence[Any] | None) -> list[float]:
-    """Quantiles as ascending numbers; nothing where they are texts, as times are."""
-    numbers = [value for value in values or () if isinstance(value, (int, float)) and math.isfinite(value)]
-    return [float(value) for value in numbers] if len(numbers) > 1 else []
+    """Quantiles as ascending numbers, times as seconds; nothing where they are neither."""
+    numbers = [_seconds(value) if isinstance(value, str) else float(value) for value in values or ()]
+    return numbers if len(numbers) > 1 and all(map(math.isfinite, numbers)) else []
+
+
+def _seconds(text: str) -> float:
+    """ISO 8601 text as seconds; NaN where Python's calendar has no such time."""
+    try:
+        moment = datetime.fromisoformat(text if "-" in text else f"1970-01-01T{text}")
+        return moment.replace(tzinfo=UTC).timestamp()
+    except ValueError:
+        return math.nan
 
 
 def _shares(spread: Sequence[float], edges: Sequence[float]) -> list[float]:

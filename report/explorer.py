@@ -79,4 +79,5 @@ def _control(choice: Choice) -> Html:
         return Html(f'<label class="field"><span>{label}</span><select name="{name}">{options}</select></label>')
     dot = f'<i class="dot {choice.css}" aria-hidden="true"></i>' if choice.css else ""
     ticked = " checked" if choice.is_on else ""
-    return Html(f'<label class="tick"><input type="checkbox" name="{name}"{ticked}>{dot}<span>{label}</span></label>')
+    box = f'<input type="checkbox" name="{name}"{ticked}>'
+    return Html(f'<label class="tick" title="{label}">{box}{dot}<span>{label}</span></label>')

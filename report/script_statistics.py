@@ -20,19 +20,20 @@ function marks(feature) {
 
 // A number is itself, or [estimate] where it is not exact.
 const plain = value => Array.isArray(value) ? value[0] : value;
-const shown = value => Array.isArray(value) ? '≈ ' + number(value[0]) : number(value);
+const spelled = value => typeof value === 'string' ? value.replace('T', ' ') : number(value);
+const shown = value => Array.isArray(value) ? '≈ ' + spelled(value[0]) : spelled(value);
 const share = (value, of) =>
   value == null || !of ? '' : (Array.isArray(value) ? '≈ ' : '') + percent(plain(value) / of);
 
 function view(feature, set) {
   const found = feature.sets[set.place];
   if (!found || !state.weighted || !found.weighted) return found;
-  return {...found, ...found.weighted, total: set.weighted};
+  return {...found, ...found.weighted, total: set.weighted, base: found.items ?? found.count};
 }
 
 const total = (set, found) => found.total ?? set.rows;
 const middle = [['mean', found => shown(found.mean)], ['std', found => shown(found.std)],
-  ['zeros', found => share(found.zeros, found.items ?? found.count)]];
+  ['zeros', found => share(found.zeros, found.base ?? found.items ?? found.count)]];
 const spread = [['min', found => shown(found.min)], ['median', found => shown(found.median)],
   ['max', found => shown(found.max)]];
 const distinct = ['distinct', found => shown(found.unique)];
@@ -56,15 +57,15 @@ function figures(feature, chosen) {
     ...COLUMNS[feature.group],
   ];
   if (chosen.some(set => feature.sets[set.place]?.lengths)) {
-    columns.push(['list length', found => found.lengths ?
+    columns.push(['lengths', found => found.lengths ?
       shown(found.lengths.min) + ' to ' + shown(found.lengths.max) : '']);
-    columns.push(['mean length', found => found.lengths ? shown(found.lengths.mean) : '']);
+    columns.push(['mean len.', found => found.lengths ? shown(found.lengths.mean) : '']);
   }
   const cells = (set, column) => {
     const found = view(feature, set);
     return found ? column[1](found, set) : '';
   };
-  const css = 'figuretable';
+  const css = 'figuretable' + (feature.group === 'time' || columns.length > 9 ? ' loose' : '');
   if (narrow.matches) {
     return grid(['', ...chosen.map(key)], columns.map(column =>
       [column[0], ...chosen.map(set => cells(set, column))]), css + ' tall');
@@ -168,7 +169,7 @@ function bars(parts) {
 
 function chart(feature, parts) {
   const name = feature.name;
-  if (state.chart === 'lengths' && parts.some(part => part.lengths)) {
+  if ((state.chart === 'lengths' || feature.group === 'other') && parts.some(part => part.lengths)) {
     return histogram('list lengths of ' + name,
       parts.filter(part => part.lengths).map(part => ({...part, ...part.lengths, total: part.count})));
   }
@@ -205,8 +206,8 @@ function content(feature) {
     const found = view(feature, set);
     return {...found, set, total: found.items ?? found.count};
   });
-  const notes = chosen.flatMap(set => (feature.sets[set.place].notes || []).map(note =>
-    el('p', {class: 'cardnote'}, (sets.length > 1 ? set.name + ': ' : '') + note)));
+  const notes = chosen.filter(set => feature.sets[set.place].notes).map(set =>
+    el('p', {class: 'cardnote'}, (sets.length > 1 ? set.name + ': ' : '') + feature.sets[set.place].notes.join('; ')));
   const folded = el('details', {}, el('summary', {}, 'all its numbers'));
   folded.addEventListener('toggle', () => {
     if (folded.open && folded.children.length === 1) folded.append(...numbers(feature, parts));
@@ -214,6 +215,6 @@ function content(feature) {
   const drawn = chart(feature, parts);
   const body = el('div', {class: 'two'}, el('div', {}, figures(feature, chosen), ...notes),
     el('div', {class: 'chartbox'}, ...drawn));
-  return feature.group === 'other' ? [figures(feature, chosen), ...notes] : [body, folded];
+  return feature.group === 'other' ? [body] : [body, folded];
 }
 """

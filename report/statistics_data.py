@@ -37,8 +37,12 @@ def page_data(document: Mapping[str, Any], distances: Mapping[str, float] | None
         if "quantile_levels" in dataset:
             said["levels"] = dataset["quantile_levels"]
         sets.append(said | {"on": not is_slice and place < 6})
+    whole = len(document["datasets"])
+    compared = whole if whole > 1 else len(sets)  # of one data set, its slices
     features = [
-        _feature(name, [(side.get(name), one["rows"]) for side, one in zip(flat, sets, strict=True)], distances)
+        _feature(
+            name, [(side.get(name), one["rows"]) for side, one in zip(flat, sets, strict=True)], compared, distances
+        )
         for name in names
     ]
     return {"sets": sets, "features": features, "left": left}
@@ -77,7 +81,10 @@ def _flat(features: Iterable[Mapping[str, Any]], path: str = "") -> Iterable[tup
 
 
 def _feature(
-    name: str, sides: Sequence[tuple[Mapping[str, Any] | None, int]], distances: Mapping[str, float] | None
+    name: str,
+    sides: Sequence[tuple[Mapping[str, Any] | None, int]],
+    compared: int,
+    distances: Mapping[str, float] | None,
 ) -> dict[str, Any]:
     first = next(side for side, _ in sides if side is not None)
     values = first.get("values") if first["type"] == "list" else None
@@ -94,9 +101,9 @@ def _feature(
     }
     if distances is not None:
         sort["drift"] = distances.get(name)
-    elif len(sides) > 1:
+    elif compared > 1:
         base = sides[0]
-        far = [distance(base, side) for side in sides[1:]]
+        far = [distance(base, side) for side in sides[1:compared]]
         sort["drift"] = max((value for value in far if value is not None), default=None)
     return {
         "name": name,
@@ -113,7 +120,7 @@ def _group(kind: str, feature: Mapping[str, Any]) -> str:
     if kind in _TIMES:
         return "time"
     described = feature.get("values") or feature
-    return "numeric" if "mean" in described or "lengths" in feature else "other"
+    return "numeric" if "mean" in described else "other"
 
 
 def _one(feature: Mapping[str, Any]) -> dict[str, Any]:
@@ -128,6 +135,8 @@ def _one(feature: Mapping[str, Any]) -> dict[str, Any]:
     if weighted := feature.get("weighted"):
         inner = weighted["values"] if described is not feature and "values" in weighted else weighted
         found["weighted"] = {key: _short(weighted[key]) for key in ("count", "missing")} | _numbers(inner)
+        if "items" in found:
+            found["weighted"]["items"] = _short(inner["count"])
     if notes := _notes(described, feature):
         found["notes"] = notes
     return found

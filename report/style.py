@@ -74,7 +74,7 @@ input,select{font:inherit;color:inherit}
 input[type=search],select{background:var(--bg);border:1px solid var(--line);border-radius:6px;padding:5px 8px;
 height:34px;width:100%}
 .tick{display:inline-flex;align-items:center;gap:6px;min-height:34px;max-width:100%;cursor:pointer}
-.tick span{overflow-wrap:anywhere}
+.tick span{overflow:hidden;text-overflow:ellipsis;white-space:nowrap;max-width:340px}
 .tick input{width:16px;height:16px;margin:0;accent-color:var(--ink);flex:none}
 .sets{border:0;margin:0;padding:0;flex-basis:100%;min-width:0;display:flex;flex-wrap:wrap;gap:0 18px}
 .dot{display:inline-block;width:10px;height:10px;border-radius:3px;background:currentColor;flex:none}
@@ -99,6 +99,7 @@ content-visibility:auto;contain-intrinsic-size:auto 180px}
 .figuretable th[scope=row]{padding-left:0;white-space:normal}
 .figuretable thead th{font-size:11.5px}
 .figuretable:not(.tall){table-layout:fixed;min-width:640px}
+.figuretable.loose:not(.tall){table-layout:auto}
 .figuretable:not(.tall):not(.plainrow) th:first-child{width:15%}
 .stack td:nth-child(3){min-width:110px}
 .plainrow td:first-child,.plainrow th:first-child{padding-left:0}

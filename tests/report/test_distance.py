@@ -18,7 +18,7 @@ from scipy.stats import entropy
 shares = st.lists(st.integers(0, 50), min_size=4, max_size=4).filter(any)
 
 
-def described(values: list[Any], **options: Any) -> tuple[dict[str, Any], int]:
+def described(values: Any, **options: Any) -> tuple[dict[str, Any], int]:
     found = statistics({"data": pa.table({"x": values})}, **options).features("data")["x"]
     return found, len(values)
 
@@ -59,6 +59,15 @@ def test_numbers_of_few_values() -> None:
     assert distance(described([None, 1]), described([None, 1])) == 0.0
 
 
+def test_times_are_compared_as_numbers() -> None:
+    """Whatever a column's unit: days, instants, times of day."""
+    one, other = list(range(100)), list(range(50, 150))
+    wanted = distance(described(one), described(other))
+    for plain, kind in (("int32", pa.date32()), ("int64", pa.timestamp("s", "UTC")), ("int32", pa.time32("s"))):
+        sides = [described(pa.array(values, plain).cast(kind)) for values in (one, other)]
+        assert distance(*sides) == pytest.approx(wanted, abs=0.02)
+
+
 def test_what_one_side_lacks_is_as_far_as_can_be() -> None:
     assert distance(described([1, 2]), (None, 2)) == 1.0
     assert distance((None, 3), (None, 2)) is None
@@ -86,6 +95,11 @@ def test_a_page_holds_slices_weights_and_fields() -> None:
     assert [one["on"] for one in data["sets"]] == [True, False, False]
     features = {feature["name"]: feature for feature in data["features"]}
     assert features["k"]["sets"][0]["weighted"]["count"] == 6.0
+    assert features["l"]["sets"][0]["items"] == 2
+    assert features["l"]["sets"][0]["weighted"]["items"] == 2.0
+    assert "drift" in features["k"]["sort"]
+    two = page_data(statistics({"one": table, "two": table}, slices=["k"]).document)
+    assert {feature["name"]: feature["sort"]["drift"] for feature in two["features"]}["k"] == 0.0
     assert features["big"]["sets"][0]["max"] == f"{2**60:,}"
     assert max(len(value) for value, _ in features["long"]["sets"][0]["top"]) == 80
     assert features["l"]["sets"][0]["missing"] == 1
