@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -32,6 +32,9 @@ class Shard(Protocol):
     def read(self, schema: pa.Schema, batch_rows: int, dictionaries: bool) -> Iterator[pa.RecordBatch]:
         """Its rows in order, `schema`'s columns only, in batches of at most `batch_rows`."""
         ...
+
+
+_REFERENCE: Final = 8  # bytes per row below which a column of strings is taken to repeat itself
 
 
 @dataclass(frozen=True)
@@ -102,9 +105,11 @@ class ParquetShard:
 
     def read(self, schema: pa.Schema, batch_rows: int, dictionaries: bool) -> Iterator[pa.RecordBatch]:
         """See `Shard.read`."""
-        strings = [field.name for field in schema if pa.types.is_string(field.type)] if dictionaries else []
+        strings = {field.name for field in schema if pa.types.is_string(field.type)} if dictionaries else set()
         try:
-            with pq.ParquetFile(self.path, read_dictionary=strings) as file:
+            metadata = pq.read_metadata(self.path)
+            repeated = _repeated(metadata.row_group(self.row_group), strings)
+            with pq.ParquetFile(self.path, metadata=metadata, read_dictionary=repeated) as file:
                 batches = file.iter_batches(
                     batch_size=batch_rows, row_groups=[self.row_group], columns=schema.names, use_threads=False
                 )
@@ -112,6 +117,16 @@ class ParquetShard:
                     yield restore(batch, schema, dictionaries=dictionaries)
         except (pa.ArrowException, OSError) as error:
             raise damaged_parquet(self.path, error) from error
+
+
+def _repeated(group: Any, names: set[str]) -> list[str]:
+    """Those of the columns that are small, or stored as references to few values; looking up the others is dear."""
+    chunks = map(group.column, range(group.num_columns)) if names else ()
+    return [
+        chunk.path_in_schema
+        for chunk in chunks
+        if chunk.path_in_schema in names and chunk.total_uncompressed_size < _REFERENCE * max(chunk.num_values, 4096)
+    ]
 
 
 def open_parquet(paths: Sequence[Path | str]) -> Source:
