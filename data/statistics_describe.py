@@ -90,11 +90,14 @@ def _text(column: ColumnState, table: TextTable | None, reading: Reading) -> dic
     sketches = column.sketches
     if sketches is not None:
         characters = sketches.length if column.kind == "string" else sketches.bytes
-        return {
+        found = {
             "unique": _distinct(column),
             "avg_length": _exact(characters / column.count),
             "top_values": _frequent(column, reading),
         }
+        if column.kind == "string" and sketches.broken:
+            found["invalid_utf8"] = _exact(sketches.broken)
+        return found
     if table is None:
         return {"unique": _exact(0), "avg_length": _exact(None), "top_values": _exact([])}
     lengths = text_lengths(table.values) if column.kind == "string" else None

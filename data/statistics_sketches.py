@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from .sketches import DistinctSketch, FrequentSketch, QuantileSketch
 from .sums import ExactMoments
-from .tables import NumberTable, TextTable, arrow_of, numpy_of, text_lengths
+from .tables import NumberTable, TextTable, arrow_of, invalid_utf8, numpy_of, text_lengths
 
 
 class Sketches:
@@ -22,6 +22,7 @@ class Sketches:
         zeros: Rows that are 0.
         length: Code points of all rows together; of text only.
         bytes: Bytes of all rows together; of text only.
+        broken: Rows that are no valid UTF-8; of text only.
     """
 
     def __init__(self, *, text: bool) -> None:
@@ -35,6 +36,7 @@ class Sketches:
         self.zeros = 0
         self.length = 0
         self.bytes = 0
+        self.broken = 0
 
     def add(self, table: Any) -> None:
         """Take in a table."""
@@ -44,6 +46,7 @@ class Sketches:
             self.length += int((text_lengths(table.values) * table.counts).sum())
             offsets = np.frombuffer(table.values.buffers()[1], np.int64, len(table.values) + 1, 8 * table.values.offset)
             self.bytes += int((np.diff(offsets) * table.counts).sum())
+            self.broken += invalid_utf8(table)
             return
         self.quantile.add(table)
         self.moments.add(table.values, table.counts)
@@ -63,6 +66,7 @@ class Sketches:
         self.zeros += other.zeros
         self.length += other.length
         self.bytes += other.bytes
+        self.broken += other.broken
         if other.low is not None and other.high is not None:
             self._bound(other.low, other.high)
 
@@ -72,6 +76,7 @@ class Sketches:
         assert frequent is not None
         head: dict[str, Any] = {
             "low": self.low, "high": self.high, "zeros": self.zeros, "length": self.length, "bytes": self.bytes,
+            "broken": self.broken,
             "frequent_error": self.frequent.error, "quantile_error": self.quantile.error, "odd": self.quantile.odd,
         }  # fmt: skip
         arrays = {
@@ -88,7 +93,7 @@ class Sketches:
     def from_parts(cls, head: Mapping[str, Any], arrays: Mapping[str, Any], *, text: bool) -> Sketches:
         """The summaries that `to_parts` gave."""
         made = cls(text=text)
-        for name in ("low", "high", "zeros", "length", "bytes"):
+        for name in ("low", "high", "zeros", "length", "bytes", "broken"):
             setattr(made, name, head[name])
         made.frequent.table = table_of(arrays["values"], arrays["counts"])
         made.frequent.error = head["frequent_error"]

@@ -22,7 +22,7 @@ from .schema import UNCHECKED, Bool, Feature, Range, Schema, Time, Values
 from .statistics_column import ColumnState
 from .statistics_of import statistics_of
 from .statistics_pass import StatisticsAccumulator
-from .tables import TextTable, arrow_of, broken_texts, show_text, top
+from .tables import TextTable, arrow_of, broken_texts, invalid_utf8, show_text, top
 from .validation_counts import check_counts, check_unique
 from .validation_evidence import SHOWN, bounds, counted, listed, member, no_numbers, numbers_where, texts
 from .validation_parse import check_parsed
@@ -182,6 +182,8 @@ class _Check:
         if not _type_fits(spec, values.kind if spec.many else column.kind):
             yield self.unexpected_type(spec, column, values if spec.many else column)
             return
+        if isinstance(spec.domain, Values) or (spec.type == "string" and values.kind == "string"):
+            yield from self.utf8(spec, values)
         if values.count:
             yield from self.domain(spec, values)
         if spec.unique is not None:
@@ -229,16 +231,20 @@ class _Check:
             fix=f"write {spec.name} as {spec.type}, or change its type in the schema",
         )  # fmt: skip
 
-    def values(self, spec: Feature, domain: Values, column: ColumnState) -> Iterator[Anomaly]:
-        table, rows = texts(column), counted(spec, column)
-        marked = broken_texts(table)
-        broken = int(table.counts[marked].sum())
+    def utf8(self, spec: Feature, column: ColumnState) -> Iterator[Anomaly]:
+        rows, table = counted(spec, column), column.table
+        if column.sketches is not None:
+            broken = column.sketches.broken
+        else:
+            broken = invalid_utf8(table) if isinstance(table, TextTable) else 0
         if broken:
             yield self.anomaly(
                 "ENUM_TYPE_INVALID_UTF8", spec.name, f"{number(broken)} {rows} of {spec.name} are no valid UTF-8",
                 expected="UTF-8", observed=f"{number(broken)} {rows} with other bytes",
                 fix="read the file with its own encoding",
             )  # fmt: skip
+
+    def values(self, spec: Feature, domain: Values, column: ColumnState) -> Iterator[Anomaly]:
         mass = Fraction(str(domain.min_mass))
         yield from self.off_domain(spec, column, domain.values, mass, "ENUM_TYPE_UNEXPECTED_STRING_VALUES")
 

@@ -94,7 +94,10 @@ def write_shard(
     try:
         for sink in sinks.values():
             parts.append(_Part(sink, index))
+        done = 0
         for rows_read, batch in _batches(source, index, fn):
+            _check_text(source, index, done, batch)
+            done += rows_read
             if schema is None:
                 schema = settle(batch.schema)
             elif settle(batch.schema) != schema:
@@ -129,6 +132,31 @@ def write_shard(
 def _batches(source: Source, index: int, fn: BatchFn | None) -> Iterator[tuple[int, pa.RecordBatch]]:
     for batch in source.read(index, BATCH_ROWS):
         yield batch.num_rows, fn(batch) if fn else batch
+
+
+def _check_text(source: Source, index: int, before: int, batch: pa.RecordBatch) -> None:
+    """See that text is UTF-8: Parquet and Arrow may call any bytes text, and whoever reads them fails much later."""
+    for field, column in zip(batch.schema, batch.columns, strict=True):
+        if "string" not in str(field.type):
+            continue
+        try:
+            column.validate(full=True)
+        except pa.ArrowInvalid:
+            shard = source.shards[index]
+            before += sum(one.rows for one in source.shards[:index] if one.path == shard.path)
+            row = before + 1 + next(place for place in range(len(column)) if not _reads(column[place]))
+            raise InputError(
+                f"{shard.path}, row {row:,}: column {field.name!r} is declared text, but is not UTF-8",
+                fix="write the column as text in UTF-8, or as binary",
+            ) from None
+
+
+def _reads(value: pa.Scalar) -> bool:
+    try:
+        value.as_py()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def collect(written: Iterable[Written], sinks: Mapping[str, Sink]) -> Manifest:

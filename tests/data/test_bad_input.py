@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from drivetrain.components.example_gen import ExampleGen
-from drivetrain.data import Statistics, infer_schema, open_examples, statistics, validate
+from drivetrain.data import Statistics, infer_schema, open_examples, source_of, statistics, validate
 from drivetrain.errors import InputError
 from drivetrain.metadata import Examples
 from drivetrain.pipelines.context import LaunchContext, enter
@@ -299,13 +299,24 @@ def test_invalid_utf8(tmp_path: Path) -> None:
     for name, message in [("x.csv", r"x\.csv:3: not UTF-8 text"), ("x.jsonl", r"x\.jsonl:2: not UTF-8 text at byte 8")]:
         with pytest.raises(InputError, match=message):
             ExampleGen(str(tmp_path / name))
-    # Parquet may call any bytes text: they are kept, and the statistics say so.
-    text = pa.Array.from_buffers(pa.string(), 2, pa.array([b"\xff\xfe", b"ok"], pa.binary()).buffers())
-    pq.write_table(pa.table({"s": text}), tmp_path / "x.parquet")
-    found = statistics(
-        {"all": open_examples(ExampleGen(str(tmp_path / "x.parquet"), splits={"all": 1}).content, "all")}
-    )
+
+
+@pytest.mark.parametrize("distinct", [2, 120_000])
+def test_invalid_utf8_that_parquet_calls_text(distinct: int, tmp_path: Path) -> None:
+    values = [b"%d" % (number % distinct) for number in range(120_000)]
+    values[110_000] = b"\xff\xfe"
+    text = pa.Array.from_buffers(pa.string(), len(values), pa.array(values, pa.binary()).buffers())
+    pq.write_table(pa.table({"s": text}), tmp_path / "x.parquet", row_group_size=50_000)
+    with pytest.raises(InputError, match=r"x\.parquet, row 110,001: column 's' is declared text, but is not UTF-8"):
+        ExampleGen(str(tmp_path / "x.parquet"))
+    nested = pa.table({"s": pa.ListArray.from_arrays(pa.array(range(120_001), pa.int32()), text)})
+    with pytest.raises(InputError, match="the table, row 110,001: column 's'"):
+        ExampleGen(nested)
+    # Statistics count them, and what is declared text has an anomaly, whether or not every value was kept.
+    found = statistics({"all": source_of(str(tmp_path / "x.parquet"))})
     assert feature(found, "s")["invalid_utf8"]["value"] == 1
+    (anomaly,) = validate(found, infer_schema(found)).anomalies
+    assert (anomaly.type, anomaly.severity) == ("ENUM_TYPE_INVALID_UTF8", "ERROR")
 
 
 def test_half_a_character(tmp_path: Path) -> None:
