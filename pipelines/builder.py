@@ -67,6 +67,11 @@ class Builder:
 
     def finish(self) -> tuple[Node, ...]:
         """The nodes, with a control edge from each gate to the consumers of what it gates that are no gates of it."""
+        for node in self.nodes.values():
+            for _, sources in node.inputs:
+                for source in sources:
+                    if isinstance(source, Query) and source.made_by:
+                        self._check_maker(node.id, source)
         after: dict[str, list[str]] = {}
         for gate in self.nodes.values():
             for edge in dict(gate.inputs).get(gate.gates or "", ()):
@@ -76,6 +81,18 @@ class Builder:
                     if not also_gates and node.id not in before and edge in list(node.edges):
                         after.setdefault(node.id, []).append(gate.id)
         return tuple(_ordered({n.id: _with_after(n, after.get(n.id, [])) for n in self.nodes.values()}))
+
+    def _check_maker(self, node: str, query: Query) -> None:
+        """Only now: the node that makes it may be added after the one that looks back at it."""
+        maker = self.nodes.get(query.made_by)
+        if maker is None:
+            raise BuildError(
+                f"{node}: there is no node {query.made_by!r} whose {query.type} could be taken",
+                where=self._lines[node],
+                fix=suggest(query.made_by, list(self.nodes)),
+            )
+        if query.type not in dict(maker.outputs).values():
+            raise BuildError(f"{node}: {query.made_by} makes no {query.type}", where=self._lines[node])
 
     def encode(self, value: object, where: str) -> Json:
         """A parameter's value as IR."""

@@ -131,15 +131,18 @@ class Chosen(Symbolic):
         return repr(self)
 
 
-def latest(kind: type[T], *, passed: bool = False) -> T | None:
+def latest(kind: type[T], *, node: str | None = None, passed: bool = False) -> T | None:
     """The newest live artifact of a type that an earlier run of this pipeline made; None where there is none yet.
 
-    With `passed` only of runs that ended COMPLETE, in which no gate objected to anything and nothing failed.
+    Args:
+        kind: Its type.
+        node: The id of the node that made it; any where None. Name it where several nodes make artifacts of the type.
+        passed: Only of runs that ended COMPLETE, in which no gate objected to anything and nothing failed.
 
     Never what the component already gets by another input: of its statistics, `DistributionValidator` is given those of
     other data, so a second run on the same data finds the same ones as the first, and is a cache hit.
     """
-    return cast("T | None", Chosen(Query("latest_passed" if passed else "latest", kind.__name__)))
+    return cast("T | None", Chosen(Query("latest_passed" if passed else "latest", kind.__name__, node or "")))
 
 
 def latest_blessed() -> Any:  # Any: the type is the input's it is given to

@@ -37,14 +37,18 @@ class Edge:
 
 @dataclass(frozen=True)
 class Query:
-    """An artifact chosen from history when the node is launched: by `latest`, `latest_passed` or `latest_blessed`."""
+    """An artifact chosen from history when the node is launched: by `latest`, `latest_passed` or `latest_blessed`.
+
+    `made_by` is the node that made it, "" for any.
+    """
 
     strategy: str
     type: str
+    made_by: str = ""
 
     def to_json(self) -> Json:
         """As IR."""
-        return {"query": self.strategy, "type": self.type}
+        return {"query": self.strategy, "type": self.type} | ({"made_by": self.made_by} if self.made_by else {})
 
 
 @dataclass(frozen=True)
@@ -226,4 +230,6 @@ def _node(body: Json) -> Node:
 
 
 def _source(body: Json) -> Edge | Query:
-    return Query(body["query"], body["type"]) if "query" in body else Edge(body["node"], body["output"])
+    if "query" in body:
+        return Query(body["query"], body["type"], body.get("made_by", ""))
+    return Edge(body["node"], body["output"])

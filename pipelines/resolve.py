@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import BuildError, InputError
-from ..metadata import ArtifactRecord, ExecutionRecord, MetadataStore, cache_key
+from ..metadata import ArtifactRecord, ContextRecord, ExecutionRecord, MetadataStore, cache_key
 from . import code as source_code
 from .component import Component
 from .files import FileSet, SqlQuery, resolve_files, resolve_query
@@ -132,10 +132,10 @@ class Resolver:
         """
         if query.strategy in ("latest", "latest_passed"):
             taken = {record.fingerprint for records in inputs.values() for record in records}
-            found = self._earlier(query.type) if query.strategy == "latest" else self._passed(query.type)
+            found = self._earlier(query) if query.strategy == "latest" else self._passed(query)
             return next((record for record in found if record.fingerprint not in taken), None)
         candidates = {record.fingerprint for record in inputs[CANDIDATE]}
-        for blessing in self._earlier("Evaluation", {"blessed": True}):
+        for blessing in self._earlier(Query("latest", "Evaluation"), {"blessed": True}):
             if blessing.producer is not None:
                 evaluated = self.store.inputs(self.store.execution(blessing.producer)).get(CANDIDATE, [])
                 for model in evaluated:
@@ -143,21 +143,44 @@ class Resolver:
                         return model
         return None
 
-    def _earlier(self, kind: str, where: Mapping[str, object] | None = None) -> Iterator[ArtifactRecord]:
-        pipeline = self.store.find_context("pipeline", self.run.pipeline.name)
-        found = self.store.artifacts(type=kind, where=where, context=pipeline) if pipeline else []
-        return (record for record in found if record.created_at < self.run.context.created_at)
+    def _earlier(self, query: Query, where: Mapping[str, object] | None = None) -> Iterator[ArtifactRecord]:
+        maker = self._maker(query)
+        if maker is None:
+            return
+        for record in self.store.artifacts(type=query.type, where=where, context=maker):
+            if record.created_at < self.run.context.created_at and self._known(record, maker):
+                yield record
 
-    def _passed(self, kind: str) -> Iterator[ArtifactRecord]:
+    def _known(self, record: ArtifactRecord, maker: ContextRecord) -> bool:
+        """Whether it was the maker's before this run, which may only now have taken it from the cache of another."""
+        if record.producer is not None and maker in self.store.contexts_of(self.store.execution(record.producer)):
+            return True
+        runs = (one for one in self.store.contexts_of(record) if one.type == "run")
+        return any(
+            record in outputs
+            for run in runs
+            if run.created_at < self.run.context.created_at
+            for execution in self.store.executions(contexts=[run, maker])
+            for outputs in self.store.outputs(execution).values()
+        )
+
+    def _passed(self, query: Query) -> Iterator[ArtifactRecord]:
         """What runs of this pipeline made, or took from the cache, that ended COMPLETE; the newest run's first."""
-        pipeline = self.store.find_context("pipeline", self.run.pipeline.name)
-        if pipeline is None:
+        maker = self._maker(query)
+        if maker is None:
             return
         for run in self.store.contexts("run", limit=None):
             if run.created_at < self.run.context.created_at and run.properties.get("state") == "COMPLETE":
-                for execution in self.store.executions(contexts=[run, pipeline]):
+                for execution in self.store.executions(contexts=[run, maker]):
                     for records in self.store.outputs(execution).values():
-                        yield from (record for record in records if record.type == kind and record.state == "LIVE")
+                        yield from (one for one in records if one.type == query.type and one.state == "LIVE")
+
+    def _maker(self, query: Query) -> ContextRecord | None:
+        """The context of what may be chosen: this pipeline's, or that of one of its nodes."""
+        name = self.run.pipeline.name
+        if query.made_by:
+            return self.store.find_context("node", f"{name}.{query.made_by}")
+        return self.store.find_context("pipeline", name)
 
     def _value(self, value: Json, kind: str) -> object:
         if isinstance(value, dict):

@@ -38,6 +38,10 @@ PARTS = """
         return Numbers.new()
 
     @dt.component
+    def Maybe(numbers: Numbers | None) -> Numbers:
+        return Numbers.new()
+
+    @dt.component
     def Split(numbers: Numbers) -> Both:
         return Both(Numbers.new(), Words.new())
 
@@ -88,6 +92,8 @@ def build(project: Callable[..., Path], body: str) -> Pipeline:
         ("Double(Make(), fn=Make.options(id='B')())", "takes a value, not the output"),
         ("Double(dt.latest(Words))", "takes Numbers, not Words"),
         ("Double(dt.latest(Numbers))", "may find nothing"),
+        ("Make()\nMaybe(dt.latest(Numbers, node='Mak'))", "there is no node 'Mak' whose Numbers could be taken"),
+        ("Check(Make())\nMaybe(dt.latest(Numbers, node='Check'))", "Check makes no Numbers"),
         ("Make(weights={'a': 'b'})", "takes dict[str, int] | None"),
         ("pass", "has no nodes"),
     ],

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from drivetrain.errors import BuildError
+from drivetrain.metadata import ArtifactRecord
 from drivetrain.pipelines import Home, PipelineFunction, RunResult, run_pipeline
 
 Pipe = Callable[..., PipelineFunction]
@@ -151,6 +152,37 @@ def test_latest_is_what_an_earlier_run_made(home: Home, pipe: Pipe) -> None:
     for execution, model in zip(home.store.executions(component="parts:Continue")[:2], chosen, strict=True):
         ours, theirs = ([c.id for c in home.store.contexts_of(r) if c.type == "run"] for r in (execution, model))
         assert ours != theirs
+
+
+def test_latest_of_one_node(home: Home, pipe: Pipe) -> None:
+    body = """
+        Train.options(id="First")(weight=count)
+        Train.options(id="Second")(weight=7)
+        Continue.options(id="AfterFirst")(dt.latest(Model, node="First"))
+        Continue.options(id="AfterSecond")(dt.latest(Model, node="Second", passed=True))
+    """
+    seen = []
+    for weight in (3, 5, 9):
+        result = run_pipeline(home, pipe(body, parts=MODELS), {"count": weight})
+        seen += [text_of(home, result.nodes[node].outputs["model"][0]) for node in ("AfterFirst", "AfterSecond")]
+    assert seen == ["0", "0", "4", "8", "6", "8"]
+
+
+def test_latest_is_not_what_this_run_takes_from_the_cache_of_another_pipeline(home: Home, pipe: Pipe) -> None:
+    parts = f"""{MODELS}
+    @dt.component
+    def ContinueOnce(model: Model | None, *, blessed: bool) -> Model:
+        return Continue.fn(model)
+    """
+    run_pipeline(home, pipe("Train(weight=count)", name="other", parts=parts), {"count": 7})
+    body = "new = Train(weight=count)\nContinueOnce(dt.latest(Model, node='Train'), blessed=Evaluate(new).blessed)"
+    result = run_pipeline(home, pipe(body, parts=parts), {"count": 7})
+    assert states(result)["Train"] == "CACHED"  # before ContinueOnce looks, which waits for what Evaluate says of it
+    assert text_of(home, result.nodes["ContinueOnce"].outputs["model"][0]) == "0"
+
+
+def text_of(home: Home, model: ArtifactRecord) -> str:
+    return (home.payloads.path(model.uri) / "content" / "weight.txt").read_text()
 
 
 def test_latest_is_never_what_the_component_gets_anyway(home: Home, pipe: Pipe) -> None:
