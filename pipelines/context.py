@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import shutil
 import tempfile
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -43,9 +45,14 @@ class LaunchContext:
 
     @cached_property
     def work_dir(self) -> Path:
-        """A folder that outlives attempts at the same work until it is published: the place for checkpoints."""
+        """A folder that outlives attempts at the same work until it is published: the place for checkpoints.
+
+        Of a plain call it goes with the process.
+        """
         if self.work is None:
-            return Path(tempfile.mkdtemp(prefix="drivetrain-work-"))
+            folder = Path(tempfile.mkdtemp(prefix="drivetrain-work-"))
+            atexit.register(shutil.rmtree, folder, ignore_errors=True)
+            return folder
         self.work.mkdir(parents=True, exist_ok=True)
         return self.work
 

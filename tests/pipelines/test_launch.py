@@ -334,3 +334,9 @@ def test_the_beam_runner_gives_the_same_content(shop: Shop) -> None:
         theirs = [[r.fingerprint for r in records] for records in beam.nodes[name].outputs.values()]
         assert ours == theirs, name
     shop.clean()
+
+
+def test_the_work_folder_of_a_plain_call_goes_with_the_process(tmp_path: Path) -> None:
+    code = "from drivetrain.pipelines import current; (current().work_dir / 'rows').write_text('')"
+    subprocess.run([sys.executable, "-c", code], env={**os.environ, "TMPDIR": str(tmp_path)}, check=True)
+    assert list(tmp_path.iterdir()) == []
