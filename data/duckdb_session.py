@@ -41,6 +41,7 @@ def open_session(
             "temp_directory": str(scratch or ""),
             "autoload_known_extensions": False,
             "autoinstall_known_extensions": False,
+            "allow_persistent_secrets": False,
             "python_enable_replacements": False,  # else a query sees this process's variables
         }
     )
@@ -67,16 +68,22 @@ def guarded(session: duckdb.DuckDBPyConnection, what: str, *, timeout: float = T
         InputError: The SQL is wrong, refused, out of memory or out of time.
     """
     import duckdb
+    import pyarrow as pa
 
     timer = threading.Timer(timeout, session.interrupt)
     timer.start()
     try:
         yield
-    except duckdb.InterruptException as error:
-        raise InputError(f"{what} took more than {timeout:g} s", fix="make its SQL simpler") from error
-    except duckdb.Error as error:
+    except (duckdb.Error, pa.ArrowException, OSError) as error:  # Arrow's while rows stream
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        raise InputError(f"{what}: {lines[0] if lines else error}", fix="correct its SQL") from error
+        cause = lines[0] if lines else type(error).__name__
+        if cause.startswith("INTERRUPT Error"):
+            raise InputError(f"{what} took more than {timeout:g} s", fix="make its SQL simpler") from error
+        raise InputError(f"{what}: {cause}", fix="correct its SQL") from error
+    except RuntimeError as error:
+        if str(error) == "Query interrupted":  # Ctrl-C
+            raise KeyboardInterrupt from error
+        raise
     finally:
         timer.cancel()
 

@@ -7,6 +7,7 @@ another kind are first written to Parquet in a temporary folder, batch by batch.
 from __future__ import annotations
 
 import math
+import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     import duckdb
 
 TABLE: Final = "data"
+_BRACES: Final = re.compile(r"\{\{|\}\}|\{[^{}]*\}?|\}")
+_FILLED: Final = {"{{": "{", "}}": "}", "{batch}": TABLE}
 _LONG: Final = 200  # characters shown of a value
 _BATCH: Final = 65_536
 
@@ -99,10 +102,7 @@ def _run(session: duckdb.DuckDBPyConnection, one: Expectation, timeout: float) -
         odd = sorted(set(one.kwargs) - {"unexpected_rows_query"})[0]
         raise InputError(f"{what} has the argument {odd!r}, which is not known", fix="write it into the query")
     if "{batch}" in query:
-        try:
-            query = query.format(batch=TABLE)
-        except (LookupError, ValueError) as error:
-            raise InputError(f"{what}: {error} in braces", fix="double braces other than {batch}") from error
+        query = _filled(query, what)
     count = 0
     shown: list[dict[str, Any]] = []
     with guarded(session, what, timeout=timeout):
@@ -114,6 +114,14 @@ def _run(session: duckdb.DuckDBPyConnection, one: Expectation, timeout: float) -
                 shown.append(dict(zip(names, values, strict=True)))
             count += batch.num_rows
     return Outcome(count == 0, {"observed_value": count, "details": {"unexpected_rows": shown}})
+
+
+def _filled(query: str, what: str) -> str:
+    """The query with the table's name for `{batch}`, and single braces for double ones, as GX does it."""
+    odd = next((one for one in _BRACES.findall(query) if one not in _FILLED), None)
+    if odd is not None:
+        raise InputError(f"{what}: {odd} in braces", fix="double braces other than {batch}")
+    return _BRACES.sub(lambda found: _FILLED[found[0]], query)
 
 
 def _distinct(names: list[str]) -> list[str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import decimal
 import json
+import os
+import signal
 import socket
 import threading
 from pathlib import Path
@@ -118,6 +120,8 @@ def test_values_are_json() -> None:
         ("SELECT * FROM secret", "Table with name secret does not exist"),  # a variable of this process
         ("SELECT nothing FROM data", 'Referenced column "nothing" not found'),
         ("SELECT {{x}} FROM {{batch}}", "in braces"),
+        ("SELECT '{{batch.__class__}}' FROM {{batch}}", "in braces"),
+        ("SELECT CASE WHEN range > 3000000 THEN 'x'::INT END FROM range(4000000)", "Could not convert string 'x'"),
     ],
 )
 def test_refused(query: str, says: str, tmp_path: Path) -> None:
@@ -134,15 +138,24 @@ def test_refused(query: str, says: str, tmp_path: Path) -> None:
     assert secret.read_text() == "a\n1\n"
 
 
-def test_out_of_time() -> None:
+ENDLESS = ("max(x.a * y.a * z.a)", "x.a")  # before its first row; while its rows stream
+
+
+@pytest.mark.parametrize("what", ENDLESS)
+def test_out_of_time(what: str) -> None:
     before = threading.active_count()
+    query = f"SELECT {what} FROM data x, data y, data z, data w"
     with pytest.raises(InputError, match=r"'slow' took more than 0\.2 s"):
-        check_sql(
-            pa.table({"a": range(1000)}),
-            {"slow": "SELECT max(x.a * y.a * z.a) FROM data x, data y, data z, data w"},
-            timeout=0.2,
-        )
+        check_sql(pa.table({"a": range(1000)}), {"slow": query}, timeout=0.2)
     assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("what", ENDLESS)
+def test_ctrl_c(what: str) -> None:
+    query = f"SELECT {what} FROM data x, data y, data z, data w"
+    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        check_sql(pa.table({"a": range(1000)}), [query], timeout=30)
 
 
 def test_more_than_memory_spills(tmp_path: Path) -> None:
