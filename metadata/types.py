@@ -152,9 +152,9 @@ class Artifact:
     def _repr_html_(self) -> str:
         report = self.extra / "report.html"
         if report.is_file():
-            # An empty sandbox: the report's markup is shown, its scripts, forms and links to us are not run.
-            source = html.escape(report.read_text(encoding="utf-8"), quote=True)
-            return f'<iframe sandbox="" srcdoc="{source}" style="width:100%;height:600px;border:0"></iframe>'
+            from ..report import framed
+
+            return framed(report.read_text(encoding="utf-8"))
         facts = {"uri": self.uri, "path": self.path, "fingerprint": self.fingerprint, **self.properties}
         cells = "".join(
             f"<tr><th>{html.escape(str(name))}</th><td>{html.escape(str(value))}</td></tr>"

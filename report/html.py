@@ -81,6 +81,10 @@ def percent(fraction: float | None) -> str:
 _POLICY: Final = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
 )
+_HEAD: Final = (
+    '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+    f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
+)
 
 
 def page(
@@ -111,9 +115,7 @@ def page(
             f"<script>{SCRIPT}{script}{START}</script>"
         )
     return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'{_HEAD}<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{html(title)}</title><style>{CSS}</style></head>"
         f'<body><main><header><div class="head">{head}</div>{line}</header>{html(body)}</main>{run}</body></html>\n'
     )
@@ -322,10 +324,11 @@ def _range(values: Iterable[float]) -> tuple[float, float]:
 def framed(document: str, height: int = 640) -> str:
     """A whole page as it can stand within another (a notebook's cell), isolated: no style, name or script leaks.
 
-    A page's script runs without an origin, so it reaches neither the notebook nor its storage, and the page's policy
-    keeps it from the network.
+    A script runs only where the document begins as `page` writes it, with the policy that keeps it from loading
+    anything in force before the rest is read; and it runs without an origin, so it reaches neither the notebook nor its
+    storage. Any other document is shown, and its scripts, forms and links do nothing.
     """
-    allowed = "allow-scripts" if "<script" in document else ""
+    allowed = "allow-scripts" if document.startswith(_HEAD) and "<script" in document else ""
     return (
         f'<iframe srcdoc="{escape(document, quote=True)}" style="width:100%;height:{height}px;border:0" '
         f'sandbox="{allowed}" loading="lazy" title="report"></iframe>'

@@ -130,6 +130,9 @@ def test_framed_pages_are_attributes() -> None:
     drawn = report.framed(report.page("x", "y", data=[], script="0;"))
     assert drawn.count("<") == 2
     assert 'sandbox="allow-scripts"' in drawn
+    # A page without our policy at its very beginning, say a component's own, gets no script.
+    for other in ("<script>0;</script>", "<script>0;</script>" + report.page("x", "y", data=[], script="0;")):
+        assert 'sandbox=""' in report.framed(other)
 
 
 @pytest.mark.parametrize(
