@@ -192,9 +192,11 @@ def diff_examples(
         DrivetrainError: There is no room in the scratch folder.
         Canceled: `progress` raised it.
     """
-    keys = (key,) if isinstance(key, str) else tuple(key)
+    keys = (key,) if isinstance(key, str) else tuple(dict.fromkeys(key))
     if not keys:
         raise InputError("rows cannot be paired without a key", fix="name the columns that identify a row")
+    if min(samples, confusion) < 0:
+        raise InputError(f"samples={samples}, confusion={confusion}: neither may be below 0", fix="give 0 for none")
     if executor is None:
         from .local import LocalExecutor
 

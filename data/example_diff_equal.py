@@ -58,7 +58,8 @@ def outcomes(base: Any, test: Any, digits: int | None) -> NDArray[np.int8]:
     """What became of each pair of values: `MATCH`, `MISMATCH`, ….
 
     NaN equals NaN and −0.0 equals 0.0; an integer equals the same number as a float, exactly; a time equals the same
-    instant in another unit or zone, bytes the same bytes as text. Lists and structs go by a 64-bit hash.
+    instant in another unit or zone, bytes the same bytes as text. Lists and structs go by a 64-bit hash, in which 1 is
+    not 1.0.
 
     Args:
         base: A column.

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ..errors import InputError
 from .sources import Shard, Source
+from .statistics_column import kind_of
 from .tables import numpy_of
 from .types import common_type
 
@@ -78,7 +79,7 @@ def key_schema(base: Source, test: Source, keys: Sequence[str]) -> pa.Schema:
                     f"the {side} data has no column {name!r}", fix=f"its columns are: {', '.join(source.columns)}"
                 )
         here, there = base.schema.field(name).type, test.schema.field(name).type
-        kind = common_type(here, there)
+        kind = _shared(here, there)
         if kind is None:
             raise InputError(
                 f"the key {name!r} is {here} in the base data and {there} in the test data",
@@ -88,6 +89,20 @@ def key_schema(base: Source, test: Source, keys: Sequence[str]) -> pa.Schema:
             raise InputError(f"{name!r} is {kind}, which is no key", fix="use columns of one plain value per row")
         fields.append(pa.field(name, kind))
     return pa.schema(fields)
+
+
+def _shared(here: Any, there: Any) -> Any:
+    """The type that a key's values are compared in, so that what equals a value's equal is the same key; or None."""
+    kind = common_type(here, there)
+    if kind is not None:
+        return pa.float32() if pa.types.is_float16(kind) else kind  # Arrow's arithmetic has no half floats
+    if pa.types.is_integer(here) and pa.types.is_integer(there):
+        return pa.decimal128(20, 0)  # holds uint64 and int64
+    if {kind_of(here), kind_of(there)} == {"string", "bytes"}:
+        return pa.large_binary()
+    if pa.types.is_timestamp(here) and pa.types.is_timestamp(there) and here.tz and there.tz:
+        return common_type(pa.timestamp(here.unit, "UTC"), pa.timestamp(there.unit, "UTC"))
+    return None
 
 
 def joined_schema(base: pa.Schema, test: pa.Schema, keys: pa.Schema) -> pa.Schema:

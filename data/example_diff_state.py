@@ -125,7 +125,10 @@ class DiffAccumulator:
             shared = base is not None and test is not None
             base = pa.nulls(len(pairs), test.type) if base is None else base
             test = pa.nulls(len(pairs), base.type) if test is None else test
-            outcome = outcomes(base, test, self.settings.digits)
+            try:
+                outcome = outcomes(base, test, self.settings.digits)
+            except InputError as error:
+                raise InputError(f"column {name!r}: {error.message}", fix=error.fix) from error
             state.counts += np.bincount(outcome, minlength=_OUTCOMES)
             odd = (outcome != MATCH) & (outcome != BOTH_MISSING)
             if shared:
@@ -301,7 +304,11 @@ def _order(pair: tuple[Any, Any]) -> str:
 
 
 def _quoted(keys: pa.RecordBatch, row: int) -> dict[str, Any]:
-    return {name: plain(value_at(keys.column(name), row)) for name in keys.schema.names}
+    values = {name: value_at(keys.column(name), row) for name in keys.schema.names}
+    whole = {field.name for field in keys.schema if pa.types.is_decimal(field.type) and not field.type.scale}
+    return {
+        name: int(value) if name in whole and value is not None else plain(value) for name, value in values.items()
+    }
 
 
 def _side(pairs: pa.RecordBatch, name: str) -> Any:

@@ -277,6 +277,38 @@ def test_keys_of_other_types_meet_and_others_are_refused() -> None:
         diff_examples(large, test, "id")
 
 
+UTC, OSLO = (pa.timestamp(unit, zone) for unit, zone in (("s", "UTC"), ("ns", "Europe/Oslo")))
+
+
+@pytest.mark.parametrize(
+    ("base", "test", "shared"),
+    [
+        (pa.array([1, 2**64 - 1], pa.uint64()), pa.array([1, -1], pa.int64()), 1),
+        (pa.array([b"a", b"\xff"]), pa.array(["a", "\ufffd"]), "a"),
+        (pa.array([0, 7], UTC), pa.array([0, 8], OSLO), "1970-01-01T00:00:00.000000000Z"),
+        (np.array([1.5, 2], np.float16), np.array([1.5, 3], np.float16), 1.5),
+    ],
+)
+def test_equal_keys_of_unlike_types_meet(base: Any, test: Any, shared: Any) -> None:
+    # The shared key stands twice on a side, to be quoted.
+    base, test = pa.array(base), pa.array(test)
+    sides = [pa.table({"id": pa.concat_arrays([base, base[:1]])}), pa.table({"id": test})]
+    found = diff_examples(*sides, ["id", "id"])
+    counts = [found.counts[name] for name in ("keys", "duplicate_keys", "only_in_base", "only_in_test")]
+    assert counts == [3, 1, 1, 1]
+    assert found.document["pairs"][0]["key_samples"]["duplicate_keys"] == [
+        {"key": {"id": shared}, "base_rows": 2, "test_rows": 1}
+    ]
+
+
+def test_what_cannot_be_compared_is_named() -> None:
+    views = pa.table({"id": [1], "v": pa.array([[1.0]], pa.list_view(pa.float64()))})
+    with pytest.raises(InputError, match="column 'v': values of type list_view.* cannot be compared"):
+        diff_examples(views, views, "id")
+    with pytest.raises(InputError, match="samples=-1"):
+        diff_examples(views, views, "id", samples=-1)
+
+
 def test_columns_to_compare() -> None:
     base = pa.table({"id": [1, 2], "a": [1, 2], "b": [1, 2], "gone": ["x", None]})
     test = pa.table({"id": [1, 2], "a": [1, 3], "b": [1, 3], "new": [1, 1]})
