@@ -303,7 +303,7 @@ def test_equal_keys_of_unlike_types_meet(base: Any, test: Any, shared: Any) -> N
 
 def test_what_cannot_be_compared_is_named() -> None:
     views = pa.table({"id": [1], "v": pa.array([[1.0]], pa.list_view(pa.float64()))})
-    with pytest.raises(InputError, match="column 'v': values of type list_view.* cannot be compared"):
+    with pytest.raises(InputError, match=r"column 'v': values of type list_view.* cannot be compared"):
         diff_examples(views, views, "id")
     with pytest.raises(InputError, match="samples=-1"):
         diff_examples(views, views, "id", samples=-1)
