@@ -11,9 +11,9 @@ While these stay, it is not fetched again; where a store tells no checksum, it i
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import secrets
-import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,6 +24,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from urllib.request import Request, urlopen
 
 from ..errors import DrivetrainError, InputError, missing_extra
+from .base import Progress, no_progress
 
 _URI: Final = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _CHECKSUMS: Final = ("md5Hash", "ETag", "etag", "content_md5", "content_settings_md5")
@@ -41,12 +42,13 @@ def is_uri(path: str) -> bool:
     return _URI.match(path) is not None and not path.startswith("file://")
 
 
-def fetch_files(pattern: str, folder: Path) -> list[tuple[str, Path]]:
+def fetch_files(pattern: str, folder: Path, progress: Progress = no_progress) -> list[tuple[str, Path]]:
     """Copies of the files behind a URI, sorted by name: (path below what the pattern's files share, local file).
 
     Args:
         pattern: A URI; with `*`, `?` or `[…]` as a glob, `**` for any depth, where the store can list.
         folder: Where the copies are kept; one that is there and whole is not fetched again.
+        progress: Told of bytes fetched; may raise to stop.
 
     Raises:
         InputError: Nothing matches, it cannot be read (after three tries), or the URI holds a secret.
@@ -60,9 +62,17 @@ def fetch_files(pattern: str, folder: Path) -> list[tuple[str, Path]]:
     folders = [file.address.split("/")[:-1] for file in found]
     pairs = list(zip(min(folders), max(folders), strict=False))
     shared = next((place for place, (first, last) in enumerate(pairs) if first != last), len(pairs))
-    copies = []
+    total = None if any(file.size is None for file in found) else sum(file.size or 0 for file in found)
+    copies, before = [], 0
     for file in sorted(found, key=lambda file: file.address):
-        copies.append(("/".join(file.address.split("/")[shared:]), _copied(store, file, folder)))
+
+        def tell(done: int, before: int = before) -> None:
+            progress(before + done, total, "bytes fetched")
+
+        copy = _copied(store, file, folder, tell)
+        os.utime(copy.parent)  # when it was last used: what has not been for long is removed
+        copies.append(("/".join(file.address.split("/")[shared:]), copy))
+        before += copy.stat().st_size
     return copies
 
 
@@ -93,21 +103,33 @@ class _Remote:
 class _Store(Protocol):
     def find(self, pattern: str) -> list[_Remote]: ...
 
-    def copy(self, file: _Remote, to: Path) -> None: ...
+    def copy(self, file: _Remote, to: Path, tell: Callable[[int], None]) -> None: ...
 
 
 class _Web:
     """One file by HTTP."""
 
     def find(self, pattern: str) -> list[_Remote]:
-        with urlopen(Request(pattern, method="HEAD"), timeout=_TIMEOUT) as answer:  # noqa: S310 - http or https
-            size, tag = answer.headers.get("Content-Length"), answer.headers.get("ETag")
+        try:
+            with urlopen(Request(pattern, method="HEAD"), timeout=_TIMEOUT) as answer:  # noqa: S310 - http or https
+                size, tag = answer.headers.get("Content-Length"), answer.headers.get("ETag")
+        except HTTPError as error:
+            if error.code in (405, 501):  # a server that does not know HEAD
+                return [_Remote(pattern, None, None)]
+            raise
         strong = tag if tag and not tag.startswith("W/") else None
         return [_Remote(pattern, int(size) if size else None, strong)]
 
-    def copy(self, file: _Remote, to: Path) -> None:
+    def copy(self, file: _Remote, to: Path, tell: Callable[[int], None]) -> None:
+        done = 0
         with urlopen(file.address, timeout=_TIMEOUT) as answer, to.open("wb") as copy:  # noqa: S310
-            shutil.copyfileobj(answer, copy, 1 << 20)
+            size = answer.length  # None where the body comes in chunks, which tell their end
+            while data := answer.read1(1 << 20):
+                copy.write(data)
+                done += len(data)
+                tell(done)
+        if size not in (None, done):
+            raise OSError(f"{done} of {size} bytes came")
 
 
 class _Fsspec:
@@ -127,8 +149,14 @@ class _Fsspec:
                 raise IsADirectoryError(pattern)
         return [_Remote(str(info["name"]), info.get("size"), _checksum(info)) for info in infos]
 
-    def copy(self, file: _Remote, to: Path) -> None:
-        self._files.get_file(file.address, str(to))
+    def copy(self, file: _Remote, to: Path, tell: Callable[[int], None]) -> None:
+        from fsspec.callbacks import Callback  # type: ignore[import-untyped]
+
+        class Told(Callback):  # type: ignore[misc]  # untyped
+            def call(self, *_: Any, **__: Any) -> None:
+                tell(self.value)
+
+        self._files.get_file(file.address, str(to), callback=Told())
 
 
 def _checksum(info: dict[str, Any]) -> str | None:
@@ -161,8 +189,10 @@ def _store(pattern: str) -> _Store:
     return _Fsspec(made)
 
 
-def _copied(store: _Store, file: _Remote, folder: Path) -> Path:
+def _copied(store: _Store, file: _Remote, folder: Path, tell: Callable[[int], None]) -> Path:
     name = unquote(urlsplit(file.address).path if "://" in file.address else file.address).rpartition("/")[2]
+    if name in ("", ".", "..") or "\0" in name:
+        raise InputError(f"{file.address} ends in no file's name", fix="check the address")
     known = None
     if file.checksum is not None:
         known = folder / _short(f"{file.address}\0{file.size}\0{file.checksum}".encode()) / name
@@ -171,7 +201,7 @@ def _copied(store: _Store, file: _Remote, folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     temporary = folder / f".{secrets.token_hex(8)}.tmp"
     try:
-        _tried(file.address, lambda: _whole(store, file, temporary))
+        _tried(file.address, lambda: _whole(store, file, temporary, tell))
         if known is None:
             with temporary.open("rb") as copy:
                 known = folder / hashlib.file_digest(copy, "sha256").hexdigest()[:32] / name
@@ -182,8 +212,9 @@ def _copied(store: _Store, file: _Remote, folder: Path) -> Path:
     return known
 
 
-def _whole(store: _Store, file: _Remote, to: Path) -> None:
-    store.copy(file, to)
+def _whole(store: _Store, file: _Remote, to: Path, tell: Callable[[int], None]) -> None:
+    tell(0)  # a run that is to stop does not try again
+    store.copy(file, to, tell)
     if file.size not in (None, to.stat().st_size):
         raise OSError(f"{to.stat().st_size} of {file.size} bytes came")
 

@@ -30,6 +30,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..errors import InputError, missing_extra
+from .base import Progress, no_progress
 from .sources import Source, open_parquet
 from .types import common_type, normal_schema
 
@@ -109,7 +110,12 @@ def open_query(
 
 
 def fetch_query(
-    connection: str, query: str, parameters: Mapping[str, object], folder: Path, bases: Sequence[Path] = ()
+    connection: str,
+    query: str,
+    parameters: Mapping[str, object],
+    folder: Path,
+    bases: Sequence[Path] = (),
+    progress: Progress = no_progress,
 ) -> list[tuple[str, Path]]:
     """The rows of a query as Parquet files below `folder`, by name; equal rows give equal files.
 
@@ -119,14 +125,13 @@ def fetch_query(
         parameters: Bound to its placeholders.
         folder: Where the files are kept.
         bases: See `connection`.
+        progress: Told of rows read; may raise to stop.
 
     Raises:
         InputError: See `open_query`.
     """
-    parts = [
-        Path(shard.path) for shard in open_query(_based(connection, bases), query, folder, parameters=parameters).shards
-    ]
-    return [(path.name, path) for path in dict.fromkeys(parts)]
+    source = open_query(_based(connection, bases), query, folder, parameters=parameters, progress=progress)
+    return [(path.name, path) for path in dict.fromkeys(Path(shard.path) for shard in source.shards)]
 
 
 def fetch_watermark(

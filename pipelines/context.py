@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 
 
-def _silent(done: int, total: int | None, unit: str) -> None:
+def silent(done: int, total: int | None, unit: str) -> None:
     """Nobody watches."""
 
 
@@ -39,7 +39,7 @@ class LaunchContext:
     base: Path = field(default_factory=Path.cwd)
     executor: str = "local"
     executor_options: tuple[str, ...] = ()
-    progress: Callable[[int, int | None, str], None] = _silent
+    progress: Callable[[int, int | None, str], None] = silent
     note: Callable[[str], None] = _unheard
     work: Path | None = None
 

@@ -6,20 +6,23 @@ the same. Who fetches is known by name only: the orchestrator knows nothing of d
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import importlib.metadata
 import json
+import os
 import re
 import shutil
 import tempfile
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias
 
 from ..digest import digest, digest_file
 from ..errors import InputError
-from .context import current
+from .context import current, silent
 from .functions import FunctionRef, user_line
 
 PACKAGED = {
@@ -30,6 +33,11 @@ PACKAGED = {
 }
 """Data sets that come as a distribution: short name -> (distribution, file). The package is never imported."""
 
+
+_UNUSED = 7 * 86400.0
+"""Seconds after which a copy that no run has used is removed."""
+_HALF = 86400.0
+"""And one that was never finished."""
 
 _FETCH_FILES = FunctionRef(None, "drivetrain.data.remote:fetch_files")
 _FETCH_QUERY = FunctionRef(None, "drivetrain.data.sql_rows:fetch_query")
@@ -56,6 +64,8 @@ class FileSet:
 
 Files: TypeAlias = FileSet | str
 """What a component's parameter is annotated with when it names input files."""
+
+_Progress: TypeAlias = Callable[[int, int | None, str], None]
 
 
 @dataclass(frozen=True)
@@ -120,29 +130,39 @@ def files(pattern: str) -> FileSet:
     return FileSet(pattern)
 
 
-def resolve_files(value: Files | SqlQuery, folders: tuple[Path, ...] = (), fetched: Path | None = None) -> FileSet:
+def resolve_files(
+    value: Files | SqlQuery,
+    folders: tuple[Path, ...] = (),
+    fetched: Path | None = None,
+    progress: _Progress | None = None,
+) -> FileSet:
     """Find the files and digest them, sorted by path; fetch them first if they are elsewhere.
 
     Args:
         value: A pattern, a query, or a set that is already resolved (returned as it is).
         folders: Where a relative pattern is looked up, first match wins; the working directory where empty.
         fetched: Where files and rows from elsewhere are kept; in the launch's work folder where None.
+        progress: Told of what is fetched, may raise to stop; the launch's where None.
 
     Raises:
         InputError: Nothing matches, or a match cannot be read; a query fails or gives no rows.
         DrivetrainError: What reads from there is not installed.
     """
+    progress = progress or current().progress
     if isinstance(value, SqlQuery):
-        return _digested("a query", _asked(value, folders, fetched or current().work_dir))
+        return _digested("a query", _asked(value, folders, fetched or current().work_dir, progress))
     found = value if isinstance(value, FileSet) else FileSet(value)
     if found.files:
         return found
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", found.pattern) and not found.pattern.startswith("file://"):
-        return _digested(found.pattern, _FETCH_FILES(found.pattern, fetched or current().work_dir / "fetched"))
+        copies = _FETCH_FILES(found.pattern, fetched or current().work_dir / "fetched", progress)
+        return _digested(found.pattern, copies)
     return _digested(found.pattern, [("", path) for path in _paths(found.pattern, folders or (Path.cwd(),))])
 
 
-def resolve_query(value: SqlQuery, folders: tuple[Path, ...], fetched: Path) -> FileSet | SqlQuery:
+def resolve_query(
+    value: SqlQuery, folders: tuple[Path, ...], fetched: Path, progress: _Progress = silent
+) -> FileSet | SqlQuery:
     """The query's rows; or, with a watermark, the query with what the watermark is now.
 
     Raises:
@@ -150,25 +170,39 @@ def resolve_query(value: SqlQuery, folders: tuple[Path, ...], fetched: Path) -> 
     """
     refuse_password(value.connection)
     if value.watermark is None:
-        return resolve_files(value, folders, fetched)
+        return resolve_files(value, folders, fetched, progress)
     seen = _FETCH_WATERMARK(value.connection, value.watermark, value.parameters, folders)
     return replace(value, seen=json.dumps(seen, ensure_ascii=False), folders=folders)
 
 
-def _asked(value: SqlQuery, folders: tuple[Path, ...], fetched: Path) -> list[tuple[str, Path]]:
+def _asked(value: SqlQuery, folders: tuple[Path, ...], fetched: Path, progress: _Progress) -> list[tuple[str, Path]]:
     """The rows as files, in a folder named by their content."""
     refuse_password(value.connection)
     bases = value.folders or folders or (Path.cwd(),)
     fetched.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="query-", dir=fetched))
     try:
-        parts = _FETCH_QUERY(value.connection, value.sql, value.parameters, folder, bases)
+        parts = _FETCH_QUERY(value.connection, value.sql, value.parameters, folder, bases, progress)
         place = fetched / f"rows-{digest('drivetrain-rows-v1', [digest_file(path) for _, path in parts])[:32]}"
         if not place.is_dir():
             folder.rename(place)
+        os.utime(place)  # when it was last used: see `remove_fetched`
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return [(name, place / name) for name, _ in parts]
+
+
+def remove_fetched(folder: Path) -> None:
+    """Remove what no run has used for a week, and what ended processes left half; call it while no node runs.
+
+    A copy that is still used saves fetching it again, since the store says that it has not changed.
+    """
+    now = time.time()
+    for path in folder.glob("*"):
+        half = path.name.startswith((".", "query-"))
+        with contextlib.suppress(OSError):  # another process removes it too
+            if now - path.stat().st_mtime > (_HALF if half else _UNUSED):
+                shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def _digested(pattern: str, paths: list[tuple[str, Path]]) -> FileSet:

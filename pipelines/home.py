@@ -14,6 +14,7 @@ from typing import Any
 
 from ..errors import InputError
 from ..metadata import Artifact, ArtifactRecord, ContextRecord, MetadataStore, Owner, Payloads
+from .files import remove_fetched
 from .ir import Pipeline
 
 
@@ -47,7 +48,7 @@ class Home:
         return self.root.parent
 
     def sweep(self) -> None:
-        """End what dead processes were running, and remove from staging what belongs to nothing that runs."""
+        """End what dead processes were running; remove old copies, and what is staged for nothing that runs."""
         self.store.abandon()
         # The folders first: an execution is recorded before it stages anything.
         staged = [path for path in self.payloads.staging.glob("*") if not path.name.startswith("removed-")]
@@ -56,6 +57,8 @@ class Home:
             for path in staged:
                 if path.name not in running:
                     shutil.rmtree(path, ignore_errors=True)
+        if (fetched := self.root / "work" / "fetched").is_dir() and not self.store.executions(state="RUNNING", limit=1):
+            remove_fetched(fetched)
 
     def artifact(self, kind: type[Artifact], record: ArtifactRecord) -> Artifact:
         """A published artifact, as a component takes it."""

@@ -6,6 +6,7 @@ import contextlib
 import threading
 import time
 from dataclasses import replace
+from functools import partial
 from typing import Literal
 
 from ..errors import Canceled, DrivetrainError
@@ -91,7 +92,7 @@ class Launcher:
             state, reason = hindered
             self._record(node, state, reason)
             return NodeResult(node.id, state, reason=reason)
-        work = self.resolver.work(node)
+        work = self.resolver.work(node, partial(self._progress, node.id))
         told: Owner | None = None
         while True:
             reason = "the cache is off for it"
@@ -121,6 +122,11 @@ class Launcher:
             if error is not None:
                 return NodeResult.failed(node.id, error)
             return self._ended(node, execution, "COMPLETE", reason)
+
+    def _progress(self, node: str, done: int, total: int | None, unit: str) -> None:
+        if self.cancel.is_set():
+            raise Canceled("the run was stopped")
+        self.observer.progress(node, done, total, unit)
 
     def _hindered(self, node: Node) -> tuple[Literal["SKIPPED", "BLOCKED"], str] | None:
         """Why a node must not run: an upstream that did not end well, a veto, a condition that is false."""

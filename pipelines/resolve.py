@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from ..errors import BuildError, InputError
 from ..metadata import ArtifactRecord, ContextRecord, ExecutionRecord, MetadataStore, cache_key
 from . import code as source_code
 from .component import Component
+from .context import silent
 from .files import FileSet, SqlQuery, resolve_files, resolve_query
 from .functions import FunctionRef, reference
 from .home import Run
 from .ir import CANDIDATE, Edge, Json, Node, Query
+
+_Progress: TypeAlias = Callable[[int, int | None, str], None]
 
 
 @dataclass(frozen=True)
@@ -65,8 +69,8 @@ class Resolver:
         """A published property of a node's only artifact under a key."""
         return self.outputs(node)[output][0].properties[name]
 
-    def work(self, node: Node) -> Work:
-        """Resolve a node whose upstream nodes have ended well.
+    def work(self, node: Node, progress: _Progress = silent) -> Work:
+        """Resolve a node whose upstream nodes have ended well; `progress` hears of what is fetched for it.
 
         Raises:
             InputError: Files or artifacts that it needs are not there.
@@ -77,7 +81,9 @@ class Resolver:
         if not isinstance(component, Component):
             raise BuildError(f"{node.component} is no component", fix="put @dt.component above it")
         inputs = self._inputs(node)
-        parameters = {name: self._value(value, component.parameters[name].kind) for name, value in node.parameters}
+        parameters = {
+            name: self._value(value, component.parameters[name].kind, progress) for name, value in node.parameters
+        }
         own = source_code.closure(ref)
         self._same(node.id, own, node.code)
         codes = {
@@ -182,29 +188,31 @@ class Resolver:
             return self.store.find_context("node", f"{name}.{query.made_by}")
         return self.store.find_context("pipeline", name)
 
-    def _value(self, value: Json, kind: str) -> object:
+    def _value(self, value: Json, kind: str, progress: _Progress) -> object:
         if isinstance(value, dict):
             if "$param" in value:
-                return self._given(self.run.parameters[value["$param"]], kind)
+                return self._given(self.run.parameters[value["$param"]], kind, progress)
             if "$property" in value:
-                return self._given(self.property(*value["$property"]), kind)
+                return self._given(self.property(*value["$property"]), kind, progress)
             if "$fn" in value:
                 return FunctionRef(self.run.project if value["code"] else None, value["$fn"])
             if "$files" in value:
-                return self._given(value["$files"], "files")
+                return self._given(value["$files"], "files", progress)
             if "$query" in value:
-                sql, connection, parameters, watermark = (self._value(item, "value") for item in value["$query"])
+                sql, connection, parameters, watermark = (
+                    self._value(item, "value", progress) for item in value["$query"]
+                )
                 query = SqlQuery(sql, connection, parameters, watermark)  # type: ignore[arg-type]
-                return resolve_query(query, (self.run.project, self.base), self.fetched)
+                return resolve_query(query, (self.run.project, self.base), self.fetched, progress)
             if kind == "files":  # a map of files, which may be patterns as they are
                 items = value["$map"]
-                return {k: (self._given if isinstance(v, str) else self._value)(v, kind) for k, v in items}
-            return {key: self._value(item, "value") for key, item in value["$map"]}
-        return [self._value(item, "value") for item in value] if isinstance(value, list) else value
+                return {k: (self._given if isinstance(v, str) else self._value)(v, kind, progress) for k, v in items}
+            return {key: self._value(item, "value", progress) for key, item in value["$map"]}
+        return [self._value(item, "value", progress) for item in value] if isinstance(value, list) else value
 
-    def _given(self, value: object, kind: str) -> object:
+    def _given(self, value: object, kind: str, progress: _Progress) -> object:
         if kind == "files" and isinstance(value, str):
-            return resolve_files(FileSet(value), (self.run.project, self.base), self.fetched)
+            return resolve_files(FileSet(value), (self.run.project, self.base), self.fetched, progress)
         if kind == "function" and isinstance(value, str):
             return reference(value, self.run.project)
         if value is not None and kind != "value":

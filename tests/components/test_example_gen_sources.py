@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import decimal
+import os
+import signal
 import sqlite3
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -16,15 +19,17 @@ import pyarrow.parquet as pq
 import pytest
 from drivetrain.components.example_gen import ExampleGen
 from drivetrain.components.import_schema import ImportSchema
-from drivetrain.data import open_examples
+from drivetrain.data import open_examples, remote
 from drivetrain.digest import digest_tree
 from drivetrain.errors import BuildError, InputError
 from drivetrain.metadata import Examples
 from drivetrain.pipelines import Home, RunOptions, RunResult, load_pipeline, run_pipeline
 from drivetrain.pipelines.context import LaunchContext, enter
+from drivetrain.pipelines.outcome import Silent
 from drivetrain.tests.data.postgres import server  # noqa: F401 - a fixture
+from drivetrain.tests.data.test_remote import Web
 
-Shop = Callable[..., tuple[Home, Callable[[], RunResult]]]
+Shop = Callable[..., tuple[Home, Callable[..., RunResult]]]
 
 
 def rows(examples: Examples) -> list[dict[str, Any]]:
@@ -53,7 +58,7 @@ def change(path: Path, statement: str) -> None:
 def _shop(tmp_path: Path, project: Callable[..., Path]) -> Iterator[Shop]:
     homes = []
 
-    def make(source: str, parameters: str = "") -> tuple[Home, Callable[[], RunResult]]:
+    def make(source: str, parameters: str = "") -> tuple[Home, Callable[..., RunResult]]:
         folder = project(
             "shop",
             pipeline=f"""
@@ -67,7 +72,7 @@ def _shop(tmp_path: Path, project: Callable[..., Path]) -> Iterator[Shop]:
         )
         home = Home(tmp_path / "home" / ".drivetrain")
         homes.append(home)
-        return home, lambda: run_pipeline(home, load_pipeline(folder), {}, RunOptions())
+        return home, lambda *observer: run_pipeline(home, load_pipeline(folder), {}, RunOptions(), *observer)
 
     yield make
     for home in homes:
@@ -112,6 +117,56 @@ def test_a_query_that_fails_fails_its_node(database: Path, shop: Shop) -> None:
     result = run()
     assert states(result) == ["FAILED", "BLOCKED"]
     assert "no such column: absent" in result.nodes["ExampleGen"].reason
+
+
+def test_fetching_tells_how_far_it_is_and_can_be_stopped(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    web = Web()
+    try:
+        web.files = {"/a.csv": b"x\n" + b"1\n" * 500_000, "/b.csv": b"x\n1\n"}
+        web.failures = ["hang"]
+        # Another node beside it, so that neither runs in the main thread, which hears the signal
+        home, run = shop(f'"{web.url}/a.csv")); (ExampleGen.options(id="Other")("{web.url}/b.csv"')
+        told: list[tuple[int, int | None, str]] = []
+
+        class Watch(Silent):
+            def progress(self, node: str, done: int, total: int | None, unit: str) -> None:
+                if total == 1_000_002 and done:
+                    told.append((done, total, unit))
+                    os.kill(os.getpid(), signal.SIGTERM)
+
+        monkeypatch.setattr(remote, "_TIMEOUT", 1)
+        assert run(lambda _: Watch()).state == "CANCELED"
+        assert told[0][2] == "bytes fetched"
+        assert {path.name for path in (home.root / "work" / "fetched").rglob("*.csv")} <= {"b.csv"}
+        assert not list((home.root / "work" / "fetched").glob(".*"))
+        web.released.set()
+        assert run().nodes["ExampleGen"].state == "COMPLETE"
+    finally:
+        web.close()
+
+
+def test_copies_that_no_run_uses_are_removed(tmp_path: Path, shop: Shop) -> None:
+    web = Web()
+    try:
+        web.files = {"/a.csv": b"x\n" + b"1\n" * 100}
+        home, run = shop(f'"{web.url}/a.csv"')
+        assert states(run()) == ["COMPLETE", "COMPLETE"]
+        fetched = home.root / "work" / "fetched"
+        (copy,) = fetched.iterdir()
+        for name, days in (("old", 8), ("new", 6), ("query-old", 2), (".old.tmp", 2), (".new.tmp", 0.1)):
+            (fetched / name).mkdir() if "." not in name else (fetched / name).touch()
+            then = time.time() - days * 86400
+            os.utime(fetched / name, (then, then))
+        os.utime(copy, (0, 0))
+        busy = home.store.start("C")
+        home.sweep()
+        assert len(list(fetched.iterdir())) == 6  # while something runs, nothing is removed
+        home.store.finish(busy, "FAILED")
+        assert states(run()) == ["CACHED", "CACHED"]
+        assert {path.name for path in fetched.iterdir()} == {copy.name, "new", ".new.tmp"}
+        assert web.asked.count("GET /a.csv") == 2  # old as it was, the copy went; it was fetched, and is new
+    finally:
+        web.close()
 
 
 @pytest.mark.postgres

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from drivetrain.data import open_files, remote, statistics
 from drivetrain.data.remote import fetch_files, is_uri
-from drivetrain.errors import DrivetrainError, InputError
+from drivetrain.errors import Canceled, DrivetrainError, InputError
 
 
 @pytest.fixture(name="memory")
@@ -32,10 +32,15 @@ class Web:
         self.failures: list[int | str] = []
         self.asked: list[str] = []
         self.tags = True
+        self.knows_head = True
+        self.released = threading.Event()
         web = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_HEAD(self) -> None:
+                if not web.knows_head:
+                    self.send_error(405)
+                    return
                 self.answer(with_body=False)
 
             def do_GET(self) -> None:
@@ -51,7 +56,9 @@ class Web:
                     self.send_header("ETag", f'"{hashlib.md5(data or b"").hexdigest()}"')
                 self.end_headers()
                 if with_body and data and not isinstance(failure, int):
-                    self.wfile.write(data[: len(data) // 2] if failure == "cut" else data)
+                    self.wfile.write(data[: len(data) // 2] if failure in ("cut", "hang") else data)
+                if failure == "hang":
+                    web.released.wait(60)
 
             def log_message(self, *_: object) -> None:
                 pass
@@ -62,6 +69,7 @@ class Web:
         self._thread.start()
 
     def close(self) -> None:
+        self.released.set()
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
@@ -162,6 +170,40 @@ def test_what_lasts_is_told(web: Web, tmp_path: Path) -> None:
         fetch_files(f"{web.url}/y.csv", tmp_path)
     with pytest.raises(InputError, match="nothing can be listed by http"):
         fetch_files(f"{web.url}/*.csv", tmp_path)
+
+
+def test_a_server_without_head(web: Web, tmp_path: Path) -> None:
+    web.files["/x.csv"] = b"a\n" * 1000
+    web.knows_head = False
+    web.failures = ["cut"]
+    assert contents(fetch_files(f"{web.url}/x.csv", tmp_path)) == {"x.csv": b"a\n" * 1000}
+    assert web.asked == ["GET /x.csv", "GET /x.csv"]
+    with pytest.raises(InputError, match=r"\.\. ends in no file's name"):
+        fetch_files(f"{web.url}/a/..", tmp_path)
+
+
+@pytest.mark.parametrize("scheme", ["http", "memory"])
+def test_progress_is_told_and_may_stop_the_fetching(web: Web, memory: Any, tmp_path: Path, scheme: str) -> None:
+    data = bytes(3_000_000)
+    web.files["/b/x.csv"] = data
+    memory.blocksize = 1 << 20
+    memory.pipe("/b/x.csv", data)
+    memory.pipe("/b/y.csv", b"12345")
+    url = f"{web.url}/b/x.csv" if scheme == "http" else "memory://b/*.csv"
+    told: list[tuple[int, int | None, str]] = []
+    fetch_files(url, tmp_path / "whole", lambda *much: told.append(much))
+    total = 3_000_000 if scheme == "http" else 3_000_005
+    assert len(told) > 2
+    assert told[-1] == (total, total, "bytes fetched")
+    assert [done for done, _, _ in told] == sorted(done for done, _, _ in told)
+
+    def stop(done: int, total: int | None, unit: str) -> None:
+        if done:
+            raise Canceled("enough")
+
+    with pytest.raises(Canceled):
+        fetch_files(url, tmp_path / "half", stop)
+    assert not list((tmp_path / "half").rglob("*"))
 
 
 def test_a_server_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
