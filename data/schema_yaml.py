@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Literal, cast
@@ -26,7 +27,7 @@ from .schema import (
     Values,
 )
 from .schema_check import SchemaError, feature_problems, raise_problems
-from .schema_yaml_checks import check_lines, read_checks, read_expectations
+from .schema_yaml_checks import check_lines, plain_scalar, read_checks, read_expectations
 
 FORMAT: Final = "drivetrain.schema/1"
 
@@ -36,6 +37,7 @@ FEATURE_KEYS: Final = (
     *CHANGES,
 )  # fmt: skip
 
+_HALVES: Final = re.compile(r"[\ud800-\udfff]")  # surrogates
 _HEAD: Final = """\
 # What every span of this data must look like. Edit freely: validation is against what stands here.
 """
@@ -178,6 +180,8 @@ def schema_from_yaml(text: str, where: str = "schema.yaml") -> Schema:
         raise InputError(f"no YAML: {error.problem}", fix="correct the line", where=f"{where}:{line}") from error
     except yaml.YAMLError as error:  # a control character
         raise InputError(f"no YAML: {error}", fix="remove it", where=where) from error
+    except RecursionError:
+        raise InputError("no schema: it is nested too deeply", fix="correct it", where=where) from None
     if root is None:
         raise InputError("the schema is empty", fix="infer one from statistics (SchemaGen)", where=where)
     return _Reader(where).schema(root)
@@ -352,14 +356,16 @@ class _Reader:
         """The scalar as it is spelled: `NO`, `1` and `9E` are texts here, whatever YAML would make of them."""
         if not isinstance(node, yaml.ScalarNode):
             raise InputError("one value is wanted here, not a list or a mapping", fix="correct it", where=self.at(node))
+        if _HALVES.search(node.value):
+            raise InputError(f"{node.value!r} has half a character", fix="write it whole", where=self.at(node))
         return str(node.value)
 
-    def scalar(self, node: yaml.Node) -> Any:  # whatever YAML reads; the callers check
-        return yaml.SafeLoader("").construct_object(node) if isinstance(node, yaml.ScalarNode) else None
+    def scalar(self, node: yaml.Node) -> Any:  # the callers check
+        return plain_scalar(node) if isinstance(node, yaml.ScalarNode) else None
 
     def number(self, node: yaml.Node) -> float:
         value = self.scalar(node)
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value:
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise InputError("a number is wanted here", fix="e.g. 0.95", where=self.at(node))
         return value
 

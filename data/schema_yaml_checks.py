@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from .schema_yaml import _Reader
 
 _NUMBER: Final = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
+_DIGITS: Final = 1000  # of a number, at most
+_INFINITE: Final = {sign + ".inf": float(sign + "inf") for sign in ("", "+", "-")}
 _CONSTANTS: Final = {"true": True, "false": False, "null": None, "~": None, "": None}
 _CHECK: Final = ("feature", "sql", "base", "severity", "description", "environments", "slice", "base_slice")
 
@@ -87,11 +89,16 @@ def _plain(reader: _Reader, node: yaml.Node) -> Any:
         return [_plain(reader, item) for item in node.value]
     if isinstance(node, yaml.MappingNode):
         return {reader.text(key): _plain(reader, value) for key, value in node.value}
+    return plain_scalar(node)
+
+
+def plain_scalar(node: yaml.Node) -> Any:
+    """A scalar node's value by the rules of YAML 1.2; text where it is in quotes, or nothing else."""
     text = str(node.value)
     if getattr(node, "style", None) is not None:  # in quotes
         return text
     if text.lower() in _CONSTANTS:
         return _CONSTANTS[text.lower()]
-    if _NUMBER.fullmatch(text):
+    if _NUMBER.fullmatch(text) and len(text) <= _DIGITS:
         return int(text) if text.lstrip("+-").isdigit() else float(text)
-    return text
+    return _INFINITE.get(text.lower(), text)

@@ -135,6 +135,15 @@ def test_evidence_stands_behind_its_line() -> None:
         (HEAD + "  - x", 3, "features must be"),
         ("format: drivetrain.schema/1\nrows: {min: 9, max: 1}\nfeatures: {}", 1, "is no range"),
         ("a: \x00", None, "no YAML"),
+        (HEAD + "\tx: {type: int}", 3, "no YAML"),
+        (HEAD + "  x: " + "[" * 5000, None, "nested too deeply"),
+        (HEAD + f"  x: {{presence: {{min_count: {'9' * 5000}}}}}", 3, "a number is wanted"),
+        (HEAD + "  x: {type: int, domain: {range: {min: 2020-13-45}}}", 3, "a number is wanted"),
+        (HEAD + '  x: {type: int, domain: {range: {min: "1"}}}', 3, "a number is wanted"),
+        (HEAD + "  x: {type: int, domain: {range: {min: .nan}}}", 3, "a number is wanted"),
+        (HEAD + '  "x\\ud800": {type: int}', 3, "half a character"),
+        (HEAD + "  x: &x {type: int}\n  y: {<<: *x}", 4, "unknown key '<<'"),
+        (HEAD + "  x: !!python/object/apply:os.system [id]", 3, "must be `key: value`"),
     ],
 )  # fmt: skip
 def test_errors_name_the_line(text: str, line: int | None, message: str) -> None:
@@ -142,6 +151,12 @@ def test_errors_name_the_line(text: str, line: int | None, message: str) -> None
         schema_from_yaml(text, "my.yaml")
     if line is not None:
         assert caught.value.where == f"my.yaml:{line}"
+
+
+@pytest.mark.parametrize(("said", "number"), [("1e5", 1e5), ("-2.5E+3", -2500.0), ("010", 10), (".5", 0.5), ("+7", 7)])
+def test_numbers_are_those_of_yaml_1_2(said: str, number: float) -> None:
+    (found,) = schema_from_yaml(HEAD + f"  x: {{type: float, domain: {{range: {{min: {said}}}}}}}").features
+    assert found.domain == Range(number)
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
