@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -50,8 +51,11 @@ def ExampleDiff(
         DrivetrainError: There is no room for both sides' rows below the root.
     """
     from ..data import diff_examples, executor, open_examples, splits
+    from ..data.example_diff import SCRATCH
 
     context = current()
+    for leftover in context.work_dir.glob(f"{SCRATCH}*"):  # of an attempt that was killed
+        shutil.rmtree(leftover, ignore_errors=True)
     sides: list[dict[str, Source]] = [{}, {}]
     chosen = None if pairs is None else [(str(first), str(second)) for first, second in pairs]
     if test is None:

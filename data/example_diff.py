@@ -25,6 +25,7 @@ from .sources import Source
 
 FORMAT: Final = "drivetrain.example_diff/1"
 FILE: Final = "example_diff.json"
+SCRATCH: Final = "drivetrain-diff-"  # what folders in the scratch folder begin with
 _BUCKET_CELLS: Final = 4_000_000  # values of one side that are in memory at once, per thread
 Pairs = Sequence[tuple[str, str]]
 
@@ -213,7 +214,7 @@ def diff_examples(
         left, right = sides[0][first], sides[1][second]
         features = _features(left, right, keys, columns, ignore)
         settings = Settings(keys, features, float_digits, samples, confusion)
-        with tempfile.TemporaryDirectory(prefix="drivetrain-diff-", dir=scratch) as folder:
+        with tempfile.TemporaryDirectory(prefix=SCRATCH, dir=scratch) as folder:
             made = _diff(left, right, settings, allow_duplicates, executor, Path(folder), _from(progress, done, total))
         result = made.result()
         result["features"] = [_typed(feature, left, right) for feature in result["features"]]

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +80,30 @@ def test_equal_inputs_give_equal_content(tmp_path: Path) -> None:
     ]
     with pytest.raises(InputError, match="the base data has no column 'nr'"):
         ExampleDiff(base, test, key="nr")
+
+
+def test_what_a_killed_attempt_left_goes(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    code = f"""
+import os, signal
+from drivetrain.components import ExampleDiff, ExampleGen
+from drivetrain.pipelines.context import LaunchContext, enter
+base, test = ExampleGen({write(tmp_path / "a.parquet")!r}), ExampleGen({write(tmp_path / "b.parquet", 3)!r})
+kill = lambda done, total, unit: done and os.kill(os.getpid(), signal.SIGKILL)
+from pathlib import Path
+enter(LaunchContext(work=Path({str(work)!r}), progress=kill))
+ExampleDiff(base, test, key="id")
+"""
+    killed = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert list(work.rglob("*.arrow"))
+    leave = enter(LaunchContext(work=work))
+    try:
+        base, test = (ExampleGen(str(tmp_path / f"{name}.parquet"), split_by="id") for name in "ab")
+        assert ExampleDiff(base, test, key="id").different == 3
+    finally:
+        leave()
+    assert not list(work.iterdir())
 
 
 @pytest.mark.beam
