@@ -92,7 +92,11 @@ def _bounded(
     from ..data.comparators import COMPARATORS
     from ..data.schema import UNCHECKED, Feature
 
-    kinds = {name: column["type"] for split in statistics.splits for name, column in statistics.features(split).items()}
+    kinds = {
+        name: column.levels[-1].kind
+        for split in statistics.splits
+        for name, column in statistics.state(split).columns.items()
+    }
     specs = {spec.name: spec for spec in schema.features}
     features = []
     for name in dict.fromkeys((*specs, *kinds, *thresholds)):

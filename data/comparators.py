@@ -14,7 +14,7 @@ class Comparator(NamedTuple):
         field: Which of its numbers: "value" or "effect".
         anomaly: The anomaly where the number is above the threshold; TFDV's name where it has one.
         title: For people.
-        useless: Types of features that it has no number for.
+        useless: Types of values that it has no number for.
     """
 
     measure: str
@@ -25,7 +25,7 @@ class Comparator(NamedTuple):
 
 
 _UNORDERED: Final = frozenset({"string", "bytes"})
-_UNCOUNTED: Final = frozenset({"float", "timestamp", "date", "time", "duration", "list"})
+_UNCOUNTED: Final = frozenset({"float", "timestamp", "date", "time", "duration"})
 
 
 COMPARATORS: Final[Mapping[str, Comparator]] = {

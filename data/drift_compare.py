@@ -32,7 +32,8 @@ class Measure:
         value: The number; None where it has none, and `note` says why.
         exact: Whether it was computed from whole value tables (an exact p-value is another matter).
         error: Where not exact: the largest error of the shares it was computed from.
-        over: What the shares are of: "values", "cells" (of about equal mass), "histogram" (TFDV's), "rows".
+        over: What the shares are of: "values", "cells" (of about equal mass), "histogram" (TFDV's), "rows", or "items"
+            (of lists).
         at: The value or cell where a largest difference is.
         p_value: Of the measures that are tests.
         adjusted_p: The same, corrected for all tests of all features (see `drift`).
@@ -63,14 +64,26 @@ class Measure:
 class Comparison:
     """Two columns of one feature, and what several measures share.
 
+    Lists are compared by their innermost values, as in TFDV, and how many of the rows are missing.
+
     Args:
         current: The feature's state in the data at hand.
         previous: Its state in the control.
+        lengths: Compare instead how many items the lists of this level have (0: the column's own), and how many of
+            these items are missing; both must have such lists.
+
+    Attributes:
+        current: What is compared: the innermost values, or the lists of a level for their lengths.
+        previous: Likewise of the control.
+        present: What missing rates are of: the rows, or the items of those lists; of both sides.
     """
 
-    def __init__(self, current: ColumnState, previous: ColumnState) -> None:
-        self.current = current
-        self.previous = previous
+    def __init__(self, current: ColumnState, previous: ColumnState, *, lengths: int | None = None) -> None:
+        sides = current.levels, previous.levels
+        self.current, self.previous = (levels[-1 if lengths is None else lengths] for levels in sides)
+        self.present = tuple(levels[0 if lengths is None else lengths + 1] for levels in sides)
+        self._counted = "rows" if lengths is None else "items"
+        self._same_depth = len(sides[0]) == len(sides[1])
 
     def measure(self, name: str) -> Measure:
         """One of `MEASURES`; without a value where it has none, and with the reason."""
@@ -91,8 +104,10 @@ class Comparison:
     @property
     def same_type(self) -> bool:
         """Whether the values can be compared; a column without any value goes with every type."""
-        kinds = (self.current.kind, self.previous.kind)
-        return "null" in kinds or comparable(self.current, self.previous) or self.current.arrow == self.previous.arrow
+        if not self.current.count or not self.previous.count:
+            return True
+        same = comparable(self.current, self.previous) or self.current.arrow == self.previous.arrow
+        return same and self._same_depth
 
     @property
     def truths(self) -> bool:
@@ -123,15 +138,22 @@ class Comparison:
 
     def missing_rate(self) -> Measure:
         """NaN counts as missing here: pandas writes one for the other, and no other test sees it."""
-        sides = [(side.missing + side.nan, side.rows) for side in (self.current, self.previous)]
+        sides = [(side.missing + side.nan, side.rows) for side in self.present]
         found = measures.two_proportions(*sides[0], *sides[1])
         if found is None:
-            return Measure("missing_rate", None, over="rows", note="a side has no rows")
+            return Measure("missing_rate", None, over=self._counted, note=f"a side has no {self._counted}")
         if not sides[0][0] and not sides[1][0]:
-            return Measure("missing_rate", 0.0, over="rows")  # nothing to test: it must not tighten the correction
+            return Measure(
+                "missing_rate", 0.0, over=self._counted
+            )  # nothing to test: it must not tighten the correction
         apart = abs(sides[0][0] / sides[0][1] - sides[1][0] / sides[1][1])
         return Measure(
-            "missing_rate", apart, over="rows", p_value=found.p_value, effect=found.effect, effect_name="Cohen's h"
+            "missing_rate",
+            apart,
+            over=self._counted,
+            p_value=found.p_value,
+            effect=found.effect,
+            effect_name="Cohen's h",
         )
 
     def l_infinity(self) -> Measure:

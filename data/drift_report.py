@@ -37,12 +37,14 @@ SMALL: Final[Mapping[str, float]] = {"kolmogorov_smirnov": 0.1, "chi_squared": 0
 
 @dataclass(frozen=True)
 class FeatureDrift:
-    """How one feature changed.
+    """How one feature changed, or the lengths of its lists.
 
     Attributes:
-        name: The feature.
+        name: The feature; with " (lengths)" behind it how many items its lists have, of the lists within these as
+            "x[] (lengths)".
         status: "compared", "type changed", "only in current" or "only in previous".
-        current: `{"type", "rows", "missing", "nan"}` of the current side; empty where it lacks the feature.
+        current: `{"type", "rows", "missing", "nan"}` of the current side; empty where it lacks the feature. Of lengths
+            the rows are the items of the lists.
         previous: Likewise of the control.
         measures: All of `MEASURES` by name; empty where a side lacks the feature.
         moved: Values, or cells of numbers, whose share changed most: `{"value", "current", "previous"}`.
@@ -270,29 +272,33 @@ def _features(
 ) -> list[FeatureDrift]:
     names = dict.fromkeys((*current.columns, *previous.columns))
     return [
-        _feature(name, current.columns.get(name), previous.columns.get(name), thresholds.get(name, {}))
+        found
         for name in names
+        for found in _column(name, current.columns.get(name), previous.columns.get(name), thresholds.get(name, {}))
     ]
 
 
-def _feature(
+def _column(
     name: str, current: ColumnState | None, previous: ColumnState | None, thresholds: Mapping[str, float]
-) -> FeatureDrift:
-    sides = _side(current), _side(previous)
+) -> Iterator[FeatureDrift]:
     if current is None or previous is None:
         status = "only in previous" if current is None else "only in current"
-        return FeatureDrift(name, status, *sides, {}, thresholds=thresholds)
-    both = Comparison(current, previous)
-    found = FeatureDrift(
-        name,
-        "compared" if both.same_type else "type changed",
-        *sides,
-        {measure: both.measure(measure) for measure in MEASURES},
-        tuple(both.moved()),
-        thresholds,
-    )
+        yield FeatureDrift(name, status, _side(current), _side(previous), {}, thresholds=thresholds)
+        return
+    found = _compared(name, Comparison(current, previous), (_side(current), _side(previous)))
+    found = replace(found, thresholds=thresholds)
     high = [key for key, most in thresholds.items() if (number := found.number(key)) is not None and number > most]
-    return replace(found, high=tuple(high))
+    yield replace(found, high=tuple(high))
+    for level, (lists, _) in enumerate(zip(current.levels[:-1], previous.levels[:-1], strict=False)):
+        both = Comparison(current, previous, lengths=level)
+        sides = (_side(items) | {"type": "lengths"} for items in both.present)
+        yield _compared(f"{lists.name} (lengths)", both, tuple(sides))
+
+
+def _compared(name: str, both: Comparison, sides: tuple[dict[str, Any], ...]) -> FeatureDrift:
+    status = "compared" if both.same_type else "type changed"
+    measures = {measure: both.measure(measure) for measure in MEASURES}
+    return FeatureDrift(name, status, sides[0], sides[1], measures, tuple(both.moved()))
 
 
 def _side(column: ColumnState | None) -> dict[str, Any]:

@@ -62,21 +62,23 @@ class _Bounds:
 
     def check(self, column: ColumnState, control: ColumnState | None) -> Iterator[Anomaly]:
         name, (here, there) = self.name, _SIDES[self.change]
-        why = ""
+        why, both = "", None
         if control is None or not control.rows:
             why = f"the {there} data has no {name}"
-        elif not control.count and set(self.most) != {"missing_rate"}:
-            why = f"{name} has no values in the {there} data"
-        elif column.count and control.count and not comparable(column, control):
-            why = f"{name} is {column.kind}, in the {there} data {control.kind}"
-        if why or control is None:
+        else:
+            both = Comparison(column, control)
+            new, old = both.current, both.previous
+            if not old.count and set(self.most) != {"missing_rate"}:
+                why = f"{name} has no values in the {there} data"
+            elif new.count and old.count and not comparable(new, old):
+                why = f"{name} is {new.kind}, in the {there} data {old.kind}"
+        if why or both is None:
             yield self.anomaly(
                 CONTROL_MISSING, f"{why}: nothing to compare the {here} data with",
                 expected=f"{name} in the {there} data", observed=why,
                 fix=f"give statistics of {there} data that has {name}, or remove its {self.change} from the schema",
             )  # fmt: skip
             return
-        both = Comparison(column, control)
         for comparator, most in self.most.items():
             yield from self.bound(both, comparator, most)
 
@@ -92,7 +94,7 @@ class _Bounds:
         moved = [] if wanted.measure == "missing_rate" else both.moved()
         where = ""
         if wanted.measure == "missing_rate":
-            shares = (percent((side.missing + side.nan) / side.rows) for side in (both.previous, both.current))
+            shares = (percent((side.missing + side.nan) / side.rows) for side in reversed(both.present))
             where = "; " + " → ".join(shares)
         elif moved:
             first = next((item for item in moved if item["value"] == measure.at), moved[0])

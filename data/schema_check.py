@@ -153,16 +153,14 @@ def feature_problems(feature: Feature) -> Iterator[Problem]:
 
 
 def _bounds(feature: Feature, what: str, bounds: Mapping[str, float]) -> Iterator[Problem]:
-    # A column of one plain value per row may say so as well: it is compared by its values, lists by their lengths.
-    kinds = {feature.type, "list"} if feature.many else {feature.type}
     for comparator, most in bounds.items():
         if comparator not in COMPARATORS:
             yield Problem(INVALID, feature.name, f"{what}: there is no comparator {comparator!r}",
                           f"use one of {', '.join(COMPARATORS)}")  # fmt: skip
         elif not (math.isfinite(most) and most >= 0):
             yield Problem(INVALID, feature.name, f"{what}: {comparator} {most} is no bound", "use a number from 0")
-        elif kinds <= COMPARATORS[comparator].useless:
-            yield Problem(INVALID, feature.name, f"{what}: {comparator} means nothing for {' or '.join(sorted(kinds))}",
+        elif feature.type in COMPARATORS[comparator].useless:
+            yield Problem(INVALID, feature.name, f"{what}: {comparator} means nothing for {feature.type}",
                           "use l_infinity, jensen_shannon or psi")  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from .comparators import COMPARATORS
+from .comparators import COMPARATORS, CONTROL_MISSING
 from .drift_compare import Comparison
 from .drift_validation import drift_anomalies
 from .schema import CHANGES, TYPES, Count, Feature, Presence, Range, Schema, Time, Values
@@ -219,7 +219,7 @@ def _comparators(feature: Feature, anomaly: str, seen: Observed) -> Feature:
                 for found in drift_anomalies(seen.statistics, control, Schema((alone,)), [alone], change)
             ):
                 continue
-            number = _measured(seen, control, name)
+            number = None if anomaly == CONTROL_MISSING else _measured(seen, control, name)
             if number is None or not math.isfinite(number):
                 del kept[name]
             else:
@@ -231,7 +231,7 @@ def _comparators(feature: Feature, anomaly: str, seen: Observed) -> Feature:
 def _measured(seen: Observed, control: Statistics, comparator: str) -> float | None:
     name = seen.split if seen.split in control.splits else next(iter(control.splits))
     other = control.state(name).columns.get(seen.column.name)
-    if other is None or not other.count or other.kind != seen.column.kind:
+    if other is None:
         return None
     wanted = COMPARATORS[comparator]
     found: float | None = getattr(Comparison(seen.column, other).measure(wanted.measure), wanted.field)

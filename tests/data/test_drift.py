@@ -46,7 +46,7 @@ def compared(current: Any, previous: Any) -> Comparison:
 def test_every_feature_is_there_also_where_nothing_changed() -> None:
     same = of(a=[1, 2, 3], b=["x", None, "y"], c=[True, False, True], d=[[1], [1, 2], None])
     found = drift(same, same)
-    assert [feature.name for feature in found.pairs[0].features] == ["a", "b", "c", "d"]
+    assert [feature.name for feature in found.pairs[0].features] == ["a", "b", "c", "d", "d (lengths)"]
     assert found.drifted == ()
     for feature in found.pairs[0].features:
         assert list(feature.measures) == list(MEASURES)
