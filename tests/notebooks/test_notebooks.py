@@ -25,20 +25,13 @@ def test_a_committed_notebook_is_valid_and_holds_no_outputs(path: Path) -> None:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # the kernel's client, not ours
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # zmq leaves its sockets to the collector
 def test_the_flights_notebook_runs_and_shows_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import nbformat
-    from nbclient import NotebookClient
-
     monkeypatch.setenv("DRIVETRAIN_ROOT", str(tmp_path / ".drivetrain"))
-    notebook = nbformat.read(NOTEBOOKS / "flights.ipynb", as_version=4)
-    NotebookClient(
-        notebook, timeout=240, kernel_name="python3", resources={"metadata": {"path": str(NOTEBOOKS)}}
-    ).execute(env={**os.environ})
-    shown = [_shown(cell) for cell in notebook.cells if cell.cell_type == "code"]
+    shown = _run("flights.ipynb")
     assert "flights, run" in shown[0]["text"]
     assert "COMPLETE" in shown[0]["text"]
     run, statistics, anomalies, evaluation = (cell["html"] for cell in shown[1:5])
     assert all(node in run for node in ("ExampleGen", "ExampleValidator", "Transform", "Evaluator"))
-    assert all(name in statistics for name in ("dep_delay", "carrier", "iframe"))
+    assert all(name in statistics for name in ("dep_delay", "carrier", 'sandbox="allow-scripts"'))
     assert "True -" in shown[3]["text"]
     assert "iframe" in anomalies
     assert "AUC" in shown[4]["text"]
@@ -50,8 +43,46 @@ def test_the_flights_notebook_runs_and_shows_the_run(tmp_path: Path, monkeypatch
     assert (tmp_path / "serving" / "flights" / "1").is_dir()
 
 
+@pytest.mark.slow
+@pytest.mark.gx
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_the_data_notebook_shows_what_its_text_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    shown = _run("data.ipynb")
+    text = "".join(cell["text"] for cell in shown)
+    assert "missing: 1009 of 28243" in text
+    # The means of June's delays by origin are pandas's: june.groupby("origin").dep_delay.mean().
+    for origin, flights, minutes in (("EWR", "10,175", 22.5), ("JFK", "9,472", 20.5), ("LGA", "8,596", 19.3)):
+        assert f"origin={origin}: {flights} flights, {minutes} minutes" in text
+    assert sum("<iframe" in cell["html"] for cell in shown) == 6
+    assert "June passes:     True" in text
+    assert "bad June passes: False" in text
+    assert "drifted: month day dep_delay tailnum dest minute time_hour" in text
+    assert "50 rows with an unknown carrier" in text
+    ways = next(cell["html"] for cell in shown if "1 of 4 expectations not met" in cell["text"])
+    assert [way for way in ("statistics", "sql", "rows") if f"<td>{way}</td>" not in ways] == []
+    assert shown[-3]["value"] == "True"  # merged statistics are those of the rows together
+    assert shown[-2]["text"].count("passed") == 4
+    assert "span 4: 960 rows, 2,647 in the window, 1 error (origin: " in shown[-2]["text"]
+    assert shown[-1]["text"].startswith("span 6: ")  # it goes on where it stood
+    assert shown[-1]["text"].count("passed") == 3
+
+
+def _run(name: str) -> list[dict[str, str]]:
+    """What each code cell showed, run from top to bottom in a fresh kernel."""
+    import nbformat
+    from nbclient import NotebookClient
+
+    notebook = nbformat.read(NOTEBOOKS / name, as_version=4)
+    resources = {"metadata": {"path": str(NOTEBOOKS)}}
+    NotebookClient(notebook, timeout=240, kernel_name="python3", resources=resources).execute(env={**os.environ})
+    return [_shown(cell) for cell in notebook.cells if cell.cell_type == "code"]
+
+
 def _shown(cell: Any) -> dict[str, str]:
-    """What a cell printed and displayed."""
+    """What a cell printed, displayed and gave."""
     text = "".join(output.text for output in cell.outputs if output.output_type == "stream")
     html = "".join(output.data.get("text/html", "") for output in cell.outputs if "data" in output)
-    return {"text": text, "html": html}
+    value = "".join(output.data.get("text/plain", "") for output in cell.outputs if "data" in output)
+    return {"text": text, "html": html, "value": value}
