@@ -15,13 +15,12 @@ from __future__ import annotations
 
 import csv
 import io
-import threading
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.csv as pacsv
@@ -29,19 +28,34 @@ import pyarrow.csv as pacsv
 from ..errors import InputError
 from .csv_dialect import CsvFile
 from .csv_errors import LongRowError, ends_in_quotes, explained, line_of, not_text
+from .csv_pieces import Blocks, Piece
 from .csv_types import Guess, parsed
 from .sources import Shard, Source, unify
 from .types import named_type, normal_schema, settle
 
 NULL_VALUES: Final = ("", "NA")
 _BLOCK_BYTES: Final = 4 << 20
+_SHARD_BYTES: Final = 64 << 20
 _LONG_BLOCK_BYTES: Final = 512 << 20  # of files with rows longer than a block: a row must fit in one
+_KEEP: Final = " (unless column_types declares it a string or decimal128)"
 _ERRORS: Final = (pa.ArrowException, OSError, EOFError, zlib.error, zipfile.BadZipFile)
 
 
 @dataclass(frozen=True)
 class CsvShard:
-    """One CSV file, plain, gzipped, or alone in a zip."""
+    """One CSV file, plain, gzipped, or alone in a zip; or some rows of a large plain one.
+
+    Attributes:
+        path: The file.
+        rows: Its rows.
+        null_values: What a missing cell holds.
+        encoding: Of the file, as Python names it.
+        delimiter: Between cells.
+        block: Bytes that Arrow takes at once.
+        start: The byte at which the rows begin; 0 means with the header.
+        end: The byte before which they end; None for the end of the file.
+        before: The file's rows before them, the header being one.
+    """
 
     path: str
     rows: int
@@ -49,11 +63,17 @@ class CsvShard:
     encoding: str = "utf-8"
     delimiter: str = ","
     block: int = _BLOCK_BYTES
+    start: int = 0
+    end: int | None = None
+    before: int = 0
 
     def read(self, schema: pa.Schema, batch_rows: int, dictionaries: bool) -> Iterator[pa.RecordBatch]:
         """See `Shard.read`; batches are as the file's blocks give them."""
         file = CsvFile(Path(self.path), self.encoding, self.delimiter)
-        for batch in _text_batches(file, self.null_values, schema.names, block=self.block):
+        piece = Piece(self.start, self.end, self.before)
+        count = 0
+        for batch in _text_batches(file, self.null_values, schema.names, self.block, piece):
+            count += batch.num_rows
             columns = []
             for item in schema:
                 try:
@@ -64,6 +84,8 @@ class CsvShard:
                         fix="start again, and do not write to it meanwhile",
                     ) from error
             yield pa.RecordBatch.from_arrays(columns, schema=schema)
+        if count != self.rows:
+            raise InputError(f"{self.path} changed while in use", fix="start again, and do not write to it meanwhile")
 
 
 def open_csv(
@@ -76,7 +98,7 @@ def open_csv(
     note: Callable[[str], None] | None = None,
     progress: Callable[[int, int | None, str], None] | None = None,
 ) -> Source:
-    """A source over CSV files, each a shard; scans all of them once.
+    """A source over CSV files, each a shard, a plain one beyond 64 MB several; scans all of them once.
 
     Args:
         paths: With equal headers; in this order.
@@ -85,7 +107,8 @@ def open_csv(
         delimiter: The one character between cells; None to go by the header, see `CsvFile.of`.
         column_types: Types that the values do not tell, by column, as Arrow names them: "string" keeps the zeros of
             00501, "decimal128(12, 2)" is exact.
-        note: Told where a column is text for the sake of a few values among numbers or times.
+        note: Told where a column is text for the sake of a few values among numbers or times, and where a number loses
+            digits: the zeros that it begins with, or those that a float64 does not keep of a whole number.
         progress: Told of rows scanned; may raise to stop.
 
     Raises:
@@ -97,6 +120,7 @@ def open_csv(
     shards: list[Shard] = []
     schema: pa.Schema | None = None
     scanned = 0
+    seen: list[tuple[CsvFile, dict[str, Guess]]] = []
     for path in paths:
         try:
             file = CsvFile.of(path, encoding, delimiter)
@@ -104,20 +128,21 @@ def open_csv(
             raise explained(CsvFile(path), error, 0) from error
         block = _BLOCK_BYTES
         try:
-            guesses, rows = _scan(file, nulls, declared, block, scanned, progress)
+            guesses, found_shards = _scan(file, nulls, declared, block, scanned, progress)
         except LongRowError:
             block = _LONG_BLOCK_BYTES
-            guesses, rows = _scan(file, nulls, declared, block, scanned, progress)
-        if note is not None:
-            _tell_odd(file, guesses, note)
-        scanned += rows
+            guesses, found_shards = _scan(file, nulls, declared, block, scanned, progress)
+        seen.append((file, guesses))
+        scanned += sum(shard.rows for shard in found_shards)
         found = pa.schema([pa.field(name, guess.type) for name, guess in guesses.items()])
         if schema is not None and set(found.names) == set(schema.names) and found.names != schema.names:
             raise InputError(f"{path}: the columns are in another order than in {paths[0]}", fix="use one header")
         schema = found if schema is None else unify(schema, str(paths[0]), found, str(path), or_text=True)
-        shards.append(CsvShard(str(path), rows, nulls, file.encoding, file.delimiter, block))
+        shards += found_shards
     if schema is None:
         raise InputError("there are no CSV files to open", fix="name at least one")
+    if note is not None:
+        _tell(seen, schema, note)
     return Source(tuple(shards), settle(schema))
 
 
@@ -128,42 +153,65 @@ def _scan(
     block: int,
     before: int,
     progress: Callable[[int, int | None, str], None] | None,
-) -> tuple[dict[str, Guess], int]:
-    """What each column can be over the whole file, and its rows."""
+) -> tuple[dict[str, Guess], list[CsvShard]]:
+    """What each column can be over the whole file, and its shards."""
     guesses: dict[str, Guess] = {}
-    rows = 0
-    quotes = [0]
-    for batch in _text_batches(file, nulls, None, quotes, block):
-        if not guesses:
-            guesses = {name: Guess(declared=declared.get(name)) for name in batch.schema.names}
-            missing = [name for name in declared if name not in guesses]
-            if missing:
-                raise InputError(
-                    f"column_types: {file.path} has no column {missing[0]!r}",
-                    fix=f"its columns are: {', '.join(guesses)}",
-                )
-        for name, guess in guesses.items():
-            try:
-                guess.see(batch.column(name), nulls, rows)
-            except pa.ArrowInvalid:
-                raise _unfit(file, batch.column(name), name, declared[name], nulls, rows) from None
-        rows += batch.num_rows
-        if progress is not None:
-            progress(before + rows, None, "rows scanned")
-    if quotes[0] % 2 and ends_in_quotes(file):
+    shards: list[CsvShard] = []
+    rows = quotes = 0
+    piece: Piece | None = Piece(size=_SHARD_BYTES if file.plain else None)
+    while piece is not None:
+        first = rows
+        for batch in _text_batches(file, nulls, None, block, piece):
+            if not guesses:
+                guesses = _guesses(file, batch.schema.names, declared)
+            for name, guess in guesses.items():
+                try:
+                    guess.see(batch.column(name), nulls, rows)
+                except pa.ArrowInvalid:
+                    raise _unfit(file, batch.column(name), name, declared[name], nulls, rows) from None
+            rows += batch.num_rows
+            if progress is not None:
+                progress(before + rows, None, "rows scanned")
+        quotes += piece.quotes
+        if rows > first or not shards:
+            place = (piece.start, piece.end, piece.before)
+            shards.append(CsvShard(str(file.path), rows - first, nulls, file.encoding, file.delimiter, block, *place))
+        piece = None if piece.end is None else Piece(piece.end, before=rows + 1, size=_SHARD_BYTES)
+    if quotes % 2 and ends_in_quotes(file):
         raise InputError(
             f"{file.path}: a quote is opened and never closed", fix='close it; a quote in a cell is written ""'
         )
-    return guesses, rows
+    return guesses, shards
 
 
-def _tell_odd(file: CsvFile, guesses: Mapping[str, Guess], note: Callable[[str], None]) -> None:
-    """Note the columns that are text for the sake of a few values."""
-    odd = [(name, guess.odd) for name, guess in guesses.items() if guess.odd is not None]
-    if odd:
-        (name, (row, cell, what)), *others = odd
-        also = f"; so are {len(others)} more" if others else ""
-        note(f"{file.path}:{line_of(file, row + 1)}: column {name!r} is text, because {cell!r:.80} is no {what}{also}")
+def _guesses(file: CsvFile, names: list[str], declared: Mapping[str, pa.DataType]) -> dict[str, Guess]:
+    missing = [name for name in declared if name not in names]
+    if missing:
+        raise InputError(
+            f"column_types: {file.path} has no column {missing[0]!r}", fix=f"its columns are: {', '.join(names)}"
+        )
+    return {name: Guess(declared=declared.get(name)) for name in names}
+
+
+def _tell(seen: Sequence[tuple[CsvFile, Mapping[str, Guess]]], schema: pa.Schema, note: Callable[[str], None]) -> None:
+    """Note the columns that are text for the sake of a few values, and those that lose digits; the first of each."""
+    told: dict[str, dict[str, tuple[CsvFile, int, str]]] = {"text": {}, "zeros": {}, "digits": {}}
+    for file, guesses in seen:
+        for name, guess in guesses.items():
+            kind = schema.field(name).type
+            if pa.types.is_string(kind) and guess.odd is not None:
+                row, cell, what = guess.odd
+                told["text"].setdefault(name, (file, row, f"text, because {cell!r:.80} is no {what}"))
+            if kind in (pa.int64(), pa.float64()) and guess.zeros is not None:
+                row, cell = guess.zeros
+                told["zeros"].setdefault(name, (file, row, f"{kind}, so {cell!r:.80} loses its zeros{_KEEP}"))
+            if kind == pa.float64() and guess.long is not None:
+                row, cell = guess.long
+                told["digits"].setdefault(name, (file, row, f"{kind}, which rounds {cell!r:.80}{_KEEP}"))
+    for found in told.values():
+        for name, (file, row, what) in list(found.items())[:1]:
+            also = f"; so are {len(found) - 1} more" if len(found) > 1 else ""
+            note(f"{file.path}:{line_of(file, row + 1)}: column {name!r} is {what}{also}")
 
 
 def _unfit(
@@ -186,10 +234,10 @@ def _text_batches(
     file: CsvFile,
     nulls: tuple[str, ...],
     columns: list[str] | None,
-    quotes: list[int] | None = None,
-    block: int = _BLOCK_BYTES,
+    block: int,
+    piece: Piece,
 ) -> Iterator[pa.RecordBatch]:
-    """The cells of a CSV as text, block by block; the first batch may be empty. `quotes` counts quote characters."""
+    """The cells of a piece of a CSV as text, block by block; the first batch may be empty."""
     names = _header(file)
     options = pacsv.ConvertOptions(
         column_types={name: pa.string() for name in names},
@@ -199,26 +247,30 @@ def _text_batches(
         quoted_strings_can_be_null=False,
     )
     try:
-        with file.open() as content, _Blocks(content, quotes) as blocks:
-            reader = _reader(blocks, file.delimiter, options, block)
+        with file.open() as content, Blocks(content, piece, file.delimiter) as blocks:
+            reader = _reader(blocks, file.delimiter, options, block, names if piece.start else None)
             try:
                 names = reader.schema.names
-                yield pa.RecordBatch.from_pylist([], pa.schema([(name, pa.string()) for name in names]))
+                yield _no_rows(names)
                 yield from reader
             finally:
                 del reader  # it reads ahead on a thread of its own, which ends when nothing refers to it
     except _ERRORS as error:
         if "Empty CSV" in str(error):  # a header without a line end
-            yield pa.RecordBatch.from_pylist([], pa.schema([(name, pa.string()) for name in columns or names]))
+            yield _no_rows(columns or names)
             return
         raise explained(file, error, block) from error
+
+
+def _no_rows(names: list[str]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.nulls(0, pa.string())] * len(names), names)
 
 
 def _reader(blocks: _Blocks, delimiter: str, options: pacsv.ConvertOptions, block: int) -> pacsv.CSVStreamingReader:
     return pacsv.open_csv(
         blocks,
         # Threads walk the shards; and without threads here, errors name the row.
-        read_options=pacsv.ReadOptions(block_size=block, use_threads=False),
+        read_options=pacsv.ReadOptions(block_size=block, use_threads=False, column_names=names),
         parse_options=pacsv.ParseOptions(delimiter=delimiter, newlines_in_values=True),
         convert_options=options,
     )
@@ -239,32 +291,3 @@ def _header(file: CsvFile) -> list[str]:
         raise not_text(file, 1)
     normal_schema(pa.schema([(name, pa.string()) for name in names]), str(file.path))
     return names
-
-
-class _Blocks(io.RawIOBase):
-    """A binary file for Arrow's reading thread: counts quote characters, and can be stopped.
-
-    A thread that still reads while Python shuts down aborts the process, so leaving the context waits for it.
-    """
-
-    def __init__(self, file: BinaryIO, quotes: list[int] | None) -> None:
-        self._file = file
-        self._quotes = quotes
-        self._stopped = False
-        self._lock = threading.Lock()
-
-    def readable(self) -> bool:
-        return True
-
-    def read(self, size: int = -1) -> bytes:
-        with self._lock:
-            if self._stopped:
-                return b""
-            data = self._file.read(size)
-        if self._quotes is not None:
-            self._quotes[0] += data.count(b'"')
-        return data
-
-    def __exit__(self, *error: object) -> None:
-        with self._lock:
-            self._stopped = True

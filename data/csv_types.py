@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+
+from .tables import texts
 
 _FAMILIES: Final = (
     (pa.int64(), pa.float64()),
@@ -18,6 +21,12 @@ _FAMILIES: Final = (
 )
 _LONGEST: Final = 4096
 _WHOLE: Final = r"^\s*[+-]?[0-9]+\s*$"
+_TYPED: Final = r"^[-+.0-9]|^(?i:nan|inf|infinity|true|false)$"  # all that any type but text may hold, and more
+_TRUTHS: Final = texts(["true", "false"])
+_TRUE: Final = _TRUTHS[0]
+_MISSING: Final = pa.nulls(1, pa.string())[0]
+_PADDED: Final = r"^0[0-9]+(\.|\s*$)"
+_DIGITS: Final = 16  # a whole number of fewer is a float64
 _WORDS: Final = {"int": "whole number", "double": "number", "bool": "truth value", "date": "date", "timestamp": "time"}
 
 
@@ -28,6 +37,8 @@ class Guess:
     Attributes:
         declared: The type it must have, whatever it holds.
         odd: What made a column text that otherwise is of another type: the row (from 1), the cell, and what it is not.
+        zeros: The first number that is written with zeros before it, of a numeric column: the row and the cell.
+        long: The first whole number, up to 64 bits or beyond, that no float64 is equal to: the row and the cell.
     """
 
     declared: pa.DataType | None = None
@@ -37,6 +48,8 @@ class Guess:
     wide: bool = False  # a whole number beyond 64 bits
     broken: bool = False  # a number that is not whole
     odd: tuple[int, str, str] | None = None
+    zeros: tuple[int, str] | None = None
+    long: tuple[int, str] | None = None
 
     @property
     def type(self) -> pa.DataType:
@@ -68,6 +81,8 @@ class Guess:
             for level in range(self.level if self.family else 0, len(family)):
                 if cells.fit(family[level]):
                     self.family, self.level = family, level
+                    if family is _FAMILIES[0]:
+                        self._see_digits(column, before)
                     if pa.types.is_floating(family[level]) and not self.broken:
                         self._see_whole(cells)
                     return
@@ -77,10 +92,36 @@ class Guess:
             place = cells.first_unfit(kind)
             self.odd = (before + place + 1, column[place].as_py(), _WORDS[re.split(r"\W|\d", str(kind))[0]])
 
+    def _see_digits(self, column: pa.Array, before: int) -> None:
+        lengths = pc.binary_length(column)
+        if self.zeros is None:
+            longer = pc.and_(pc.starts_with(column, pattern="0"), pc.greater(lengths, 1))
+            self.zeros = next(_rows(column, longer, _PADDED, before), None)
+        if self.long is None:
+            found = _rows(column, pc.greater_equal(lengths, _DIGITS), _WHOLE, before)
+            self.long = next(((row, cell) for row, cell in found if not _floats(cell)), None)
+
     def _see_whole(self, cells: _Cells) -> None:
         whole = cells.whole
         self.wide = self.wide or (whole > 0 and not cells.fit_whole)
         self.broken = self.broken or whole < len(cells.clean) - cells.clean.null_count
+
+
+def _rows(column: pa.Array, mask: pa.Array, pattern: str, before: int) -> Iterator[tuple[int, str]]:
+    """Row and cell of those that are marked and match a pattern."""
+    places = pc.indices_nonzero(mask)
+    cells = column.take(places)
+    matching = pc.indices_nonzero(pc.match_substring_regex(cells, pattern))
+    for place in matching.to_pylist():
+        yield before + places[place].as_py() + 1, cells[place].as_py()
+
+
+def _floats(whole: str) -> bool:
+    """Whether a float64 is equal to a whole number; also where it is out of range, since 1e999 is infinite too."""
+    try:
+        return int(float(whole)) == int(whole)
+    except (OverflowError, ValueError):
+        return True
 
 
 @dataclass
@@ -116,8 +157,11 @@ class _Cells:
     def mostly(self) -> pa.DataType | None:
         """The type of which more than half of the first values are, if they are not text."""
         values = self.clean.drop_null().slice(0, 64)
+        typed = values.filter(pc.match_substring_regex(values, _TYPED))
+        if 2 * len(typed) <= len(values):
+            return None
         for family in _FAMILIES:
-            fitting = sum(_Cells(values.slice(place, 1), self.nulls).fit(family[-1]) for place in range(len(values)))
+            fitting = sum(_Cells(typed.slice(place, 1), self.nulls).fit(family[-1]) for place in range(len(typed)))
             if 2 * fitting > len(values):
                 return family[-1]
         return None
@@ -131,7 +175,7 @@ class _Cells:
         if self.long:
             return False
         if pa.types.is_boolean(kind):
-            words = pc.is_in(pc.utf8_lower(self.clean), value_set=pa.array(["true", "false", None]))
+            words = pc.is_in(pc.utf8_lower(self.clean.drop_null()), value_set=_TRUTHS)
             return bool(pc.all(words).as_py())
         try:
             parsed(self.few, kind, self.nulls)  # Arrow goes on after a failure, slowly: first see whether a few fit
@@ -157,7 +201,7 @@ class _Cells:
 
 def _cleaned(column: pa.Array, nulls: tuple[str, ...]) -> pa.Array:
     trimmed = pc.utf8_trim_whitespace(column)
-    return pc.if_else(pc.is_in(trimmed, value_set=pa.array([*nulls, ""])), pa.scalar(None, pa.string()), trimmed)
+    return pc.if_else(pc.is_in(trimmed, value_set=texts([*nulls, ""])), _MISSING, trimmed)
 
 
 def parsed(column: pa.Array, kind: pa.DataType, nulls: tuple[str, ...]) -> pa.Array:
@@ -169,7 +213,7 @@ def parsed(column: pa.Array, kind: pa.DataType, nulls: tuple[str, ...]) -> pa.Ar
     if pa.types.is_string(kind):
         return column
     if pa.types.is_boolean(kind):
-        return pc.equal(pc.utf8_lower(_cleaned(column, nulls)), "true")
+        return pc.equal(pc.utf8_lower(_cleaned(column, nulls)), _TRUE)
     try:
         return pc.cast(column, kind)
     except pa.ArrowInvalid:

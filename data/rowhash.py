@@ -26,6 +26,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ..errors import InputError
+from .tables import arrow_of, numpy_of, texts
 
 Hashes = NDArray[np.uint64]
 
@@ -69,7 +70,7 @@ def hash_rows(batch: pa.RecordBatch) -> Hashes:
 def _row(columns: list[tuple[str, pa.Array]], rows: int) -> Hashes:
     total = np.zeros(rows, dtype=np.uint64)
     for name, column in columns:
-        total += mix(hash_column(column) ^ hash_column(pa.array([name]))[0])
+        total += mix(hash_column(column) ^ hash_column(texts([name]))[0])
     return mix(total)
 
 
@@ -78,25 +79,25 @@ def hash_column(column: pa.Array) -> Hashes:
     kind = column.type
     if pa.types.is_dictionary(kind):
         values = np.append(hash_column(column.dictionary), _NULL)
-        codes = column.indices.fill_null(len(values) - 1).to_numpy(zero_copy_only=False)
+        codes = np.where(numpy_of(column.indices.is_null()), len(values) - 1, numpy_of(column.indices).astype(np.int64))
         taken: Hashes = values[codes]
         return taken
     if pa.types.is_null(kind):
         return np.full(len(column), _NULL, dtype=np.uint64)
     hashes = _present(column, kind)
     if column.null_count:
-        hashes[column.is_null().to_numpy(zero_copy_only=False)] = _NULL
+        hashes[numpy_of(column.is_null())] = _NULL
     return hashes
 
 
 def _present(column: pa.Array, kind: pa.DataType) -> Hashes:
     """Hashes of the values, anything where one is missing."""
     if pa.types.is_integer(kind):
-        return _words(_numpy(column), 1)
+        return _words(numpy_of(column), 1)
     if pa.types.is_boolean(kind):
-        return _words(_numpy(column.cast(pa.uint8())), 2)
+        return _words(numpy_of(column), 2)
     if pa.types.is_floating(kind):
-        floats = _numpy(column).astype(np.float64) + 0.0  # -0.0 + 0.0 is 0.0
+        floats = numpy_of(column).astype(np.float64) + 0.0  # -0.0 + 0.0 is 0.0
         floats[np.isnan(floats)] = np.nan
         return _words(floats.view(np.int64), 3)
     if pa.types.is_decimal(kind):
@@ -107,11 +108,10 @@ def _present(column: pa.Array, kind: pa.DataType) -> Hashes:
         return _bytes(column.cast(pa.large_binary()), 5)
     if pa.types.is_fixed_size_binary(kind):
         return _bytes(column.cast(pa.binary()).cast(pa.large_binary()), 5)
-    for family, test in ((6, pa.types.is_date), (7, pa.types.is_time), (8, pa.types.is_timestamp)):
+    times = (6, pa.types.is_date), (7, pa.types.is_time), (8, pa.types.is_timestamp), (9, pa.types.is_duration)
+    for family, test in times:
         if test(kind):
-            return _words(_numpy(column.view(pa.int32() if kind.bit_width == 32 else pa.int64())), family)
-    if pa.types.is_duration(kind):
-        return _words(_numpy(column.view(pa.int64())), 9)
+            return _words(numpy_of(column), family)
     if pa.types.is_fixed_size_list(kind):
         return hash_column(column.cast(pa.list_(kind.value_type)))
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
@@ -120,11 +120,6 @@ def _present(column: pa.Array, kind: pa.DataType) -> Hashes:
         fields = [(field.name, pc.struct_field(column, [place])) for place, field in enumerate(kind)]
         return _row(fields, len(column))
     raise InputError(f"a column of type {kind} has no row hash", fix="split by one column: split_by=")
-
-
-def _numpy(column: pa.Array) -> NDArray[np.generic]:
-    filled = column.fill_null(0) if column.null_count else column
-    return np.asarray(filled.to_numpy(zero_copy_only=False))
 
 
 def _words(values: NDArray[np.generic], family: int) -> Hashes:
@@ -137,29 +132,34 @@ def _bytes(column: pa.Array, family: int) -> Hashes:
     offsets = np.frombuffer(offset_buffer, np.int64, len(column) + 1, column.offset * 8)
     starts, lengths = offsets[:-1], np.diff(offsets)
     if column.null_count:
-        lengths = np.where(column.is_null().to_numpy(zero_copy_only=False), 0, lengths)
+        lengths = np.where(numpy_of(column.is_null()), 0, lengths)
     hashes = lengths.astype(np.uint64) + _seed(family)
+    long = np.flatnonzero(lengths > _LONG)
+    if len(long):
+        value = memoryview(data)
+        digests = [hashlib.sha256(value[starts[row] : starts[row] + lengths[row]]).digest() for row in long.tolist()]
+        for words in np.frombuffer(b"".join(digests), "<u8").reshape(-1, 4).T:
+            hashes[long] = mix(hashes[long] ^ words)
+        short = np.flatnonzero(lengths <= _LONG)
+        hashes[short] = _bytes(column.take(arrow_of(short)), family)
+        return hashes
     low, high = (int(offsets[0]), int(offsets[-1])) if len(column) else (0, 0)
     size = high - low
     padded = np.zeros(size + 8, dtype=np.uint8)
     if size:
         padded[:size] = np.frombuffer(data, np.uint8, size, low)
-    words: Hashes = np.ndarray((size + 1,), dtype="<u8", buffer=padded.data, strides=(1,))  # a word at every byte
-    for row in np.flatnonzero(lengths > _LONG):
-        value = memoryview(data)[int(starts[row]) : int(starts[row] + lengths[row])]
-        for word in np.frombuffer(hashlib.sha256(value).digest(), "<u8"):
-            hashes[row : row + 1] = mix(hashes[row : row + 1] ^ word)
-    rows, start = np.flatnonzero((lengths > 0) & (lengths <= _LONG)), 0
+    at_byte: Hashes = np.ndarray((size + 1,), dtype="<u8", buffer=padded.data, strides=(1,))  # a word at every byte
+    rows, start = np.flatnonzero(lengths > 0), 0
     while len(rows):
         left = lengths[rows] - start
-        word = words[starts[rows] - low + start] & _MASKS[np.minimum(left, 8)]
+        word = at_byte[starts[rows] - low + start] & _MASKS[np.minimum(left, 8)]
         hashes[rows] = mix(hashes[rows] ^ word)
         rows, start = rows[left > 8], start + 8
     return hashes
 
 
 def _lists(column: pa.Array) -> Hashes:
-    offsets = np.asarray(column.offsets.to_numpy(), dtype=np.int64)
+    offsets = numpy_of(column.offsets).astype(np.int64)
     lengths = np.diff(offsets)
     items = hash_column(column.values.slice(offsets[0], offsets[-1] - offsets[0]))
     offsets = offsets - offsets[0]

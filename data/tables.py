@@ -61,6 +61,13 @@ def arrow_of(values: NDArray[Any]) -> Any:
     return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(values)])
 
 
+def texts(values: Sequence[str]) -> Any:
+    """The pyarrow `string` array of the values; for few ones, see `arrow_of` for why not `pyarrow.array`."""
+    encoded = [value.encode() for value in values]
+    offsets = np.cumsum([0, *map(len, encoded)], dtype=np.int32)
+    return pa.StringArray.from_buffers(len(encoded), pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded)))
+
+
 def numpy_of(array: Any) -> NDArray[Any]:
     """The values of a fixed-width or boolean pyarrow array over the same memory; anything where one is null.
 

@@ -75,6 +75,12 @@ def test_integers_are_hashed_as_documented(values: Any, start: int) -> None:
     assert hash_column(column.slice(start)).tolist() == expected[start:]
 
 
+def test_a_dictionary_as_large_as_its_index_type_hashes_its_nulls() -> None:
+    codes = pa.array([*range(128), None], pa.int8())
+    column = pa.DictionaryArray.from_arrays(codes, pa.array([str(value) for value in range(128)]))
+    assert hash_column(column).tolist() == hash_column(column.cast(pa.string())).tolist()
+
+
 def test_fixed_vectors() -> None:
     # These decide which rows of stored data are in which split: they never change.
     batch = pa.RecordBatch.from_pydict(

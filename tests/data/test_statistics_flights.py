@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
@@ -119,13 +120,17 @@ def test_threads_do_not_matter(flights: pa.Table, computed: Statistics, tmp_path
 
 def test_statistics_and_validation_import_no_pandas(flights: pa.Table, tmp_path: Path) -> None:
     """It costs more than the statistics of all flights; pyarrow imports it where arrays are made carelessly."""
-    pq.write_table(flights.slice(0, 1000), tmp_path / "flights.parquet")
+    few = flights.slice(0, 1000).append_column("late", pc.greater(flights["dep_delay"].slice(0, 1000), 0))
+    pq.write_table(few, tmp_path / "flights.parquet")
+    pyarrow.csv.write_csv(few, tmp_path / "flights.csv")
     code = """
 import sys
 from drivetrain.data import infer_schema, open_files, statistics, validate
-found = statistics(open_files([sys.argv[1]]))
-found.state("data").to_bytes()
-validate(found, infer_schema(found)).to_html() + found.to_html()
-assert "pandas" not in sys.modules
+for path in sys.argv[1:]:
+    found = statistics(open_files([path]), sample_rate=0.9)
+    found.state("data").to_bytes()
+    validate(found, infer_schema(found)).to_html() + found.to_html()
+    assert "pandas" not in sys.modules, path
 """
-    subprocess.run([sys.executable, "-c", code, str(tmp_path / "flights.parquet")], check=True, timeout=60)
+    files = [str(tmp_path / "flights.parquet"), str(tmp_path / "flights.csv")]
+    subprocess.run([sys.executable, "-c", code, *files], check=True, timeout=60)
