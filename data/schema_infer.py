@@ -127,7 +127,11 @@ def _lengths(levels: list[ColumnState]) -> tuple[tuple[int, ...] | None, tuple[C
 def _domain(column: ColumnState, rules: Rules) -> tuple[Domain | None, str]:
     """The narrowest domain that holds, in TFDV's order: their meaning, bool, integers in text, texts; and why."""
     table = column.table
-    if isinstance(table, TextTable) and invalid_utf8(table) and column.kind == "string":
+    if isinstance(table, TextTable):
+        broken = invalid_utf8(table)
+    else:
+        broken = column.sketches.broken if column.sketches is not None else 0
+    if broken and column.kind == "string":
         return None, ""
     if rules.semantics is not False and column.kind in ("int", "string", "bytes"):
         found = meaning(column, days=bool(rules.semantics))

@@ -59,7 +59,7 @@ def meaning(column: ColumnState, *, days: bool) -> Meaning | None:
     table = time_table(column)
     if table is None or table.total < LEAST_VALUES:
         return None
-    of = f"{table.total:,} values kept" if column.sketches is not None else "the values"
+    of = f"{len(table.counts):,} values kept" if column.sketches is not None else "the values"
     if isinstance(table, NumberTable):
         return _unix_time(table, of, days=days) if column.kind == "int" else None
     if column.kind == "bytes" and (found := _image(table, of)) is not None:

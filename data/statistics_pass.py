@@ -25,7 +25,7 @@ from .statistics_weights import WeightedColumn, row_limbs
 from .tables import arrow_of, numpy_of
 
 _MAGIC: Final = b"DTST"
-_VERSION: Final = 3
+_VERSION: Final = 4
 _HEAD: Final = struct.Struct("<4sBI")  # magic, version, bytes of the JSON that follows
 _PLAIN: Final = StatisticsOptions()
 

@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from .sketches import DistinctSketch, FrequentSketch, QuantileSketch
+from .sketches import DistinctSketch, FrequentSketch, QuantileSketch, TextSample
 from .sums import ExactMoments
-from .tables import NumberTable, TextTable, arrow_of, invalid_utf8, numpy_of, text_lengths
+from .tables import NumberTable, TextTable, arrow_of, invalid_utf8, merge_texts, numpy_of, text_lengths
+from .text_rows import hashes_of
 
 
 class Sketches:
@@ -29,6 +31,7 @@ class Sketches:
         self.text = text
         self.distinct = DistinctSketch()
         self.frequent = FrequentSketch()
+        self.sample = TextSample()
         self.quantile = QuantileSketch()
         self.moments = ExactMoments()
         self.low: int | float | None = None
@@ -40,14 +43,17 @@ class Sketches:
 
     def add(self, table: Any) -> None:
         """Take in a table."""
-        self.distinct.add(table)
         self.frequent.add(table)
         if self.text:
+            hashes = hashes_of(table)
+            self.distinct.add_hashes(hashes)
+            self.sample.add(table.values, table.counts, hashes)
             self.length += int((text_lengths(table.values) * table.counts).sum())
             offsets = np.frombuffer(table.values.buffers()[1], np.int64, len(table.values) + 1, 8 * table.values.offset)
             self.bytes += int((np.diff(offsets) * table.counts).sum())
             self.broken += invalid_utf8(table)
             return
+        self.distinct.add(table)
         self.quantile.add(table)
         self.moments.add(table.values, table.counts)
         self.zeros += int(table.counts[table.values == 0].sum())
@@ -61,6 +67,7 @@ class Sketches:
         """Take in the summaries of the rows that follow."""
         self.distinct.merge(other.distinct)
         self.frequent.merge(other.frequent)
+        self.sample.merge(other.sample)
         self.quantile.merge(other.quantile)
         self.moments.merge(other.moments)
         self.zeros += other.zeros
@@ -69,6 +76,23 @@ class Sketches:
         self.broken += other.broken
         if other.low is not None and other.high is not None:
             self._bound(other.low, other.high)
+
+    def kept_texts(self, rows: int) -> tuple[TextTable, TextTable]:
+        """The texts that were kept, frequent and sampled ones: each with its rows, and with the rows it stands for.
+
+        A frequent value has at least its rows; a sampled one stands for its part of all other rows, and is only the
+        beginning of a text of more than 512 bytes.
+
+        Args:
+            rows: Rows of the column that are not null.
+        """
+        frequent, sample = self.frequent.table, self.sample
+        assert isinstance(frequent, TextTable)
+        rare = numpy_of(pc.invert(pc.is_in(sample.values, value_set=frequent.values))).astype(np.bool_)
+        others = TextTable(sample.values.take(arrow_of(np.flatnonzero(rare))), sample.counts[rare])
+        share = (rows - frequent.total) / max(others.total, 1)
+        standing = np.maximum(np.rint(others.counts * share).astype(np.int64), 1)
+        return merge_texts([frequent, others]), merge_texts([frequent, TextTable(others.values, standing)])
 
     def to_parts(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """JSON-able scalars and named pyarrow arrays."""
@@ -85,6 +109,12 @@ class Sketches:
             "registers": arrow_of(self.distinct.registers),
             "moments": arrow_of(np.frombuffer(self.moments.to_bytes(), np.uint8)),
         }
+        if self.text:
+            arrays |= {
+                "sample_hashes": arrow_of(self.sample.hashes),
+                "sample_values": self.sample.values,
+                "sample_counts": arrow_of(self.sample.counts),
+            }
         for level, values in enumerate(self.quantile.levels):
             arrays[f"level{level}"] = arrow_of(values)
         return head, arrays
@@ -99,6 +129,10 @@ class Sketches:
         made.frequent.error = head["frequent_error"]
         made.distinct.registers = numpy_of(arrays["registers"]).copy()
         made.moments = ExactMoments.from_bytes(numpy_of(arrays["moments"]).tobytes())
+        if text:
+            made.sample.hashes = numpy_of(arrays["sample_hashes"])
+            made.sample.values = arrays["sample_values"]
+            made.sample.counts = numpy_of(arrays["sample_counts"])
         made.quantile.error = head["quantile_error"]
         made.quantile.odd = list(head["odd"])
         made.quantile.levels = [numpy_of(arrays[f"level{level}"]) for level in range(len(head["odd"]))]

@@ -60,12 +60,17 @@ def text_hashes(values: Any) -> NDArray[np.uint64]:
     return hashes
 
 
+def hashes_of(texts: TextTable | TextRows) -> NDArray[np.uint64]:
+    """The `text_hashes` of the values."""
+    return texts.hashes if isinstance(texts, TextRows) else text_hashes(texts.values)
+
+
 def settle_texts(parts: Sequence[TextTable | TextRows], limit: int) -> TextTable | TextRows:
     """The table of all the parts' rows, or the rows where they certainly have more distinct values than the limit."""
     tables = [part for part in parts if isinstance(part, TextTable)]
     if len(tables) == len(parts):
         return merge_texts(tables)
-    hashes = [part.hashes if isinstance(part, TextRows) else text_hashes(part.values) for part in parts]
+    hashes = list(map(hashes_of, parts))
     rows = TextRows(
         pa.concat_arrays([part.values for part in parts]) if len(parts) > 1 else parts[0].values,
         np.concatenate([part.counts for part in parts]),

@@ -18,10 +18,13 @@ from .validation_evidence import SHOWN, counted
 
 
 def time_table(column: ColumnState) -> TextTable | NumberTable | None:
-    """The values that a time is looked for in: all, or those that the sketches kept; None where there are none."""
+    """The values that a time is looked for in: all, or those that the sketches kept, each for the rows it stands for.
+
+    None where there are none.
+    """
     if column.sketches is None:
         return column.table
-    return column.sketches.quantile.table() if column.kind == "int" else column.sketches.frequent.table
+    return column.sketches.kept_texts(column.count)[1] if column.sketches.text else column.sketches.quantile.table()
 
 
 def is_time(table: TextTable | NumberTable, text: str) -> np.ndarray[Any, np.dtype[np.bool_]]:
@@ -50,7 +53,8 @@ def check_time(spec: Feature, domain: Time, column: ColumnState, make: Callable[
     if isinstance(table, NumberTable):
         values = NumberTable(table.values[odd], table.counts[odd])
     else:
-        values = TextTable(table.values.take(arrow_of(np.flatnonzero(odd))), table.counts[odd])
+        seen = table if column.sketches is None else column.sketches.kept_texts(column.count)[0]
+        values = TextTable(seen.values.take(arrow_of(np.flatnonzero(odd))), seen.counts[odd])
     worst = [(show_text(one) if isinstance(one, bytes) else one, count) for one, count in top(values, SHOWN)]
     reading = f"lie in 1990 to 2029 as {domain.format}" if domain.format in UNIX else f"read as {domain.format}"
     wanted = f" in at least {percent(domain.min_mass)} of the {rows}" if domain.min_mass < 1 else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -111,6 +112,29 @@ def test_integers_since_1970(unit: str, scale: int) -> None:
     assert inferred(values, limit=10).domain == feature.domain
     (anomaly,) = validate(stats([value // 1000 for value in values]), Schema((feature,))).anomalies
     assert anomaly.type == "TIME_TYPE_UNEXPECTED_VALUES"
+
+
+def test_times_among_too_many_texts_for_a_table() -> None:
+    """Of a column that only has sketches a sample of the texts tells, beside the frequent ones."""
+    start = datetime(2013, 1, 1)
+    texts = [str(start + timedelta(minutes=i)) for i in range(20_000)]
+    feature = inferred(texts, limit=1000)
+    assert feature.domain == Time("%Y-%m-%d %H:%M:%S")
+    assert "all 512 values kept read as" in feature.evidence
+    assert validate(stats(texts, 1000), Schema((feature,))).passed
+    odd = [text if i % 4 else f"row {i}" for i, text in enumerate(texts)]
+    assert inferred(odd, limit=1000).domain is None  # three of four
+    (anomaly,) = validate(stats(odd, 1000), Schema((feature,))).anomalies
+    assert anomaly.type == "TIME_TYPE_UNEXPECTED_VALUES"
+    share = re.search(r"\((.*) %\)", anomaly.message)
+    assert share is not None
+    assert abs(float(share[1]) - 25) < 6  # 3 standard errors of 512
+    assert {value["count"] for value in anomaly.values} == {1}
+    frequent = ["unknown"] * 30_000 + texts  # three of five rows, and one value of 20,001
+    assert inferred(frequent, limit=1000).domain is None
+    domain = inferred(["2013-01-01 00:00:00"] * 60_000 + odd, limit=1000).domain
+    assert isinstance(domain, Time)
+    assert abs(domain.min_mass - 75 / 80) < 0.015
 
 
 def test_days_since_1970_are_recognised_where_asked_for() -> None:

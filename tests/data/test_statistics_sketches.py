@@ -9,9 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from drivetrain.data import sketches
-from drivetrain.data.sketches import DistinctSketch, FrequentSketch, QuantileSketch
+from drivetrain.data.sketches import DistinctSketch, FrequentSketch, QuantileSketch, TextSample
 from drivetrain.data.statistics_pass import StatisticsAccumulator
 from drivetrain.data.tables import count_numbers, count_texts
+from drivetrain.data.text_rows import text_hashes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -123,3 +124,25 @@ def test_a_near_unique_text_column() -> None:
     assert found["avg_length"] == {"value": sum(map(len, values)) / len(values), "exact": True}
     assert found["unique"]["value"] == pytest.approx(150_001, rel=0.04)
     assert found["top_values"]["value"][0]["value"] == "same"
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(st.lists(st.integers(0, 300), max_size=300), min_size=1, max_size=6), st.integers(1, 20))
+def test_a_sample_of_texts_is_exact_however_its_rows_come(parts: list[list[int]], size: int) -> None:
+    samples = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sketches, "_SAMPLE", size)
+        for part in parts:
+            sample = TextSample()
+            for start in range(0, len(part), 64):
+                values = pa.array([b"%d" % value for value in part[start : start + 64]], pa.large_binary())
+                sample.add(values, np.ones(len(values), np.int64), text_hashes(values))
+            samples.append(sample)
+        for sample in samples[1:]:
+            samples[0].merge(sample)
+    rows = Counter(b"%d" % value for part in parts for value in part)
+    distinct = pa.array(sorted(rows), pa.large_binary())
+    order = np.argsort(text_hashes(distinct))[:size]
+    wanted = [distinct[int(place)].as_py() for place in order]
+    assert samples[0].values.to_pylist() == wanted
+    assert samples[0].counts.tolist() == [rows[value] for value in wanted]
