@@ -63,7 +63,10 @@ def _why(verdict: Mapping[str, Any]) -> str:
     failed, total = len(verdict["failures"]), len(verdict["thresholds"]) + len(verdict["missing_slices"])
     if not total:
         return ""
-    return f"{failed} of {total} checks failed." if failed else f"All {total} checks hold."
+    if failed:
+        return f"{failed} of {total} checks failed."
+    judged = sum(check["passed"] is not None for check in verdict["thresholds"])
+    return f"All {total} checks hold." if judged == total else f"{judged} of {total} checks were judged, and hold."
 
 
 def _by_columns(slices: Sequence[Mapping[str, Any]]) -> Iterable[tuple[tuple[str, ...], list[Mapping[str, Any]]]]:

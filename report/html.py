@@ -282,23 +282,22 @@ def curves(
     }
     x0, x1 = x_range or _range(p[0] for points in finite.values() for p in points)
     y0, y1 = y_range or _range(p[1] for points in finite.values() for p in points)
-    labels = [number(y0 + step / 4 * (y1 - y0)) for step in range(5)]
+    labels = {tick: number(tick) for tick in _ticks(y0, y1)}
     # Room for the longest label (7 pixels a figure) and, left of it, for the axis's name.
-    left, bottom, top, right = 34 + 7 * max(map(len, labels)), 44, 10, 24
+    left, bottom, top, right = 34 + 7 * max(map(len, labels.values()), default=1), 44, 10, 24
     wide, tall = width - left - right, height - top - bottom
 
     def place(px: float, py: float) -> str:
         return f"{left + (px - x0) / (x1 - x0) * wide:.1f},{top + (1 - (py - y0) / (y1 - y0)) * tall:.1f}"
 
     marks = []
-    for step in range(5):
-        part = step / 4
-        at_x, at_y = left + part * wide, top + (1 - part) * tall
-        marks.append(f'<line class="grid" x1="{left}" x2="{left + wide}" y1="{at_y:.1f}" y2="{at_y:.1f}"/>')
-        marks.append(f'<text x="{left - 8}" y="{at_y + 4:.1f}" text-anchor="end">{labels[step]}</text>')
-        marks.append(
-            f'<text x="{at_x:.1f}" y="{top + tall + 17}" text-anchor="middle">{number(x0 + part * (x1 - x0))}</text>'
-        )
+    for tick, label in labels.items():
+        at = top + (1 - (tick - y0) / (y1 - y0)) * tall
+        marks.append(f'<line class="grid" x1="{left}" x2="{left + wide}" y1="{at:.1f}" y2="{at:.1f}"/>')
+        marks.append(f'<text x="{left - 8}" y="{at + 4:.1f}" text-anchor="end">{label}</text>')
+    for tick in _ticks(x0, x1):
+        at = left + (tick - x0) / (x1 - x0) * wide
+        marks.append(f'<text x="{at:.1f}" y="{top + tall + 17}" text-anchor="middle">{number(tick)}</text>')
     if diagonal:
         marks.append(f'<polyline class="diagonal" points="{place(x0, y0)} {place(x1, y1)}"/>')
     for index, (name, points) in enumerate(finite.items()):
@@ -319,6 +318,14 @@ def _range(values: Iterable[float]) -> tuple[float, float]:
     found = list(values)
     low, high = min(found, default=0.0), max(found, default=1.0)
     return (low, high) if high > low else (low - 0.5, high + 0.5)
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    """Round numbers from low to high, three to seven of them: multiples of 1, 2, 2.5 or 5 times a power of ten."""
+    power = 10.0 ** math.floor(math.log10((high - low) / 6))
+    step = next(size * power for size in (1.0, 2.0, 2.5, 5.0, 10.0) if size * power >= (high - low) / 6 * (1 - 1e-9))
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return [float(f"{place * step:.12g}") for place in range(first, last + 1)]
 
 
 def framed(document: str, height: int = 640) -> str:

@@ -101,6 +101,9 @@ content-visibility:auto;contain-intrinsic-size:auto 180px}
 .figuretable:not(.tall){table-layout:fixed;min-width:640px}
 .figuretable.loose:not(.tall){table-layout:auto}
 .figuretable:not(.tall):not(.plainrow) th:first-child{width:15%}
+.figuretable.plainrow{min-width:0}.plainrow th{width:13%}.plainrow th:nth-child(4){width:18%}
+.plainrow th:nth-child(n+5){width:21%}
+@media(max-width:960px){.two:has(.plainrow){grid-template-columns:minmax(0,1fr)}}
 .stack td:nth-child(3){min-width:110px}
 .plainrow td:first-child,.plainrow th:first-child{padding-left:0}
 .plainrow td,.plainrow th{text-align:left}

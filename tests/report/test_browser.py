@@ -65,6 +65,14 @@ def test_a_phone_shows_a_page_without_scrolling_sideways(tab: Browser, pages: Pa
     assert tab.ask("getComputedStyle(document.body).backgroundColor") == "rgb(18, 22, 28)"
 
 
+@pytest.mark.parametrize("width", [800, 1000, 1280])  # a notebook's cell is as wide as its window lets it
+def test_the_measures_of_drift_are_all_in_sight(tab: Browser, pages: Path, width: int) -> None:
+    tab.open(pages / "drift.html", width=width)
+    assert tab.ask("document.querySelectorAll('.plainrow').length") > 0
+    cut = "[...document.querySelectorAll('.plainrow')].filter(it => it.scrollWidth > it.parentElement.clientWidth)"
+    assert tab.ask(f"{cut}.length") == 0
+
+
 def test_the_address_holds_the_view(tab: Browser, pages: Path) -> None:
     page = pages / "statistics.html"
     tab.open(page)

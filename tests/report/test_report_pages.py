@@ -13,6 +13,9 @@ import pytest
 from drivetrain import report
 from drivetrain.data import Anomalies, Anomaly, StatisticsAccumulator, infer_schema
 from drivetrain.data.statistics_document import from_states
+from drivetrain.report.evaluation import render
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 NASTY = "<script>alert('x')</script><img src=x onerror=alert(1)>&\"é😀\n\u2028\u202e<!--"
 
@@ -122,6 +125,23 @@ def test_curves_and_bars() -> None:
     check(report.page("histogram", report.histogram([(0, 1, 5), (1, 2, 0)], log=True)))
 
 
+@given(st.floats(-1e9, 1e9), st.floats(1e-6, 1e9))
+def test_an_axis_is_marked_at_round_numbers(low: float, span: float) -> None:
+    high = low + span
+    assume(span > 1e-6 * abs(low))
+    x = report.curves({"a": [(low, 0.0), (high, 1.0)]}, x="x", y="y", x_range=(low, high), y_range=(0.0, 1.0))
+    shown = re.findall(r'y="233" text-anchor="middle">([^<]*)<', x)
+    assert 3 <= len(shown) <= 7
+    assert re.findall(r'text-anchor="end">([^<]*)<', x) == ["0", "0.2", "0.4", "0.6", "0.8", "1"]
+
+
+def test_an_axis_of_steps() -> None:
+    drawn = report.curves({"loss": [(9, 0.6686), (874, 0.2447)]}, x="step", y="loss")
+    assert re.findall(r'text-anchor="(?:middle|end)">([^<]*)<', drawn)[:8] == [
+        "0.3", "0.4", "0.5", "0.6", "200", "400", "600", "800",
+    ]  # fmt: skip
+
+
 def test_framed_pages_are_attributes() -> None:
     framed = report.framed(report.page("x", "y"))
     assert framed.count("<") == 2
@@ -152,3 +172,23 @@ def test_numbers_for_people(value: float | None, text: str) -> None:
 )
 def test_percentages_for_people(value: float, text: str) -> None:
     assert report.percent(value) == text
+
+
+def test_an_evaluation_says_how_many_thresholds_were_judged() -> None:
+    def said(*passed: bool | None) -> str:
+        checks = [
+            {"metric": "auc", "slice": "overall", "n": 4, "value": 0.9, "baseline": None, "passed": one, "text": "x"}
+            for one in passed
+        ]
+        failures = ["auc"] * passed.count(False)
+        verdict = {
+            "blessed": True, "baseline": "no baseline yet", "failures": failures, "thresholds": checks,
+            "missing_slices": [],
+        }  # fmt: skip
+        overall = {"pairs": (), "slice": "overall", "n": 4, "exact": True, "metrics": {"candidate": {"auc": 0.9}}}
+        metrics = {"slices": [overall], "plots": {}}
+        return render({"metrics": metrics, "validation": verdict, "summary": ""}, titles={})
+
+    assert "All 2 checks hold." in said(True, True)
+    assert "1 of 2 checks were judged, and hold." in said(True, None)
+    assert "1 of 2 checks failed." in said(True, False)
