@@ -14,7 +14,7 @@ import os
 import shutil
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
@@ -33,7 +33,7 @@ from .schema import Schema
 from .source_of import of_table
 from .sources import Source
 from .statistics_document import Statistics, from_states, statistics
-from .statistics_pass import StatisticsAccumulator
+from .stream_window import window_of
 from .types import common_type, normal_schema, restore
 from .validation import validate
 from .validation_rows import anomalous_rows
@@ -140,9 +140,14 @@ class StreamSpan:
 
     @cached_property
     def window(self) -> Statistics | None:
-        """Of the rows of the last spans that passed, this one included if it did; None before one has."""
+        """Of the rows of the last `window_spans` that passed, this one included if it did; None before one has."""
         path = self.folder / "window"
         return Statistics.load(path) if path.is_dir() else None
+
+    @property
+    def window_spans(self) -> int:
+        """How many spans the window is of: fewer than were asked for at first, and after a column changed its type."""
+        return int(self._facts["window"])
 
     @cached_property
     def anomalies(self) -> Anomalies | None:
@@ -195,7 +200,12 @@ def stream(
         DrivetrainError: Another process streams into the folder, or it cannot be written to.
     """
     if rows < 1 or seconds <= 0 or window < 1:
-        raise InputError(f"rows={rows}, seconds={seconds}, window={window}: none may be below 1", fix="give more")
+        raise InputError(
+            f"rows={rows}, seconds={seconds}, window={window}: a span needs a row, some time, and to be in the window",
+            fix="give at least 1 (of seconds, more than 0)",
+        )
+    if schema is not None:
+        validate(from_states({}), schema, environment=environment)  # what is wrong with these, not at the first span
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     with _only_one(folder), contextlib.closing(source):
@@ -325,14 +335,15 @@ class _Writer:
 
     def _fill(self, staging: Path, number: int, collected: _Open) -> None:
         passed = not collected.rows or self._measure(staging, number, collected)
-        if self.recent:
-            self._save(_merged(self.recent), staging / "window")
+        if (window := window_of(self.recent)) is not None:
+            self._save(window, staging / "window")
         body = {
             "format": FORMAT,
             "source": self.source.name,
             "rows": collected.rows,
             "rejected": collected.rejected,
             "passed": passed,
+            "window": len(self.recent),
             "position": self.source.position(),
         }
         write_durably(staging / "span.json", canonical_json(body) + b"\n")
@@ -348,8 +359,7 @@ class _Writer:
         self._save(found, staging / "statistics")
         passed = True
         if self.schema is not None:
-            window = _merged(self.recent) if self.recent else None
-            anomalies = validate(found, self.schema, environment=self.environment, previous=window)
+            anomalies = validate(found, self.schema, environment=self.environment, previous=window_of(self.recent))
             if anomalies.anomalies:
                 anomalies = anomalous_rows({SPLIT: rows}, anomalies, self.schema)
             anomalies.save(staging / "anomalies.json")
@@ -362,13 +372,6 @@ class _Writer:
     def _save(found: Statistics, content: Path) -> None:
         content.mkdir()
         found.save(content)
-
-
-def _merged(found: Iterable[Statistics]) -> Statistics:
-    whole = StatisticsAccumulator()
-    for one in found:
-        whole.merge(one.state(SPLIT))
-    return from_states({SPLIT: whole})
 
 
 @contextlib.contextmanager

@@ -148,6 +148,34 @@ def test_a_window_slides(incoming: Path, tmp_path: Path) -> None:
     assert lows == [0, 0, 0, 1, 2, 3]
 
 
+def test_a_column_that_comes_and_goes(incoming: Path, tmp_path: Path) -> None:
+    parts = [
+        pa.table({"n": [1, 2], "old": ["a", None]}),
+        pa.table({"n": [3], "tags": [["x", "y"]], "at": [{"x": 1.5}]}),
+        pa.table({"tags": [["x"]], "n": [4], "old": ["b"]}),
+    ]
+    for number, part in enumerate(parts):
+        put(incoming, f"{number}.parquet", part)
+    spans = list(stream(growing_directory(incoming, quiet=0), tmp_path / "spans", rows=1, window=3, idle=0.2))
+    read = [pa.Table.from_batches(span.examples.read(0)) for span in spans]
+    together = statistics(pa.concat_tables(read, promote_options="default"))
+    assert spans[-1].window is not None
+    assert spans[-1].window.features("data") == together.features("data")
+    assert list(spans[-1].statistics.features("data")) == ["tags", "n", "old"]
+
+
+def test_a_column_that_changes_its_type_begins_a_new_window(incoming: Path, tmp_path: Path) -> None:
+    values: list[list[Any]] = [[1, 2], [3], [4.5], [5.5], ["six"]]
+    seen = []
+    for number, some in enumerate(values):
+        put(incoming, f"{number}.parquet", pa.table({"v": some}))
+        # Each time another process, which must find the same window in the spans there are.
+        for span in stream(growing_directory(incoming, quiet=0), tmp_path / "spans", rows=1, window=3, idle=0.2):
+            assert span.window is not None
+            seen.append((span.window_spans, span.window.splits["data"], span.window.features("data")["v"]["type"]))
+    assert seen == [(1, 2, "int"), (2, 3, "int"), (1, 1, "float"), (2, 2, "float"), (1, 1, "string")]
+
+
 def test_bad_files(incoming: Path, tmp_path: Path) -> None:
     put(incoming, "a.parquet", numbers(0, 5))
     (incoming / "b.parquet").write_bytes(b"PAR1 not really")
@@ -268,8 +296,11 @@ def test_facts_of_another_format(incoming: Path, tmp_path: Path) -> None:
 
 
 def test_options_that_make_no_sense(incoming: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="none may be below"):
+    with pytest.raises(InputError, match="a span needs a row"):
         next(stream(growing_directory(incoming), tmp_path / "spans", rows=0))
+    schema = schema_from_yaml("format: drivetrain.schema/1\nenvironments: [SERVING]\nfeatures: {n: {type: int}}\n")
+    with pytest.raises(InputError, match="no environment 'SERVIN'"):
+        next(stream(growing_directory(incoming), tmp_path / "spans", schema=schema, environment="SERVIN"))
     with pytest.raises(InputError, match="is no directory"):
         growing_directory(tmp_path / "nowhere")
 
