@@ -293,7 +293,7 @@ def test_equal_keys_of_unlike_types_meet(base: Any, test: Any, shared: Any) -> N
     # The shared key stands twice on a side, to be quoted.
     base, test = pa.array(base), pa.array(test)
     sides = [pa.table({"id": pa.concat_arrays([base, base[:1]])}), pa.table({"id": test})]
-    found = diff_examples(*sides, ["id", "id"])
+    found = diff_examples(sides[0], sides[1], ["id", "id"])
     counts = [found.counts[name] for name in ("keys", "duplicate_keys", "only_in_base", "only_in_test")]
     assert counts == [3, 1, 1, 1]
     assert found.document["pairs"][0]["key_samples"]["duplicate_keys"] == [
