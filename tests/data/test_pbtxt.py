@@ -154,10 +154,10 @@ def test_spellings() -> None:
 
 
 def test_opaque() -> None:
-    text = 'feature { name: "x" image_domain { a: "}" b <c: [1, {}]> [type.googleapis.com/x] { } } type: BYTES }'
+    text = 'feature { name: "x" url_domain { a: "}" b <c: [1, {}]> [type.googleapis.com/x] { } } type: BYTES }'
     parsed = parse(text, SCHEMA_PROTO, "Schema")
-    assert parsed.value == {"feature": [{"name": "x", "image_domain": {}, "type": "BYTES"}]}
-    assert [(item.path, item.line) for item in parsed.opaque] == [("feature[0].image_domain", 1)]
+    assert parsed.value == {"feature": [{"name": "x", "url_domain": {}, "type": "BYTES"}]}
+    assert [(item.path, item.line) for item in parsed.opaque] == [("feature[0].url_domain", 1)]
     assert parsed.lines["feature[0].type"] == 1
 
 
@@ -178,8 +178,8 @@ def test_opaque() -> None:
         ("feature { name }", "1:16", "a colon"),
         ("feature {", "1:10", "a field of Feature or }"),
         ("feature { }}", "1:12", "a field of Schema"),
-        ("feature { image_domain { < } }", "1:28", "unexpected '}'"),
-        ("feature { image_domain {", "1:24", "never closed"),
+        ("feature { url_domain { < } }", "1:26", "unexpected '}'"),
+        ("feature { url_domain {", "1:22", "never closed"),
         ("feature: 3", "1:10", "{ is wanted"),
         ("feature [{}", "1:12", "a comma or ]"),
         ("float_domain { min: 3x }", "1:21", "is no number"),
