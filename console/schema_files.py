@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..digest import write_durably
 from ..errors import InputError
 from ..pipelines import Home, Run
+from ..pipelines.resolve import Resolver
 from .session import RunView, view
 
 if TYPE_CHECKING:
@@ -43,6 +45,45 @@ def statistics_in(found: RunView) -> Statistics:
     raise InputError(
         f"run {found.id} has no statistics", fix="add StatisticsGen to the pipeline, or name another --run"
     )
+
+
+class Compared(NamedTuple):
+    """What a run's ExampleValidator looked at.
+
+    Attributes:
+        statistics: Of the examples.
+        controls: Those they were compared with: "previous", "serving", "previous_version".
+        environment: As it was told.
+    """
+
+    statistics: Statistics
+    controls: Mapping[str, Statistics]
+    environment: str | None = None
+
+
+def compared(home: Home, run: Run) -> Compared:
+    """What a run's ExampleValidator looked at; of a run without one, its statistics.
+
+    Raises:
+        InputError: It has no statistics.
+    """
+    from .. import data
+
+    resolver = Resolver(home.store, run, home.base)
+    for node in run.pipeline.nodes:
+        execution = resolver.execution(node.id)
+        inputs = {} if execution is None else home.store.inputs(execution)
+        if node.component.endswith(":ExampleValidator") and "statistics" in inputs:
+            loaded = {
+                name: data.Statistics.load(home.payloads.path(inputs[name][0].uri) / "content")
+                for name in ("statistics", "previous", "serving", "previous_version")
+                if inputs.get(name)
+            }
+            told: Any = dict(node.parameters).get("environment")
+            if isinstance(told, dict):  # a parameter of the pipeline
+                told = run.parameters[told["$param"]]
+            return Compared(loaded.pop("statistics"), loaded, told)
+    return Compared(statistics_in(view(home, run)), {})
 
 
 def inferred(found: RunView, split: str | None, slack: float | None = None) -> str:

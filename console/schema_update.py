@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,8 +12,7 @@ import click
 from ..errors import InputError
 from ..pipelines import open_run
 from .lineage import find_artifact
-from .schema_files import proposed, statistics_in, write_text
-from .session import view
+from .schema_files import compared, proposed, write_text
 from .settings import OK, Settings, shared
 
 if TYPE_CHECKING:
@@ -64,8 +64,12 @@ def diff(settings: Settings, old: str | None, new: str | None, run_id: str | Non
 @_RUN
 @click.option("--data", "path", metavar="PATH", help="Data that does not pass, in place of a run's statistics.")
 @click.option("--schema", "file", type=_FILE, help="Which schema; the project's schema.yaml unless given.")
-@click.option("--previous", metavar="PATH", help="Data of an earlier span, for bounds on drift.")
-@click.option("--environment", metavar="NAME", help="Which of the schema's environments the data is of.")
+@click.option(
+    "--previous",
+    metavar="PATH",
+    help="Data of an earlier span, for bounds on drift; that of the run's ExampleValidator unless given.",
+)
+@click.option("--environment", metavar="NAME", help="Which of the schema's environments the data is of; likewise.")
 @click.option("--to", type=_FILE, metavar="FILE", help=f"The patch to write; {PATCH} beside the schema unless given.")
 @click.option("--replace", is_flag=True, help="Also where there is a patch already.")
 @shared
@@ -88,12 +92,21 @@ def update(
     if path is not None:
         file = file or Path("schema.yaml")
         found: object = path
+        controls: Mapping[str, object] = {}
     else:
         with settings.home() as home:
             run = open_run(home, run_id)
-            found = statistics_in(view(home, run))
+            found, controls, told = compared(home, run)
+        environment = environment or told
         file = file or run.project / "schema.yaml"
-    patch = data.update_schema(data.load_schema(file), found, environment=environment, previous=previous)
+    patch = data.update_schema(
+        data.load_schema(file),
+        found,
+        environment=environment,
+        previous=previous or controls.get("previous"),
+        serving=controls.get("serving"),
+        previous_version=controls.get("previous_version"),
+    )
     target = to or file.parent / PATCH
     if patch.changes:
         if target.exists() and not replace:

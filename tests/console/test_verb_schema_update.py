@@ -32,6 +32,19 @@ def Look(table: Files) -> Statistics:
 def look(table: str = "table.csv") -> None:
     SchemaGen(Look(table))
 """
+VALIDATED = """
+import drivetrain as dt
+from drivetrain.components import ExampleGen, ExampleValidator, ImportSchema, StatisticsGen
+from drivetrain.metadata import Statistics
+
+
+@dt.pipeline
+def look(table: str = "table.csv", place: str = "TRAINING") -> None:
+    examples = ExampleGen(table, splits={"train": 1})
+    statistics = StatisticsGen(examples)
+    schema = ImportSchema("schema.yaml")
+    ExampleValidator(examples, statistics, schema, previous=dt.latest(Statistics), environment=place)
+"""
 MINE = """\
 format: drivetrain.schema/1
 features:
@@ -79,6 +92,29 @@ def test_from_a_run_to_an_accepted_change(look: Path, drivetrain: Command, last_
     assert "{range: {min: -3.0, max: 9.5}}" in (look / "schema.yaml").read_text()
     assert "nothing to change" in drivetrain("schema", "update").stdout
     assert "already so" in drivetrain("schema", "accept", str(patch)).stdout
+
+
+def test_what_the_run_compared_is_compared_again(look: Path, drivetrain: Command, last_json: Read) -> None:
+    """The earlier span, serving and the environment are those of its ExampleValidator."""
+    (look / "pipeline.py").write_text(VALIDATED)
+    rows = ["carrier,delay", *["AA,1.5"] * 9, "UA,1.5\n"]
+    (look / "table.csv").write_text("\n".join(rows))
+    mine = MINE.replace("\nfeatures:", "\nenvironments: [TRAINING, SERVING]\nfeatures:")
+    mine = mine.replace("  # ask Kim\n", "\n    drift: {l_infinity: 0.1}\n")
+    (look / "schema.yaml").write_text(
+        f"{mine}  label: {{presence: {{min_count: 1}}, not_in_environments: [SERVING]}}\n"
+    )
+    assert drivetrain("run", "look", "--param", "place=SERVING").exit_code == 0
+    assert "nothing to change" in drivetrain("schema", "update").stdout
+    (look / "table.csv").write_text("\n".join(rows).replace("AA", "UA", 5))
+    assert drivetrain("run", "look", "--param", "place=SERVING").exit_code == 3
+    (change,) = last_json(drivetrain("schema", "update", "--json"))["changes"]
+    assert change["anomalies"] == ["COMPARATOR_L_INFTY_HIGH"]
+    assert "l_infinity: 0.5" in change["after"]
+    told = last_json(drivetrain("schema", "update", "--json", "--replace", "--environment", "TRAINING"))
+    assert [change["feature"] for change in told["changes"]] == ["label", "carrier"]
+    here = last_json(drivetrain("schema", "update", "--json", "--replace", "--previous", str(look / "table.csv")))
+    assert not here["changes"]
 
 
 def test_a_patch_that_does_not_fit_is_refused(look: Path, drivetrain: Command) -> None:
