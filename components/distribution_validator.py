@@ -28,6 +28,7 @@ def DistributionValidator(
     comparator: Literal["drift", "skew"] = "drift",
     thresholds: Mapping[str, Mapping[str, float]] | None = None,
     pairs: Sequence[Sequence[str]] | None = None,
+    environment: str | None = None,
 ) -> Anomalies:
     """Compare the statistics with a baseline's, feature by feature, by the bounds of the schema and the thresholds.
 
@@ -36,12 +37,14 @@ def DistributionValidator(
         baseline: What it is compared with: of an earlier span, `dt.latest(Statistics)`; of training data; or the same
             statistics, to compare splits. None, as `dt.latest` gives on the first run, passes and says so.
         schema: Whose features' `drift` or `skew` are the bounds; of `drift`, also the schema's `rows`.
-        examples: Where given, no other consumer of them starts if there is an error (it is a gate).
+        examples: Where given, no other consumer of them starts if there is an error (it is a gate). Without them an
+            error stops nothing that runs beside it, but the run still ends STOPPED, which `dt.latest(passed=True)` sees.
         comparator: Which bounds of the schema: "drift" (between spans) or "skew" (between training and serving).
         thresholds: Bounds by feature and comparator, e.g. `{"*": {"psi": 0.25}, "fare": {"wasserstein_sigma": 0.1}}`;
             they come before the schema's, and a feature's before those of "*", which is every feature.
         pairs: Splits to compare, (of the statistics, of the baseline), e.g. `[["eval", "train"]]`; where None those of
             one name, or all with the only one of the baseline.
+        environment: Which of the schema's environments the statistics are of: its other features are not bounded.
 
     Returns:
         Anomalies: `content/anomalies.json`, one for each number above its bound; `content/drift.json` with every
@@ -49,12 +52,14 @@ def DistributionValidator(
         Without any bound nothing can be an anomaly: the summary tells how many features changed by the tests.
 
     Raises:
-        InputError: An input is damaged, a threshold names an unknown comparator, or there are no splits to compare.
+        InputError: An input is damaged, a threshold names an unknown comparator, the schema knows no such environment,
+            or there are no splits to compare.
     """
     from ..data import Anomalies as AnomaliesValue
     from ..data import Schema as SchemaValue
     from ..data import Statistics as StatisticsValue
-    from ..data import drift, load_schema
+    from ..data import drift, load_schema, validate
+    from ..data.statistics_document import from_states
     from ..digest import write_durably
 
     loaded = StatisticsValue.load(statistics.content)
@@ -68,7 +73,8 @@ def DistributionValidator(
         return made
     control = StatisticsValue.load(baseline.content)
     accepted = SchemaValue() if schema is None else load_schema(schema.content / "schema.yaml")
-    bounds = _bounded(accepted, loaded, comparator, thresholds or {})
+    validate(from_states({}), replace(accepted, checks=()), environment=environment)  # is there one of that name?
+    bounds = _bounded(accepted, loaded, comparator, thresholds or {}, environment)
     chosen = None if pairs is None else [(str(new), str(old)) for new, old in pairs]
     report = drift(loaded, control, schema=bounds, comparator=comparator, pairs=chosen)
     found = AnomaliesValue(loaded.splits, _anomalies(loaded, control, bounds, comparator, chosen))
@@ -82,12 +88,17 @@ def DistributionValidator(
 
 
 def _bounded(
-    schema: SchemaValue, statistics: StatisticsValue, comparator: str, thresholds: Mapping[str, Mapping[str, float]]
+    schema: SchemaValue,
+    statistics: StatisticsValue,
+    comparator: str,
+    thresholds: Mapping[str, Mapping[str, float]],
+    environment: str | None,
 ) -> SchemaValue:
-    """The schema with the thresholds as bounds; features that it does not check have none.
+    """The schema with the thresholds as bounds; features that it does not check, or not there, have none.
 
     Raises:
         SchemaError: A threshold names an unknown comparator, or is no bound.
+        InputError: The schema knows no such environment.
     """
     from ..data.comparators import COMPARATORS
     from ..data.schema import UNCHECKED, Feature
@@ -109,7 +120,8 @@ def _bounded(
             if key not in COMPARATORS or not {kinds.get(name), spec.type} & COMPARATORS[key].useless
         }
         most = {**getattr(spec, comparator), **(everywhere if name in kinds else {}), **thresholds.get(name, {})}
-        given = {} if spec.stage in UNCHECKED else most
+        there = name not in specs or schema.in_environment(spec, environment)
+        given = most if there and spec.stage not in UNCHECKED else {}
         features.append(replace(spec, drift=given) if comparator == "drift" else replace(spec, skew=given))
     return replace(schema, features=tuple(features))
 

@@ -141,6 +141,22 @@ def test_what_is_bounded_and_cannot_be_compared_does_not_pass(tmp_path: Path) ->
         DistributionValidator(new, old, thresholds={"*": {"phi": 0.1}})
 
 
+def test_an_environment_without_the_label(tmp_path: Path) -> None:
+    old = statistics_of(tmp_path / "old.parquet", late=np.arange(900) % 2)
+    new = statistics_of(tmp_path / "new.parquet")
+    (tmp_path / "schema.yaml").write_text(
+        "format: drivetrain.schema/1\nenvironments: [TRAINING, SERVING]\nfeatures:\n"
+        "  late: {type: int, not_in_environments: [SERVING], skew: {l_infinity: 0.1}}\n"
+        "  city: {type: string, skew: {l_infinity: 0.9}}\n"
+    )
+    schema = ImportSchema(str(tmp_path / "schema.yaml"))
+    absent = DistributionValidator(new, old, schema, comparator="skew", environment="TRAINING")
+    assert absent.summary.startswith("1 error (late: SCHEMA_MISSING_COLUMN)")
+    assert DistributionValidator(new, old, schema, comparator="skew", environment="SERVING").passed
+    with pytest.raises(InputError, match="no environment 'SERVIN'"):
+        DistributionValidator(new, old, schema, comparator="skew", environment="SERVIN")
+
+
 def test_splits_of_one_data_set(tmp_path: Path) -> None:
     pq.write_table(pa.table({"x": np.arange(300) % 7, "fold": np.repeat(["a", "b"], 150)}), tmp_path / "x.parquet")
     statistics = StatisticsGen(ExampleGen(str(tmp_path / "x.parquet"), split_column="fold"))
