@@ -38,7 +38,7 @@ def DistributionValidator(
             statistics, to compare splits. None, as `dt.latest` gives on the first run, passes and says so.
         schema: Whose features' `drift` or `skew` are the bounds; of `drift`, also the schema's `rows`.
         examples: Where given, no other consumer of them starts if there is an error (it is a gate). Without them an
-            error stops nothing that runs beside it, but the run still ends STOPPED, and `dt.latest(passed=True)` sees it.
+            error stops nothing that runs beside it, but the run ends STOPPED, and `dt.latest(passed=True)` sees that.
         comparator: Which bounds of the schema: "drift" (between spans) or "skew" (between training and serving).
         thresholds: Bounds by feature and comparator, e.g. `{"*": {"psi": 0.25}, "fare": {"wasserstein_sigma": 0.1}}`;
             they come before the schema's, and a feature's before those of "*", which is every feature.
