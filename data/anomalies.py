@@ -33,6 +33,8 @@ class Anomaly:
             twenty.
         fix: What to do about it.
         rows: Example rows, `{"row": number within the data set from 0, "values": {column: value}}`.
+        path: Of a field of a struct the column's name and those of the fields down to it, which `feature` spells "a.b";
+            else ().
     """
 
     type: str
@@ -45,6 +47,12 @@ class Anomaly:
     fix: str
     values: tuple[Mapping[str, Any], ...] = ()
     rows: tuple[Mapping[str, Any], ...] = ()
+    path: tuple[str, ...] = ()
+
+    @property
+    def place(self) -> tuple[str, ...]:
+        """The path to the feature; () where it is about the whole data set."""
+        return self.path or (() if self.feature is None else (self.feature,))
 
 
 class Anomalies:
@@ -104,10 +112,7 @@ class Anomalies:
             "errors": self.errors,
             "summary": self.summary,
             "datasets": [{"name": name, "rows": rows} for name, rows in self.splits.items()],
-            "anomalies": [
-                asdict(anomaly) | {"values": list(anomaly.values), "rows": list(anomaly.rows)}
-                for anomaly in self.anomalies
-            ],
+            "anomalies": [_plain(anomaly) for anomaly in self.anomalies],
         }
 
     def to_json(self) -> str:
@@ -148,7 +153,7 @@ class Anomalies:
         if document.get("format") != FORMAT:
             raise InputError(f"{path} is not of the format {FORMAT}", fix="validate again")
         found = [
-            Anomaly(**{**item, "values": tuple(item["values"]), "rows": tuple(item["rows"])})
+            Anomaly(**item | {key: tuple(item.get(key, ())) for key in ("values", "rows", "path")})
             for item in document["anomalies"]
         ]
         return cls({dataset["name"]: dataset["rows"] for dataset in document["datasets"]}, found)
@@ -163,3 +168,8 @@ class Anomalies:
         from ..report.html import framed
 
         return framed(self.to_html())
+
+
+def _plain(anomaly: Anomaly) -> dict[str, Any]:
+    found = asdict(anomaly) | {key: list(getattr(anomaly, key)) for key in ("values", "rows", "path")}
+    return found if anomaly.path else {key: value for key, value in found.items() if key != "path"}

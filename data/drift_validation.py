@@ -15,6 +15,7 @@ from .comparators import COMPARATORS, CONTROL_MISSING
 from .drift_compare import Comparison
 from .drift_pair import comparable
 from .schema import Feature, Schema
+from .schema_fields import Path, path_name, state_at, with_fields
 from .statistics_column import ColumnState
 from .statistics_document import Statistics
 
@@ -39,12 +40,10 @@ def drift_anomalies(
     for split in statistics.splits:
         name = split if split in control.splits else only
         controls = {} if name is None else control.state(name).columns
-        for spec in features:
-            column = statistics.state(split).columns.get(spec.name)
-            if column is not None and column.rows and getattr(spec, change):
-                yield from _Bounds(schema, spec.name, split, change, getattr(spec, change)).check(
-                    column, controls.get(spec.name)
-                )
+        for path, spec in with_fields(features, checked=True):
+            column, most = state_at(statistics.state(split).columns, path), getattr(spec, change)
+            if column is not None and column.rows and most:
+                yield from _Bounds(schema, path, spec, split, change, most).check(column, state_at(controls, path))
 
 
 @dataclass(frozen=True)
@@ -52,13 +51,20 @@ class _Bounds:
     """The bounds of one feature in one data set."""
 
     schema: Schema
-    name: str
+    path: Path
+    spec: Feature
     split: str
     change: str
     most: Mapping[str, float]
 
     def anomaly(self, kind: str, message: str, **more: Any) -> Anomaly:
-        return Anomaly(kind, self.schema.severity_of(kind, self.name), self.split, self.name, message, **more)
+        severity = self.spec.severity.get(kind) or self.schema.severity_of(kind)
+        path = self.path if len(self.path) > 1 else ()
+        return Anomaly(kind, severity, self.split, self.name, message, path=path, **more)
+
+    @property
+    def name(self) -> str:
+        return path_name(self.path)
 
     def check(self, column: ColumnState, control: ColumnState | None) -> Iterator[Anomaly]:
         name, (here, there) = self.name, _SIDES[self.change]

@@ -6,7 +6,7 @@ On disk it is `schema.yaml` (see `schema_yaml`), and the same as a Great Expecta
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Literal
 
@@ -212,6 +212,8 @@ class Feature:
         severity: Severities by anomaly name, before the schema's own.
         drift: Largest change against an earlier span, by comparator (one of `COMPARATORS`).
         skew: Likewise between training and serving.
+        fields: What the fields of a struct, or of the structs in lists, must look like; presence is of the structs that
+            are there, and a field that is not among these is new. (): nothing is said of them.
         evidence: Why the lines were proposed; comments in the file, no part of the schema's meaning. Text that begins
             with a line's key ("presence: all 3 rows"), one such after another, stands behind that line.
     """
@@ -230,6 +232,7 @@ class Feature:
     stage: str = ""
     drift: Mapping[str, float] = field(default_factory=dict)
     skew: Mapping[str, float] = field(default_factory=dict)
+    fields: tuple[Feature, ...] = ()
 
     @property
     def many(self) -> bool:
@@ -294,9 +297,7 @@ class Schema:
     def to_dict(self) -> dict[str, Any]:
         """The schema as JSON-able values; a domain says which `kind` it is."""
         found = asdict(self)
-        for feature, item in zip(self.features, found["features"], strict=True):
-            if feature.domain is not None:
-                item["domain"] = {"kind": type(feature.domain).__name__.lower(), **item["domain"]}
+        _name_domains(self.features, found["features"])
         return found
 
     def to_json(self) -> str:
@@ -304,14 +305,16 @@ class Schema:
         return json.dumps(self.to_dict(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
     def to_pandas(self) -> Any:  # a pandas.DataFrame: pandas ships no types
-        """One row per feature: name, type, min_fraction, min_count, domain, values, severity, bounds, evidence.
+        """One row per feature, and per field of a struct by its path.
+
+        Columns: name, type, min_fraction, min_count, domain, values, severity, bounds, evidence.
 
         Raises:
             DrivetrainError: pandas is not installed.
         """
         from .frames import frame
 
-        rows = [_described(feature) for feature in self.features]
+        rows = self._described()
         columns = ("name", "type", "min_fraction", "min_count", "domain", "values", "severity", "bounds", "evidence")
         return frame(columns, ([row[column] for column in columns] for row in rows))
 
@@ -319,7 +322,12 @@ class Schema:
         """A self-contained page."""
         from ..report.schema import schema_page
 
-        return schema_page({**asdict(self), "features": [_described(feature) for feature in self.features]})
+        return schema_page({**asdict(self), "features": self._described()})
+
+    def _described(self) -> list[dict[str, Any]]:
+        from .schema_fields import path_name, with_fields
+
+        return [_described(replace(one, name=path_name(path))) for path, one in with_fields(self.features)]
 
     def _repr_html_(self) -> str:
         from ..report.html import framed
@@ -332,6 +340,13 @@ class Schema:
         if spec is not None and anomaly in spec.severity:
             return spec.severity[anomaly]
         return self.severity.get(anomaly, ANOMALIES[anomaly])
+
+
+def _name_domains(features: Iterable[Feature], items: Iterable[dict[str, Any]]) -> None:
+    for feature, item in zip(features, items, strict=True):
+        if feature.domain is not None:
+            item["domain"] = {"kind": type(feature.domain).__name__.lower(), **item["domain"]}
+        _name_domains(feature.fields, item["fields"])
 
 
 def _described(feature: Feature) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from ..errors import InputError
@@ -85,11 +85,7 @@ def raise_problems(problems: Iterable[Problem], where: str | None = None) -> Non
 
 def schema_problems(schema: Schema) -> Iterator[Problem]:
     """Everything that is wrong with a schema."""
-    seen: set[str] = set()
-    for feature in schema.features:
-        if feature.name in seen:
-            yield Problem(INVALID, feature.name, f"feature {feature.name!r} stands twice", "remove one of the two")
-        seen.add(feature.name)
+    yield from _twice(schema.features, "feature")
     yield from _count(None, "rows of the schema", Count(schema.min_rows, schema.max_rows))
     for change, ratio in (("drift", schema.rows_drift), ("version", schema.rows_version)):
         if ratio is not None:
@@ -109,6 +105,14 @@ def schema_problems(schema: Schema) -> Iterator[Problem]:
                           f"use {', '.join(GX_SEVERITIES)}")  # fmt: skip
     for feature in schema.features:
         yield from feature_problems(feature)
+
+
+def _twice(features: Iterable[Feature], what: str) -> Iterator[Problem]:
+    seen: set[str] = set()
+    for feature in features:
+        if feature.name in seen:
+            yield Problem(INVALID, feature.name, f"{what} {feature.name!r} stands twice", "remove one of the two")
+        seen.add(feature.name)
 
 
 def feature_problems(feature: Feature) -> Iterator[Problem]:
@@ -150,6 +154,12 @@ def feature_problems(feature: Feature) -> Iterator[Problem]:
     yield from _severity(name, what, feature.severity)
     for change in CHANGES:
         yield from _bounds(feature, f"{what}: {change}", getattr(feature, change))
+    if feature.fields and feature.type != "struct":
+        yield Problem(INVALID, name, f"{what}: fields are of a struct, not of {feature.type}", "fix the type")
+    yield from _twice(feature.fields, f"{what}: field")
+    for field in feature.fields:
+        for problem in feature_problems(field):
+            yield replace(problem, feature=name, message=f"{what}: {problem.message}")
 
 
 def _bounds(feature: Feature, what: str, bounds: Mapping[str, float]) -> Iterator[Problem]:

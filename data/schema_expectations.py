@@ -74,6 +74,8 @@ def _expect_feature(feature: Feature, expect: Any, between: Any) -> list[str]:  
     left_out = [f"{change} of {name}" for change in CHANGES if getattr(feature, change)]
     if feature.stage in UNCHECKED:
         return [f"{name}, which is {feature.stage}"]
+    if feature.fields:
+        left_out.append(f"fields of {name}")
     if feature.many:
         left_out.append(f"number of values of {name}")
     if feature.in_environments or feature.not_in_environments:

@@ -8,7 +8,7 @@ column has one value per row is not said. With slack it also proposes ranges and
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from ..errors import InputError
@@ -109,9 +109,14 @@ def infer_feature(described: dict[str, Any], column: ColumnState, rules: Rules) 
     if domain is None:
         del said["domain"]
     evidence = "\n".join(f"{line}: {text}" for line, text in said.items() if text)
-    return Feature(
+    found = Feature(
         column.name, kind, Presence(least, 1), domain, evidence=evidence, shape=shape, value_counts=value_counts
     )
+    if kind != "struct":
+        return found
+    fields = [infer_feature(field, values.inner[field["name"]], rules) for field in described["fields"]]
+    named = (replace(field, name=name) for name, field in zip(values.inner, fields, strict=True))
+    return replace(found, fields=tuple(named))
 
 
 def _lengths(levels: list[ColumnState]) -> tuple[tuple[int, ...] | None, tuple[Count, ...], str]:

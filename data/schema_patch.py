@@ -19,7 +19,7 @@ from ..digest import write_durably
 from ..errors import InputError
 from .anomalies import Anomaly
 from .frames import frame
-from .schema import Schema, Severity
+from .schema import Feature, Schema, Severity
 from .schema_yaml import feature_lines, rows_lines, schema_from_yaml, schema_to_yaml
 
 FORMAT: Final = "drivetrain.schema-patch/1"
@@ -245,6 +245,10 @@ def merged(now: Any, before: Any, after: Any, what: str = "", *, strict: bool = 
     if is_dataclass(now) and type(now) is type(before) is type(after):
         names = [field.name for field in fields(now) if field.compare]
         return replace(now, **_parts(now, before, after, names, what, strict))  # type: ignore[type-var]
+    sides = now, before, after
+    if all(isinstance(side, tuple) and all(isinstance(one, Feature) for one in side) for side in sides):
+        mine, old, new = ({one.name: one for one in side} for side in sides)
+        return tuple(merged(mine, old, new, what, strict=strict).values())
     if isinstance(now, Mapping) and isinstance(before, Mapping):
         both = {
             key: merged(now.get(key), before.get(key), after.get(key), f"{what}, {key}", strict=strict)

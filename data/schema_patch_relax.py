@@ -20,6 +20,7 @@ from .drift_compare import Comparison
 from .drift_validation import drift_anomalies
 from .schema import CHANGES, TYPES, Count, Feature, Presence, Range, Schema, Time, Values
 from .schema_check import feature_problems
+from .schema_fields import Path, state_at
 from .statistics_column import ColumnState
 from .statistics_document import Statistics
 from .tables import arrow_of, broken_texts
@@ -42,6 +43,8 @@ class Observed:
         statistics: All of them.
         controls: Statistics by what they are compared for: "drift", "skew".
         environment: As `validate` was told.
+        max_values: A list of values that would become longer than this is dropped.
+        path: Of a field of a struct: where it stands; () of a column.
     """
 
     column: ColumnState
@@ -51,6 +54,11 @@ class Observed:
     controls: Mapping[str, Statistics]
     environment: str | None
     max_values: int = DOMAIN_LIMIT
+    path: Path = ()
+
+    def within(self, columns: Mapping[str, ColumnState]) -> ColumnState | None:
+        """The same column, or field, of other data."""
+        return state_at(columns, self.path or (self.column.name,))
 
     @property
     def values(self) -> ColumnState:
@@ -112,12 +120,13 @@ def _floor(share: Fraction) -> float:
 
 def _type(feature: Feature, seen: Observed) -> Feature:
     """The type that all data sets have, of integers and floats the wider one; any where there is none."""
-    columns = [seen.statistics.state(split).columns.get(feature.name) for split in seen.statistics.splits]
+    columns = [seen.within(seen.statistics.state(split).columns) for split in seen.statistics.splits]
     kinds = {nesting(one)[1] if feature.many else one.kind for one in columns if one is not None and one.count}
     if kinds | {feature.type} == {"int", "float"}:
         kinds = {"float"}
     kind = kinds.pop() if len(kinds) == 1 else "any"
-    return replace(feature, type=kind if kind in TYPES else "any")
+    fields = feature.fields if kind == "struct" else ()
+    return replace(feature, type=kind if kind in TYPES else "any", fields=fields)
 
 
 def _texts(feature: Feature, seen: Observed) -> Feature:
@@ -214,6 +223,8 @@ def _comparators(feature: Feature, anomaly: str, seen: Observed) -> Feature:
         kept = dict(getattr(feature, change))
         for name, most in getattr(feature, change).items():
             alone = _with_bounds(replace(feature, drift={}, skew={}), change, {name: most})
+            for struct in reversed(seen.path[:-1]):
+                alone = Feature(struct, "struct", fields=(alone,))
             if not any(
                 (found.split, found.type) == (seen.split, anomaly)
                 for found in drift_anomalies(seen.statistics, control, Schema((alone,)), [alone], change)
@@ -230,7 +241,7 @@ def _comparators(feature: Feature, anomaly: str, seen: Observed) -> Feature:
 
 def _measured(seen: Observed, control: Statistics, comparator: str) -> float | None:
     name = seen.split if seen.split in control.splits else next(iter(control.splits))
-    other = control.state(name).columns.get(seen.column.name)
+    other = seen.within(control.state(name).columns)
     if other is None:
         return None
     wanted = COMPARATORS[comparator]

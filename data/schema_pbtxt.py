@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
@@ -186,7 +187,8 @@ class _Reader:
             item.get("type", "TYPE_UNKNOWN" if "domain" not in item and "string_domain" not in item else "BYTES")
         ]
         domain = self.domain(path, item, kind, what, wrong)
-        for extra in ("annotation", "group_presence"):
+        fields, below = self.fields(path, item) if kind == "struct" else ((), [])
+        for extra in ("annotation", "group_presence", *(("struct_domain",) if kind == "any" else ())):
             if extra in item:
                 self.note(f"{path}.{extra}", f"{extra} of {what} is not taken over")
         bounds = {change: self.bounds(f"{path}.{change}_comparator", item, change, what) for change in CHANGES}
@@ -198,13 +200,14 @@ class _Reader:
             presence=Presence(presence.get("min_fraction"), presence.get("min_count")),
             domain=domain,
             shape=None if shape is None else tuple(dim.get("size", 0) for dim in shape.get("dim", ())),
-            value_counts=() if shape is not None or kind == "struct" else _counts(item),
+            value_counts=() if shape is not None else _counts(item),
             unique=_count(item["unique_constraints"]) if "unique_constraints" in item else None,
             in_environments=tuple(dict.fromkeys(item.get("in_environment", ()))),
             not_in_environments=tuple(dict.fromkeys(item.get("not_in_environment", ()))),
             stage="" if stage == "UNKNOWN_STAGE" else stage,
             drift=bounds["drift"],
             skew=bounds["skew"],
+            fields=fields,
         )
         for index, dim in enumerate(shape.get("dim", ()) if shape else ()):
             if "name" in dim:
@@ -212,7 +215,13 @@ class _Reader:
         if feature.stage in UNCHECKED:
             problems = [problem for problem in problems if problem.anomaly == "FEATURE_MISSING_NAME"]
         untyped = any(problem.anomaly == "FEATURE_MISSING_TYPE" for problem in problems)
-        return feature, problems if untyped else [*problems, *feature_problems(feature)]
+        return feature, problems if untyped else [*problems, *feature_problems(replace(feature, fields=())), *below]
+
+    def fields(self, path: str, item: Mapping[str, Any]) -> tuple[tuple[Feature, ...], list[Problem]]:
+        """What a struct's domain says of its fields."""
+        fields = item.get("struct_domain", {}).get("feature", [])
+        read = [self.feature(f"{path}.struct_domain.feature[{place}]", field) for place, field in enumerate(fields)]
+        return tuple(feature for feature, _ in read), [problem for _, wrong in read for problem in wrong]
 
     def bounds(self, path: str, item: Mapping[str, Any], change: str, what: str) -> dict[str, float]:
         """The thresholds of a comparator; one without a threshold measures and never fails."""

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from .pbtxt import dump
 from .pbtxt_scalars import single
 from .schema import CHANGES, Bool, Count, Feature, Range, Schema, Semantic, Time, Values
+from .schema_fields import Path, path_name, with_fields
 from .schema_pbtxt import COMPARATORS, QUANTILES
 from .schema_proto import SCHEMA_PROTO
 from .schema_times import UNIX
@@ -38,23 +40,15 @@ class Exported(NamedTuple):
 def schema_to_pbtxt(schema: Schema) -> Exported:
     """The schema as TFDV's own writer would print it, and what TFDV has no words for."""
     notes: list[str] = []
-    features, domains = [], []
-    for feature in schema.features:
-        item = {"name": feature.name, **dict(_written(feature, notes))}
-        domain = feature.domain
-        if isinstance(domain, Values):
-            item["domain"] = feature.name
-            domains.append({"name": feature.name, "value": list(domain.values)})
-            if domain.min_mass < 1:
-                item["distribution_constraints"] = {"min_domain_mass": domain.min_mass}
-        features.append(item)
+    domains: list[dict[str, Any]] = []
+    features = [_message(feature, (), domains, notes) for feature in schema.features]
     rows: dict[str, Any] = {"min_examples_count": schema.min_rows, "max_examples_count": schema.max_rows}
     for change, ratio in (("drift", schema.rows_drift), ("version", schema.rows_version)):
         if ratio is not None:
             ends = {"min_fraction_threshold": ratio.min, "max_fraction_threshold": ratio.max}
             rows[f"num_examples_{change}_comparator"] = {key: end for key, end in ends.items() if end is not None}
     rows = {key: value for key, value in rows.items() if value is not None}
-    if schema.severity or any(feature.severity for feature in schema.features):
+    if schema.severity or any(feature.severity for _, feature in with_fields(schema.features)):
         notes.append("severities are no part of TFDV's schema; give them to its validation config")
     if schema.checks:
         notes.append("checks are no part of TFDV's schema; give them to its custom validation config")
@@ -67,6 +61,25 @@ def schema_to_pbtxt(schema: Schema) -> Exported:
         if schema.max_rows is not None and schema.min_rows is None:
             notes.append("TFDV looks at the largest number of rows only where a smallest is given too")
     return Exported(dump(message, SCHEMA_PROTO, "Schema"), tuple(notes))
+
+
+def _message(feature: Feature, above: Path, domains: list[dict[str, Any]], notes: list[str]) -> dict[str, Any]:
+    """A feature and, of a struct, its fields; lists of texts are added to the schema's domains."""
+    path = (*above, feature.name)
+    name = path_name(path)
+    item = {"name": feature.name, **dict(_written(replace(feature, name=name), notes))}
+    if isinstance(feature.domain, Values):
+        taken = {domain["name"] for domain in domains}
+        while name in taken:  # a column may be named as a path is spelled
+            name += "_"
+        item["domain"] = name
+        domains.append({"name": name, "value": list(feature.domain.values)})
+        if feature.domain.min_mass < 1:
+            item["distribution_constraints"] = {"min_domain_mass": feature.domain.min_mass}
+    if feature.fields:
+        fields = [_message(field, path, domains, notes) for field in feature.fields]
+        item["struct_domain"] = {"feature": fields}
+    return item
 
 
 def _written(feature: Feature, notes: list[str]) -> Iterator[tuple[str, Any]]:

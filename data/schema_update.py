@@ -11,9 +11,12 @@ from typing import Final
 from .anomalies import Anomalies, Anomaly
 from .schema import Feature, Ratio, Schema
 from .schema_check import SchemaError
+from .schema_fields import Path, feature_at, state_at, with_feature_at
 from .schema_infer import Rules, infer_feature
 from .schema_patch import Change, SchemaPatch, merged
 from .schema_patch_relax import DOMAIN_LIMIT, Observed, relax
+from .statistics_column import ColumnState
+from .statistics_describe import describe_column
 from .statistics_document import Statistics
 from .statistics_of import statistics_of
 from .validation import validate
@@ -73,15 +76,16 @@ class _Update:
     def patch(self) -> SchemaPatch:
         now = self.schema
         for attempt in range(_ROUNDS):
-            grouped: dict[tuple[str | None, str], list[Anomaly]] = {}
+            grouped: dict[tuple[Path, str], list[Anomaly]] = {}
             for anomaly in self.found(now).anomalies:
                 # What statistics cannot tell is no reason to demand less, unless it blocks.
                 if anomaly.type != "STATS_NOT_AVAILABLE" or anomaly.severity == "ERROR":
-                    grouped.setdefault((anomaly.feature, anomaly.type), []).append(anomaly)
-            for (name, kind), group in grouped.items():
-                before, after = self.part(now, name), self.relaxed(now, name, kind, group, late=2 * attempt >= _ROUNDS)
+                    grouped.setdefault((anomaly.place, anomaly.type), []).append(anomaly)
+            for (path, kind), group in grouped.items():
+                before = self.part(now, path[0] if path else None)
+                after = self.relaxed(now, path, kind, group, late=2 * attempt >= _ROUNDS)
                 if before != after:
-                    self.add(name, kind, group, before, after, later=attempt > 0)
+                    self.add(group[0].feature, kind, group, before, after, later=attempt > 0)
             then = SchemaPatch(self.schema, tuple(self.changes)).accept()
             if then == now:
                 break
@@ -118,27 +122,30 @@ class _Update:
             return
         self.changes.append(Change(len(self.changes) + 1, name, (kind,), group[0].severity, reasons, before, after))
 
-    def relaxed(self, now: Schema, name: str | None, kind: str, group: Sequence[Anomaly], *, late: bool) -> Schema:
+    def relaxed(self, now: Schema, path: Path, kind: str, group: Sequence[Anomaly], *, late: bool) -> Schema:
         """The part of the schema that an anomaly is about, relaxed."""
-        if name is None:
+        if not path:
             return self.rows(self.part(now, None), kind)
-        feature = now.feature(name)
+        feature = feature_at(now, path)
         for anomaly in group:
-            column = self.statistics.state(anomaly.split).columns.get(name)
+            column = state_at(self.statistics.state(anomaly.split).columns, path)
             if feature is not None and (column is None or late):
                 feature = replace(feature, stage="DEPRECATED")
             elif column is not None:
-                feature = self.one(feature, kind, anomaly.split, name)
-        return Schema(() if feature is None else (feature,))
-
-    def one(self, feature: Feature | None, kind: str, split: str, name: str) -> Feature | None:
-        column = self.statistics.column(split, name)
+                feature = self.one(feature, kind, anomaly.split, path, column)
         if feature is None:
-            return infer_feature(self.statistics.features(split)[name], column, Rules())
+            return Schema()
+        return Schema((with_feature_at(now.feature(path[0]) or feature, path, feature),))
+
+    def one(self, feature: Feature | None, kind: str, split: str, path: Path, column: ColumnState) -> Feature | None:
+        if feature is None:
+            return replace(infer_feature(describe_column(column), column, Rules()), name=path[-1])
         changes = {"drift": "previous", "skew": "serving"}
         controls = {change: self.controls[side] for change, side in changes.items() if side in self.controls}
         rows = self.statistics.splits[split]
-        seen = Observed(column, rows, split, self.statistics, controls, self.environment, self.max_values)
+        if len(path) > 1:
+            rows = column.rows  # the structs that are there
+        seen = Observed(column, rows, split, self.statistics, controls, self.environment, self.max_values, path)
         return relax(feature, kind, seen) or feature
 
     def rows(self, part: Schema, kind: str) -> Schema:

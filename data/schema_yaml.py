@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, Literal, cast
 
@@ -35,6 +35,7 @@ FEATURE_KEYS: Final = (
     "type", "presence", "stage", "shape", "value_count", "unique", "in_environments", "not_in_environments", "domain",
     "severity",
     *CHANGES,
+    "fields",
 )  # fmt: skip
 
 _HALVES: Final = re.compile(r"[\ud800-\udfff]")  # surrogates
@@ -107,7 +108,11 @@ def feature_lines(feature: Feature) -> list[str]:
             lines.append(f"    {change}: {_flow(getattr(feature, change))}")
     if feature.severity:
         lines.append(f"    severity: {_flow(feature.severity)}")
-    return _with_evidence(lines, feature.evidence)
+    lines = _with_evidence(lines, feature.evidence)
+    if feature.fields:
+        lines.append("    fields:")
+        lines += [f"    {line}" for field in feature.fields for line in feature_lines(field)]
+    return lines
 
 
 def _with_evidence(lines: list[str], evidence: str) -> list[str]:
@@ -270,9 +275,13 @@ class _Reader:
             in_environments=self.texts(keys.get("in_environments"), "in_environments"),
             not_in_environments=self.texts(keys.get("not_in_environments"), "not_in_environments"),
             stage=self.text(keys["stage"]) if "stage" in keys else "",
+            fields=tuple(self.feature(key, inner) for key, inner in self.fields(keys.get("fields"), what)),
         )
         raise_problems(feature_problems(feature), self.at(node))
         return feature
+
+    def fields(self, node: yaml.Node | None, what: str) -> Iterable[tuple[str, yaml.Node]]:
+        return () if node is None else self.mapping(node, f"fields of {what}", None).items()
 
     def counts(self, node: yaml.Node, what: str) -> tuple[Count, ...]:
         levels = self.items(node, "value_count") if isinstance(node, yaml.SequenceNode) else [node]

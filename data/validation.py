@@ -7,8 +7,8 @@ largest number of rows is checked without a smallest; no rows at all is an error
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
@@ -19,6 +19,7 @@ from ..report.html import number, percent
 from .anomalies import Anomalies, Anomaly
 from .drift_validation import drift_anomalies
 from .schema import UNCHECKED, Bool, Feature, Range, Schema, Time, Values
+from .schema_fields import below, states_below, with_fields
 from .statistics_column import ColumnState
 from .statistics_of import statistics_of
 from .statistics_pass import StatisticsAccumulator
@@ -56,7 +57,8 @@ def validate(
     Raises:
         InputError: The schema knows no such environment, or a check's SQL is wrong.
     """
-    known = {*schema.environments, *(name for feature in schema.features for name in feature.in_environments)}
+    named = (name for _, feature in with_fields(schema.features) for name in feature.in_environments)
+    known = {*schema.environments, *named}
     if environment is not None and environment not in known:
         raise InputError(
             f"the schema knows no environment {environment!r}",
@@ -97,6 +99,7 @@ class _Check:
     rows: int
     schema: Schema
     environment: str | None
+    paths: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of fields of structs, by their names here
 
     def anomaly(self, kind: str, feature: str | None, message: str, **more: Any) -> Anomaly:
         return Anomaly(
@@ -105,6 +108,7 @@ class _Check:
             split=self.split,
             feature=feature,
             message=message,
+            path=self.paths.get(feature or "", ()),
             **more,
         )
 
@@ -116,10 +120,13 @@ class _Check:
             )  # fmt: skip
             return
         yield from self.size()
+        yield from self.features(state.columns)
+
+    def features(self, columns: Mapping[str, ColumnState]) -> Iterator[Anomaly]:
         known = set()
         for spec in self.schema.features:
             known.add(spec.name)
-            column = state.columns.get(spec.name)
+            column = columns.get(spec.name)
             if spec.stage in UNCHECKED:
                 continue
             inside = self.schema.in_environment(spec, self.environment)
@@ -133,7 +140,7 @@ class _Check:
                     expected="the column", observed="no such column",
                     fix=f"bring the column back, or remove {spec.name} from the schema",
                 )  # fmt: skip
-        for name, column in state.columns.items():
+        for name, column in columns.items():
             if name not in known:
                 yield self.anomaly(
                     "SCHEMA_NEW_COLUMN", name, f"column {name} is not in the schema",
@@ -188,6 +195,15 @@ class _Check:
             yield from self.domain(spec, values)
         if spec.unique is not None:
             yield from check_unique(spec, spec.unique, values, self.anomaly)
+        if spec.fields and values.count:
+            yield from self.fields(spec, values)
+
+    def fields(self, spec: Feature, structs: ColumnState) -> Iterator[Anomaly]:
+        path = self.paths.get(spec.name, (spec.name,))
+        schema, paths = below(self.schema, path, spec.fields)
+        columns = states_below(path, structs)
+        paths |= {name: (*path, raw) for name, raw in zip(columns, structs.inner, strict=True)}
+        yield from _Check(self.split, structs.count, schema, self.environment, paths).features(columns)
 
     def domain(self, spec: Feature, column: ColumnState) -> Iterator[Anomaly]:
         if isinstance(spec.domain, Values):

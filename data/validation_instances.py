@@ -49,4 +49,5 @@ def _of_one(feature: Feature) -> Feature:
     domain = feature.domain
     if isinstance(domain, Values | Time) and domain.min_mass < 1:
         domain = None
-    return replace(feature, presence=Presence(1.0, 1) if always else Presence(), domain=domain, unique=None)
+    return replace(feature, presence=Presence(1.0, 1) if always else Presence(), domain=domain, unique=None,
+                   fields=tuple(map(_of_one, feature.fields)))  # fmt: skip

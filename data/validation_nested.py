@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from .schema import Count, Feature
+from .schema_fields import Path
 from .statistics_column import kind_of, plain_array
 from .tables import numpy_of
 
@@ -31,6 +32,21 @@ def any_item(test: Callable[[Any], Mask]) -> Callable[[Any], Mask]:
         return marked
 
     return rows
+
+
+def inside(path: Path, test: Callable[[Any], Mask]) -> Callable[[Any], Mask]:
+    """A test of a column as one of the rows of another: where any struct at the end of a path of fields passes."""
+    if not path:
+        return test
+
+    def structs(column: Any) -> Mask:
+        present = numpy_of(column.is_valid()).astype(np.bool_)
+        marked = np.zeros(len(column), np.bool_)
+        field = column.type.get_field_index(path[0])  # a name that begins with a dot would be read as a path
+        marked[present] = inside(path[1:], test)(pc.struct_field(column.drop_null(), field))
+        return marked
+
+    return any_item(structs)
 
 
 def outside_counts(kind: str, spec: Feature) -> Callable[[Any], Mask]:

@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 from .anomalies import Anomalies, Anomaly
 from .base import Progress, no_progress
 from .schema import Bool, Feature, Range, Schema, Time, Values
+from .schema_fields import feature_at
 from .schema_times import UNIX, reads_as_time, within
 from .source_of import source_of
 from .sources import Source
 from .tables import arrow_of, numpy_of, show_text
 from .validation_evidence import is_number
-from .validation_nested import any_item, outside_counts
+from .validation_nested import any_item, inside, outside_counts
 from .validation_parse import reads_as
 
 EXAMPLES: Final = 5
@@ -120,12 +121,13 @@ def _wanted(
     """By the anomaly's place: its column, and what marks the rows that show it."""
     wanted: dict[int, tuple[str, Callable[[Any], Mask]]] = {}
     for index, anomaly in enumerate(anomalies.anomalies):
-        if anomaly.split == split and anomaly.feature in source.columns:
-            test = _test(anomaly, schema.feature(anomaly.feature or ""))
+        path = anomaly.place
+        if anomaly.split == split and path and path[0] in source.columns:
+            test = _test(anomaly, feature_at(schema, path))
             if test is not None and not anomaly.type.startswith(_OF_ROWS):
                 test = any_item(test)
             if test is not None:
-                wanted[index] = (anomaly.feature or "", test)
+                wanted[index] = (path[0], inside(path[1:], test))
     return wanted
 
 
