@@ -91,16 +91,24 @@ def encode_column(name: str, column: pa.Array) -> tuple[NDArray[np.int64], list[
     """The place of each row's value among the column's distinct ones, which may name one twice (null and NaN).
 
     Raises:
-        InputError: The column's type makes no slices.
+        InputError: The column's type makes no slices, or its bytes are no text.
     """
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     if pa.types.is_null(column.type):
         return np.zeros(len(column), dtype=np.int64), [None]
-    if pa.types.is_nested(column.type) or pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
+    if pa.types.is_nested(column.type):
         raise InputError(
             f"column {name!r} of type {column.type} makes no slices", fix="slice by text, numbers, booleans or dates"
         )
+    if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
+        try:
+            column = column.cast(pa.large_string())
+        except pa.ArrowInvalid as error:
+            raise InputError(
+                f"column {name!r} of type {column.type} has values that are no UTF-8, which make no slices",
+                fix="slice by text, numbers, booleans or dates",
+            ) from error
     if pa.types.is_float16(column.type):  # which Arrow does not encode
         column = column.cast(pa.float32())
     encoded = column.dictionary_encode(null_encoding="encode")

@@ -1,7 +1,7 @@
 """SQL over statistics: TFDV's custom validation, by DuckDB. A false expression is the anomaly CUSTOM_VALIDATION.
 
 TFDV's expressions are ZetaSQL. What they usually need of it is understood beside DuckDB's own SQL: text in double
-quotes, `[OFFSET(0)]`, `UNNEST(list) AS item`, SAFE_DIVIDE and COUNTIF.
+quotes, `[OFFSET(0)]`, `FROM UNNEST(list) AS item`, `x IN UNNEST(list)`, SAFE_DIVIDE and COUNTIF.
 """
 
 from __future__ import annotations
@@ -23,7 +23,11 @@ if TYPE_CHECKING:
 TIMEOUT: Final = 60.0  # seconds per expression
 _TEXT: Final = re.compile(r"""('(?:[^']|'')*'|"(?:[^"\\]|\\.)*")""")
 _PLACE: Final = re.compile(r"\[\s*(?:SAFE_)?(OFFSET|ORDINAL)\s*\(\s*(\d+)\s*\)\s*\]", re.IGNORECASE)
-_UNNEST: Final = re.compile(r"\bUNNEST\s*\(([\w.\s]+)\)\s+(?:AS\s+)?(?!WHERE\b|ON\b|JOIN\b)(\w+)", re.IGNORECASE)
+_UNNEST: Final = re.compile(
+    r"\b(FROM|JOIN|IN)\s+UNNEST\s*\(([\w.\s\[\]]+)\)"
+    r"(?:\s+(?:AS\s+)?(?!(?:WHERE|ON|AND|OR|CROSS|INNER|LEFT|JOIN|GROUP|ORDER|LIMIT)\b)(\w+))?",
+    re.IGNORECASE,
+)
 _MACROS: Final = (
     "CREATE MACRO safe_divide(a, b) AS a / nullif(b, 0)",
     "CREATE MACRO ieee_divide(a, b) AS CASE WHEN b <> 0 THEN a / b WHEN a > 0 THEN 'inf'::DOUBLE "
@@ -150,8 +154,18 @@ def _dialect(sql: str) -> str:
             pieces.append(f"'{inner}'")
             continue
         piece = _PLACE.sub(lambda at: f"[{int(at[2]) + (at[1].upper() == 'OFFSET')}]", piece)
-        pieces.append(_UNNEST.sub(r"UNNEST(\1) AS _\2(\2)", piece))
+        pieces.append(_UNNEST.sub(_unnested, piece))
     return "".join(pieces)
+
+
+def _unnested(found: re.Match[str]) -> str:
+    """The items of a list under their name, and, as in ZetaSQL, each field of theirs under its own."""
+    word, values, item = found[1], found[2].strip(), found[3] or "item"
+    fields = (
+        "" if values.endswith(".step") or word.upper() == "IN" else f", UNNEST({item})"
+    )  # only steps are no structs
+    items = f"(SELECT {item}{fields} FROM (SELECT UNNEST({values}) AS {item}))"  # noqa: S608 - the user's own SQL
+    return f"{word} {items}" if word.upper() == "IN" else f"{word} {items} AS _{item}"
 
 
 class _Names:

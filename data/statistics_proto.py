@@ -6,6 +6,7 @@ column is None, as ZetaSQL has it of a message that is not set.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -101,10 +102,19 @@ def _numbers(feature: Mapping[str, Any]) -> dict[str, Any]:
         {"low_value": _number(one["low"]), "high_value": _number(one["high"]), "sample_count": one["count"]}
         for one in _value(feature, "histogram") or ()
     ]
-    histogram = {"num_nan": feature.get("nan", 0), "num_undefined": 0, "buckets": buckets, "type": "STANDARD"}
+    ends = [_number(value) for value in _value(feature, "quantiles") or ()]
+    mass = sum(bucket["sample_count"] for bucket in buckets) / max(len(ends) - 1, 1)
+    quantiles = [
+        {"low_value": low_end, "high_value": high_end, "sample_count": mass}
+        for low_end, high_end in itertools.pairwise(ends)
+    ]
+    histograms = [
+        {"num_nan": feature.get("nan", 0), "num_undefined": 0, "buckets": found, "type": kind}
+        for kind, found in (("STANDARD", buckets), ("QUANTILES", quantiles))
+    ]
     found = {
         "mean": _value(feature, "mean"), "std_dev": _value(feature, "std"), "num_zeros": _value(feature, "zeros"),
-        "min": low, "median": _number(_value(feature, "median")), "max": high, "histograms": [histogram],
+        "min": low, "median": _number(_value(feature, "median")), "max": high, "histograms": histograms,
     }  # fmt: skip
     weighted = feature.get("weighted")
     if weighted:

@@ -97,6 +97,9 @@ def test_numbers_equal_numpy() -> None:
             f"{num}.common_stats.num_non_missing = {len(delay)} AND {num}.common_stats.tot_num_values = {len(delay)}",
             f"{num}.histograms[OFFSET(0)].buckets[OFFSET(0)].sample_count = {np.histogram(delay, 10)[0][0]}",
             f"list_sum([b.sample_count FOR b IN {num}.histograms[1].buckets]) = {len(delay)}",
+            f"(SELECT COUNT(*) FROM UNNEST({num}.histograms) WHERE type = 'QUANTILES') = 1",
+            f"(SELECT ROUND(SUM(sample_count)) FROM UNNEST({num}.histograms[OFFSET(1)].buckets)) = {len(delay)}",
+            f"{num}.histograms[OFFSET(1)].buckets[OFFSET(4)].high_value = {np.quantile(delay, 0.5)}",
             "feature.type IN ('INT', 'FLOAT') AND feature.string_stats IS NULL",
         ],
         "carrier": [
@@ -105,6 +108,10 @@ def test_numbers_equal_numpy() -> None:
             f"{text}.rank_histogram.buckets[ORDINAL(1)].sample_count = {counts.max()}",
             f"EXISTS(SELECT 1 FROM UNNEST({text}.top_values) AS v WHERE v.value = \"UA\")",
             f"NOT EXISTS(SELECT 1 FROM UNNEST({text}.top_values) v WHERE v.value = 'ZZ')",
+            f"'UA' IN (SELECT value FROM UNNEST({text}.top_values))",
+            f"(SELECT MAX(v.frequency) FROM UNNEST({text}.top_values) v WHERE value <> 'UA') < {counts.max() + 1}",
+            "EXISTS(SELECT 1 FROM UNNEST(feature.path.step) AS s WHERE s = 'carrier')",
+            "'carrier' IN UNNEST(feature.path.step) AND 'x' NOT IN UNNEST(feature.path.step)",
             f"SAFE_DIVIDE({text}.common_stats.num_missing, 0) IS NULL",
         ],
     }  # fmt: skip

@@ -37,6 +37,14 @@ def test_a_list_is_in_the_slice_of_each_value_once() -> None:
     assert found.slices("data") == {"tags=a": 2, "tags=b": 2, "tags=a, g=m": 1}
 
 
+def test_bytes_that_are_text_make_the_slices_of_the_text() -> None:
+    raw = TABLE.set_column(0, "g", TABLE["g"].cast(pa.binary()))
+    ours, texts = (statistics(table, slices=["g", {"g": ["m"], "x": None}]) for table in (raw, TABLE))
+    assert ours.slices("data") == texts.slices("data")
+    with pytest.raises(InputError, match="'g' of type binary has values that are no UTF-8"):
+        statistics(pa.table({"g": [b"m", b"\xff"]}), slices=["g"])
+
+
 def test_truths_and_numbers_are_not_mixed_up() -> None:
     assert statistics(TABLE, slices=["ok", {"ok": [True]}]).slices("data") == {"ok=False": 1, "ok=True": 3}
     with pytest.raises(InputError, match="asks for 'x' = '4', but the column is int64"):
