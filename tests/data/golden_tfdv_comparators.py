@@ -7,60 +7,107 @@ ours puts both into one cell, which adds ½a·log2(a/m) + ½b·log2(b/m), m = ½
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from typing import Any
+
+import pytest
 
 HIGH = {
     "infinity_norm": "COMPARATOR_L_INFTY_HIGH",
     "jensen_shannon_divergence": "COMPARATOR_JENSEN_SHANNON_DIVERGENCE_HIGH",
     "normalized_abs_difference": "COMPARATOR_NORMALIZED_ABSOLUTE_DIFFERENCE_HIGH",
 }
+MEASURES = {
+    "infinity_norm": "L_INFTY",
+    "jensen_shannon_divergence": "JENSEN_SHANNON_DIVERGENCE",
+    "normalized_abs_difference": "NORMALIZED_ABSOLUTE_DIFFERENCE",
+}
 SIDES = {"drift": "previous_span", "skew": "serving"}
 ODD = ("nan", "inf", "-inf")
 
 
-def corrected(
-    case: dict[str, Any], feature: dict[str, Any], kinds: list[tuple[str, str]], severity: str
-) -> list[tuple[str, str]]:
+def corrected(case: dict[str, Any], feature: dict[str, Any], kinds: list[str]) -> list[str]:
     """The feature's anomalies with those of its comparators as they should be."""
-    name = feature.get("name", "")
+    name, column = feature["name"], case["input"][feature["name"]]
+    current = [_key(value) for value in leaves(column["values"])]
+    if not current:
+        return kinds
+    kinds = [kind for kind in kinds if kind not in HIGH.values()]
     for change, side in SIDES.items():
         control = case.get(side, {}).get(name)
-        column = case["input"].get(name)
-        if control is None or column is None or column["type"] in ("string", "bytes"):
+        if control is None:
             continue
-        values = [[value for value in one["values"] if value is not None] for one in (column, control)]
-        if not all(values):
-            continue
+        before = [_key(value) for value in leaves(control["values"])]
+        texts = [one["type"] in ("string", "bytes") for one in (column, control)]
         for key, part in feature.get(f"{change}_comparator", {}).items():
-            threshold = part.get("threshold", math.inf)
-            value = divergence(case, name, change, *values) if "divergence" in key else counted(key, *values)
-            kinds = [pair for pair in kinds if pair[0] != HIGH[key]]
-            if value > threshold:
-                kinds = [*kinds, (HIGH[key], severity)]
+            if "threshold" not in part:
+                continue
+            if not before or texts[0] != texts[1]:
+                # Nothing to compare with; TFDV takes it for equal, or for shares of 0.
+                kinds = [*kinds, "COMPARATOR_CONTROL_DATA_MISSING"]
+                continue
+            if "divergence" in key and not texts[0]:
+                value = divergence(case, name, change, current, before)
+            else:
+                value = counted(key, current, before)
+                if texts[0] and not any("bytes_hex" in one for one in (*current, *before)) and _whole(case):
+                    assert value == pytest.approx(_printed(case, name, change, MEASURES[key]), rel=1e-6, abs=1e-9)
+            if value > part["threshold"]:
+                kinds = [*kinds, HIGH[key]]
     return kinds
 
 
+def leaves(value: Any) -> list[Any]:
+    """The values within lists, none missing."""
+    if isinstance(value, list):
+        return [item for one in value for item in leaves(one)]
+    return [] if value is None else [value]
+
+
+def _key(value: Any) -> Any:
+    """Bytes are a text where they are UTF-8."""
+    if not isinstance(value, dict):
+        return value
+    try:
+        return bytes.fromhex(value["bytes_hex"]).decode()
+    except UnicodeDecodeError:
+        return json.dumps(value)
+
+
+def _whole(case: dict[str, Any]) -> bool:
+    """Whether TFDV compared all values, not only the most frequent."""
+    return "num_rank_histogram_buckets" not in (case["config"].get("stats_options") or {})
+
+
 def counted(key: str, current: list[Any], control: list[Any]) -> float:
-    """L-infinity or normalized difference over values, by counting."""
+    """A distance over values, by counting."""
     a, b = Counter(current), Counter(control)
+    if key == "normalized_abs_difference":
+        return max(abs(a[value] - b[value]) for value in a | b) / (len(current) + len(control))
+    shares = [(a[value] / len(current), b[value] / len(control)) for value in a | b]
     if key == "infinity_norm":
-        return max(abs(a[value] / len(current) - b[value] / len(control)) for value in a | b)
-    return max(abs(a[value] - b[value]) for value in a | b) / (len(current) + len(control))
+        return max(abs(one - other) for one, other in shares)
+    parts = [share * math.log2(2 * share / sum(pair)) for pair in shares for share in pair if share]
+    return math.fsum(parts) / 2
 
 
 def divergence(case: dict[str, Any], name: str, change: str, current: list[Any], control: list[Any]) -> float:
     """What TFDV printed, with NaN and infinities of both sides in common cells."""
-    printed = next(
-        measured["value"]
-        for info in case["expected"]["drift_skew_info"]
-        if info["path"]["step"] == [name]
-        for measured in info[f"{change}_measurements"]
-        if measured["type"] == "JENSEN_SHANNON_DIVERGENCE"
-    )
+    printed = _printed(case, name, change, "JENSEN_SHANNON_DIVERGENCE")
     for odd in ODD:
         a, b = current.count(odd) / len(current), control.count(odd) / len(control)
         middle = (a + b) / 2
         printed += sum(share * math.log2(share / middle) for share in (a, b) if share) / 2 - middle
     return float(printed)
+
+
+def _printed(case: dict[str, Any], name: str, change: str, measure: str) -> float:
+    return next(
+        float(measured["value"])
+        for info in case["expected"]["drift_skew_info"]
+        if info["path"]["step"] == [name]
+        for measured in info[f"{change}_measurements"]
+        if measured["type"] == measure
+    )
