@@ -16,13 +16,14 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from .rowhash import hash_column
-from .tables import NumberTable, TextTable, arrow_of, merge_numbers, merge_texts
+from .tables import NumberTable, TextTable, arrow_of, merge_numbers, merge_texts, text_offsets
 from .text_rows import TextRows, counted, hashes_of, split_singles
 
 _WIDTH: Final = 2048  # items that a quantile summary keeps per level
 _PRECISION: Final = 14  # HyperLogLog: 2^14 registers, standard error 0.8 %
 _BLOCK: Final = 1 << 13  # numbers hashed at a time: temporaries stay in cache, and on the heap
 _CAPACITY: Final = 2048  # values that a frequency summary keeps
+_BYTES: Final = 1 << 24  # and bytes of them together
 _SAMPLE: Final = 512  # distinct texts sampled: a share is known to about 2 %
 _BEGINNING: Final = 512  # bytes kept of each
 
@@ -134,7 +135,8 @@ class DistinctSketch:
 class FrequentSketch:
     """The frequent values by Misra & Gries (1982), merged as Agarwal et al. (2012).
 
-    A kept value's true count lies in [count, count + error]; a value not kept occurs at most `error` times.
+    A kept value's true count lies in [count, count + error]; a value not kept occurs at most `error` times. It keeps as
+    many values as there is room for: 2,048, and of texts 16 MiB.
     """
 
     def __init__(self) -> None:
@@ -147,9 +149,9 @@ class FrequentSketch:
             self._put(table)
             return
         assert not isinstance(self.table, NumberTable)
-        repeated, singles = split_singles(table, self.table)
-        if singles > _CAPACITY:  # more than there is room for, each with one row: none stays
-            self._put(repeated, singles)
+        repeated, singles, size = split_singles(table, self.table)
+        if singles > _CAPACITY or size > _BYTES:  # more than there is room for, each with one row: none stays
+            self._put(repeated, beside=True)
         else:
             self._put(counted(table))
 
@@ -159,8 +161,8 @@ class FrequentSketch:
         if other.table is not None:
             self._put(other.table)
 
-    def _put(self, table: NumberTable | TextTable, singles: int = 0) -> None:
-        """Take in a table and so many further values of one row each, more than there is room for or none."""
+    def _put(self, table: NumberTable | TextTable, *, beside: bool = False) -> None:
+        """Take in a table, and perhaps beside it values of one row each, more than there is room for."""
         merged: NumberTable | TextTable
         if self.table is None or not len(self.table.counts):
             merged = table
@@ -170,9 +172,8 @@ class FrequentSketch:
         else:
             assert isinstance(self.table, NumberTable)
             merged = merge_numbers([self.table, table])
-        if len(merged.counts) + singles > _CAPACITY:
-            counts = np.concatenate((merged.counts, np.ones(min(singles, _CAPACITY + 1), np.int64)))
-            cut = int(np.partition(counts, -_CAPACITY - 1)[-_CAPACITY - 1])
+        cut = _cut(merged, beside)
+        if cut:
             keep = merged.counts > cut
             self.error += cut
             counts = merged.counts[keep] - cut
@@ -181,6 +182,18 @@ class FrequentSketch:
             else:
                 merged = NumberTable(merged.values[keep], counts)
         self.table = merged
+
+
+def _cut(table: NumberTable | TextTable, beside: bool) -> int:
+    """The largest count for which there is no room, 0 if there is room for all; beside the table at least 1."""
+    room = _CAPACITY
+    if isinstance(table, TextTable) and table.size > _BYTES:
+        order = np.argsort(-table.counts)
+        sizes = np.diff(text_offsets(table.values))[order]
+        room = min(room, int(np.searchsorted(np.cumsum(sizes), _BYTES, side="right")))
+    if len(table.counts) <= room:
+        return int(beside)
+    return int(-np.partition(-table.counts, room)[room])
 
 
 class TextSample:
@@ -197,7 +210,7 @@ class TextSample:
 
     def __init__(self) -> None:
         self.hashes: NDArray[np.uint64] = np.zeros(0, np.uint64)
-        self.values: Any = pa.array([], pa.large_binary())
+        self.values: Any = pa.nulls(0, pa.large_binary())
         self.counts: NDArray[np.int64] = np.zeros(0, np.int64)
 
     def add(self, values: Any, counts: NDArray[np.int64], hashes: NDArray[np.uint64]) -> None:
@@ -210,7 +223,9 @@ class TextSample:
             some = chosen[hashes[chosen] <= least]
             chosen = some if len(np.unique(hashes[some])) >= _SAMPLE else chosen
         if len(chosen):
-            beginnings = pc.binary_slice(values.take(arrow_of(chosen)), 0, _BEGINNING)
+            if len(chosen) < len(values):
+                values = values.take(arrow_of(chosen))
+            beginnings = pc.binary_slice(values, 0, _BEGINNING)
             self._put(beginnings, counts[chosen], hashes[chosen])
 
     def merge(self, other: TextSample) -> None:

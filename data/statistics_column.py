@@ -286,10 +286,10 @@ class ColumnState:
             inner.compact()
 
     def _join(self, limit: int) -> None:
-        """Make one table of those that wait; texts with certainly more distinct values than the limit stay rows."""
+        """Make one table of those that wait; texts certainly beyond the limit stay rows."""
         if self._pending:
-            table: Any = settle_texts(self._pending, limit) if self.kind in TEXT else merge_numbers(self._pending)
-            self._pending = [table]
+            text = self.kind in TEXT
+            self._pending = [settle_texts(self._pending, limit, EXACT_BYTES) if text else merge_numbers(self._pending)]
 
     def _settle(self) -> None:
         self._join(self.limit if self.sketches is None else 0)

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from .sketches import DistinctSketch, FrequentSketch, QuantileSketch, TextSample
 from .sums import ExactMoments
-from .tables import NumberTable, TextTable, arrow_of, invalid_utf8, merge_texts, numpy_of, text_lengths
+from .tables import NumberTable, TextTable, arrow_of, invalid_utf8, merge_texts, numpy_of, text_lengths, text_offsets
 from .text_rows import hashes_of
 
 
@@ -49,8 +49,7 @@ class Sketches:
             self.distinct.add_hashes(hashes)
             self.sample.add(table.values, table.counts, hashes)
             self.length += int((text_lengths(table.values) * table.counts).sum())
-            offsets = np.frombuffer(table.values.buffers()[1], np.int64, len(table.values) + 1, 8 * table.values.offset)
-            self.bytes += int((np.diff(offsets) * table.counts).sum())
+            self.bytes += int((np.diff(text_offsets(table.values)) * table.counts).sum())
             self.broken += invalid_utf8(table)
             return
         self.distinct.add(table)

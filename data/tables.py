@@ -173,9 +173,16 @@ def binary(values: Any) -> Any:
     return values.cast(pa.large_binary())
 
 
+def text_offsets(values: Any) -> NDArray[np.int64]:
+    """Where each of a `large_binary` array's values begins in its data, then where the last one ends."""
+    if not len(values):
+        return np.zeros(1, np.int64)
+    return np.frombuffer(values.buffers()[1], np.int64, len(values) + 1, 8 * values.offset)
+
+
 def text_bytes(values: Any) -> int:
     """Bytes of a `large_binary` array's values."""
-    offsets = np.frombuffer(values.buffers()[1], np.int64, len(values) + 1, 8 * values.offset) if len(values) else [0]
+    offsets = text_offsets(values)
     return int(offsets[-1] - offsets[0])
 
 

@@ -66,11 +66,41 @@ def test_a_column_within_the_limit_is_exact_whether_it_was_counted_or_kept(repea
 def test_settling_gives_rows_only_beyond_the_limit() -> None:
     kept = texts_of(pa.array([None, *(f"user-{index}" for index in range(5000))]))
     assert isinstance(kept, TextRows)
-    assert isinstance(settle_texts([kept], 4999), TextRows)
-    table = settle_texts([kept, kept], 5000)
+    assert isinstance(settle_texts([kept], 4999, 1 << 20), TextRows)
+    table = settle_texts([kept, kept], 5000, 1 << 20)
     assert isinstance(table, TextTable)
     assert table.total == 10_000
     assert isinstance(texts_of(pa.array(["a", "b"] * 4096)), TextTable)
+    size = sum(len(f"user-{index}") for index in range(5000))
+    assert isinstance(settle_texts([kept, kept], 5000, size), TextTable)
+    assert isinstance(settle_texts([kept, kept], 5000, size - 1), TextRows)
+
+
+def test_of_long_texts_only_as_many_are_kept_as_there_is_room_for() -> None:
+    often = [b"often" * 200_000] * 3
+    documents = [f"{index} ".encode() * 20_000 for index in range(300)]
+    counted, kept, truth = Sketches(text=True), Sketches(text=True), Counter[bytes]()
+    for values in (often + documents, documents[:200], [b"short"] * 5 + often):
+        truth.update(values)
+        counted.add(count_texts(pa.array(values, pa.large_binary())))
+        kept.add(rows_of(values))
+    assert parts_equal(counted, kept)
+    assert isinstance(kept.frequent.table, TextTable)
+    assert kept.frequent.table.size <= 1 << 24
+    found = dict(zip(kept.frequent.table.values.to_pylist(), kept.frequent.table.counts.tolist(), strict=True))
+    assert found.keys() >= {b"short", often[0]}
+    assert all(found.get(text, 0) <= rows <= found.get(text, 0) + kept.frequent.error for text, rows in truth.items())
+
+
+def test_the_state_of_a_column_of_documents_is_small() -> None:
+    state = ColumnState("text")
+    state.add(pa.array([f"{index} " * 20_000 for index in range(1000)] + ["again " * 20_000] * 3))
+    state.compact()
+    _, arrays = state.to_parts()
+    assert state.sketches is not None
+    assert sum(array.nbytes for array in arrays.values()) < 1_000_000
+    assert abs(state.sketches.distinct.estimate() - 1001) <= 10
+    assert isinstance(texts_of(pa.array(["again " * 20_000] * 50)), TextTable)
 
 
 def test_storing_a_state_in_between_changes_nothing() -> None:
