@@ -10,10 +10,13 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any, Final
 
-# Characters of no language stand for markup's own while GX renders; then they become entities.
-_HIDDEN: Final = {mark: chr(0xF700 + place) for place, mark in enumerate("<>&\"'")}
+# Characters of no language stand for markup's own, and what begins a resource in a style, while GX renders; then they
+# become entities.
+_HIDDEN: Final = {mark: chr(0xF700 + place) for place, mark in enumerate("<>&\"'(@")}
 _HIDE: Final = str.maketrans(_HIDDEN)
 _SHOW: Final = str.maketrans({hidden: escape(mark) for mark, hidden in _HIDDEN.items()})
+# GX shows a list as Python writes it, with what is not printable as `\\uf700`.
+_HIDDEN_IN_LISTS: Final = {f"\\u{ord(hidden):x}": escape(mark) for mark, hidden in _HIDDEN.items()}
 
 _REMOTE: Final = (
     re.compile(r"<script\b.*?</script\s*>", re.DOTALL | re.IGNORECASE),
@@ -58,4 +61,6 @@ def offline(page: str) -> str:
     for remote in _REMOTE:
         page = remote.sub("", page)
     page = _URL.sub("none", page).replace("</head>", f"{_STYLE}</head>", 1)
+    for hidden_mark, mark in _HIDDEN_IN_LISTS.items():
+        page = page.replace(hidden_mark, mark)
     return page.translate(_SHOW)

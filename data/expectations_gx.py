@@ -102,7 +102,7 @@ def data_docs(results: ExpectationResults, split: str) -> str:
         ExpectationValidationResult(
             success=result["success"],
             expectation_config=ExpectationConfiguration(**result["expectation_config"]),
-            result=result["result"],
+            result=_shown(result["result"]),
             meta=result["meta"],
             # The renderer looks for a name in the traceback's last line, which is the message.
             exception_info=result["exception_info"]
@@ -121,6 +121,15 @@ def data_docs(results: ExpectationResults, split: str) -> str:
     view: Any = DefaultJinjaPageView()  # untyped
     page: str = view.render(ValidationResultsPageRenderer().render(validation))
     return offline(page)
+
+
+def _shown(result: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A result as GX can render it: it fails on a set's values that are off, and says nothing of missing ones."""
+    if "unexpected_percent" in result or not ("unexpected_count" in result or "missing_count" in result):
+        return result
+    off, missing = result.get("partial_unexpected_list", []), result.get("partial_missing_list", [])
+    said = [f"{what}: {', '.join(map(str, values))}" for what, values in (("off", off), ("missing", missing)) if values]
+    return {"observed_value": "; ".join(said) or None}
 
 
 def _loaded(index: int, expectation: Expectation) -> Any:
