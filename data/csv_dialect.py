@@ -77,6 +77,11 @@ class CsvFile:
             return cls(path, encoding, "\t")
         return cls(path, encoding, _likely(cls(path, encoding)._header()))
 
+    @property
+    def plain(self) -> bool:
+        """Whether what is read are the file's own bytes, so that it can be read from any of them on."""
+        return self.encoding == "utf-8" and not self.path.name.lower().endswith((".gz", ".zip"))
+
     def open(self) -> BinaryIO:
         """Its content as UTF-8; a byte order mark may stand before it.
 

@@ -16,14 +16,14 @@ class LongRowError(InputError):
     """A row that is longer than a block."""
 
 
-def explained(file: CsvFile, error: Exception, block: int) -> InputError:
-    """The user's error for what went wrong in a file: which row, and what to do."""
+def explained(file: CsvFile, error: Exception, block: int, before: int = 0) -> InputError:
+    """The user's error for what went wrong in a file, or in the piece of it that begins after `before` rows."""
     path = file.path
     text = str(error).splitlines()[0] if str(error) else type(error).__name__
     if isinstance(error, FileNotFoundError):
         return InputError(f"{path} does not exist", fix="check the path")
     row = re.search(r"Row #(\d+)", text)
-    line = line_of(file, int(row.group(1))) if row else None
+    line = line_of(file, before + int(row.group(1))) if row else None
     ragged = re.search(r"Expected (\d+) columns, got (\d+)(?:: (.*))?", text)
     if ragged:
         wanted, got, cells = ragged.groups()

@@ -259,14 +259,16 @@ def _text_batches(
         if "Empty CSV" in str(error):  # a header without a line end
             yield _no_rows(columns or names)
             return
-        raise explained(file, error, block) from error
+        raise explained(file, error, block, piece.before) from error
 
 
 def _no_rows(names: list[str]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.nulls(0, pa.string())] * len(names), names)
 
 
-def _reader(blocks: _Blocks, delimiter: str, options: pacsv.ConvertOptions, block: int) -> pacsv.CSVStreamingReader:
+def _reader(
+    blocks: Blocks, delimiter: str, options: pacsv.ConvertOptions, block: int, names: list[str] | None
+) -> pacsv.CSVStreamingReader:
     return pacsv.open_csv(
         blocks,
         # Threads walk the shards; and without threads here, errors name the row.
