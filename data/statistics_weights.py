@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ..errors import InputError
-from .statistics_column import EXACT_BYTES, TEXT, kind_of
+from .statistics_column import EXACT_BYTES, TEXT, kind_of, plain_array
 from .statistics_weighted_table import (
     LARGEST,
     Limbs,
@@ -90,15 +90,14 @@ def row_limbs(array: Any, name: str, first: int) -> Limbs:
 
 
 class WeightedColumn:
-    """Weights by value of one column, or of the values in its lists.
+    """Weights by value of one column, of the values in its lists, or of a field of its structs.
 
     Attributes:
         kind: See `statistics_column.kind_of`.
         present: Weight of the rows (of the items in lists) that are not null, in units of 2^-96, as all weights here.
         missing: Weight of those that are null.
         odd: Weight of NaN, +Inf and −Inf.
-        lengths: Of lists: the weighted lengths.
-        items: Of lists: their values, each with its row's weight.
+        inner: Of lists "lengths", and "values", each with its row's weight; of structs the fields by name.
         spilled: Whether there were more distinct values than the limit.
     """
 
@@ -110,8 +109,7 @@ class WeightedColumn:
         self.present = 0
         self.missing = 0
         self.odd = [0, 0, 0]
-        self.lengths: WeightedColumn | None = None
-        self.items: WeightedColumn | None = None
+        self.inner: dict[str, WeightedColumn] = {}
         self.spilled = False
         self.error = 0  # weight that a text's may be short of
         self.moments = (Fraction(0), Fraction(0))  # Σwx, Σwx² of spilled numbers
@@ -123,9 +121,7 @@ class WeightedColumn:
 
     def add(self, array: Any, limbs: Limbs) -> None:
         """Take in a batch's column and the rows' weights."""
-        if pa.types.is_map(array.type):
-            pair = pa.struct([("key", array.type.key_type), ("value", array.type.item_type)])
-            array = array.cast(pa.list_(pair))
+        array = plain_array(array)
         self._accept(array.type)
         if array.null_count:
             valid = numpy_of(array.is_valid())
@@ -133,7 +129,12 @@ class WeightedColumn:
             array, limbs = array.drop_null(), limbs[valid]
         self.present += total(limbs)
         if self.kind == "list":
-            self._add_lists(array, limbs)
+            lengths = pc.list_value_length(array).cast(pa.int64())
+            self._child("lengths").add(lengths, limbs)
+            self._child("values").add(pc.list_flatten(array), np.repeat(limbs, numpy_of(lengths), axis=0))
+        elif self.kind == "struct":
+            for place, field in enumerate(array.type):
+                self._child(field.name).add(pc.struct_field(array, [place]), limbs)
         elif self.kind in TEXT:
             self._push(weigh_texts(array, limbs))
         elif self.kind in _NUMBERS:
@@ -151,12 +152,8 @@ class WeightedColumn:
         elif kind in _UNITS:
             self.unit, self.zone = arrow.unit, getattr(arrow, "tz", None) or ""
 
-    def _add_lists(self, array: Any, limbs: Limbs) -> None:
-        if self.lengths is None or self.items is None:
-            self.lengths, self.items = WeightedColumn(self.limit), WeightedColumn(self.limit)
-        lengths = pc.list_value_length(array).cast(pa.int64())
-        self.lengths.add(lengths, limbs)
-        self.items.add(pc.list_flatten(array), np.repeat(limbs, numpy_of(lengths), axis=0))
+    def _child(self, name: str) -> WeightedColumn:
+        return self.inner.setdefault(name, WeightedColumn(self.limit))
 
     def _finite(self, values: NDArray[Any], limbs: Limbs) -> tuple[NDArray[Any], Limbs]:
         if self.kind != "float":
@@ -184,9 +181,8 @@ class WeightedColumn:
     def compact(self) -> None:
         """One table of at most the limit's values."""
         self._settle()
-        for child in (self.lengths, self.items):
-            if child is not None:
-                child.compact()
+        for child in self.inner.values():
+            child.compact()
 
     @property
     def table(self) -> WeightedTable | None:
@@ -258,12 +254,8 @@ class WeightedColumn:
             self._keep_sums(other._table)
         if other._table is not None:
             self._join(other._table)
-        for name in ("lengths", "items"):
-            mine, its = getattr(self, name), getattr(other, name)
-            if mine is None:
-                setattr(self, name, its)
-            elif its is not None:
-                mine.merge(its)
+        for name, child in other.inner.items():
+            self._child(name).merge(child)
 
     def _take_sums(self, other: WeightedColumn) -> None:
         if not self.spilled:
@@ -288,11 +280,11 @@ class WeightedColumn:
                 "values": table.values if text else arrow_of(table.values),
                 "limbs": arrow_of(table.limbs.ravel()),
             }
-        for name in ("lengths", "items"):
-            child = getattr(self, name)
-            if child is not None:
-                head[name], more = child.to_parts()
-                arrays |= {f"{name}.{key}": array for key, array in more.items()}
+        head["inner"] = []
+        for place, (name, child) in enumerate(self.inner.items()):
+            part, more = child.to_parts()
+            head["inner"].append([name, part])
+            arrays |= {f"{place}.{key}": array for key, array in more.items()}
         return head, arrays
 
     @classmethod
@@ -311,11 +303,10 @@ class WeightedColumn:
             made._table = WeightedTable(
                 values if text else numpy_of(values), limbs.reshape(len(values), -1), head["bits"]
             )
-        for name in ("lengths", "items"):
-            if name in head:
-                prefix = f"{name}."
-                more = {key.removeprefix(prefix): array for key, array in arrays.items() if key.startswith(prefix)}
-                setattr(made, name, cls.from_parts(head[name], more))
+        for place, (name, part) in enumerate(head["inner"]):
+            prefix = f"{place}."
+            more = {key.removeprefix(prefix): array for key, array in arrays.items() if key.startswith(prefix)}
+            made.inner[name] = cls.from_parts(part, more)
         return made
 
 

@@ -44,13 +44,16 @@ def weight_of(units: int) -> float:
 
 
 def describe_weighted(column: WeightedColumn, reading: Reading) -> dict[str, Any]:
-    """The weighted twin of a feature, counts being weights; a list has `lengths` and `values`."""
+    """The weighted twin of a feature, counts being weights; a list has `lengths` and `values`, a struct `fields`."""
     found: dict[str, Any] = {"count": weight_of(column.present), "missing": weight_of(column.missing)}
-    if column.kind == "list" and column.lengths is not None and column.items is not None:
+    if column.kind == "list" and column.inner:
         return found | {
-            "lengths": _numbers(column.lengths, reading),
-            "values": describe_weighted(column.items, reading),
+            "lengths": _numbers(column.inner["lengths"], reading),
+            "values": describe_weighted(column.inner["values"], reading),
         }
+    if column.kind == "struct":
+        fields = column.inner.items()
+        return found | {"fields": [{"name": name} | describe_weighted(field, reading) for name, field in fields]}
     if column.kind in TEXT:
         return found | _texts(column, reading)
     if column.kind in ("null", "list", "struct", "other"):

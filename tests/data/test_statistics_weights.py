@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from drivetrain.data import statistics
@@ -99,8 +100,20 @@ def test_dates_truths_and_dictionaries() -> None:
     assert truths["top_values"]["value"] == [{"value": False, "count": 3.0}, {"value": True, "count": 2.0}]
     texts = weigh(pa.array(["a", None, "b"]).dictionary_encode(), [1, 3, 2])
     assert [item["value"] for item in texts["top_values"]["value"]] == ["b", "a"]
-    structs = weigh(pa.array([{"a": 1}, None]), [1, 3])
-    assert structs == {"count": 1.0, "missing": 3.0}
+    encoded = pa.RunEndEncodedArray.from_arrays(pa.array([2, 3], pa.int32()), pa.array([5, 7]))
+    assert weigh(encoded, [1, 1, 2])["mean"]["value"] == 6
+
+
+def test_fields_of_structs_are_weighed_as_columns_of_their_own() -> None:
+    rows = [{"lengths": 1, "a.b": [{"x": "u"}]}, None, {"lengths": None, "a.b": [{"x": "v"}, None]}, {"lengths": 4}]
+    weights = [1.0, 8.0, 2.0, 0.5]
+    found = weigh(pa.array(rows), weights)
+    assert (found["count"], found["missing"]) == (3.5, 8.0)
+    there = pa.array([row for row in rows if row is not None])
+    for place, field in enumerate(found["fields"]):
+        assert field == {"name": there.type[place].name} | weigh(pc.struct_field(there, [place]), [1.0, 2.0, 0.5])
+    (item,) = found["fields"][1]["values"]["fields"]
+    assert [(one["value"], one["count"]) for one in item["top_values"]["value"]] == [("v", 2.0), ("u", 1.0)]
 
 
 def test_weights_in_lists_of_one() -> None:
@@ -186,15 +199,19 @@ ROWS = st.lists(
         st.none() | st.sampled_from([0.0, 1.5, -2.0, math.nan, math.inf, 1e-300]) | st.floats(-1e6, 1e6),
         st.none() | st.sampled_from(["a", "b", "", "ccc"]) | st.text(max_size=3),
         st.none() | st.lists(st.none() | st.integers(-5, 5), max_size=3),
+        st.none() | st.fixed_dictionaries({"x": st.none() | st.integers(0, 2), "y": st.none() | st.text(max_size=1)}),
         st.none() | WEIGHTS,
     ),
     max_size=40,
 )
-SCHEMA = pa.schema([("x", pa.float64()), ("s", pa.string()), ("l", pa.list_(pa.int64())), ("w", pa.float64())])
+STRUCT = pa.struct([("x", pa.int64()), ("y", pa.string())])
+SCHEMA = pa.schema(
+    [("x", pa.float64()), ("s", pa.string()), ("l", pa.list_(pa.int64())), ("o", STRUCT), ("w", pa.float64())]
+)
 
 
 def state_of(rows: list[Any], limit: int) -> StatisticsAccumulator:
-    columns = [list(column) for column in zip(*rows, strict=True)] or [[], [], [], []]
+    columns = [list(column) for column in zip(*rows, strict=True)] or [[], [], [], [], []]
     state = StatisticsAccumulator(limit, StatisticsOptions(weight="w"))
     arrays = [pa.array(column, field.type) for column, field in zip(columns, SCHEMA, strict=True)]
     state.add_batch(pa.RecordBatch.from_arrays(arrays, schema=SCHEMA))
