@@ -93,6 +93,8 @@ class Comparison:
             if not column.count:
                 return Measure(name, None, note=f"{side} has no values")
         if not comparable(self.current, self.previous):
+            if self._structs:
+                return Measure(name, None, note="a struct is compared field by field")
             if self.current.arrow == self.previous.arrow:
                 return Measure(name, None, note=f"values of type {self.current.arrow} have no distances here")
             return Measure(name, None, note=f"{self.current.arrow} cannot be compared with {self.previous.arrow}")
@@ -107,7 +109,11 @@ class Comparison:
         if not self.current.count or not self.previous.count:
             return True
         same = comparable(self.current, self.previous) or self.current.arrow == self.previous.arrow
-        return same and self._same_depth
+        return (same or self._structs) and self._same_depth
+
+    @property
+    def _structs(self) -> bool:
+        return self.current.kind == self.previous.kind == "struct"
 
     @property
     def truths(self) -> bool:

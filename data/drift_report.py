@@ -16,10 +16,10 @@ from .comparators import COMPARATORS
 from .drift_compare import MEASURES, Comparison, Measure
 from .drift_measures import benjamini_hochberg, holm
 from .frames import frame
+from .schema_fields import Path, path_name, with_fields
 from .statistics_column import ColumnState
 from .statistics_document import Statistics
 from .statistics_of import statistics_of
-from .statistics_pass import StatisticsAccumulator
 
 if TYPE_CHECKING:
     from .schema import Schema
@@ -40,8 +40,8 @@ class FeatureDrift:
     """How one feature changed, or the lengths of its lists.
 
     Attributes:
-        name: The feature; with " (lengths)" behind it how many items its lists have, of the lists within these as
-            "x[] (lengths)".
+        name: The feature, or the path of a struct's field; with " (lengths)" behind it how many items its lists have,
+            of the lists within these as "x[] (lengths)".
         status: "compared", "type changed", "only in current" or "only in previous".
         current: `{"type", "rows", "missing", "nan"}` of the current side; empty where it lacks the feature. Of lengths
             the rows are the items of the lists.
@@ -52,6 +52,7 @@ class FeatureDrift:
         high: Comparators whose number is above its threshold.
         drifted: See `DriftReport`.
         reason: Why it counts as drifted, or "".
+        path: Of a field of a struct: the column's name and those of the fields down to it; else ().
     """
 
     name: str
@@ -64,6 +65,7 @@ class FeatureDrift:
     high: tuple[str, ...] = ()
     drifted: bool = False
     reason: str = ""
+    path: Path = ()
 
     def number(self, comparator: str) -> float | None:
         """The number that a comparator looks at; None where it has none."""
@@ -76,6 +78,7 @@ class FeatureDrift:
         """The feature as JSON-able values."""
         return {
             "name": self.name,
+            **({"path": list(self.path)} if self.path else {}),
             "status": self.status,
             "drifted": self.drifted,
             "reason": self.reason,
@@ -233,7 +236,8 @@ def drift(
         raise InputError(f"there is no comparator {comparator!r}", fix="use drift or skew")
     new, old = statistics_of(current), statistics_of(previous)
     chosen = pair_up(new, old) if pairs is None else list(pairs)
-    thresholds = {} if schema is None else {spec.name: getattr(spec, comparator) for spec in schema.features}
+    specs = () if schema is None else with_fields(schema.features)
+    thresholds = {path: getattr(spec, comparator) for path, spec in specs}
     found = []
     for name, control in chosen:
         for side, given, wanted in (("current", new, name), ("previous", old, control)):
@@ -241,7 +245,7 @@ def drift(
                 raise InputError(
                     f"the {side} statistics have no data set {wanted!r}", fix=f"use {', '.join(given.splits)}"
                 )
-        features = _features(new.state(name), old.state(control), thresholds)
+        features = list(_features(new.state(name).columns, old.state(control).columns, thresholds))
         features = [_judged(item, alpha) for item in _corrected(features, CORRECTIONS[correction])]
         found.append(DatasetDrift(name, control, (new.splits[name], old.splits[control]), tuple(features)))
     seen = ({name for name, _ in chosen}, {control for _, control in chosen})
@@ -268,14 +272,18 @@ def pair_up(current: Statistics, previous: Statistics) -> list[tuple[str, str]]:
 
 
 def _features(
-    current: StatisticsAccumulator, previous: StatisticsAccumulator, thresholds: Mapping[str, Mapping[str, float]]
-) -> list[FeatureDrift]:
-    names = dict.fromkeys((*current.columns, *previous.columns))
-    return [
-        found
-        for name in names
-        for found in _column(name, current.columns.get(name), previous.columns.get(name), thresholds.get(name, {}))
-    ]
+    current: Mapping[str, ColumnState],
+    previous: Mapping[str, ColumnState],
+    thresholds: Mapping[Path, Mapping[str, float]],
+    above: Path = (),
+) -> Iterator[FeatureDrift]:
+    for name in dict.fromkeys((*current, *previous)):
+        path = (*above, name)
+        new, old = current.get(name), previous.get(name)
+        for found in _column(path_name(path), new, old, thresholds.get(path, {})):
+            yield replace(found, path=path if above else ())
+        if new is not None and old is not None:
+            yield from _features(new.levels[-1].fields, old.levels[-1].fields, thresholds, path)
 
 
 def _column(
@@ -289,10 +297,10 @@ def _column(
     found = replace(found, thresholds=thresholds)
     high = [key for key, most in thresholds.items() if (number := found.number(key)) is not None and number > most]
     yield replace(found, high=tuple(high))
-    for level, (lists, _) in enumerate(zip(current.levels[:-1], previous.levels[:-1], strict=False)):
+    for level in range(min(len(current.levels), len(previous.levels)) - 1):
         both = Comparison(current, previous, lengths=level)
         sides = (_side(items) | {"type": "lengths"} for items in both.present)
-        yield _compared(f"{lists.name} (lengths)", both, tuple(sides))
+        yield _compared(f"{name}{'[]' * level} (lengths)", both, tuple(sides))
 
 
 def _compared(name: str, both: Comparison, sides: tuple[dict[str, Any], ...]) -> FeatureDrift:

@@ -44,17 +44,14 @@ def with_fields(
 
 def states_below(path: Path, column: ColumnState) -> dict[str, ColumnState]:
     """The states of a struct's fields by the names of their paths; none where it is no struct."""
-    struct = column.levels[-1]
-    if struct.kind != "struct":
-        return {}
-    return {path_name((*path, name)): inner for name, inner in struct.inner.items()}
+    return {path_name((*path, name)): inner for name, inner in column.levels[-1].fields.items()}
 
 
 def state_at(columns: Mapping[str, ColumnState], path: Path) -> ColumnState | None:
     """The state of a column, or of a field within; None where there is none."""
     found = columns.get(path[0])
     for name in path[1:]:
-        found = None if found is None else found.levels[-1].inner.get(name)
+        found = None if found is None else found.levels[-1].fields.get(name)
     return found
 
 

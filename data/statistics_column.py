@@ -165,6 +165,11 @@ class ColumnState:
             found.append(found[-1].inner["values"])
         return found
 
+    @property
+    def fields(self) -> dict[str, ColumnState]:
+        """The states of a struct's fields by name; none where it is no struct."""
+        return self.inner if self.kind == "struct" else {}
+
     def add(self, array: Any) -> None:
         """Take in a batch's column (a pyarrow array).
 

@@ -202,7 +202,7 @@ class _Check:
         path = self.paths.get(spec.name, (spec.name,))
         schema, paths = below(self.schema, path, spec.fields)
         columns = states_below(path, structs)
-        paths |= {name: (*path, raw) for name, raw in zip(columns, structs.inner, strict=True)}
+        paths |= {name: (*path, raw) for name, raw in zip(columns, structs.fields, strict=True)}
         yield from _Check(self.split, structs.count, schema, self.environment, paths).features(columns)
 
     def domain(self, spec: Feature, column: ColumnState) -> Iterator[Anomaly]:

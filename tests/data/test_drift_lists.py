@@ -120,3 +120,28 @@ def test_what_means_nothing_for_the_values_of_lists_is_refused() -> None:
     with pytest.raises(SchemaError, match="wasserstein means nothing for string"):
         schema_from_yaml(f"format: drivetrain.schema/1\nfeatures:\n{lines}")
     Schema((Feature("x", "list", drift={"wasserstein": 1, "cramers_v": 0.1}),))
+
+
+def test_fields_of_structs_are_compared_by_path() -> None:
+    kind = pa.list_(pa.struct([("a", pa.list_(pa.int64())), ("b.c", pa.string())]))
+    current = pa.table({"s": pa.array([[{"a": [1, 2], "b.c": "x"}, {"a": [3], "b.c": None}], [], None], kind)})
+    wider = pa.list_(pa.struct([("a", pa.list_(pa.float64())), ("b.c", pa.string()), ("d", pa.int64())]))
+    previous = pa.table(
+        {"s": pa.array([[{"a": [1.0], "b.c": "x", "d": 1}], [{"a": [2.0], "b.c": "y", "d": 1}]], wider)}
+    )
+    bound = Feature("a", "int", value_counts=(Count(),), drift={"wasserstein": 0.25})
+    schema = Schema((Feature("s", "struct", value_counts=(Count(),), fields=(bound,)),))
+    report = drift(current, previous, schema=schema)
+    assert [(feature.name, feature.status, feature.path) for feature in report.pairs[0].features] == [
+        ("s", "compared", ()),
+        ("s (lengths)", "compared", ()),
+        ("s.a", "compared", ("s", "a")),
+        ("s.a (lengths)", "compared", ("s", "a")),
+        ("s.'b.c'", "compared", ("s", "b.c")),
+        ("s.d", "only in previous", ("s", "d")),
+    ]
+    assert report["s.a"].measures["wasserstein"].value == pytest.approx(stats.wasserstein_distance([1, 2, 3], [1, 2]))
+    assert report["s.a"].high == ("wasserstein",)
+    missing = report["s.'b.c'"].measures["missing_rate"]
+    assert (missing.value, missing.over) == (0.5, "rows")
+    assert [one.get("path") for one in report.to_dict()["pairs"][0]["features"]][1:3] == [None, ["s", "a"]]
