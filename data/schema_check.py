@@ -237,8 +237,8 @@ def _time(feature: Feature, what: str, domain: Time) -> Iterator[Problem]:
 
 
 def _mass(feature: Feature, what: str, mass: float) -> Iterator[Problem]:
-    if not 0 < mass <= 1:
-        yield Problem(INVALID, feature.name, f"{what}: min_mass {mass} is no share", "use a number above 0, up to 1")
+    if not 0 <= mass <= 1:
+        yield Problem(INVALID, feature.name, f"{what}: min_mass {mass} is no share", "use 0 to 1")
 
 
 def _severity(feature: str | None, what: str, severity: Mapping[str, Severity]) -> Iterator[Problem]:

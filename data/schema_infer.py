@@ -146,7 +146,7 @@ def _domain(column: ColumnState, rules: Rules) -> tuple[Domain | None, str]:
         return Bool(), "both were seen"
     if column.kind in ("int", "float") and rules.slack is not None:
         return range_with_slack(column, rules.slack), f"with slack {rules.slack:g}"
-    if column.kind != "string" or not isinstance(table, TextTable):
+    if column.kind not in ("string", "bytes") or broken or not isinstance(table, TextTable):
         return None, ""
     if len(table.counts) == 2:
         pair = [value.decode() for value in table.values.to_pylist()]

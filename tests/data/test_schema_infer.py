@@ -167,6 +167,17 @@ def test_images_by_their_first_bytes() -> None:
     assert inferred([*images[:79], *[b"\0" + one for one in images[:21]]]).domain is None
 
 
+@pytest.mark.parametrize("values", [["a", "b"], ["1", "22"], ["true", "false"], ["", "é"]])
+def test_bytes_that_are_text_have_the_domain_of_the_text(values: list[str]) -> None:
+    """As in TFDV, which knows text as bytes only: tf.Example has no other."""
+    raw = [value.encode() for value in values]
+    assert inferred(raw).domain == inferred(values).domain is not None
+    assert inferred([*raw, b"\xff"]).domain is None
+    accepted = infer_schema(stats(raw))
+    assert not validate(stats(raw), accepted).anomalies
+    assert validate(stats([*raw, b"other"]), accepted).errors == 1
+
+
 def test_a_wrong_time_is_an_anomaly_with_its_rows() -> None:
     schema = Schema((Feature("x", "string", domain=Time("%Y-%m-%d")),))
     table = pa.table({"x": ["2018-11-01", None, "01.11.2018", "2018-11-02"]})
