@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import tomllib
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,15 @@ def test_the_index_lists_every_page() -> None:
     index = (HOUSE / "docs" / "README.md").read_text("utf-8")
     pages = [page.relative_to(HOUSE / "docs").as_posix() for page in PAGES[1:]]
     assert [page for page in pages if f"({page})" not in index and page != "README.md"] == []
+
+
+def test_the_architecture_places_every_module_of_the_data_room() -> None:
+    text = (HOUSE / "docs" / "architecture.md").read_text("utf-8")
+    room = text.partition("## The data room")[2].partition("\n## ")[0]
+    patterns = re.findall(r"`([a-z_*]+)`", room)
+    modules = [path.stem for path in (HOUSE / "data").glob("*.py") if path.stem != "__init__"]
+    assert [name for name in modules if not any(fnmatch(name, pattern) for pattern in patterns)] == []
+    assert [pattern for pattern in patterns if not any(fnmatch(name, pattern) for name in modules)] == []
 
 
 def _anchors(page: Path) -> set[str]:
