@@ -70,17 +70,19 @@ def running(limbs: Limbs) -> Limbs:
 
 def heaviest(limbs: Limbs, limit: int) -> NDArray[np.int64]:
     """The rows that weigh most, heaviest first, of equal ones the last first; none without weight."""
-    rows = np.flatnonzero(limbs.any(axis=1))
+    rough = limbs @ 2.0 ** (_BITS * np.arange(_LIMBS))  # off by less than the slack below
+    least = np.partition(rough, -limit)[-limit] if 0 < limit < len(rough) else 0.0
+    rows = np.flatnonzero((rough > 0) & (rough >= least * (1 - 1e-9)))
     order = np.lexsort((rows, *limbs[rows].T))[::-1]  # lexsort's last key, the highest limb, counts most
     found: NDArray[np.int64] = rows[order[:limit]]
     return found
 
 
 class WeightedTable(NamedTuple):
-    """Distinct values, ascending, and the sum of each one's weights as carried limbs.
+    """Distinct values and the sum of each one's weights as carried limbs.
 
     Attributes:
-        values: Finite numbers, or `large_binary` text.
+        values: Finite numbers, ascending; or `large_binary` text, in no order before `in_order`.
         limbs: (values, 6).
         bits: Mantissa bits that values keep, the others cut off; None: all, values as they came.
     """
@@ -107,7 +109,7 @@ def weigh_texts(array: Any, limbs: Limbs) -> WeightedTable:
         texts = texts.cast(pa.binary())
     elif not pa.types.is_large_binary(texts.type) and not pa.types.is_binary(texts.type):
         texts = texts.cast(pa.large_string())
-    return _sorted_texts(texts.cast(pa.large_binary()), sums)
+    return _sum_texts(texts.cast(pa.large_binary()), sums)  # a dictionary may hold a text twice
 
 
 def merge_weighted(tables: Sequence[WeightedTable]) -> WeightedTable:
@@ -116,12 +118,20 @@ def merge_weighted(tables: Sequence[WeightedTable]) -> WeightedTable:
         return tables[0]
     limbs = np.concatenate([table.limbs for table in tables])
     if not isinstance(tables[0].values, np.ndarray):
-        return _sorted_texts(pa.concat_arrays([table.values for table in tables]), limbs)
+        return _sum_texts(pa.concat_arrays([table.values for table in tables]), limbs)
     known = [table.bits for table in tables if table.bits is not None]
     if known:
         tables = [coarse(table, min(known)) for table in tables]
     values, sums = _sum(np.concatenate([table.values for table in tables]), limbs)
     return WeightedTable(values, sums, min(known) if known else None)
+
+
+def in_order(table: WeightedTable) -> WeightedTable:
+    """The table with its values ascending."""
+    if isinstance(table.values, np.ndarray):
+        return table
+    order = pc.sort_indices(table.values)
+    return WeightedTable(table.values.take(order), table.limbs[numpy_of(order)])
 
 
 def coarse(table: WeightedTable, bits: int) -> WeightedTable:
@@ -180,9 +190,7 @@ def _sum(keys: NDArray[Any], limbs: Limbs) -> tuple[NDArray[Any], Limbs]:
     return keys[starts], sums
 
 
-def _sorted_texts(values: Any, limbs: Limbs) -> WeightedTable:
+def _sum_texts(values: Any, limbs: Limbs) -> WeightedTable:
     encoded = values.dictionary_encode()
-    codes, sums = _sum(numpy_of(encoded.indices).astype(np.int64), limbs)
-    texts = encoded.dictionary.take(arrow_of(codes))
-    order = numpy_of(pc.sort_indices(texts))
-    return WeightedTable(texts.take(arrow_of(order)), sums[order])
+    _, sums = _sum(numpy_of(encoded.indices).astype(np.int64), limbs)
+    return WeightedTable(encoded.dictionary, sums)

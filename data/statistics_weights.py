@@ -23,11 +23,13 @@ from .statistics_weighted_table import (
     Limbs,
     WeightedTable,
     heaviest,
+    in_order,
     limbs_of,
     limbs_of_whole,
     merge_weighted,
     reduce_to,
     total,
+    units,
     weigh_numbers,
     weigh_texts,
     weighted_moments,
@@ -116,6 +118,7 @@ class WeightedColumn:
         self.length = 0  # Σ weight × characters (of bytes: × bytes) of spilled texts
         self.extremes: tuple[Any, Any] | None = None  # of spilled numbers
         self._table: WeightedTable | None = None
+        self._ordered = True
         self._pending: list[WeightedTable] = []
         self._waiting = 0
 
@@ -179,15 +182,17 @@ class WeightedColumn:
         return max(len(table.limbs), -(-text * self.limit // EXACT_BYTES))
 
     def compact(self) -> None:
-        """One table of at most the limit's values."""
+        """One table of at most the limit's values, ascending."""
         self._settle()
+        if self._table is not None and not self._ordered:
+            self._table, self._ordered = in_order(self._table), True
         for child in self.inner.values():
             child.compact()
 
     @property
     def table(self) -> WeightedTable | None:
-        """What is known of the values; None where there were none."""
-        self._settle()
+        """What is known of the values, ascending; None where there were none."""
+        self.compact()
         return self._table
 
     def _settle(self) -> None:
@@ -207,15 +212,14 @@ class WeightedColumn:
             table = self._heaviest(table)
         elif self.spilled and len(table.limbs) > self.limit:
             table = reduce_to(table, self.limit)
-        self._table = table
+        self._table, self._ordered = table, False
 
     def _keep_sums(self, table: WeightedTable) -> None:
         """Take what a reduced table no longer tells."""
-        weights = whole(table.limbs)
         if self.kind in TEXT:
-            self.length += weighted_length(table, self.kind, weights)
+            self.length += weighted_length(table, self.kind)
             return
-        first, second = weighted_moments(table.values, weights)
+        first, second = weighted_moments(table.values, whole(table.limbs))
         self.moments = self.moments[0] + first, self.moments[1] + second
         low, high = table.values[0].item(), table.values[-1].item()
         self._bound(low, high)
@@ -315,13 +319,12 @@ _SCALARS: Final = (
 )  # fmt: skip
 
 
-def weighted_length(table: WeightedTable, kind: str, weights: list[int]) -> int:
+def weighted_length(table: WeightedTable, kind: str) -> int:
     """Σ weight × length of a table of texts: code points, of bytes their number."""
-    if kind == "string":
-        lengths = text_lengths(table.values).tolist()
-    else:
-        lengths = [len(value) for value in table.values.to_pylist()]
-    return sum(weight * length for weight, length in zip(weights, lengths, strict=True))
+    lengths: Any = text_lengths(table.values) if kind == "string" else numpy_of(pc.binary_length(table.values))
+    if int(lengths.sum()) >= 2**31:  # times a limb of 32 bits, no longer an int64
+        lengths = lengths.astype(object)
+    return units(lengths @ table.limbs)
 
 
 def _numbers(array: Any, kind: str) -> NDArray[Any]:

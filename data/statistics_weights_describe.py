@@ -67,7 +67,7 @@ def _texts(column: WeightedColumn, reading: Reading) -> dict[str, Any]:
     table = column.table
     if table is None:
         return {"avg_length": _exact(None), "top_values": _exact([])}
-    length = column.length if column.spilled else weighted_length(table, column.kind, whole(table.limbs))
+    length = column.length if column.spilled else weighted_length(table, column.kind)
     shown = [
         {"value": show_text(table.values[place].as_py()), "count": weight_of(units(table.limbs[place]))}
         for place in heaviest(table.limbs, reading.top_values).tolist()
