@@ -5,6 +5,8 @@ out (`data.csv_dialect`); `"` quotes, quoted line breaks allowed, blank lines sk
 cell is missing if it is one of `null_values` without quotes. In quotes those words are text in a text column (`"NA"`
 may be Namibia, `""` is the empty string) and missing in a column of any other type.
 
+A plain file beyond 64 MB is several shards, whole rows each, see `data.csv_pieces`.
+
 Types are settled over all rows of all files, so no row can contradict them later: a column takes the first type of one
 family that fits all its values, else text. The families: int64 → float64; true/false; date → timestamp in ms → in µs;
 the same with a zone, kept as UTC. A column without values is text, and so is one of whole numbers of which some exceed
@@ -199,15 +201,16 @@ def _tell(seen: Sequence[tuple[CsvFile, Mapping[str, Guess]]], schema: pa.Schema
     for file, guesses in seen:
         for name, guess in guesses.items():
             kind = schema.field(name).type
+            shown = "float64" if kind == pa.float64() else str(kind)
             if pa.types.is_string(kind) and guess.odd is not None:
                 row, cell, what = guess.odd
                 told["text"].setdefault(name, (file, row, f"text, because {cell!r:.80} is no {what}"))
             if kind in (pa.int64(), pa.float64()) and guess.zeros is not None:
                 row, cell = guess.zeros
-                told["zeros"].setdefault(name, (file, row, f"{kind}, so {cell!r:.80} loses its zeros{_KEEP}"))
+                told["zeros"].setdefault(name, (file, row, f"{shown}, so {cell!r:.80} loses its zeros{_KEEP}"))
             if kind == pa.float64() and guess.long is not None:
                 row, cell = guess.long
-                told["digits"].setdefault(name, (file, row, f"{kind}, which rounds {cell!r:.80}{_KEEP}"))
+                told["digits"].setdefault(name, (file, row, f"{shown}, which rounds {cell!r:.80}{_KEEP}"))
     for found in told.values():
         for name, (file, row, what) in list(found.items())[:1]:
             also = f"; so are {len(found) - 1} more" if len(found) > 1 else ""

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO, Final, cast
+from typing import Any, BinaryIO, Final, NamedTuple, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,31 +29,46 @@ from .sources import Shard, Source
 from .types import normal_schema, settle
 
 _BLOCK_BYTES: Final = 4 << 20
+_SHARD_BYTES: Final = 64 << 20
 _TIMES: Final = (
     (pa.date32(), pa.timestamp("ms"), pa.timestamp("us")),
     (pa.timestamp("ms", "UTC"), pa.timestamp("us", "UTC")),
 )
+_EXACT: Final = 1 << 53  # whole numbers up to here are float64s
 _INT64: Final = range(-(1 << 63), 1 << 63)
+
+
+class Piece(NamedTuple):
+    """Lines of a file: the byte at which they begin, that before which they end (None: all), the lines before them."""
+
+    start: int = 0
+    end: int | None = None
+    before: int = 0
+
+
+_WHOLE: Final = Piece()
 
 
 @dataclass(frozen=True)
 class JsonlShard:
-    """One JSON lines file, plain or gzipped.
+    """One JSON lines file, plain or gzipped, or some lines of a large plain one.
 
     Attributes:
         path: The file.
         rows: Its rows.
         spelled: Whether some column mixes kinds, so that numbers are needed as the file spells them.
+        piece: Where its lines lie.
     """
 
     path: str
     rows: int
     spelled: bool = False
+    piece: Piece = _WHOLE
 
     def read(self, schema: pa.Schema, batch_rows: int, dictionaries: bool) -> Iterator[pa.RecordBatch]:
         """See `Shard.read`; batches are as the file's blocks give them."""
         count = 0
-        for rows, _ in _blocks(Path(self.path), self.spelled):
+        for rows, _, _ in _blocks(Path(self.path), self.spelled, self.piece):
             count += len(rows)
             columns = []
             for item in schema:
@@ -72,11 +87,12 @@ def open_jsonl(
     note: Callable[[str], None] | None = None,
     progress: Callable[[int, int | None, str], None] | None = None,
 ) -> Source:
-    """A source over JSON lines files, each a shard; scans all of them once.
+    """A source over JSON lines files, each a shard, a plain one beyond 64 MB several; scans all of them once.
 
     Args:
         paths: In this order.
-        note: Told which columns are text because they mix kinds, with the first line that does.
+        note: Told which columns are text because they mix kinds, with the first line that does, and where a float64
+            column rounds a whole number.
         progress: Told of rows scanned; may raise to stop.
 
     Raises:
@@ -85,11 +101,15 @@ def open_jsonl(
     """
     columns: dict[str, _Kinds] = {}
     told: set[str] = set()
-    counts: list[int] = []
+    long: dict[str, str] = {}
+    pieces: list[tuple[Path, Piece, int]] = []
     done = 0
     for path in paths:
-        before = done
-        for rows, lines in _blocks(path):
+        piece, before = Piece(), done
+        for rows, lines, place in _blocks(path):
+            if place.start - piece.start >= _SHARD_BYTES and not _gzipped(path):
+                pieces.append((path, piece._replace(end=place.start), done - before))
+                piece, before = place, done
             for name in dict.fromkeys(chain.from_iterable(rows)):
                 try:
                     name.encode()
@@ -98,19 +118,34 @@ def open_jsonl(
                     kinds.see(values)
                 except UnicodeEncodeError:
                     raise _half_character(path, name, rows, lines) from None
+                if int in kinds.seen and name not in long:
+                    found = next((at for at, value in enumerate(values) if type(value) is int and _rounds(value)), None)
+                    if found is not None:
+                        long[name] = f"{path}:{lines[found]}: column {name!r} is float64, which rounds {values[found]}"
                 if note is not None and name not in told and kinds.mixed:
                     told.add(name)
                     note(f"{path}:{lines[_odd(values, known)]}: column {name!r} mixes kinds of values, so it is text")
             done += len(rows)
             if progress is not None:
                 progress(done, None, "rows scanned")
-        counts.append(done - before)
+        pieces.append((path, piece, done - before))
     if done and not columns:
         raise InputError(f"{paths[0]}: the objects have no fields", fix='give rows like {"a": 1}')
     schema = normal_schema(pa.schema([pa.field(name, kinds.type) for name, kinds in columns.items()]), str(paths[0]))
     spelled = any(kinds.mixed for kinds in columns.values())
-    shards: list[Shard] = [JsonlShard(str(path), rows, spelled) for path, rows in zip(paths, counts, strict=True)]
+    shards: list[Shard] = [JsonlShard(str(path), rows, spelled, piece) for path, piece, rows in pieces]
+    for name, text in long.items():
+        if note is not None and pa.types.is_floating(schema.field(name).type):
+            note(text)
     return Source(tuple(shards), settle(schema))
+
+
+def _rounds(value: int) -> bool:
+    """Whether no float64 is equal to a whole number; one beyond its range is infinite, as 1e999 is."""
+    try:
+        return abs(value) > _EXACT and int(float(value)) != value
+    except OverflowError:
+        return False
 
 
 def _odd(values: list[Any], before: set[type]) -> int:
@@ -220,13 +255,18 @@ _PLAIN: Final = json.JSONDecoder(object_pairs_hook=_object)
 _SPELLED: Final = json.JSONDecoder(object_pairs_hook=_object, parse_int=_Int, parse_float=_Float, parse_constant=_Float)
 
 
-def _blocks(path: Path, spelled: bool = False) -> Iterator[tuple[list[dict[str, Any]], list[int]]]:
-    """Rows and their line numbers, a few megabytes at a time."""
+def _blocks(
+    path: Path, spelled: bool = False, piece: Piece = _WHOLE
+) -> Iterator[tuple[list[dict[str, Any]], list[int], Piece]]:
+    """Rows, their line numbers, and where the lines begin, a few megabytes at a time."""
     decode = (_SPELLED if spelled else _PLAIN).decode
-    number = 0
+    start, end, number = piece
     try:
         with _open(path) as file:
-            while lines := file.readlines(_BLOCK_BYTES):
+            file.seek(start)
+            while (end is None or start < end) and (lines := file.readlines(_BLOCK_BYTES)):
+                place = Piece(start, None, number)
+                start += sum(map(len, lines))
                 rows, numbers = [], []
                 for line in lines:
                     number += 1
@@ -236,7 +276,7 @@ def _blocks(path: Path, spelled: bool = False) -> Iterator[tuple[list[dict[str, 
                         rows.append(_row(path, number, line, decode))
                         numbers.append(number)
                 if rows:
-                    yield rows, numbers
+                    yield rows, numbers, place
     except FileNotFoundError as error:
         raise InputError(f"{path} does not exist", fix="check the path") from error
     except (OSError, EOFError, zlib.error) as error:
@@ -328,7 +368,11 @@ def _spell(value: Any) -> str:
 
 
 def _open(path: Path) -> BinaryIO:
-    return cast("BinaryIO", gzip.open(path, "rb")) if path.name.lower().endswith(".gz") else path.open("rb")
+    return cast("BinaryIO", gzip.open(path, "rb")) if _gzipped(path) else path.open("rb")
+
+
+def _gzipped(path: Path) -> bool:
+    return path.name.lower().endswith(".gz")
 
 
 def _half_character(path: Path, name: str, rows: list[dict[str, Any]], lines: list[int]) -> InputError:

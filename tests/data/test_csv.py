@@ -253,7 +253,8 @@ def test_a_pass_given_up_half_way_does_not_abort_the_process(tmp_path: Path) -> 
     code = (
         "from drivetrain.data import csv_dialect, csv_files\n"
         "from pathlib import Path\n"
-        f"batches = csv_files._text_batches(csv_dialect.CsvFile(Path({str(path)!r})), (), None, 1 << 22, csv_files.Piece())\n"
+        f"file = csv_dialect.CsvFile(Path({str(path)!r}))\n"
+        "batches = csv_files._text_batches(file, (), None, 1 << 22, csv_files.Piece())\n"
         "next(batches); next(batches)\n"
         "raise SystemExit(7)"
     )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import csv
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from drivetrain.data import csv_files, open_files
+from drivetrain.data import csv_files, jsonl_files, open_files
 from drivetrain.errors import InputError
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -20,7 +21,7 @@ ENDS = ["\n", "\r\n", "\n\n", "\n \n"]
 def outcome(path: Path, size: int, block: int = 4 << 20) -> tuple[list[dict[str, Any]] | str, int]:
     """Rows or error of a file in pieces of about so many bytes; and how many pieces there were."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (csv_files,):
+        for module in (csv_files, jsonl_files):
             patch.setattr(module, "_SHARD_BYTES", size)
             patch.setattr(module, "_BLOCK_BYTES", block)
         try:
@@ -95,6 +96,38 @@ def test_a_line_in_a_late_piece_is_named(tmp_path: Path) -> None:
         assert isinstance(text, str)
         with pytest.raises(InputError, match=message):
             raise InputError(text)
+
+
+def test_json_lines_in_pieces(tmp_path: Path) -> None:
+    path = tmp_path / "x.jsonl"
+    lines = [json.dumps({"n": number, "s": "é\\n" * (number % 7)}, ensure_ascii=False) for number in range(500)]
+    path.write_text("\ufeff" + "\n\n".join(lines))
+    rows, pieces = outcome(path, 300, 100)
+    assert rows == outcome(path, 1 << 30)[0] == [json.loads(line) for line in lines]
+    assert pieces > 10
+    path.write_text("\n".join([*lines, "{"]))
+    assert outcome(path, 300, 100)[0] == outcome(path, 1 << 30)[0]
+
+
+def test_digits_that_are_lost_are_told(tmp_path: Path) -> None:
+    far = 2**53 + 1
+    (tmp_path / "1.csv").write_text(f"zip,far,id,x\n10001,{far - 1},{far},1.5\n00501,{far},{far},007.5\n")
+    (tmp_path / "2.csv").write_text("zip,far,id,x\n00502,0.5,1,0\n")
+    notes: list[str] = []
+    keep = "(unless column_types declares it a string or decimal128)"
+    open_files([tmp_path / "1.csv", tmp_path / "2.csv"], note=notes.append)
+    assert [note.replace(f"{tmp_path}/", "") for note in notes] == [
+        f"1.csv:3: column 'zip' is int64, so '00501' loses its zeros {keep}; so are 1 more",
+        f"1.csv:3: column 'far' is float64, which rounds '{far}' {keep}",
+    ]
+    notes.clear()
+    open_files([tmp_path / "1.csv"], column_types={"zip": "string", "x": "string"}, note=notes.append)
+    assert notes == []
+    (tmp_path / "x.jsonl").write_text(f'{{"far": {far}, "id": {far}}}\n{{"far": 0.5, "id": 1}}\n')
+    open_files([tmp_path / "x.jsonl"], note=notes.append)
+    assert [note.replace(f"{tmp_path}/", "") for note in notes] == [
+        f"x.jsonl:1: column 'far' is float64, which rounds {far}"
+    ]
 
 
 def test_a_quote_amid_a_cell_ends_the_dividing(tmp_path: Path) -> None:
