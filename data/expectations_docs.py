@@ -15,7 +15,7 @@ from typing import Any, Final
 _HIDDEN: Final = {mark: chr(0xF700 + place) for place, mark in enumerate("<>&\"'(@")}
 _HIDE: Final = str.maketrans(_HIDDEN)
 _SHOW: Final = str.maketrans({hidden: escape(mark) for mark, hidden in _HIDDEN.items()})
-# GX shows a list as Python writes it, with what is not printable as `\\uf700`.
+# GX shows a list as Python writes it, with what is not printable as `\uf700`.
 _HIDDEN_IN_LISTS: Final = {f"\\u{ord(hidden):x}": escape(mark) for mark, hidden in _HIDDEN.items()}
 
 _REMOTE: Final = (

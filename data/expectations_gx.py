@@ -123,7 +123,7 @@ def data_docs(results: ExpectationResults, split: str) -> str:
     return offline(page)
 
 
-def _shown(result: Mapping[str, Any]) -> Mapping[str, Any]:
+def _shown(result: dict[str, Any]) -> dict[str, Any]:
     """A result as GX can render it: it fails on a set's values that are off, and says nothing of missing ones."""
     if "unexpected_percent" in result or not ("unexpected_count" in result or "missing_count" in result):
         return result

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from .checks import Expectation
 from .expectations import SHOWN, Outcome
+from .expectations_regex import searched
 from .expectations_values import (
     Kwargs,
     Undecidable,
@@ -221,10 +222,9 @@ def _found(known: Values, pattern: Any) -> NDArray[np.bool_]:
     if not isinstance(pattern, str):
         raise Undecidable
     try:
-        searched = re.compile(pattern)
+        return searched(known.array, pattern)
     except re.error as error:
         raise Undecidable from error  # GX says what is wrong with it
-    return mask(searched.search(value) is not None for value in known.values)
 
 
 # --- whole columns
