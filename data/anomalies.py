@@ -35,6 +35,7 @@ class Anomaly:
         rows: Example rows, `{"row": number within the data set from 0, "values": {column: value}}`.
         path: Of a field of a struct the column's name and those of the fields down to it, which `feature` spells "a.b";
             else ().
+        level: Of a number of values: which lists have it; 0: the rows' own, 1: those within these, …
     """
 
     type: str
@@ -48,6 +49,7 @@ class Anomaly:
     values: tuple[Mapping[str, Any], ...] = ()
     rows: tuple[Mapping[str, Any], ...] = ()
     path: tuple[str, ...] = ()
+    level: int = 0
 
     @property
     def place(self) -> tuple[str, ...]:
@@ -172,4 +174,4 @@ class Anomalies:
 
 def _plain(anomaly: Anomaly) -> dict[str, Any]:
     found = asdict(anomaly) | {key: list(getattr(anomaly, key)) for key in ("values", "rows", "path")}
-    return found if anomaly.path else {key: value for key, value in found.items() if key != "path"}
+    return {key: value for key, value in found.items() if value or key not in ("path", "level")}

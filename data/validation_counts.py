@@ -46,14 +46,14 @@ def _count(spec: Feature, level: int, wanted: Count, state: ColumnState, make: M
         yield make(
             "FEATURE_TYPE_LOW_NUMBER_VALUES", spec.name, f"{some} fewer than {wanted.min} values",
             expected=f"at least {wanted.min} values per {of}", observed=observed,
-            values=_lengths(state, below=wanted.min),
+            values=_lengths(state, below=wanted.min), level=level,
             fix=f"find what these {all_of} lost, or lower value_count of {spec.name} in the schema",
         )  # fmt: skip
     if wanted.max is not None and high > wanted.max:
         yield make(
             "FEATURE_TYPE_HIGH_NUMBER_VALUES", spec.name, f"{some} more than {wanted.max} values",
             expected=f"at most {wanted.max} values per {of}", observed=observed,
-            values=_lengths(state, above=wanted.max),
+            values=_lengths(state, above=wanted.max), level=level,
             fix=f"cut these {all_of}, or raise value_count of {spec.name} in the schema",
         )  # fmt: skip
 

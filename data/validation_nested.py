@@ -49,28 +49,28 @@ def inside(path: Path, test: Callable[[Any], Mask]) -> Callable[[Any], Mask]:
     return any_item(structs)
 
 
-def outside_counts(kind: str, spec: Feature) -> Callable[[Any], Mask]:
-    """Rows with a list of too few or too many values, or with another number of values than the shape holds."""
+def outside_counts(kind: str, spec: Feature, level: int) -> Callable[[Any], Mask]:
+    """Rows with a list, of that level, of too few or too many values; or with more or fewer than the shape holds."""
     if kind == "INVALID_FEATURE_SHAPE":
         return lambda column: _sizes(column) != math.prod(spec.shape or ())
-    return lambda column: _outside(column, kind, spec.value_counts)
+    if level >= len(spec.value_counts):  # of another schema
+        return lambda column: np.zeros(len(column), np.bool_)
+    return lambda column: _outside(column, kind, spec.value_counts[level], level)
 
 
-def _outside(column: Any, kind: str, wanted: tuple[Count, ...]) -> Mask:
-    if not wanted:
-        return np.zeros(len(column), np.bool_)
-    valid, column = numpy_of(column.is_valid()), plain_array(column)
+def _outside(column: Any, kind: str, wanted: Count, level: int) -> Mask:
+    valid, column = numpy_of(column.is_valid()).astype(np.bool_), plain_array(column)
     lists = kind_of(column.type) == "list"
+    if level and not lists:
+        return np.zeros(len(column), np.bool_)
     lengths, items = _open(column) if lists else (valid.astype(np.int64), None)
-    low, high = wanted[0].min, wanted[0].max
+    if level:
+        marked = np.zeros(len(column), np.bool_)
+        marked[np.repeat(np.arange(len(column)), lengths)[_outside(items, kind, wanted, level - 1)]] = True
+        return marked
     if kind == "FEATURE_TYPE_LOW_NUMBER_VALUES":
-        marked: Mask = valid & (lengths < (low or 0))
-    else:
-        marked = valid & (lengths > (np.iinfo(np.int64).max if high is None else high))
-    if items is not None and kind_of(items.type) == "list":
-        inside = _outside(items, kind, wanted[1:])
-        marked[np.repeat(np.arange(len(marked)), lengths)[inside]] = True
-    return marked
+        return valid & (lengths < (wanted.min or 0))
+    return valid & (lengths > (np.iinfo(np.int64).max if wanted.max is None else wanted.max))
 
 
 def _sizes(column: Any) -> Lengths:

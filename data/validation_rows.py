@@ -202,14 +202,14 @@ def _test(anomaly: Anomaly, spec: Feature | None) -> Callable[[Any], Mask] | Non
     if kind == "ENUM_TYPE_INVALID_UTF8":
         return _broken
     if kind in ("FEATURE_TYPE_LOW_NUMBER_VALUES", "FEATURE_TYPE_HIGH_NUMBER_VALUES", "INVALID_FEATURE_SHAPE"):
-        return outside_counts(kind, spec) if spec is not None else None
+        return outside_counts(kind, spec, anomaly.level) if spec is not None else None
     domain = spec.domain if spec is not None else None
-    if kind in ("INT_TYPE_NOT_INT_STRING", "FLOAT_TYPE_STRING_NOT_FLOAT") and isinstance(domain, Range):
-        return lambda column: _unparsed(column, domain)
     if isinstance(domain, Time):
         return _no_time(kind, domain)
-    if not kind.startswith(("ENUM_", "BOOL_", "INT_", "FLOAT_")) or (isinstance(domain, Range) and domain.parse):
+    if not kind.startswith(("ENUM_", "BOOL_", "INT_", "FLOAT_")):
         return None
+    if isinstance(domain, Range) and domain.parse:
+        return _misread(kind, domain)
     if isinstance(domain, Values):
         return lambda column: _valid(column) & ~_among(column, domain.values)
     if isinstance(domain, Bool) and domain.texts:
@@ -242,13 +242,28 @@ def _outside_range(kind: str, domain: Range) -> Callable[[Any], Mask] | None:
     return None
 
 
-def _unparsed(column: Any, domain: Range) -> Mask:
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
-    values = column.cast(pa.binary()).to_pylist()
-    return np.fromiter(
-        (value is not None and reads_as(value, domain.parse) is None for value in values), np.bool_, len(values)
-    )
+def _misread(kind: str, domain: Range) -> Callable[[Any], Mask] | None:
+    """Where text does not read as a number, or as one that breaks the range."""
+    low, high = domain.min, domain.max
+    tests: dict[str, Callable[[float | None], bool]] = {
+        "STRING": lambda number: number is None,
+        "SMALL": lambda number: number is not None and low is not None and number < low,
+        "BIG": lambda number: number is not None and high is not None and number > high,
+        "NAN": lambda number: number is not None and math.isnan(number),
+        "INF": lambda number: number is not None and math.isinf(number),
+    }
+    test = next((test for word, test in tests.items() if word in kind.split("_")), None)
+    if test is None:
+        return None
+
+    def rows(column: Any) -> Mask:
+        if pa.types.is_dictionary(column.type):
+            column = column.dictionary_decode()
+        values = column.cast(pa.binary()).to_pylist()
+        marked = (value is not None and test(reads_as(value, domain.parse)) for value in values)
+        return np.fromiter(marked, np.bool_, len(values))
+
+    return rows
 
 
 def _no_time(kind: str, domain: Time) -> Callable[[Any], Mask] | None:

@@ -307,3 +307,34 @@ def test_rows_are_found_by_any_of_their_values() -> None:
     square = Schema((Feature("x", "string", shape=(2,)),))
     found = anomalous_rows(table, validate(stats(x=table["x"].chunk(0)), square), square)
     assert [[row["row"] for row in one.rows] for one in found.anomalies] == [[1, 2, 3, 4]]
+
+
+def test_each_level_shows_its_own_rows() -> None:
+    rows = [[["a"], ["b"]], [["a"]], [["a"], []], [[], []], None]
+    table = pa.table({"x": rows})
+    schema = Schema((Feature("x", "string", value_counts=(Count(2), Count(1))),))
+    found = anomalous_rows(table, validate(table, schema), schema)
+    assert [(one.type, one.level, [row["row"] for row in one.rows]) for one in found.anomalies] == [
+        ("FEATURE_TYPE_LOW_NUMBER_VALUES", 0, [1]),
+        ("FEATURE_TYPE_LOW_NUMBER_VALUES", 1, [2, 3]),
+    ]
+    assert [one.get("level", 0) for one in found.document["anomalies"]] == [0, 1]
+
+
+def test_rows_of_text_that_reads_as_a_number_out_of_range() -> None:
+    big = str(2**53 + 1)
+    table = pa.table({"i": ["5", big, None, "-1", "x"], "f": ["nan", "2", "inf", "-1", "?"]})
+    whole = Feature("i", "string", domain=Range(0, 2**53, parse="int"))
+    real = Feature("f", "string", domain=Range(0, 1, parse="float", disallow_nan=True, disallow_inf=True))
+    schema = Schema((whole, real))
+    found = anomalous_rows(table, validate(table, schema), schema)
+    assert {one.type: [row["row"] for row in one.rows] for one in found.anomalies} == {
+        "INT_TYPE_NOT_INT_STRING": [4],
+        "INT_TYPE_SMALL_INT": [3],
+        "INT_TYPE_BIG_INT": [1],
+        "FLOAT_TYPE_STRING_NOT_FLOAT": [4],
+        "FLOAT_TYPE_SMALL_FLOAT": [3],
+        "FLOAT_TYPE_BIG_FLOAT": [1, 2],
+        "FLOAT_TYPE_HAS_NAN": [0],
+        "FLOAT_TYPE_HAS_INF": [2],
+    }
