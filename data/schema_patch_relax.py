@@ -144,6 +144,14 @@ def _no_domain(feature: Feature, seen: Observed) -> Feature:
     return replace(feature, domain=None)
 
 
+def _as_range(feature: Feature, seen: Observed) -> Feature:
+    """From 0 and 1 to the range that holds them and what was seen."""
+    low, high = (end if end is not None and math.isfinite(end) else None for end in bounds(seen.values))
+    if low is None or high is None:
+        return replace(feature, domain=None)
+    return replace(feature, domain=Range(min(0, low), max(1, high)))
+
+
 def _lower(feature: Feature, seen: Observed) -> Feature:
     domain, (low, _) = feature.domain, _ends(feature, seen)
     if not isinstance(domain, Range) or domain.min is None:
@@ -270,9 +278,9 @@ _WAYS: Final[Mapping[str, Callable[[Feature, Observed], Feature]]] = {
     "FEATURE_TYPE_HIGH_UNIQUE": _unique,
     "ENUM_TYPE_UNEXPECTED_STRING_VALUES": _texts,
     "ENUM_TYPE_INVALID_UTF8": _no_domain,
-    "BOOL_TYPE_SMALL_INT": _no_domain,
-    "BOOL_TYPE_BIG_INT": _no_domain,
-    "BOOL_TYPE_UNEXPECTED_FLOAT": _no_domain,
+    "BOOL_TYPE_SMALL_INT": _as_range,
+    "BOOL_TYPE_BIG_INT": _as_range,
+    "BOOL_TYPE_UNEXPECTED_FLOAT": _as_range,
     "BOOL_TYPE_UNEXPECTED_STRING": _no_domain,
     "INT_TYPE_SMALL_INT": _lower,
     "INT_TYPE_BIG_INT": _upper,

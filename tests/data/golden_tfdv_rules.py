@@ -76,7 +76,7 @@ def by_feature(schema: dict[str, Any]) -> dict[str, Any]:
 def inferred(case: dict[str, Any]) -> dict[str, Any]:
     """TFDV's schema with: constants no bool; one text no bool; nothing said of a column without values;
     no shape where a value within lists is null."""
-    expected = by_feature(json.loads(json.dumps(case["expected"]), object_hook=_whole_numbers))
+    expected = by_feature(json.loads(json.dumps(case["expected"]), object_hook=whole_numbers))
     for name, feature in expected.items():
         rows = case["input"][name]["values"]
         items = leaves(rows)
@@ -111,10 +111,11 @@ def _time(case: dict[str, Any], name: str, items: list[Any]) -> dict[str, Any]:
 CTIME = "%a %b %d %H:%M:%S %Y"
 
 
-def _whole_numbers(item: dict[str, Any]) -> dict[str, Any]:
-    """protobuf's JSON writes int64 as texts."""
+def whole_numbers(item: dict[str, Any]) -> dict[str, Any]:
+    """protobuf's JSON writes int64 and infinities as texts."""
     keys = ("min_count", "size", "min", "max", "min_examples_count", "max_examples_count")
-    return {key: int(value) if key in keys and isinstance(value, str) else value for key, value in item.items()}
+    found = {key: value for key, value in item.items() if key in keys and isinstance(value, str)}
+    return item | {key: float(value) if value.endswith("Infinity") else int(value) for key, value in found.items()}
 
 
 # --- validation

@@ -18,6 +18,7 @@ from typing import Any
 import golden_tfdv_beyond as beyond  # type: ignore[import-not-found]  # as below
 import golden_tfdv_rules as rules  # type: ignore[import-not-found]  # conftest puts this folder on the path
 import golden_tfdv_statistics as columns  # type: ignore[import-not-found]  # as above
+import golden_tfdv_updates as updates  # type: ignore[import-not-found]  # as above
 import pyarrow as pa
 import pytest
 from drivetrain.data import (
@@ -26,6 +27,7 @@ from drivetrain.data import (
     StatisticsAccumulator,
     checks_from_pbtxt,
     infer_schema,
+    update_schema,
     validate,
     validate_instance,
 )
@@ -177,6 +179,10 @@ def check_validation(case: dict[str, Any]) -> None:
         assert {name: sorted(kinds) for name, kinds in by_feature.items()} == rules.problems(case)
         return
     assert by_name(found) == rules.anomalies(case)
+    if "updated_schema" in case["expected"]:
+        patch = update_schema(schema, statistics_of(case["input"]))
+        after = parse(schema_to_pbtxt(patch.accept()).text, SCHEMA_PROTO, "Schema").value
+        assert {name: updates.tidied(one) for name, one in rules.by_feature(after).items()} == updates.updated(case)
 
 
 def by_name(found: Anomalies) -> dict[str, list[tuple[str, str]]]:
