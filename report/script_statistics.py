@@ -6,7 +6,8 @@ from typing import Final
 
 SCRIPT: Final = r"""
 const sets = data.sets.map((set, place) => ({...set, place, css: 's' + place % 6}));
-const on = () => sets.filter(set => state['set' + set.place]);
+// Only one of several data sets has a box to be shown or not.
+const on = () => sets.filter(set => state['set' + set.place] ?? true);
 const wanted = () => true;
 
 function marks(feature) {

@@ -98,12 +98,12 @@ content-visibility:auto;contain-intrinsic-size:auto 180px}
 .figuretable thead th:first-child{padding-left:0}
 .figuretable th[scope=row]{padding-left:0;white-space:normal}
 .figuretable thead th{font-size:11.5px}
-.figuretable:not(.tall){table-layout:fixed;min-width:640px}
+.figuretable:not(.tall){table-layout:fixed;min-width:590px}
 .figuretable.loose:not(.tall){table-layout:auto}
 .figuretable:not(.tall):not(.plainrow) th:first-child{width:15%}
 .figuretable.plainrow{min-width:0}.plainrow th{width:13%}.plainrow th:nth-child(4){width:18%}
 .plainrow th:nth-child(n+5){width:21%}
-@media(max-width:960px){.two:has(.plainrow){grid-template-columns:minmax(0,1fr)}}
+@media(max-width:1040px){.two{grid-template-columns:minmax(0,1fr)}}
 .stack td:nth-child(3){min-width:110px}
 .plainrow td:first-child,.plainrow th:first-child{padding-left:0}
 .plainrow td,.plainrow th{text-align:left}

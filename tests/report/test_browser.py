@@ -62,12 +62,23 @@ def test_a_phone_shows_a_page_without_scrolling_sideways(tab: Browser, pages: Pa
     assert tab.ask("getComputedStyle(document.body).backgroundColor") == "rgb(18, 22, 28)"
 
 
-@pytest.mark.parametrize("width", [800, 1000, 1280])  # a notebook's cell is as wide as its window lets it
-def test_the_measures_of_drift_are_all_in_sight(tab: Browser, pages: Path, width: int) -> None:
-    tab.open(pages / "drift.html", width=width)
-    assert tab.ask("document.querySelectorAll('.plainrow').length") > 0
-    cut = "[...document.querySelectorAll('.plainrow')].filter(it => it.scrollWidth > it.parentElement.clientWidth)"
-    assert tab.ask(f"{cut}.length") == 0
+@pytest.mark.parametrize("name", ["statistics", "drift"])
+@pytest.mark.parametrize("width", [800, 1000, 1060, 1280])  # a notebook's cell is as wide as its window lets it
+def test_all_figures_are_in_sight(tab: Browser, pages: Path, name: str, width: int) -> None:
+    tab.open(pages / f"{name}.html", width=width)
+    tables = "[...document.querySelectorAll('.two .figuretable')]"
+    assert tab.ask(f"{tables}.length") > 0
+    assert tab.ask(f"{tables}.filter(it => it.scrollWidth > it.parentElement.clientWidth).length") == 0
+
+
+@pytest.mark.parametrize("weight", [None, "distance"])
+def test_one_data_set_alone_is_drawn(tab: Browser, tmp_path: Path, weight: str | None) -> None:
+    found = statistics(month(1).select(["dep_delay", "carrier", "distance"]), weight=weight)
+    (tmp_path / "one.html").write_text(found.to_html(), "utf-8")
+    tab.open(tmp_path / "one.html")
+    card = "document.querySelector('.card')"
+    assert tab.ask(f"{card}.querySelector('tbody').textContent.includes('26,483')")  # of 27,004 rows
+    assert tab.ask(f"{card}.querySelectorAll('.chart rect').length") > 3
 
 
 def test_the_address_holds_the_view(tab: Browser, pages: Path) -> None:
