@@ -5,9 +5,10 @@ streamed into a folder first. SQLite (`sqlite:///relative.db`, `sqlite:////absol
 (`postgresql://user@host/database`) needs the extra `postgres`. Both are opened for reading only. Any other database
 comes as an open connection of its driver: DBAPI (PEP 249), or ADBC and DuckDB, whose cursors give Arrow.
 
-Types follow the values: integers are int64, reals float64, NUMERIC the nearest float64, text string, BLOB and bytea
-bytes, booleans, dates, times and timestamps as such (with a zone in UTC), arrays lists, JSON and UUID their text. From
-a cursor that gives Arrow, types are the driver's, normalised.
+Types follow the values: integers are int64, reals float64, NUMERIC(p, s) decimal128 of that precision, NUMERIC without
+one the nearest float64, where a whole number that would be rounded is an error; text is string, BLOB and bytea bytes,
+booleans, dates, times and timestamps as such (with a zone in UTC), arrays lists, JSON and UUID their text. From a
+cursor that gives Arrow, types are the driver's, normalised.
 
 A URL with a password belongs in an environment variable, named here as `env:NAME`: no message shows its value.
 """
@@ -168,18 +169,32 @@ def _tables(cursor: Any, shown: str) -> Iterator[pa.Table]:
         for batch in reader:
             yield pa.Table.from_batches([batch])
         return
-    names = [str(column[0]) for column in getattr(cursor, "description", None) or ()]
+    described = getattr(cursor, "description", None) or ()
+    names = [str(column[0]) for column in described]
     if not names:
         raise InputError(f"{shown}: the query gives no rows", fix="give a SELECT")
     normal_schema(pa.schema([pa.field(name, pa.null()) for name in names]), "the query")
     kinds: dict[str, pa.DataType] = dict.fromkeys(names, pa.null())
+    decimals = {str(column[0]): _decimal(*column[4:6]) for column in described}
     rows = 0
     while block := cursor.fetchmany(_ROWS):
-        yield _table(names, block, rows, kinds)
+        yield _table(names, block, rows, kinds, decimals)
         rows += len(block)
 
 
-def _table(names: list[str], block: list[Any], before: int, kinds: dict[str, pa.DataType]) -> pa.Table:
+def _decimal(digits: Any, scale: Any) -> pa.DataType:
+    """What a column's decimals are, by the precision and scale that a driver may tell (PEP 249)."""
+    told = isinstance(digits, int) and isinstance(scale, int) and 0 <= scale <= digits and 0 < digits <= 38
+    return pa.decimal128(digits, scale) if told else pa.float64()
+
+
+def _table(
+    names: list[str],
+    block: list[Any],
+    before: int,
+    kinds: dict[str, pa.DataType],
+    decimals: Mapping[str, pa.DataType],
+) -> pa.Table:
     """A block of rows; `kinds` holds each column's type after all blocks so far and is kept up to date."""
     columns = []
     for place, name in enumerate(names):
@@ -188,7 +203,7 @@ def _table(names: list[str], block: list[Any], before: int, kinds: dict[str, pa.
         for value_type in dict.fromkeys(map(type, values)):
             first = next(value for value in values if type(value) is value_type)
             try:
-                found = _kind(first)
+                found = decimals[name] if value_type is Decimal else _kind(first)
             except TypeError as error:
                 raise _unfit(name, values, before, value_type, str(error)) from error
             joined = common_type(kind, found)
@@ -197,6 +212,8 @@ def _table(names: list[str], block: list[Any], before: int, kinds: dict[str, pa.
             kind = joined
         kinds[name] = kind
         try:
+            if pa.types.is_floating(kind):
+                _see_rounded(name, values, before)
             columns.append(pa.array([_plain(value, kind) for value in values], kind))
         except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
             raise InputError(
@@ -204,6 +221,17 @@ def _table(names: list[str], block: list[Any], before: int, kinds: dict[str, pa.
                 fix="CAST it in the query",
             ) from error
     return pa.table(dict(zip(names, columns, strict=True)))
+
+
+def _see_rounded(name: str, values: list[Any], before: int) -> None:
+    """Refuse a whole number that float64 rounds: an identifier, say, among other numbers or as NUMERIC."""
+    for place, value in enumerate(values):
+        whole = type(value) is int or (type(value) is Decimal and value.is_finite() and value == int(value))
+        if whole and abs(value) > 1 << 53 and int(float(value)) != value:
+            raise InputError(
+                f"the query's row {before + place + 1}: column {name!r} holds {value}, which float64 rounds",
+                fix=f"CAST {name} in the query, e.g. AS numeric(38, 0) or AS text",
+            )
 
 
 def _kind(value: Any) -> pa.DataType:

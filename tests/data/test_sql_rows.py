@@ -4,6 +4,7 @@ import pickle
 import sqlite3
 from contextlib import closing
 from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,33 @@ def test_postgresql_gives_its_values(server: str, tmp_path: Path) -> None:  # no
     ]
     assert second.pop("x") != first["x"]
     assert set(second.values()) == {None}
+
+
+@pytest.mark.postgres
+def test_numeric_is_exact_or_told(server: str, tmp_path: Path) -> None:  # noqa: F811
+    query = """
+        select p::numeric(20, 2), x from (
+            select null as p, null as x from generate_series(1, 20000)
+            union all select 123456789012345678.25, 0.1 union all select -0.05, 9007199254740992
+        ) as t"""
+    source = open_query(server, query, tmp_path)
+    assert types(source) == {"p": "decimal128(20, 2)", "x": "double"}
+    assert [list(row.values()) for row in rows(source)[20000:]] == [
+        [Decimal("123456789012345678.25"), 0.1],
+        [Decimal("-0.05"), 2.0**53],
+    ]
+    with pytest.raises(InputError, match=r"the query's row 2: column 'x' holds 9007199254740993, which float64 rounds"):
+        open_query(server, "select 1::numeric as x union all select 9007199254740993", tmp_path)
+    with pytest.raises(InputError, match="the query's column 'p' cannot be read as decimal"):
+        open_query(server, "select 'nan'::numeric(5, 2) as p", tmp_path)
+
+
+def test_whole_numbers_that_fractions_would_round_are_told(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "x.db")) as connection:
+        connection.execute("create table t (v)")
+        connection.executemany("insert into t values (?)", [(0.5,), (2**53,), (2**53 + 1,)])
+        with pytest.raises(InputError, match=r"row 3: column 'v' holds 9007199254740993, which float64 rounds"):
+            open_query(connection, "select v from t order by rowid", tmp_path / "rows")
 
 
 @pytest.mark.postgres
