@@ -14,7 +14,6 @@ from ..digest import write_durably
 from ..errors import InputError, missing_extra
 from .base import Executor, Progress, no_progress
 from .local import merge_states
-from .slices import title
 from .source_of import source_of
 from .sources import Source
 from .statistics_column import EXACT_LIMIT, ColumnState
@@ -80,7 +79,7 @@ class Statistics:
         """
         for part in self._dataset(split).get("slices", ()):
             if part["name"] == name:
-                state = {title(key): part for key, part in self.state(split).slices.items()}[name]
+                state = self.state(split).slices[tuple((column, value) for column, value in part["key"])]
                 own = {key: value for key, value in part.items() if key not in ("name", "key")}
                 shown = f"{split} [{name}]"
                 return Statistics({"format": FORMAT, "datasets": [{"name": shown, **own}]}, {shown: state})
@@ -207,9 +206,9 @@ def statistics(
         DrivetrainError: A label is given, and scikit-learn is not installed.
     """
     options = StatisticsOptions(
-        limit=limit, columns=None if columns is None else tuple(columns), weight=weight, slices=slicings(slices),
-        label=label, correlations=correlations, sample_rate=sample_rate, seed=seed, top_values=top_values,
-        buckets=buckets, quantiles=tuple(quantiles), custom=dict(custom or {}),
+        limit=limit, columns=columns, weight=weight, slices=slicings(slices), label=label, correlations=correlations,
+        sample_rate=sample_rate, seed=seed, top_values=top_values, buckets=buckets, quantiles=quantiles,
+        custom=custom or {},
     )  # fmt: skip
     if label is not None and find_spec("sklearn") is None:
         raise missing_extra("sklearn", "analysis")  # now, not after the pass

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ..errors import InputError
 from .statistics_column import kind_of
 from .statistics_sample import RowSample
 from .tables import numpy_of
@@ -23,6 +24,16 @@ _CATEGORIES: Final = 100  # distinct integers up to which each is a category
 _ADJUSTED: Final = 1_000  # categories up to which the information expected by chance is worked out
 _TEXTS: Final = frozenset({"string", "bytes"})
 _NUMBERS: Final = frozenset({"bool", "int", "float", "timestamp", "date", "time", "duration"})
+
+
+def check_label(name: str, arrow: Any) -> None:
+    """A label must be of an Arrow type with one plain value per row.
+
+    Raises:
+        InputError: It is not.
+    """
+    if kind_of(arrow) not in _TEXTS | _NUMBERS | {"null"}:
+        raise InputError(f"the label {name!r} is {arrow}", fix="choose a column of one plain value per row")
 
 
 def mutual_information(sample: RowSample, label: str, names: Sequence[str]) -> dict[str, Any]:

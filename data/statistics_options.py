@@ -44,7 +44,7 @@ class StatisticsOptions:
     """
 
     limit: int = EXACT_LIMIT
-    columns: tuple[str, ...] | None = None
+    columns: Sequence[str] | None = None
     weight: str | None = None
     slices: tuple[Spec, ...] = ()
     label: str | None = None
@@ -53,24 +53,30 @@ class StatisticsOptions:
     seed: int = 0
     top_values: int = _READING.top_values
     buckets: int = _READING.buckets
-    quantiles: tuple[float, ...] = _READING.quantiles
+    quantiles: Sequence[float] = _READING.quantiles
     custom: Mapping[str, Factory] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
         for name, least in (("limit", 1), ("top_values", 0), ("buckets", 1)):
             if not isinstance(getattr(self, name), int) or getattr(self, name) < least:
                 raise InputError(f"{name} must be a whole number of at least {least}, not {getattr(self, name)!r}")
-        if not 0 < self.sample_rate <= 1:
+        if not _is_number(self.sample_rate) or not 0 < self.sample_rate <= 1:
             raise InputError(f"sample_rate must be above 0 and at most 1, not {self.sample_rate!r}")
+        if not isinstance(self.seed, int):
+            raise InputError(f"seed must be a whole number, not {self.seed!r}")
+        if not isinstance(self.custom, Mapping):
+            raise InputError(f"custom must map names to factories, not {self.custom!r}")
         for name, make in self.custom.items():
             if not callable(make):
                 raise InputError(f"custom={{{name!r}: {make!r}}} is no factory", fix="give the accumulator's class")
-        levels = list(self.quantiles)
-        if not levels or levels != sorted(set(levels)) or not all(0 <= level <= 1 for level in levels):
-            raise InputError(f"quantiles must be levels from 0 to 1, ascending, not {levels}")
+        given: Any = self.quantiles  # Any: whatever was written
+        levels = list(given) if isinstance(given, Iterable) else []
+        within = bool(levels) and all(_is_number(level) and 0 <= level <= 1 for level in levels)
+        if not within or levels != sorted(set(levels)):
+            raise InputError(f"quantiles must be levels from 0 to 1, ascending, not {self.quantiles!r}")
         object.__setattr__(self, "quantiles", tuple(map(float, levels)))
         if self.columns is not None:
-            object.__setattr__(self, "columns", _names(self.columns, "columns"))
+            object.__setattr__(self, "columns", _names(self.columns, "columns"))  # a list will do
 
     @property
     def plain(self) -> bool:
@@ -85,7 +91,7 @@ class StatisticsOptions:
     @property
     def reading(self) -> Reading:
         """What the document lists of each column."""
-        return Reading(self.top_values, self.buckets, self.quantiles)
+        return Reading(self.top_values, self.buckets, tuple(self.quantiles))
 
     @property
     def needed(self) -> dict[str, str]:
@@ -133,6 +139,10 @@ def difference(left: StatisticsOptions, right: StatisticsOptions) -> str | None:
     return next((name for name in mine if name != "custom" and mine[name] != others[name]), None)
 
 
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
 def slicings(given: Any) -> tuple[Spec, ...]:
     """Slicings as they are kept: for each its columns, and their values or None for all.
 
@@ -141,6 +151,8 @@ def slicings(given: Any) -> tuple[Spec, ...]:
     """
     if isinstance(given, str | Mapping):
         given = (given,)
+    if not isinstance(given, Iterable):
+        raise InputError(f"slices must be a list, not {given!r}", fix='write e.g. slices=["carrier"]')
     return tuple(dict.fromkeys(map(_slicing, given)))
 
 

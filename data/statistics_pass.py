@@ -16,6 +16,7 @@ from .base import Accumulator
 from .slices import rank_of, title
 from .statistics_column import ColumnState
 from .statistics_describe import describe_column
+from .statistics_mutual import check_label, mutual_information
 from .statistics_options import Factory, StatisticsOptions, difference, options_from_json
 from .statistics_pairs import PairStates
 from .statistics_sample import RowSample, in_sample, take_rows
@@ -87,6 +88,8 @@ class StatisticsAccumulator:
         """The rows of the sample, and their weights."""
         options = self.options
         options.check(batch.schema.names)
+        if options.label is not None:
+            check_label(options.label, batch.schema.field(options.label).type)
         first, self._read = self._read, self._read + batch.num_rows
         weight = None
         if options.weight is not None:
@@ -204,8 +207,6 @@ class StatisticsAccumulator:
         if self.pairs is not None:
             found["correlations"] = self.pairs.result(list(self.columns))
         if self.sample is not None and options.label is not None:
-            from .statistics_mutual import mutual_information
-
             found["mutual_information"] = mutual_information(self.sample, options.label, list(self.columns))
         if self.custom:
             found["custom"] = {name: self._user_result(name) for name in sorted(self.custom)}

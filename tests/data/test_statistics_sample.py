@@ -80,11 +80,20 @@ def test_how_much_is_listed() -> None:
     [
         {"sample_rate": 0}, {"sample_rate": 1.5}, {"quantiles": [0.5, 0.1]}, {"buckets": 0}, {"top_values": -1},
         {"columns": []}, {"columns": "real"}, {"columns": ["reel"]}, {"label": "lable"}, {"slices": [[]]},
+        {"sample_rate": "0.5"}, {"seed": "x"}, {"quantiles": 0.5}, {"quantiles": "ab"}, {"quantiles": [None]},
+        {"slices": 5}, {"columns": "ab"}, {"custom": [1]},
     ],
 )  # fmt: skip
 def test_wrong_options_are_named(wrong: dict[str, Any]) -> None:
-    with pytest.raises(InputError):
+    (name,) = wrong
+    with pytest.raises(InputError, match=name.removesuffix("s")):
         statistics(table(10), **wrong)
+
+
+@pytest.mark.parametrize("label", [[[1], [2]], [{"a": 1}, None]])
+def test_a_label_is_a_plain_value(label: list[Any]) -> None:
+    with pytest.raises(InputError, match=r"the label 'late' is (list|struct)<"):
+        statistics(pa.table({"late": label, "x": [1, 2]}), label="late")
 
 
 def test_two_spans_merge_without_the_data(tmp_path: Path) -> None:

@@ -87,6 +87,12 @@ def test_a_slice_is_validated_and_compared_like_a_data_set(tmp_path: Path) -> No
     assert again.state("data [origin=JFK]").to_bytes() == new.state("data [origin=JFK]").to_bytes()
 
 
+def test_two_slices_of_one_name_do_not_mix() -> None:
+    rows = pa.table({"c": ["AA", "AA, m=1", "AA, m=1"], "m": [1, 2, 2]})
+    found = statistics(rows, slices=[["c", "m"], "c"]).of_slice("data", "c=AA, m=1")
+    assert (found.splits, found.state("data [c=AA, m=1]").rows) == ({"data [c=AA, m=1]": 1}, 1)
+
+
 def test_slashes_in_a_slice_do_not_leave_the_folder(tmp_path: Path) -> None:
     part = statistics(pa.table({"p": ["../../a/b", "c"]}), slices=["p"]).of_slice("data", "p=../../a/b")
     part.save(tmp_path)
