@@ -54,6 +54,9 @@ import sys, resource
 def cpu():
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime
+def peak():  # ru_maxrss would be the parent's, if that was larger when it started this process
+    words = Path("/proc/self/status").read_text().split()
+    return int(words[words.index("VmHWM:") + 1]) * 1024
 from pathlib import Path
 from drivetrain import data
 if sys.argv[1] == "dataframe":
@@ -63,7 +66,7 @@ if sys.argv[1] == "dataframe":
 else:
     start = cpu()
     data.statistics(data.open_files([Path(sys.argv[2])]))
-print(cpu() - start, cpu(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
+print(cpu() - start, cpu(), peak())
 """
 BARS = {  # figure: bound, and whether it is an upper one
     "flights x10: ours / decode, CPU": (2.5, True),
@@ -161,6 +164,16 @@ def child(python: str, script: str, *arguments: str) -> list[float]:
     return [float(text) for text in done.stdout.splitlines()[-1].split()]
 
 
+def peers(tfdv: str, path: Path, repeat: int) -> list[float]:
+    """CPU seconds, medians of interleaved rounds: TFDV from CSV and from a DataFrame, then ours likewise."""
+    runs = [(tfdv, PEER, "csv", 0), (tfdv, PEER, "dataframe", 1)]
+    runs += [(sys.executable, OURS, "csv", 0), (sys.executable, OURS, "dataframe", 1)]
+    rounds = [
+        [child(python, script, kind, str(path))[place] for python, script, kind, place in runs] for _ in range(repeat)
+    ]
+    return [statistics.median(times) for times in zip(*rounds, strict=True)]
+
+
 def validation(path: Path) -> float:
     """Milliseconds to validate statistics of flights against the example's schema, imports done."""
     from drivetrain import data
@@ -205,11 +218,7 @@ def main() -> None:
         figures["flights x40: peak MB of a process"] = child(sys.executable, OURS, "parquet", str(forty))[2] / 1e6
         if arguments.tfdv:
             pyarrow.csv.write_csv(table, here / "one.csv")
-            (csv, _), (_, whole) = (
-                child(arguments.tfdv, PEER, kind, str(here / "one.csv")) for kind in ("csv", "dataframe")
-            )
-            mine = child(sys.executable, OURS, "csv", str(here / "one.csv"))[0]
-            all_of_it = child(sys.executable, OURS, "dataframe", str(here / "one.csv"))[1]
+            csv, whole, mine, all_of_it = peers(arguments.tfdv, here / "one.csv", arguments.repeat)
             figures |= {
                 "TFDV from CSV: CPU s": csv,
                 "ours from CSV: CPU s": mine,
