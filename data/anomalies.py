@@ -69,6 +69,9 @@ class Anomalies:
         self.splits = dict(splits)
         self.anomalies = tuple(sorted(anomalies, key=lambda anomaly: _ORDER[anomaly.severity]))
 
+    def __repr__(self) -> str:
+        return f"Anomalies({self.summary})"
+
     @property
     def errors(self) -> int:
         """Anomalies that block."""

@@ -140,6 +140,13 @@ class DriftReport:
     alpha: float
     unpaired: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        parts = (
+            f"{pair.current} against {pair.previous}: {len(pair.drifted)} of {len(pair.features)} features drifted"
+            for pair in self.pairs
+        )
+        return f"DriftReport({'; '.join(parts)})"
+
     def __getitem__(self, name: str) -> FeatureDrift:
         """The feature of that name in the first pair."""
         return self.pairs[0][name]

@@ -59,6 +59,9 @@ class ExamplesDiff:
         """How many rows, keys and pairs there are in the first pair of data sets (see `diff_examples`)."""
         return dict(self.document["pairs"][0]["counts"])
 
+    def __repr__(self) -> str:
+        return f"ExamplesDiff({self.summary})"
+
     @property
     def different(self) -> tuple[str, ...]:
         """Features that differ in at least one pair of rows, in any pair of data sets."""

@@ -157,6 +157,9 @@ class ExpectationResults:
         }
         return cls(document)
 
+    def __repr__(self) -> str:
+        return f"ExpectationResults({self.summary})"
+
     @property
     def failed(self) -> list[Mapping[str, Any]]:
         """The results that are no success, critical ones first."""

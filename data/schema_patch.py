@@ -90,6 +90,10 @@ class SchemaPatch:
     changes: tuple[Change, ...]
     unresolved: tuple[Anomaly, ...] = ()
 
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{change.id}. {change.feature or 'rows'}" for change in self.changes)
+        return f"SchemaPatch({shown or 'no changes'}; {len(self.unresolved)} unresolved)"
+
     def accept(self, ids: Collection[int] | None = None) -> Schema:
         """The schema with some of the changes made; all where None.
 

@@ -36,6 +36,11 @@ class Statistics:
         self.document = document
         self._states = dict(states)
 
+    def __repr__(self) -> str:
+        parts = (f"{one['name']}: {one['rows']:,} rows, {len(one['features'])} features" for one in
+                 self.document["datasets"])  # fmt: skip
+        return f"Statistics({'; '.join(parts)})"
+
     @property
     def splits(self) -> dict[str, int]:
         """Rows per data set, in order."""
