@@ -160,7 +160,8 @@ def _scan(
     guesses: dict[str, Guess] = {}
     shards: list[CsvShard] = []
     rows = quotes = 0
-    piece: Piece | None = Piece(size=_SHARD_BYTES if file.plain else None)
+    large = file.plain and file.path.stat().st_size > _SHARD_BYTES
+    piece: Piece | None = Piece(size=_SHARD_BYTES if large else None)
     while piece is not None:
         first = rows
         for batch in _text_batches(file, nulls, None, block, piece):

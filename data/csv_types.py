@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .tables import texts
+from .tables import arrow_of, texts
 
 _FAMILIES: Final = (
     (pa.int64(), pa.float64()),
@@ -26,7 +27,7 @@ _TRUTHS: Final = texts(["true", "false"])
 _TRUE: Final = _TRUTHS[0]
 _MISSING: Final = pa.nulls(1, pa.string())[0]
 _PADDED: Final = r"^0[0-9]+(\.|\s*$)"
-_DIGITS: Final = 16  # a whole number of fewer is a float64
+_ONE, _DIGITS = arrow_of(np.array([1, 16], np.int32))  # a whole number of fewer is a float64
 _WORDS: Final = {"int": "whole number", "double": "number", "bool": "truth value", "date": "date", "timestamp": "time"}
 
 
@@ -95,7 +96,7 @@ class Guess:
     def _see_digits(self, column: pa.Array, before: int) -> None:
         lengths = pc.binary_length(column)
         if self.zeros is None:
-            longer = pc.and_(pc.starts_with(column, pattern="0"), pc.greater(lengths, 1))
+            longer = pc.and_(pc.starts_with(column, pattern="0"), pc.greater(lengths, _ONE))
             self.zeros = next(_rows(column, longer, _PADDED, before), None)
         if self.long is None:
             found = _rows(column, pc.greater_equal(lengths, _DIGITS), _WHOLE, before)
