@@ -248,7 +248,8 @@ def merged(now: Any, before: Any, after: Any, what: str = "", *, strict: bool = 
         )
     if is_dataclass(now) and type(now) is type(before) is type(after):
         names = [field.name for field in fields(now) if field.compare]
-        return replace(now, **_parts(now, before, after, names, what, strict))  # type: ignore[type-var]
+        made = replace(now, **_parts(now, before, after, names, what, strict))  # type: ignore[type-var]
+        return without_stale(now, made) if isinstance(now, Feature) else made
     sides = now, before, after
     if all(isinstance(side, tuple) and all(isinstance(one, Feature) for one in side) for side in sides):
         mine, old, new = ({one.name: one for one in side} for side in sides)
@@ -262,6 +263,14 @@ def merged(now: Any, before: Any, after: Any, what: str = "", *, strict: bool = 
     if strict and now != before:
         raise InputError(f"{what}: the schema now says {now!r}, the patch knew {before!r}", fix="write the patch again")
     return None if now is None and before is not None else after
+
+
+def without_stale(before: Feature, after: Feature) -> Feature:
+    """The feature without the evidence of lines that have changed: it was for what they said before."""
+    changed = {field.name for field in fields(after) if getattr(before, field.name) != getattr(after, field.name)}
+    lines = after.evidence.split("\n")
+    kept = [line for line in lines if line.partition(":")[0].replace("value_count", "value_counts") not in changed]
+    return replace(after, evidence="\n".join(kept))
 
 
 def _parts(now: Any, before: Any, after: Any, names: Iterable[str], what: str, strict: bool) -> dict[str, Any]:

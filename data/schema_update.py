@@ -13,7 +13,7 @@ from .schema import Feature, Ratio, Schema
 from .schema_check import SchemaError
 from .schema_fields import Path, feature_at, state_at, with_feature_at
 from .schema_infer import Rules, infer_feature
-from .schema_patch import Change, SchemaPatch, merged
+from .schema_patch import Change, SchemaPatch, merged, without_stale
 from .schema_patch_relax import DOMAIN_LIMIT, Observed, relax
 from .statistics_column import ColumnState
 from .statistics_describe import describe_column
@@ -146,7 +146,7 @@ class _Update:
         if len(path) > 1:
             rows = column.rows  # the structs that are there
         seen = Observed(column, rows, split, self.statistics, controls, self.environment, self.max_values, path)
-        return relax(feature, kind, seen) or feature
+        return without_stale(feature, relax(feature, kind, seen) or feature)
 
     def rows(self, part: Schema, kind: str) -> Schema:
         """The bounds on the number of rows relaxed to what is there."""

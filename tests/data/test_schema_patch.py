@@ -380,3 +380,18 @@ def test_a_layout_that_cannot_be_edited_is_written_anew() -> None:
     assert not kept
     assert schema_from_yaml(text) == Schema((Feature("x", "float"),))
     assert edit_yaml(HEAD + "  x: {type: int}  # same", Schema((Feature("x", "int"),))).text.endswith("# same")
+
+
+def test_evidence_goes_with_the_line_it_was_for() -> None:
+    january = pa.table({"v": [1, 2, 3], "w": ["a", "b", "a"]})
+    schema = infer_schema(january)
+    patch = update_schema(schema, pa.table({"v": ["x", "y", None], "w": ["c", "d", None]}))
+    texts = {change.anomalies[0]: change.diff for change in patch.changes}
+    assert "+    type: string\n" in texts["UNEXPECTED_DATA_TYPE"]  # not: string, for it was int64, 1 to 3
+    assert "# all that were seen" not in texts["ENUM_TYPE_UNEXPECTED_STRING_VALUES"].partition("\n+")[2]
+    then = patch.accept()
+    lines = [then.feature(name).evidence for name in ("v", "w")]  # type: ignore[union-attr]
+    assert lines == ["", "type: string, 2 distinct"]
+    some = patch.accept([change.id for change in patch.changes if change.feature == "w"])
+    assert some.feature("v") == schema.feature("v")
+    assert some.feature("v").evidence == schema.feature("v").evidence != ""  # type: ignore[union-attr]
