@@ -248,7 +248,7 @@ def merged(now: Any, before: Any, after: Any, what: str = "", *, strict: bool = 
         )
     if is_dataclass(now) and type(now) is type(before) is type(after):
         names = [field.name for field in fields(now) if field.compare]
-        made = replace(now, **_parts(now, before, after, names, what, strict))  # type: ignore[type-var]
+        made: Any = replace(now, **_parts(now, before, after, names, what, strict))  # type: ignore[type-var]
         return without_stale(now, made) if isinstance(now, Feature) else made
     sides = now, before, after
     if all(isinstance(side, tuple) and all(isinstance(one, Feature) for one in side) for side in sides):
