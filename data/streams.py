@@ -15,14 +15,12 @@ import shutil
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Literal, Protocol
-
-import pyarrow as pa
 
 from ..digest import canonical_json, sync_folder, sync_tree, write_durably
 from ..errors import DrivetrainError, InputError
@@ -33,8 +31,8 @@ from .schema import Schema
 from .source_of import of_table
 from .sources import Source
 from .statistics_document import Statistics, from_states, statistics
+from .stream_rows import SpanRows
 from .stream_window import window_of
-from .types import common_type, normal_schema, restore
 from .validation import validate
 from .validation_rows import anomalous_rows
 
@@ -213,7 +211,7 @@ def stream(
             shutil.rmtree(leftover)
         writer = _Writer(source, folder, schema, environment, window)
         source.start(writer.position)
-        collected = _Open(types)
+        collected = SpanRows(types)
         last = clock()
         while True:
             left = _POLL if collected.begun is None else collected.begun + seconds - clock()
@@ -224,7 +222,9 @@ def stream(
                 last = now
             for chunk in chunks:
                 try:
-                    collected.add(chunk, now)
+                    if chunk.error is not None:
+                        raise chunk.error
+                    collected.add(chunk.table, chunk.origin, now)
                 except InputError as error:
                     if on_bad == "raise":
                         raise
@@ -232,69 +232,9 @@ def stream(
             ended = idle is not None and now - last >= idle
             if collected.begun is not None and (ended or collected.rows >= rows or now - collected.begun >= seconds):
                 yield writer.publish(collected)
-                collected = _Open(types)
+                collected = SpanRows(types)
             if ended:
                 return
-
-
-@dataclass
-class _Open:
-    """The span being collected."""
-
-    wanted: Mapping[str, Any]
-    tables: list[Any] = field(default_factory=list)
-    types: dict[str, Any] = field(default_factory=dict)
-    rejected: list[dict[str, str]] = field(default_factory=list)
-    rows: int = 0
-    begun: float | None = None
-
-    def add(self, chunk: Chunk, now: float) -> None:
-        if chunk.error is not None:
-            raise chunk.error
-        table = self._typed(chunk.table, chunk.origin)
-        types = dict(self.types)
-        for item in normal_schema(table.schema, chunk.origin):
-            known = types.get(item.name, pa.null())
-            joined = common_type(known, item.type)
-            if joined is None:
-                raise InputError(
-                    f"{chunk.origin}: column {item.name!r} is {item.type} here and {known} in the rows before",
-                    fix="write it as one type",
-                )
-            types[item.name] = joined
-        self.types = types
-        self.tables.append(table)
-        self.rows += table.num_rows
-        if self.begun is None and table.num_rows:
-            self.begun = now
-
-    def _typed(self, table: Any, origin: str) -> Any:
-        for name in self.wanted.keys() & set(table.column_names):
-            try:
-                column = table.column(name).cast(self.wanted[name])
-            except pa.ArrowException as error:
-                raise InputError(
-                    f"{origin}: column {name!r} is not all {self.wanted[name]} ({str(error)[:200]})",
-                    fix="correct it, or leave it out of types=",
-                ) from None
-            table = table.set_column(table.column_names.index(name), name, column)
-        return table
-
-    def reject(self, origin: str, error: InputError, now: float) -> None:
-        self.rejected.append({"origin": origin, "error": error.message})
-        if self.begun is None:
-            self.begun = now
-
-    def table(self) -> Any:
-        schema = pa.schema(list(self.types.items()))
-        batches = []
-        for table in self.tables:
-            for batch in table.to_batches():
-                for name in schema.names:
-                    if name not in batch.schema.names:
-                        batch = batch.append_column(name, pa.nulls(batch.num_rows))
-                batches.append(restore(batch, schema))
-        return pa.Table.from_batches(batches, schema)
 
 
 class _Writer:
@@ -314,7 +254,7 @@ class _Writer:
         newest = list(islice(good, window))
         self.recent = deque((span.statistics for span in reversed(newest)), maxlen=window)
 
-    def publish(self, collected: _Open) -> StreamSpan:
+    def publish(self, collected: SpanRows) -> StreamSpan:
         number = self.number + 1
         final = self.folder / f"span-{number:06d}"
         staging = self.folder / f".{final.name}.tmp"
@@ -333,7 +273,7 @@ class _Writer:
         self.number = number
         return StreamSpan(number, final)
 
-    def _fill(self, staging: Path, number: int, collected: _Open) -> None:
+    def _fill(self, staging: Path, number: int, collected: SpanRows) -> None:
         passed = not collected.rows or self._measure(staging, number, collected)
         if (window := window_of(self.recent)) is not None:
             self._save(window, staging / "window")
@@ -348,7 +288,7 @@ class _Writer:
         }
         write_durably(staging / "span.json", canonical_json(body) + b"\n")
 
-    def _measure(self, staging: Path, number: int, collected: _Open) -> bool:
+    def _measure(self, staging: Path, number: int, collected: SpanRows) -> bool:
         content = staging / "examples"
         content.mkdir()
         executor = LocalExecutor()

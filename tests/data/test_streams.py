@@ -164,6 +164,40 @@ def test_a_column_that_comes_and_goes(incoming: Path, tmp_path: Path) -> None:
     assert list(spans[-1].statistics.features("data")) == ["tags", "n", "old"]
 
 
+@pytest.mark.parametrize(
+    ("nothing", "values", "rows"),
+    [
+        *(([None, None], values, rows) for values in ([7], ["x"], [{"a": 1}], [[1.5]]) for rows in (1, 100)),
+        ([[], None], [[1, 2]], 100),
+        ([[]], [[{"a": "x"}]], 100),
+    ],
+)
+def test_what_holds_no_value_is_of_any_type(
+    incoming: Path, tmp_path: Path, nothing: list[Any], values: list[Any], rows: int
+) -> None:
+    for number, some in enumerate((nothing, values, nothing)):
+        lines = "".join(json.dumps({"n": number, "v": value}) + "\n" for value in some)
+        (incoming / f"{number}.jsonl").write_text(lines)
+    spans = list(stream(growing_directory(incoming, quiet=0), tmp_path / "spans", rows=rows, idle=0.2))
+    window = spans[-1].window
+    assert window is not None
+    assert spans[-1].window_spans == len(spans) == (3 if rows == 1 else 1)
+    found, alone = (one.features("data")["v"] for one in (window, statistics(pa.table({"v": values}))))
+    everything = [*nothing, *values, *nothing]
+    assert (found["type"], found["missing"]) == (alone["type"], everything.count(None))
+    if rows > 1:
+        assert [row["v"] for row in rows_of(spans[0])] == everything
+
+
+def test_whole_numbers_that_no_float_holds(incoming: Path, tmp_path: Path) -> None:
+    put(incoming, "0.parquet", pa.table({"v": [2**53 + 1]}))
+    put(incoming, "1.parquet", pa.table({"v": [0.5]}))
+    put(incoming, "2.parquet", pa.table({"v": [3]}))
+    spans = list(stream(growing_directory(incoming, quiet=0), tmp_path / "spans", on_bad="keep", idle=0.2))
+    assert [row["v"] for span in spans for row in rows_of(span)] == [2**53 + 1, 3]
+    assert "column 'v' does not fit double" in spans[0].rejected[0]["error"]
+
+
 def test_a_column_that_changes_its_type_begins_a_new_window(incoming: Path, tmp_path: Path) -> None:
     values: list[list[Any]] = [[1, 2], [3], [4.5], [5.5], ["six"]]
     seen = []
