@@ -9,7 +9,6 @@ an item's state are the items of all lists that are there, rows of a field's are
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -18,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..errors import InputError
+from .statistics_decimal import has_units, too_long, units_of
 from .statistics_sketches import Sketches, table_of, table_values
 from .tables import (
     NumberTable,
@@ -96,24 +96,18 @@ def plain_array(array: Any) -> Any:
 
 
 def _inner_types(arrow: Any) -> Iterator[tuple[str, Any]]:
-    """Names and types of what is within a list (its "values"; of a map structs of "key" and "value") or a struct."""
+    """Names and types of what is within a list (its "values"; of a map structs of "key" and "value") or a struct.
+
+    Within decimals of a certain length are their units, named by the decimal places.
+    """
     if pa.types.is_map(arrow):
         yield "values", pa.struct([("key", arrow.key_type), ("value", arrow.item_type)])
     elif kind_of(arrow) == "list":
         yield "values", arrow.value_type
     elif pa.types.is_struct(arrow):
         yield from ((field.name, field.type) for field in arrow)
-
-
-def _too_long(decimals: Any) -> bool:
-    """Whether one of the decimals has more digits than every float64 keeps."""
-    arrow = decimals.type
-    if arrow.precision <= sys.float_info.dig or not len(decimals):
-        return False
-    if arrow.bit_width < 128:  # Arrow compares no narrower ones
-        decimals = decimals.cast(pa.decimal128(arrow.precision, arrow.scale))
-    ends = pc.min_max(decimals).as_py().values()
-    return any(end and end.adjusted() + 1 + arrow.scale > sys.float_info.dig for end in ends)
+    elif has_units(arrow):
+        yield str(arrow.scale), pa.int64()
 
 
 class ColumnState:
@@ -131,7 +125,8 @@ class ColumnState:
         negative_infinity: Rows that are −Inf.
         rounded: Whether decimals of more digits than a float64 keeps were rounded to one.
         sketches: None while the column is exact.
-        inner: Of a list the state of its items, as "values"; of a struct those of its fields by name.
+        inner: Of a list the state of its items, as "values"; of a struct those of its fields by name; of decimals, as
+            long as all have the same places, that of their units by the number of places.
     """
 
     def __init__(self, name: str, limit: int = EXACT_LIMIT) -> None:
@@ -193,6 +188,10 @@ class ColumnState:
         if self.kind == "list":
             self.inner["values"].add(pc.list_flatten(array))
             return
+        if self.kind == "float":
+            for units in self.inner.values():
+                units.add(units_of(array))
+            return
         present = array.drop_null() if array.null_count else array
         for field, values in zip(array.type, present.flatten(), strict=True):
             self.inner[field.name].add(values)
@@ -204,7 +203,7 @@ class ColumnState:
             return
         if self.kind != "null":
             self._agree(kind, str(arrow))
-            self._agree_inner([name for name, _ in _inner_types(arrow)])
+            self._agree_inner([name for name, _ in _inner_types(arrow)], first=False)
             return
         self.kind, self.arrow = kind, str(arrow)
         self._agree_inner([name for name, _ in _inner_types(arrow)])
@@ -224,7 +223,10 @@ class ColumnState:
                 fix="write the files with one type per column, or name the column's type when reading them",
             )
 
-    def _agree_inner(self, names: list[str]) -> None:
+    def _agree_inner(self, names: list[str], *, first: bool = True) -> None:
+        if self.kind == "float" and not first:  # of different places: only the floats remain
+            self.inner = self.inner if set(names) == set(self.inner) else {}
+            return
         if len(set(names)) != len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise InputError(f"two fields of column {self.name!r} are named {twice!r}", fix="rename one of them")
@@ -245,7 +247,7 @@ class ColumnState:
         if self.kind == "list":
             return numpy_of(pc.list_value_length(array)).astype(np.int64)
         if self.kind == "float" and pa.types.is_decimal(array.type):
-            self.rounded = self.rounded or _too_long(array)
+            self.rounded = self.rounded or too_long(array)
             array = array.cast(pa.float64())
         values = numpy_of(array)
         if values.dtype == np.uint64:
@@ -321,14 +323,16 @@ class ColumnState:
         # The outcome must not depend on whether a state was stored (and so settled) in between.
         self.compact()
         other.compact()
-        if self.kind == "null":
+        first = self.kind == "null"
+        if first:
             self.kind, self.arrow, self.unit, self.zone = other.kind, other.arrow, other.unit, other.zone
         elif other.kind != "null":
             self._agree(other.kind, other.arrow)
-        if other.inner:
-            self._agree_inner(list(other.inner))
-        for name, inner in other.inner.items():
-            self.inner[name].merge(inner)
+        if other.inner or (self.inner and other.kind == "float"):
+            self._agree_inner(list(other.inner), first=first)
+        for name, inner in self.inner.items():
+            if name in other.inner:
+                inner.merge(other.inner[name])
         self.rounded = self.rounded or other.rounded
         for name in ("rows", "missing", "nan", "positive_infinity", "negative_infinity"):
             setattr(self, name, getattr(self, name) + getattr(other, name))

@@ -4,9 +4,10 @@ Rows counted (count, missing, nan, …) are integers and always exact. Every oth
 it is: `{"value": 3.5, "exact": true}`, or
 `{"value": 998713, "exact": false, "error": 0.0081, "method": "hyperloglog"}`.
 An error of a distinct count is its relative standard error; of quantiles and histograms the largest error in rank, as a
-fraction of the rows; of a top value the rows it may be short of; of decimals with more than 15 digits, which are
-rounded to float64 ("method": "float64"), the relative one of each value. A number that has no value (the mean of
-nothing) is None. Times are ISO 8601 text, in UTC where the column has a time zone.
+fraction of the rows; of a top value the rows it may be short of; of decimals with more than 15 digits, where they are
+rounded to float64 ("method": "float64"), the relative one of each value. They are not where their type has 16 to 18:
+then the numbers told are exact, spelled as text where a float64 is another number. A number that has no value (the
+mean of nothing) is None. Times are ISO 8601 text, in UTC where the column has a time zone.
 
 A list has "lengths", the numbers of its items per list (0 of an empty one, which is there), and "values", a description
 of the items; a list of lists has these in "values" again. A struct has "fields", descriptions with names. Their count
@@ -22,6 +23,7 @@ import numpy as np
 
 from .sketches import sketch_quantiles
 from .statistics_column import NUMERIC, TEXT, ColumnState
+from .statistics_decimal import exact_numbers
 from .sums import ExactMoments
 from .tables import (
     NumberTable,
@@ -70,7 +72,10 @@ def describe_column(column: ColumnState, reading: Reading = Reading()) -> dict[s
             del values["name"]
             return found | {"lengths": _numbers(column, numbers, reading), "values": values}
         told = _numbers(column, numbers, reading)
-        return found | (_rounded(told) if column.rounded else told)
+        told = _rounded(told) if column.rounded else told
+        for places, units in column.inner.items():  # of decimals
+            told |= exact_numbers(units, int(places), reading.quantiles, reading.top_values)
+        return found | told
     if column.kind == "struct":
         fields = [describe_column(inner, reading) | {"name": name} for name, inner in column.inner.items()]
         return found | {"fields": fields}

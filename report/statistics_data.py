@@ -155,7 +155,8 @@ def _numbers(feature: Mapping[str, Any]) -> dict[str, Any]:
         found["edges"] = [_short(bucket["low"]) for bucket in buckets] + [_short(buckets[-1]["high"])]
         found["counts"] = [_short(bucket["count"]) for bucket in buckets]
     if spread := feature.get("quantiles", {}).get("value"):
-        found["quantiles"] = [_short(value) for value in spread]
+        # Of decimals those that no float64 holds are text.
+        found["quantiles"] = [_short(float(one) if feature.get("type") == "float" else one) for one in spread]
     if top := feature.get("top_values", {}).get("value"):
         found["top"] = [[_short(item["value"]), _short(item["count"])] for item in top[: _FEW if buckets else _TOP]]
     return found
@@ -196,9 +197,9 @@ def skewness(feature: Mapping[str, Any]) -> float | None:
         return skewness(feature["values"])
     if "mean" in feature and feature["type"] != "bool":
         mean, std, median = (feature[key]["value"] for key in ("mean", "std", "median"))
-        if mean is None or not std or isinstance(median, str):
+        if mean is None or not std or (isinstance(median, str) and feature["type"] != "float"):
             return None
-        skew: float = abs(3 * (mean - median) / std)
+        skew: float = abs(3 * (mean - float(median)) / std)
         return skew if math.isfinite(skew) else None
     top = feature.get("top_values", {}).get("value")
     distinct = feature.get("unique", {}).get("value") or 0
