@@ -11,6 +11,8 @@ import pyarrow as pa
 from ..errors import InputError
 from .csv_dialect import CsvFile
 
+csv.field_size_limit(max(csv.field_size_limit(), 1 << 30))  # of this process; Python's 128 KiB is less than Arrow takes
+
 
 class LongRowError(InputError):
     """A row that is longer than a block."""
@@ -34,6 +36,8 @@ def explained(file: CsvFile, error: Exception, block: int, before: int = 0) -> I
         )
     if "UTF8" in text or "UTF-8" in text:
         return not_text(file, line)
+    if isinstance(error, RuntimeError):  # of a zip: encrypted, or packed by a method that Python does not know
+        return InputError(f"{path} cannot be unpacked ({text[:200]})", fix="pack it without a password, by deflate")
     if "straddl" in text:
         return LongRowError(
             f"{path}: a row longer than {block >> 20} MiB, or a quote that is never closed",

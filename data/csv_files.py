@@ -40,7 +40,8 @@ _BLOCK_BYTES: Final = 4 << 20
 _SHARD_BYTES: Final = 64 << 20
 _LONG_BLOCK_BYTES: Final = 512 << 20  # of files with rows longer than a block: a row must fit in one
 _KEEP: Final = " (unless column_types declares it a string or decimal128)"
-_ERRORS: Final = (pa.ArrowException, OSError, EOFError, zlib.error, zipfile.BadZipFile)
+_ERRORS: Final = (pa.ArrowException, OSError, EOFError, zlib.error, zipfile.BadZipFile, RuntimeError)
+_HEADER_CHARACTERS: Final = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -282,10 +283,20 @@ def _reader(
     )
 
 
+def _lines(text: io.TextIOWrapper) -> Iterator[str]:
+    """The lines of a header; a file without line ends is not read whole."""
+    left = _HEADER_CHARACTERS
+    while line := text.readline(left):
+        left -= len(line)
+        if not left:
+            raise csv.Error(f"a header of more than {_HEADER_CHARACTERS:,} characters")
+        yield line
+
+
 def _header(file: CsvFile) -> list[str]:
     try:
         with file.open() as content, io.TextIOWrapper(content, "utf-8-sig", "surrogateescape", newline="") as text:
-            reader = csv.reader(text, delimiter=file.delimiter)
+            reader = csv.reader(_lines(text), delimiter=file.delimiter)
             names = next(cells for cells in reader if cells)  # after blank lines, if any
     except StopIteration:
         raise InputError(f"{file.path} is empty", fix="give a file with a header and rows") from None

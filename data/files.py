@@ -128,6 +128,10 @@ def _kind(path: Path) -> str:
         raise InputError(f"{path} is a folder", fix=f"name its files, e.g. {path}/*.csv")
     if not path.exists():
         raise InputError(f"{path} does not exist", fix="check the path; a relative one starts at the parent of --root")
+    if not path.is_file():
+        raise InputError(
+            f"{path} is a pipe or a device", fix="write what it gives to a file: it is read more than once"
+        )
     if holds_images(path):
         return "images"
     for kind, ending in _KINDS.items():

@@ -36,6 +36,7 @@ _ARCHIVE: Final = re.compile(r"\.(zip|tar|tgz|tar\.gz)$", re.IGNORECASE)
 _DIGITS: Final = "sklearn/datasets/data/digits.csv.gz"
 _SHARD_IMAGES: Final = 4096
 _BATCH_BYTES: Final = 32 << 20
+_LARGEST: Final = 256 << 20  # bytes of an image; what an archive holds may be far larger than the archive
 _SCHEMA: Final = pa.schema(
     [
         ("path", pa.string()),
@@ -224,21 +225,28 @@ def _contents(base: Path, wanted: set[str] | None) -> Iterator[tuple[str, bytes]
             with zipfile.ZipFile(base) as archive:
                 for member in sorted(archive.namelist()):
                     if _is_image(member) and (wanted is None or member in wanted):
-                        yield member, b"" if wanted is None else archive.read(member)
+                        with archive.open(member) as inside:
+                            yield member, b"" if wanted is None else inside.read(_LARGEST + 1)
         elif _ARCHIVE.search(name) and base.is_file():
             with tarfile.open(base) as tar:
                 for item in tar:
                     if item.isfile() and _is_image(item.name) and (wanted is None or item.name in wanted):
                         file = tar.extractfile(item)
-                        yield item.name, b"" if wanted is None or file is None else file.read()
+                        yield item.name, b"" if wanted is None or file is None else file.read(_LARGEST + 1)
         else:
             for path in sorted(wanted or ()):
                 try:
-                    yield path, (base / path).read_bytes()
+                    with (base / path).open("rb") as image:
+                        data = image.read(_LARGEST + 1)
+                    yield path, data
                 except OSError as error:
                     raise InputError(
                         f"{base / path} cannot be read: {error.strerror}", fix="check the file and its rights"
                     ) from error
+    except RuntimeError as error:  # of a zip: encrypted, or packed by a method that Python does not know
+        raise InputError(
+            f"{base} cannot be unpacked ({str(error)[:200]})", fix="pack it without a password, by deflate"
+        ) from error
     except (OSError, EOFError, zlib.error, tarfile.TarError, zipfile.BadZipFile) as error:
         raise InputError(f"{base} is damaged ({str(error)[:200]})", fix="write or copy the file again") from error
 
@@ -258,6 +266,8 @@ def _decoded(data: bytes, where: str) -> tuple[int, int, str]:
     except ImportError as error:
         raise missing_extra("pillow", "images") from error
     try:
+        if len(data) > _LARGEST:
+            raise ValueError(f"more than {_LARGEST >> 20} MiB")
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             with Image.open(io.BytesIO(data)) as image:

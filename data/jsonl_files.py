@@ -275,8 +275,7 @@ def _blocks(
                     if not line.isspace() and line:
                         rows.append(_row(path, number, line, decode))
                         numbers.append(number)
-                if rows:
-                    yield rows, numbers, place
+                yield rows, numbers, place
     except FileNotFoundError as error:
         raise InputError(f"{path} does not exist", fix="check the path") from error
     except (OSError, EOFError, zlib.error) as error:

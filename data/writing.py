@@ -142,9 +142,11 @@ def _check_text(source: Source, index: int, before: int, batch: pa.RecordBatch) 
         try:
             column.validate(full=True)
         except pa.ArrowInvalid:
+            place = next((place for place in range(len(column)) if not _reads(column[place])), None)
+            if place is None:  # it is in the rows around this slice
+                continue
             shard = source.shards[index]
-            before += sum(one.rows for one in source.shards[:index] if one.path == shard.path)
-            row = before + 1 + next(place for place in range(len(column)) if not _reads(column[place]))
+            row = before + place + 1 + sum(one.rows for one in source.shards[:index] if one.path == shard.path)
             raise InputError(
                 f"{shard.path}, row {row:,}: column {field.name!r} is declared text, but is not UTF-8",
                 fix="write the column as text in UTF-8, or as binary",

@@ -224,8 +224,12 @@ def _paths(pattern: str, folders: tuple[Path, ...]) -> list[Path]:
         exact = Path(text)
         if exact.is_dir():
             raise InputError(f"{exact} is a folder", fix=f"name its files, e.g. {pattern}/*.parquet")
-        if exact.exists():
+        if exact.is_file():
             return [exact]
+        if exact.exists():
+            raise InputError(
+                f"{exact} is a pipe or a device", fix="write what it gives to a file: it is read more than once"
+            )
         found = glob.glob(text, recursive=True)  # noqa: PTH207 - Path.glob takes no absolute pattern
         matches = sorted(Path(match) for match in found if Path(match).is_file())
         if matches:

@@ -6,6 +6,8 @@ import csv
 import gzip
 import io
 import json
+import os
+import zipfile
 from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -317,6 +319,49 @@ def test_invalid_utf8_that_parquet_calls_text(distinct: int, tmp_path: Path) -> 
     assert feature(found, "s")["invalid_utf8"]["value"] == 1
     (anomaly,) = validate(found, infer_schema(found)).anomalies
     assert (anomaly.type, anomaly.severity) == ("ENUM_TYPE_INVALID_UTF8", "ERROR")
+
+
+def test_a_pipe_is_refused_before_it_is_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "x.csv")
+    for read in (ExampleGen, source_of):
+        with pytest.raises(InputError, match=r"x\.csv is a pipe or a device"):
+            read(str(tmp_path / "x.csv"))
+
+
+def test_a_zip_with_a_password(tmp_path: Path) -> None:
+    for name, inside in (("x.zip", "x.csv"), ("y.zip", "a/1.png")):
+        with zipfile.ZipFile(tmp_path / name, "w") as archive:
+            archive.writestr(inside, "a\n1\n")
+        data = bytearray((tmp_path / name).read_bytes())
+        for place in (6, data.find(b"PK\x01\x02") + 8):
+            data[place] |= 1
+        (tmp_path / name).write_bytes(data)
+        with pytest.raises(InputError, match=rf"{name} cannot be unpacked .*password"):
+            ExampleGen(str(tmp_path / name))
+
+
+def test_a_small_file_that_unpacks_to_a_huge_one_is_not_read_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("drivetrain.data.images._LARGEST", 1 << 20)
+    with zipfile.ZipFile(tmp_path / "x.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a/1.png", bytes(2 << 20))
+    with pytest.raises(InputError, match=r"a/1\.png is no whole image \(more than 1 MiB\)"):
+        ExampleGen(str(tmp_path / "x.zip"))
+    monkeypatch.setattr("drivetrain.data.csv_files._HEADER_CHARACTERS", 1 << 20)
+    (tmp_path / "x.csv.gz").write_bytes(gzip.compress(b"a,b" + b"x" * (2 << 20)))
+    with pytest.raises(InputError, match=r"a header of more than 1,048,576 characters"):
+        ExampleGen(str(tmp_path / "x.csv.gz"))
+
+
+def test_long_cells_hide_no_fault(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_text("a,b\n1,x\n" + '1,"x\n' + "1,x\n" * 100_000)
+    with pytest.raises(InputError, match="a quote is opened and never closed"):
+        ExampleGen(str(path))
+    path.write_text("a,b\n1," + "x" * 200_000 + "\n1,2,3\n")
+    with pytest.raises(InputError, match=r"x\.csv:3: 3 cells where the header has 2"):
+        ExampleGen(str(path))
 
 
 def test_half_a_character(tmp_path: Path) -> None:
