@@ -129,8 +129,9 @@ def _advice(result: RunResult, settings: Settings) -> list[str]:
     place = settings.spelled
     if result.state == "STOPPED":
         return [
-            "Nothing that depends on this data ran. Mend the data and run again; or, where the data is right, change "
-            "the schema (schema.yaml in the project; `drivetrain schema infer` proposes one) and run again."
+            "What waits for this check did not run. Mend the data and run again; or, where the data is right, change "
+            "what it is held to (schema.yaml in the project, which `drivetrain schema infer` proposes; or a component's "
+            "thresholds) and run again."
         ]
     if result.state == "FAILED":
         traceback = f"The traceback: `drivetrain show {result.run}{place}`. " if exit_code(result) == CRASH else ""

@@ -82,7 +82,7 @@ class _Bounds:
             yield self.anomaly(
                 CONTROL_MISSING, f"{why}: nothing to compare the {here} data with",
                 expected=f"{name} in the {there} data", observed=why,
-                fix=f"give statistics of {there} data that has {name}, or remove its {self.change} from the schema",
+                fix=f"give statistics of {there} data that has {name}, or remove its bounds ({self.change})",
             )  # fmt: skip
             return
         for comparator, most in self.most.items():
@@ -112,8 +112,7 @@ class _Bounds:
             expected=f"at most {number(most)}",
             observed=shown + where,
             values=tuple({**item, "count": round(item["current"] * both.current.count)} for item in moved),
-            fix=f"find what changed in the source of {self.name}, or raise {comparator} of its {self.change} in the "
-            "schema",
+            fix=f"find what changed in the source of {self.name}, or raise its bound ({self.change}: {comparator})",
         )
 
 
