@@ -10,7 +10,7 @@ from ..metadata import Anomalies, Examples, Schema, Statistics
 from ..pipelines import component, current
 
 if TYPE_CHECKING:
-    from ..data import Anomaly, DriftReport
+    from ..data import Anomaly, DriftReport, Feature
     from ..data import Schema as SchemaValue
     from ..data import Statistics as StatisticsValue
 
@@ -61,6 +61,7 @@ def DistributionValidator(
     from ..data import drift, load_schema, validate
     from ..data.statistics_document import from_states
     from ..digest import write_durably
+    from ..report.drift import drift_page
 
     loaded = StatisticsValue.load(statistics.content)
     if baseline is None:
@@ -82,7 +83,8 @@ def DistributionValidator(
     made = Anomalies.new(passed=found.passed, errors=found.errors, summary=summary)
     found.save(made.content / "anomalies.json")
     write_durably(made.content / "drift.json", report.to_json().encode())
-    (made.extra / "report.html").write_text(report.to_html(), "utf-8")
+    page = drift_page(report.to_dict(), passed=found.passed, summary=summary)
+    (made.extra / "report.html").write_text(page, "utf-8")
     (made.extra / "anomalies.html").write_text(found.to_html(), "utf-8")
     return made
 
@@ -137,35 +139,46 @@ def _anomalies(
     from ..data.statistics_document import from_states
     from ..data.validation_ratio import check_rows
 
-    bounded = [spec for spec in schema.features if getattr(spec, comparator)]
+    bounded = [spec for spec in schema.features if _bounds_in(spec, comparator)]
     sides = [(statistics, control)]
     if pairs is not None:
         sides = [(from_states({a: statistics.state(a)}), from_states({b: control.state(b)})) for a, b in pairs]
     for new, old in sides:
-        yield from _absent(new, schema, [spec.name for spec in bounded])
+        yield from _absent(new, schema, {path: spec for one in bounded for path, spec in _bounds_in(one, comparator)})
         yield from drift_anomalies(new, old, schema, bounded, comparator)
         if comparator == "drift" and schema.rows_drift is not None:
             yield from check_rows(new.splits, old.splits, schema.rows_drift, "the baseline", schema)
 
 
-def _absent(statistics: StatisticsValue, schema: SchemaValue, bounded: Sequence[str]) -> Iterator[Anomaly]:
+def _bounds_in(spec: Feature, comparator: str) -> list[tuple[tuple[str, ...], Feature]]:
+    """The feature, and the fields of structs within it, that have bounds, by path."""
+    from ..data.schema_fields import with_fields
+
+    return [(path, one) for path, one in with_fields([spec], checked=True) if getattr(one, comparator)]
+
+
+def _absent(
+    statistics: StatisticsValue, schema: SchemaValue, bounded: Mapping[tuple[str, ...], Feature]
+) -> Iterator[Anomaly]:
     """What has bounds and is not there at all: it must not pass because there is nothing to compare."""
     from ..data import Anomaly
+    from ..data.schema_fields import path_name, state_at
 
     kind = "SCHEMA_MISSING_COLUMN"
     for split in statistics.splits:
-        for name in bounded:
-            if name not in statistics.features(split):
+        for path, spec in bounded.items():
+            if state_at(statistics.state(split).columns, path) is None:
+                name = path_name(path)
                 yield Anomaly(
-                    kind, schema.severity_of(kind, name), split, name,
+                    kind, spec.severity.get(kind) or schema.severity_of(kind), split, name,
                     f"column {name} is not in the data, so its change cannot be bounded",
                     expected="the column", observed="no such column",
-                    fix=f"bring the column back, or remove the bounds of {name}",
+                    fix=f"bring the column back, or remove the bounds of {name}", path=path if path[1:] else (),
                 )  # fmt: skip
 
 
 def _changed(report: DriftReport, schema: SchemaValue, comparator: str) -> str:
     compared = len({feature.name for pair in report.pairs for feature in pair.features})
-    bounded = any(getattr(spec, comparator) for spec in schema.features)
+    bounded = any(_bounds_in(spec, comparator) for spec in schema.features)
     how = "" if bounded else " by the tests; no bound is set, so none is an anomaly"
     return f"{len(report.drifted)} of {compared} features changed{how}"

@@ -25,19 +25,25 @@ _CLOCK: Final = re.compile(r"(?<=\d)T\d\d:[\d:.]*Z?")
 _STATIC: Final = 200  # features of the table for readers without scripts
 
 
-def drift_page(document: Mapping[str, Any], *, title: str = "Drift") -> str:
+def drift_page(
+    document: Mapping[str, Any], *, title: str = "Drift", passed: bool | None = None, summary: str = ""
+) -> str:
     """A self-contained page; its view can be linked, as `#sort=psi&search=delay&drifted=1`.
 
     Args:
         document: `DriftReport.to_dict()`.
         title: The heading.
+        passed: What a gate decided, if one did.
+        summary: One line below the heading.
     """
     pairs = document["pairs"]
     data = _data(pairs)
     features = data["features"]
     drifted = sum(feature["drifted"] for feature in features)
     rough = any(not measure["exact"] for measure in _measures(pairs))
-    mark = badge(f"{drifted} drifted", "bad") if drifted else badge("nothing drifted", "good")
+    marks = [badge(f"{drifted} drifted", "bad") if drifted else badge("nothing drifted", "good")]
+    if passed is not None:
+        marks = [badge("passed", "good") if passed else badge("blocked", "bad"), *marks]
     numbers = {
         "features compared": len(features),
         "drifted": drifted,
@@ -54,7 +60,7 @@ def drift_page(document: Mapping[str, Any], *, title: str = "Drift") -> str:
     if document["unpaired"]:
         body.append(section("Not compared", ", ".join(document["unpaired"]), note="data sets without a partner"))
     body.append(section("What the columns say", _legend(document["alpha"], rough=rough)))
-    return page(title, join(body), badges=[mark], data=data, script=SCRIPT)
+    return page(title, join(body), subtitle=summary, badges=marks, data=data, script=SCRIPT)
 
 
 def _headline(pair: Mapping[str, Any]) -> str:

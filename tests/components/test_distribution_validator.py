@@ -117,6 +117,7 @@ def test_numbers_are_those_of_scipy(tmp_path: Path) -> None:
     assert (made.passed, made.errors) == (False, 1)
     for report in ("report.html", "anomalies.html"):
         assert (made.extra / report).read_text().startswith("<!doctype html>")
+    assert ">blocked<" in (made.extra / "report.html").read_text()
 
 
 def test_every_feature_and_one_apart(tmp_path: Path) -> None:
@@ -184,3 +185,17 @@ def test_the_schemas_skew_and_rows(tmp_path: Path) -> None:
     assert ExampleValidator(examples, old, schema, serving=old).passed
     assert ExampleValidator(examples, old, schema, serving=served).errors == 1
     assert ExampleValidator(examples, few, schema, previous=old).errors == 1
+
+
+def test_fields_of_structs_are_bounded(tmp_path: Path) -> None:
+    fields = {"zip": {"type": "int", "drift": {"l_infinity": 0.5}}, "gone": {"drift": {"psi": 1}}}
+    schema = {"format": "drivetrain.schema/1", "features": {"home": {"type": "struct", "fields": fields}}}
+    (tmp_path / "schema.yaml").write_text(json.dumps(schema))
+    old = statistics_of(tmp_path / "old.parquet", home=[{"zip": 1}] * 900)
+    new = statistics_of(tmp_path / "new.parquet", home=[{"zip": 2}] * 900)
+    found = DistributionValidator(new, old, ImportSchema(str(tmp_path / "schema.yaml")))
+    document = json.loads((found.content / "anomalies.json").read_text())
+    assert [(one["feature"], one["path"], one["type"]) for one in document["anomalies"]] == [
+        ("home.gone", ["home", "gone"], "SCHEMA_MISSING_COLUMN"),
+        ("home.zip", ["home", "zip"], "COMPARATOR_L_INFTY_HIGH"),
+    ]
