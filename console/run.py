@@ -130,8 +130,8 @@ def _advice(result: RunResult, settings: Settings) -> list[str]:
     if result.state == "STOPPED":
         return [
             "What waits for this check did not run. Mend the data and run again; or, where the data is right, change "
-            "what it is held to (schema.yaml in the project, which `drivetrain schema infer` proposes; or a component's "
-            "thresholds) and run again."
+            "what it is held to (schema.yaml in the project, which `drivetrain schema infer` proposes; or a "
+            "component's thresholds) and run again."
         ]
     if result.state == "FAILED":
         traceback = f"The traceback: `drivetrain show {result.run}{place}`. " if exit_code(result) == CRASH else ""
