@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 from urllib.error import HTTPError
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, quote, unquote, urlsplit
 from urllib.request import Request, urlopen
 
 from ..errors import DrivetrainError, InputError, missing_extra
@@ -82,7 +82,10 @@ def refuse_secrets(uri: str) -> None:
     Raises:
         InputError: It holds a password or a signature; does not show it.
     """
-    parts = urlsplit(uri)
+    try:
+        parts = urlsplit(uri)
+    except ValueError as error:
+        raise InputError(f"a URI of {uri.partition(':')[0]}:// is none ({error})", fix="check the address") from None
     held = {key.lower() for key in parse_qs(parts.query)}
     if ":" in parts.netloc.rpartition("@")[0] or held & set(_SECRETS):
         raise InputError(
@@ -111,7 +114,7 @@ class _Web:
 
     def find(self, pattern: str) -> list[_Remote]:
         try:
-            with urlopen(Request(pattern, method="HEAD"), timeout=_TIMEOUT) as answer:  # noqa: S310 - http or https
+            with urlopen(Request(_quoted(pattern), method="HEAD"), timeout=_TIMEOUT) as answer:  # noqa: S310 - http or https
                 size, tag = answer.headers.get("Content-Length"), answer.headers.get("ETag")
         except HTTPError as error:
             if error.code in (405, 501):  # a server that does not know HEAD
@@ -122,7 +125,7 @@ class _Web:
 
     def copy(self, file: _Remote, to: Path, tell: Callable[[int], None]) -> None:
         done = 0
-        with urlopen(file.address, timeout=_TIMEOUT) as answer, to.open("wb") as copy:  # noqa: S310
+        with urlopen(_quoted(file.address), timeout=_TIMEOUT) as answer, to.open("wb") as copy:  # noqa: S310
             size = answer.length  # None where the body comes in chunks, which tell their end
             while data := answer.read1(1 << 20):
                 copy.write(data)
@@ -130,6 +133,11 @@ class _Web:
                 tell(done)
         if size not in (None, done):
             raise OSError(f"{done} of {size} bytes came")
+
+
+def _quoted(address: str) -> str:
+    """An address as the web takes it: blanks and letters beyond ASCII as %XX, what is so written already as it is."""
+    return quote(address, safe="%/:?#[]@!$&'()*+,;=~")
 
 
 class _Fsspec:
@@ -193,6 +201,7 @@ def _copied(store: _Store, file: _Remote, folder: Path, tell: Callable[[int], No
     name = unquote(urlsplit(file.address).path if "://" in file.address else file.address).rpartition("/")[2]
     if name in ("", ".", "..") or "\0" in name:
         raise InputError(f"{file.address} ends in no file's name", fix="check the address")
+    name = name if len(name.encode()) <= 255 else name[-60:]
     known = None
     if file.checksum is not None:
         known = folder / _short(f"{file.address}\0{file.size}\0{file.checksum}".encode()) / name

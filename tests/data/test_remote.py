@@ -182,6 +182,18 @@ def test_a_server_without_head(web: Web, tmp_path: Path) -> None:
         fetch_files(f"{web.url}/a/..", tmp_path)
 
 
+def test_names_that_the_web_spells_otherwise(web: Web, tmp_path: Path) -> None:
+    long = "x" * 300
+    web.files = {"/a%20%C3%BC.csv": b"1", "/a%2520.csv": b"2", f"/{long}.csv": b"3"}
+    assert contents(fetch_files(f"{web.url}/a ü.csv", tmp_path)) == {"a ü.csv": b"1"}
+    assert contents(fetch_files(f"{web.url}/a%20ü.csv", tmp_path)) == {"a%20ü.csv": b"1"}
+    assert contents(fetch_files(f"{web.url}/a%2520.csv", tmp_path)) == {"a%2520.csv": b"2"}
+    ((_, path),) = fetch_files(f"{web.url}/{long}.csv", tmp_path)
+    assert path.name.endswith("x.csv")
+    with pytest.raises(InputError, match="a URI of http:// is none"):
+        fetch_files("http://[::1/x.csv", tmp_path)
+
+
 @pytest.mark.parametrize("scheme", ["http", "memory"])
 def test_progress_is_told_and_may_stop_the_fetching(web: Web, memory: Any, tmp_path: Path, scheme: str) -> None:
     data = bytes(3_000_000)
