@@ -10,8 +10,10 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
+from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pytest
 
 HIGH = {
@@ -48,10 +50,12 @@ def corrected(case: dict[str, Any], feature: dict[str, Any], kinds: list[str]) -
                 # Nothing to compare with; TFDV takes it for equal, or for shares of 0.
                 kinds = [*kinds, "COMPARATOR_CONTROL_DATA_MISSING"]
                 continue
-            if "divergence" in key and not texts[0]:
+            if "divergence" in key and not texts[0] and part.get("source", {}).get("type") != "QUANTILES":
                 value = divergence(case, name, change, current, before)
             else:
-                value = counted(key, current, before)
+                numbers = not texts[0] and "bool" not in (column["type"], control["type"])
+                values = neighbourhoods(current, before) if numbers else (current, before)
+                value = counted(key, *values)
                 if texts[0] and not any("bytes_hex" in one for one in (*current, *before)) and _whole(case):
                     assert value == pytest.approx(_printed(case, name, change, MEASURES[key]), rel=1e-6, abs=1e-9)
             if value > part["threshold"]:
@@ -81,6 +85,25 @@ def _whole(case: dict[str, Any]) -> bool:
     return "num_rank_histogram_buckets" not in (case["config"].get("stats_options") or {})
 
 
+def neighbourhoods(current: list[Any], control: list[Any]) -> tuple[list[Any], list[Any]]:
+    """Numbers as the cells they are in: integers of up to a hundred values as they are, others in twentieths of the
+    mass of both sides in equal parts. A value of a twentieth is a cell of its own."""
+    finite = [[value for value in side if value not in ODD] for side in (current, control)]
+    distinct = sorted({*finite[0], *finite[1]})
+    whole = not any(isinstance(value, float) for value in distinct) and len(distinct) == len({*current, *control})
+    if whole and len(distinct) <= 100:
+        return current, control
+    counts = [(Counter(side), len(side)) for side in finite if side]
+    cells: dict[Any, Any] = {odd: odd for odd in ODD}
+    before, alone = Fraction(), 0
+    for value in distinct:
+        mass = sum((Fraction(count[value], rows) for count, rows in counts), Fraction()) / 2
+        alone += mass * 20 >= 1
+        cells[value] = (min(math.floor(before * 20), 19), alone, value if mass * 20 >= 1 else None)
+        before += mass
+    return [cells[value] for value in current], [cells[value] for value in control]
+
+
 def counted(key: str, current: list[Any], control: list[Any]) -> float:
     """A distance over values, by counting."""
     a, b = Counter(current), Counter(control)
@@ -94,13 +117,39 @@ def counted(key: str, current: list[Any], control: list[Any]) -> float:
 
 
 def divergence(case: dict[str, Any], name: str, change: str, current: list[Any], control: list[Any]) -> float:
-    """What TFDV printed, with NaN and infinities of both sides in common cells."""
-    printed = _printed(case, name, change, "JENSEN_SHANNON_DIVERGENCE")
-    for odd in ODD:
-        a, b = current.count(odd) / len(current), control.count(odd) / len(control)
-        middle = (a + b) / 2
-        printed += sum(share * math.log2(share / middle) for share in (a, b) if share) / 2 - middle
-    return float(printed)
+    """What TFDV printed, but where a side has NaN or infinities: it leaves NaN out that one side alone has, and gives
+    each side cells of its own for the rest. There it is worked out from ten buckets of the finite values."""
+    if not {*current, *control} & {*ODD}:
+        return _printed(case, name, change, "JENSEN_SHANNON_DIVERGENCE")
+    sides = [np.array([value for value in side if value not in ODD], np.float64) for side in (current, control)]
+    bounds = np.unique(np.concatenate([np.linspace(side.min(), side.max(), 11) for side in sides if len(side)]))
+    masses = []
+    for side, values in zip((current, control), sides, strict=True):
+        finite = [len(values) / len(side) * share for share in _spread(values, bounds)]
+        masses.append([*finite, *(side.count(odd) / len(side) for odd in ODD)])
+    return (
+        math.fsum(
+            share * math.log2(2 * share / (p + q)) for p, q in zip(*masses, strict=True) for share in (p, q) if share
+        )
+        / 2
+    )
+
+
+def _spread(values: Any, bounds: Any) -> Any:
+    """The shares of ten buckets, closed above, even within each, over finer bounds; then those of points."""
+    points = np.zeros(len(bounds))
+    if not len(values) or values.min() == values.max():
+        points[np.searchsorted(bounds, values[:1])] = 1.0
+        return np.concatenate((np.zeros(len(bounds) - 1), points))
+    # Ten buckets are drawn from a thousand quantiles, each even up to the next.
+    marks = np.quantile(values, np.arange(1001) / 1000, method="inverted_cdf")
+    low, high = marks[:-1], marks[1:]
+    edges = np.linspace(values.min(), values.max(), 11)
+    upto = [0.0] + [
+        float(np.where(high <= edge, 1, np.clip((edge - low) / np.maximum(high - low, 1e-300), 0, 1)).mean())
+        for edge in edges[1:]
+    ]
+    return np.concatenate((np.diff(np.interp(bounds, edges, upto)), points))
 
 
 def _printed(case: dict[str, Any], name: str, change: str, measure: str) -> float:

@@ -35,6 +35,10 @@ def wanted(case: dict[str, Any]) -> dict[str, Any]:
     return parse(case["config"]["schema"], SCHEMA_PROTO, "Schema").value
 
 
+def rows_of(case: dict[str, Any]) -> int:
+    return len(next(iter(case["input"].values()))["values"])
+
+
 def with_severities(schema: Schema, overrides: list[str]) -> Schema:
     """TFDV takes severities from its validation config; here they stand in the schema."""
     found = (re.fullmatch(r"\s*type:\s*(\w+)\s+severity:\s*(\w+)\s*", text) for text in overrides)
@@ -124,7 +128,7 @@ def whole_numbers(item: dict[str, Any]) -> dict[str, Any]:
 def anomalies(case: dict[str, Any]) -> Found:
     """TFDV's anomalies with the rules applied."""
     expected = case["expected"]
-    rows = len(next(iter(case["input"].values()))["values"])
+    rows = rows_of(case)
     if expected.get("data_missing"):
         assert rows == 0
         return {"": [("DATA_MISSING", "ERROR")]}
@@ -224,6 +228,8 @@ def _corrected(kinds: list[str], feature: dict[str, Any], column: dict[str, Any]
         kinds += _beyond(values, {"min": 0, "max": 1}, "BOOL_TYPE_SMALL_INT", "BOOL_TYPE_BIG_INT")
     if not values:  # TFDV's least and greatest of no values are 0.
         kinds = [kind for kind in kinds if not re.match("(INT|FLOAT)_TYPE_(SMALL|BIG)_", kind)]
+    if "value_counts" in feature and not _short(column["values"], feature["value_counts"]["value_count"]):
+        kinds = without("FEATURE_TYPE_LOW_NUMBER_VALUES")  # TFDV's shortest of no lists has none
     if "shape" in feature and items != column["values"] and None in items:
         kinds = [*without("INVALID_FEATURE_SHAPE"), "INVALID_FEATURE_SHAPE"]
     if "unique_constraints" in feature and values and "UNEXPECTED_DATA_TYPE" not in kinds:
@@ -233,6 +239,16 @@ def _corrected(kinds: list[str], feature: dict[str, Any], column: dict[str, Any]
         distinct = [len({json.dumps(value) for value in values})]
         kinds += _beyond(distinct, limits, "FEATURE_TYPE_LOW_UNIQUE", "FEATURE_TYPE_HIGH_UNIQUE")
     return kinds
+
+
+def _short(rows: list[Any], counts: list[dict[str, Any]]) -> bool:
+    """Whether a list at some level has fewer values than that level asks for."""
+    for count in counts:
+        lists = [row for row in rows if isinstance(row, list)]
+        if any(len(one) < count.get("min", 0) for one in lists):
+            return True
+        rows = [item for one in lists for item in one]
+    return False
 
 
 def _beyond(values: list[Any], limits: dict[str, Any], low: str, high: str) -> list[str]:
