@@ -19,8 +19,9 @@ CONFIDENCE: Final = 0.99  # one-sided
 def range_with_slack(column: ColumnState, slack: float) -> Range | None:
     """The column's range, widened at both ends by a share of its span; None for one value, or no finite one.
 
-    An end does not cross zero: what was never negative (counts, distances, money) is not proposed to become so. Ends
-    are rounded outwards, integers to integers and floats to a thousandth of the span's power of ten.
+    There is no end where an infinity was seen, and none that a value cannot have. An end does not cross zero: what was
+    never negative (counts, distances, money) is not proposed to become so. Ends are rounded outwards, integers to
+    integers and floats to a thousandth of the span's power of ten.
     """
     table = column.table
     if column.sketches is not None:
@@ -32,13 +33,20 @@ def range_with_slack(column: ColumnState, slack: float) -> Range | None:
     if low is None or high is None or low == high or not math.isfinite(float(high) - float(low)):
         return None
     more = slack * (float(high) - float(low))
-    bottom, top = low - more, high + more
     if column.kind == "int":
-        bottom, top = min(math.floor(bottom), low), max(math.ceil(top), high)
+        bottom, top = low - math.ceil(more), high + math.ceil(more)
     else:
+        bottom, top = low - more, high + more
         digits = 3 - math.floor(math.log10(high - low))
         bottom, top = min(_rounded(bottom, digits, math.floor), low), max(_rounded(top, digits, math.ceil), high)
-    return Range(0 if bottom < 0 <= low else bottom, 0 if top > 0 >= high else top)
+    ends = (0 if bottom < 0 <= low else bottom, 0 if top > 0 >= high else top)
+    seen = (column.negative_infinity, column.positive_infinity)
+    least, most = (None if beyond or not _is_end(end, column) else end for end, beyond in zip(ends, seen, strict=True))
+    return None if least is None and most is None else Range(least, most)
+
+
+def _is_end(end: float, column: ColumnState) -> bool:
+    return -(2**63) <= end < 2**64 if column.kind == "int" else math.isfinite(end)
 
 
 def _rounded(value: float, digits: int, outwards: Callable[[float], int]) -> float:

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
+import numpy as np
+
 from .pbtxt import dump
 from .pbtxt_scalars import single
 from .schema import CHANGES, Bool, Count, Feature, Range, Schema, Semantic, Time, Values
@@ -155,14 +157,31 @@ def _domain(feature: Feature, notes: list[str]) -> Iterator[tuple[str, Any]]:
     if not isinstance(domain, Range):
         return
     ends = {key: getattr(domain, key) for key in ("min", "max") if getattr(domain, key) is not None}
-    if (domain.parse or feature.type) == "int":
-        ends = {key: math.ceil(end) if key == "min" else math.floor(end) for key, end in ends.items()}
-        yield "int_domain", ends
-        return
-    for key, end in ends.items():
-        if single(float(end)) != end:
-            notes.append(f"{key} {end} of {feature.name} has more digits than TFDV's 32 bits keep")
-    yield "float_domain", ends | {key: True for key in ("disallow_nan", "disallow_inf") if getattr(domain, key)}
+    kind = "int" if (domain.parse or feature.type) == "int" else "float"
+    if kind == "int":
+        whole = {key: math.ceil(end) if key == "min" else math.floor(end) for key, end in ends.items()}
+        for key, end in whole.items():
+            if not -(2**63) <= end < 2**63:
+                notes.append(f"{key} {end} of {feature.name} is beyond TFDV's 64 bits; it is left out")
+        kept: dict[str, Any] = {key: end for key, end in whole.items() if -(2**63) <= end < 2**63}
+    else:
+        near = {key: _outwards(float(end), -1 if key == "min" else 1) for key, end in ends.items()}
+        for key, end in ends.items():
+            if near[key] != end:
+                notes.append(f"{key} {end} of {feature.name} has more digits than TFDV's 32 bits keep")
+        kept = {key: end for key, end in near.items() if math.isfinite(end)}
+        kept |= {key: True for key in ("disallow_nan", "disallow_inf") if getattr(domain, key)}
+    if kept or domain.parse:
+        yield f"{kind}_domain", kept
+
+
+def _outwards(end: float, side: int) -> float:
+    """The nearest 32-bit number that lets in what the end lets in."""
+    near = single(end)
+    if side * near >= side * end:
+        return near
+    with np.errstate(over="ignore"):
+        return single(float(np.nextafter(np.float32(end), np.float32(side * np.inf))))
 
 
 def _ends(count: Count) -> dict[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import re
 from datetime import UTC, datetime, timedelta
@@ -257,3 +258,20 @@ def test_presence_with_slack() -> None:
     assert 0.4 < half.presence.min_fraction < 0.45
     assert "99% confidence and slack 0.1" in half.evidence
     assert inferred([1, 2], slack=0.1).presence == Presence(1.0, 1)
+
+
+@pytest.mark.parametrize("slack", [0, 0.25, 10.0])
+def test_what_a_range_was_inferred_from_meets_it(slack: float) -> None:
+    """Also with infinities, and where the slack leads out of the numbers there are."""
+    whole = Range(-(2**63), 2**63 - 1)
+    for values, domain in (
+        ([0.0, 1.0, math.inf], Range(min=0)),
+        ([-math.inf, 0.0, 1.0], Range(max=1 + slack)),
+        ([-math.inf, 0.0, 1.0, math.inf], None),
+        ([-8e307, 8e307], {0: Range(-8e307, 8e307), 0.25: Range(-1.2e308, 1.2e308)}.get(slack)),
+        ([-(2**63), 2**63 - 1], {0: whole, 0.25: Range(max=2**63 - 1 + 2**62)}.get(slack)),
+    ):
+        found = stats(values)
+        schema = infer_schema(found, slack=slack)
+        assert schema.features[0].domain == domain
+        assert not validate(found, schema).anomalies

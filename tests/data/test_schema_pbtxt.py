@@ -244,7 +244,7 @@ def test_written() -> None:
         shape {{ dim {{ size: 1 }} }} }}
         feature {{ name: "b" {one} type: INT bool_domain {{ }} }}
         feature {{ name: "t" {one} type: BYTES }}
-        feature {{ name: "f" {one} type: FLOAT float_domain {{ min: 0.1 max: 16777217.0 }} }}
+        feature {{ name: "f" {one} type: FLOAT float_domain {{ min: 0.1 max: 16777218.0 }} }}
         feature {{ name: "u" {one} type: INT unique_constraints {{ min: 1 }} }}
         feature {{ name: "l" type: TYPE_UNKNOWN }}
         feature {{ name: "i" {one} type: INT int_domain {{ min: 0 max: 2 }} }}
@@ -297,3 +297,23 @@ def test_round_trip(data: st.DataObject, labels: list[str]) -> None:
     schema = Schema(tuple(data.draw(features(name)) for name in labels), environments=("T", "S"))
     assert schema_from_pbtxt(schema_to_pbtxt(schema).text).schema == schema
     assert schema_from_yaml(schema_to_yaml(schema)) == schema
+
+
+@given(st.floats(allow_nan=False, allow_infinity=False), st.floats(allow_nan=False, allow_infinity=False))
+def test_what_a_range_lets_in_it_lets_in_after_the_way_through_tfdv(low: float, high: float) -> None:
+    """Its floats have 32 bits: rounded outwards, and once."""
+    feature = Feature("x", "float", domain=Range(min(low, high), max(low, high)))
+    text, _ = schema_to_pbtxt(Schema((feature,)))
+    (read,) = schema_from_pbtxt(text).schema.features
+    found = read.domain or Range()
+    assert isinstance(found, Range)
+    assert found.min is None or found.min <= min(low, high)
+    assert found.max is None or found.max >= max(low, high)
+    assert schema_to_pbtxt(Schema((read,))).text == text
+
+
+def test_integers_beyond_64_bits_are_left_out() -> None:
+    text, notes = schema_to_pbtxt(Schema((Feature("x", "int", domain=Range(-(2**70), 2**63)),)))
+    assert "domain" not in text
+    assert len(notes) == 2
+    assert "beyond TFDV's 64 bits" in notes[0]
