@@ -38,7 +38,8 @@ def kafka_topic(
     Args:
         topic: Its name.
         servers: "host:port" of some brokers, separated by commas.
-        decode: What makes a row of a message's value, raising ValueError where it is none; a JSON object where None.
+        decode: What makes a row of a message's value, raising ValueError or KeyError where it is none; a JSON
+            object where None.
         metadata: Also give columns kafka_partition, kafka_offset, kafka_timestamp and kafka_key.
         config: More settings of librdkafka, e.g. `security.protocol`. Take secrets from the environment; they are not
             kept or shown.
@@ -131,9 +132,10 @@ class KafkaStream:
             origin = f"{self.name} partition {message.partition()} offset {message.offset()}"
             try:
                 good.append((origin, self._row(message)))
-            except (ValueError, TypeError) as error:
+            except (ValueError, TypeError, LookupError, RecursionError) as error:
+                why = f"there is no {error}" if isinstance(error, KeyError) else str(error)[:200]
                 cause = InputError(
-                    f"{origin}: the message is no row ({str(error)[:200]})",
+                    f"{origin}: the message is no row ({why})",
                     fix='correct the producer, or pass decode=; on_bad="keep" goes on without it',
                 )
                 chunks.append(Chunk(origin, error=cause))
@@ -143,6 +145,8 @@ class KafkaStream:
         if message.value() is None:
             raise ValueError("it has no value")
         row = dict(self._decode(message.value()))
+        if any(not isinstance(name, str) or not name.strip() for name in row):
+            raise ValueError("a field has no name")  # here, so that the messages around it are not refused with it
         if self._metadata:
             _, milliseconds = message.timestamp()
             row |= {

@@ -1,6 +1,7 @@
 """Streams: spans hold every row once, as pyarrow and numpy count them, also after a kill."""
 
 import json
+import math
 import os
 import signal
 import subprocess
@@ -384,14 +385,17 @@ def test_every_message_in_one_span(producer: Any, tmp_path: Path) -> None:
 
 def test_messages_that_are_no_rows(producer: Any, tmp_path: Path) -> None:
     address = servers(producer)
-    for value in ('{"n": 1}', "{half", "[1]", None, '{"n": 2}', '{"n": "three"}'):
+    deep = '{"n": ' + "[" * 100_000 + "]" * 100_000 + "}"
+    for value in ('{"n": 1}', "{half", "[1]", None, '{"n": 2}', '{"n": "three"}', '{"": 1}', deep, '{"n": 1e999}'):
         producer.produce("clicks", value, partition=0)
     producer.flush(5)
     with pytest.raises(InputError, match="kafka:clicks partition 0 offset 1: the message is no row"):
         list(stream(kafka_topic("clicks", address), tmp_path / "strict", idle=1))
     (span,) = stream(kafka_topic("clicks", address), tmp_path / "spans", idle=1, on_bad="keep")
-    assert rows_of(span) == [{"n": 1}, {"n": 2}]
-    assert sorted(one["origin"].rpartition(" ")[2] for one in span.rejected) == ["1", "2", "3", "5"]
+    assert rows_of(span) == [{"n": 1}, {"n": 2}, {"n": math.inf}]
+    assert sorted(one["origin"].rpartition(" ")[2] for one in span.rejected) == ["1", "2", "3", "5", "6", "7"]
+    with pytest.raises(InputError, match=r"offset 0: the message is no row \(there is no 'm'\)"):
+        next(stream(kafka_topic("clicks", address, decode=lambda value: {"m": json.loads(value)["m"]}), tmp_path / "m"))
 
 
 def test_rows_that_the_broker_no_longer_has(producer: Any, tmp_path: Path) -> None:
