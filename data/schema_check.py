@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ..errors import InputError
 from .checks import GX_SEVERITIES
 from .comparators import COMPARATORS
-from .schema import (
+from .schema_feature import (
     ANOMALIES,
     CHANGES,
     SEVERITIES,
@@ -21,13 +21,15 @@ from .schema import (
     Count,
     Feature,
     Range,
-    Schema,
     Semantic,
     Severity,
     Time,
     Values,
 )
 from .schema_times import UNIX, format_problem
+
+if TYPE_CHECKING:
+    from .schema import Schema
 
 INVALID: Final = "INVALID_SCHEMA_SPECIFICATION"
 INVALID_DOMAIN: Final = "INVALID_DOMAIN_SPECIFICATION"

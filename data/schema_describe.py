@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from .schema import CHANGES, Bool, Count, Feature, Range, Semantic, Time, Values
+from .schema_feature import CHANGES, Bool, Count, Feature, Range, Semantic, Time, Values
 from .schema_fields import path_name, with_fields
 
 

@@ -7,9 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from .schema import UNCHECKED, Feature, Schema
+from .schema_feature import UNCHECKED, Feature
 from .statistics_column import ColumnState
+
+if TYPE_CHECKING:
+    from .schema import Schema
 
 Path = tuple[str, ...]
 
