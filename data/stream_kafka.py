@@ -145,7 +145,7 @@ class KafkaStream:
         if message.value() is None:
             raise ValueError("it has no value")
         row = dict(self._decode(message.value()))
-        if any(not isinstance(name, str) or not name.strip() for name in row):
+        if not all(str(name).strip() for name in row):
             raise ValueError("a field has no name")  # here, so that the messages around it are not refused with it
         if self._metadata:
             _, milliseconds = message.timestamp()
