@@ -83,7 +83,7 @@ class Guess:
                 if cells.fit(family[level]):
                     self.family, self.level = family, level
                     if family is _FAMILIES[0]:
-                        self._see_digits(column, before)
+                        self._see_digits(cells, before)
                     if pa.types.is_floating(family[level]) and not self.broken:
                         self._see_whole(cells)
                     return
@@ -93,13 +93,13 @@ class Guess:
             place = cells.first_unfit(kind)
             self.odd = (before + place + 1, column[place].as_py(), _WORDS[re.split(r"\W|\d", str(kind))[0]])
 
-    def _see_digits(self, column: pa.Array, before: int) -> None:
-        lengths = pc.binary_length(column)
+    def _see_digits(self, cells: _Cells, before: int) -> None:
+        column = cells.column
         if self.zeros is None:
-            longer = pc.and_(pc.starts_with(column, pattern="0"), pc.greater(lengths, _ONE))
+            longer = pc.and_(pc.starts_with(column, pattern="0"), pc.greater(cells.lengths, _ONE))
             self.zeros = next(_rows(column, longer, _PADDED, before), None)
-        if self.long is None:
-            found = _rows(column, pc.greater_equal(lengths, _DIGITS), _WHOLE, before)
+        if self.long is None and cells.longest >= _DIGITS.as_py():
+            found = _rows(column, pc.greater_equal(cells.lengths, _DIGITS), _WHOLE, before)
             self.long = next(((row, cell) for row, cell in found if not _floats(cell)), None)
 
     def _see_whole(self, cells: _Cells) -> None:
@@ -142,7 +142,8 @@ class _Cells:
 
     @cached_property
     def blank(self) -> bool:
-        return bool(self.clean.null_count == len(self.clean))
+        few = _cleaned(self.few, self.nulls)
+        return few.null_count == len(few) and bool(self.clean.null_count == len(self.clean))
 
     @cached_property
     def whole(self) -> int:
@@ -168,12 +169,16 @@ class _Cells:
         return None
 
     @cached_property
-    def long(self) -> bool:
-        """Whether a value is longer than any number or time is written; Arrow's refusal would quote it whole."""
-        return int(pc.max(pc.binary_length(self.column)).as_py() or 0) > _LONGEST
+    def lengths(self) -> pa.Array:
+        return pc.binary_length(self.column)
+
+    @cached_property
+    def longest(self) -> int:
+        """Bytes of the longest value."""
+        return int(pc.max(self.lengths).as_py() or 0)
 
     def fit(self, kind: pa.DataType) -> bool:
-        if self.long:
+        if self.longest > _LONGEST:  # than any number or time is written; Arrow's refusal would quote it whole
             return False
         if pa.types.is_boolean(kind):
             words = pc.is_in(pc.utf8_lower(self.clean.drop_null()), value_set=_TRUTHS)
