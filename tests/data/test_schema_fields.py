@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -9,6 +10,7 @@ import pytest
 from drivetrain.data import (
     Schema,
     anomalous_rows,
+    drift,
     infer_schema,
     schema_from_pbtxt,
     schema_to_pbtxt,
@@ -22,6 +24,8 @@ from drivetrain.data.schema_check import SchemaError
 from drivetrain.data.schema_patch import SchemaPatch
 from drivetrain.data.schema_yaml import schema_from_yaml, schema_to_yaml
 from drivetrain.data.schema_yaml_edit import edit_yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 INNER = pa.list_(pa.struct([("c", pa.list_(pa.float32()))]))
 ITEM = [("a", pa.list_(pa.int64())), ("b", pa.list_(pa.string())), ("in", INNER)]
@@ -180,3 +184,69 @@ def test_what_contradicts_itself_in_fields_is_refused() -> None:
     bad = 'feature { name: "s" type: STRUCT struct_domain { feature { name: "a" type: INT domain: "gone" } } }'
     with pytest.raises(SchemaError, match="'a': a domain is not for INT"):
         schema_from_pbtxt(bad)
+
+
+FIELDS = ("a", "b", "a.b", "'x'", "")
+leaves = st.sampled_from([pa.int64(), pa.float32(), pa.string(), pa.bool_(), pa.decimal128(17, 3)])
+kinds = st.recursive(
+    leaves,
+    lambda inner: st.one_of(
+        inner.map(pa.list_),
+        inner.map(lambda kind: pa.map_(pa.string(), kind)),
+        st.dictionaries(st.sampled_from(FIELDS), inner, min_size=1, max_size=3).map(
+            lambda fields: pa.struct(list(fields.items()))
+        ),
+    ),
+    max_leaves=5,
+)
+
+
+def values(kind: Any) -> st.SearchStrategy[Any]:
+    there: st.SearchStrategy[Any]
+    if pa.types.is_map(kind):
+        there = st.dictionaries(st.sampled_from("uvw"), values(kind.item_type), max_size=2).map(lambda x: [*x.items()])
+    elif pa.types.is_list(kind):
+        there = st.lists(values(kind.value_type), max_size=3)
+    elif pa.types.is_struct(kind):
+        there = st.fixed_dictionaries({field.name: values(field.type) for field in kind})
+    elif pa.types.is_decimal(kind):
+        there = st.integers(-(10**17) + 1, 10**17 - 1).map(lambda units: Decimal(units).scaleb(-3))
+    elif pa.types.is_string(kind):
+        there = st.sampled_from(["x", "y", "0", "1", "true"])
+    else:
+        there = st.booleans() if pa.types.is_boolean(kind) else st.integers(-1, 3)
+    return st.one_of(st.none(), there)
+
+
+@st.composite
+def two_tables(draw: st.DrawFn) -> tuple[pa.Table, pa.Table]:
+    """Two tables whose columns, of the same names, are mostly of the same types."""
+    names = {name: draw(kinds) for name in ("s", "s.a")}
+    others = {name: draw(st.sampled_from([kind, draw(kinds)])) for name, kind in names.items()}
+    made = [
+        pa.table(
+            {name: pa.array(draw(st.lists(values(kind), min_size=4, max_size=4)), kind) for name, kind in one.items()}
+        )
+        for one in (names, others)
+    ]
+    return made[0], made[1]
+
+
+@given(two_tables())
+@settings(max_examples=12, deadline=None)
+def test_laws_of_nested_schemas(tables: tuple[pa.Table, pa.Table]) -> None:
+    first, second = tables
+    schema = infer_schema(first)
+    assert validate(first, schema).anomalies == ()
+    text = schema_to_yaml(schema)
+    assert schema_from_yaml(text) == schema
+    assert schema_from_pbtxt(schema_to_pbtxt(schema).text).schema.feature("s") is not None
+    found = anomalous_rows(second, validate(second, schema), schema)
+    rowless = ("SCHEMA_MISSING_COLUMN", "SCHEMA_NEW_COLUMN", "VALUE_NESTEDNESS_MISMATCH")  # a new one may be all null
+    assert all(one.rows for one in found.anomalies if one.type not in rowless)
+    relaxed = update_schema(schema, second).accept()
+    assert validate(second, relaxed).passed
+    edited = edit_yaml(text, relaxed)
+    assert edited.kept
+    assert schema_from_yaml(edited.text) == relaxed
+    assert drift(first, first).drifted == ()
