@@ -108,12 +108,16 @@ class ParquetShard:
         strings = {field.name for field in schema if pa.types.is_string(field.type)} if dictionaries else set()
         try:
             metadata = pq.read_metadata(self.path)
+            if self.row_group >= metadata.num_row_groups or metadata.row_group(self.row_group).num_rows != self.rows:
+                raise _changed(self.path)
             repeated = _repeated(metadata.row_group(self.row_group), strings)
             with pq.ParquetFile(self.path, metadata=metadata, read_dictionary=repeated) as file:
                 batches = file.iter_batches(
                     batch_size=batch_rows, row_groups=[self.row_group], columns=schema.names, use_threads=False
                 )
                 for batch in batches:
+                    if batch.num_columns != len(schema.names):
+                        raise _changed(self.path)
                     yield restore(batch, schema, dictionaries=dictionaries)
         except (pa.ArrowException, OSError) as error:
             raise damaged_parquet(self.path, error) from error
@@ -149,6 +153,10 @@ def open_parquet(paths: Sequence[Path | str]) -> Source:
     if schema is None:
         raise InputError("there are no Parquet files to open", fix="name at least one")
     return Source(tuple(shards), settle(schema))
+
+
+def _changed(path: str) -> InputError:
+    return InputError(f"{path} changed while in use", fix="start again, and do not write to it meanwhile")
 
 
 def damaged_parquet(path: str, error: Exception) -> InputError:

@@ -364,6 +364,16 @@ def test_long_cells_hide_no_fault(tmp_path: Path) -> None:
         ExampleGen(str(path))
 
 
+def test_a_parquet_file_that_changes_between_two_passes(tmp_path: Path) -> None:
+    path = tmp_path / "x.parquet"
+    pq.write_table(pa.table({"a": range(100), "b": range(100)}), path, row_group_size=50)
+    source = source_of(str(path))
+    for other in ({"a": range(99), "b": range(99)}, {"b": range(100)}, {"a": range(50), "b": range(50)}):
+        pq.write_table(pa.table(other), path, row_group_size=50)
+        with pytest.raises(InputError, match=r"x\.parquet changed while in use"):
+            list(source.read(1))
+
+
 def test_half_a_character(tmp_path: Path) -> None:
     (tmp_path / "x.jsonl").write_text('{"a": "ok"}\n{"a": "\\ud83d"}\n')
     with pytest.raises(InputError, match=r"x\.jsonl:2: column 'a' holds half a character"):
