@@ -65,7 +65,7 @@ def read_suite(source: Mapping[str, Any] | Path | str, name: str | None = None) 
         path = _in_folder(path, name)
     try:
         data = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path} cannot be read: {error}", fix="give the suite's JSON file") from error
     if not isinstance(data, dict):
         raise InputError(f"{path} is no expectation suite", fix="give the suite's JSON file")
@@ -96,7 +96,7 @@ def _suite(data: Mapping[str, Any], where: str) -> Suite:
         raise InputError(f"{where} is no expectation suite: it lists no expectations", fix="export it from GX 1.x")
     made = tuple(_expectation(item, f"{where}, expectation {number}") for number, item in enumerate(items, 1))
     name = str(data.get("name") or data.get("expectation_suite_name") or "suite")
-    return Suite(name, made, dict(data.get("meta") or {}))
+    return Suite(name, made, _meta(data, where))
 
 
 def _expectation(item: Any, where: str) -> Expectation:
@@ -116,7 +116,14 @@ def _expectation(item: Any, where: str) -> Expectation:
     # Empty arguments mean the default; batch_id names data that is not ours.
     given = {key: value for key, value in kwargs.items() if value is not None and key != "batch_id"}
     described = {"description": item["description"]} if item.get("description") else {}
-    return Expectation(kind, given, {**described, **(item.get("meta") or {})}, severity)
+    return Expectation(kind, given, {**described, **_meta(item, where)}, severity)
+
+
+def _meta(data: Mapping[str, Any], where: str) -> dict[str, Any]:
+    meta = data.get("meta") or {}
+    if not isinstance(meta, Mapping):
+        raise InputError(f"{where} has the meta {meta!r}", fix="write `key: value` pairs, or none")
+    return dict(meta)
 
 
 class ExpectationResults:
@@ -260,8 +267,8 @@ def result_of(expectation: Expectation, outcome: Outcome, split: str, way: Way) 
         "success": outcome.success,
         "expectation_config": {
             "type": expectation.type,
-            "kwargs": dict(expectation.kwargs),
-            "meta": dict(expectation.meta),
+            "kwargs": plain(expectation.kwargs),
+            "meta": plain(expectation.meta),
             "severity": expectation.severity,
         },
         "result": plain(outcome.result),

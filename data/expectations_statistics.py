@@ -56,7 +56,7 @@ def decide(state: StatisticsAccumulator, expectation: Expectation) -> Outcome | 
         expectation: Any expectation; of an unknown one None is said.
     """
     kwargs = expectation.kwargs
-    if "row_condition" in kwargs or not state.columns:
+    if not _ARGUMENTS.issuperset(kwargs) or not state.columns:
         return None
     try:
         if expectation.type in _TABLE:
@@ -354,6 +354,12 @@ def _of_types(column: ColumnState, kwargs: Kwargs) -> Outcome:
     return typed(column, kwargs.get("type_list"))
 
 
+# Of all the expectations below; what is not among them GX judges, as it refuses what is misspelled.
+_ARGUMENTS: Final = frozenset({
+    "column", "mostly", "min_value", "max_value", "strict_min", "strict_max", "value_set", "value", "regex",
+    "column_set", "column_list", "column_index", "exact_match", "type_", "type_list", "quantile_ranges",
+    "allow_relative_error", "ties_okay", "result_format", "catch_exceptions",
+})  # fmt: skip
 _TABLE: Final[Mapping[str, Callable[[StatisticsAccumulator, Kwargs], Outcome]]] = {
     "expect_table_row_count_to_be_between": _row_count,
     "expect_table_row_count_to_equal": _row_count_equal,

@@ -186,7 +186,7 @@ class SchemaPatch:
         """
         try:
             document = yaml.safe_load(path.read_text("utf-8"))
-        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
             raise InputError(
                 f"the patch {path} cannot be read: {error}", fix="write one with `drivetrain schema update`"
             ) from error
@@ -200,16 +200,22 @@ class SchemaPatch:
                     tuple(item["anomalies"]),
                     item["severity"],
                     tuple(item["reasons"]),
-                    schema_from_yaml(item["before"], f"{path}, change {item['id']}, before"),
-                    schema_from_yaml(item["after"], f"{path}, change {item['id']}, after"),
+                    schema_from_yaml(_text(item["before"]), f"{path}, change {item['id']}, before"),
+                    schema_from_yaml(_text(item["after"]), f"{path}, change {item['id']}, after"),
                 )
                 for item in document["changes"] or ()
             )
-            return cls(schema_from_yaml(document["schema"], f"{path}, schema"), changes)
+            return cls(schema_from_yaml(_text(document["schema"]), f"{path}, schema"), changes)
         except (KeyError, TypeError, ValueError) as error:
             raise InputError(
                 f"the patch {path} lacks a part: {error}", fix="write it again with `drivetrain schema update`"
             ) from error
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no schema")
+    return value
 
 
 class _Dumper(yaml.SafeDumper):

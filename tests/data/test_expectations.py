@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -53,11 +54,31 @@ def test_read_from_a_project(tmp_path: Path) -> None:
         (suite({"kwargs": {}}), "expectation 1 has no type"),
         (suite(expect("column_to_exist", "grave", column="a")), "severity 'grave'"),
         (suite(expect("table_row_count_to_equal", value={"$PARAMETER": "rows"})), "suite parameter 'rows'"),
+        (suite(expect("column_to_exist", column="a") | {"meta": 5}), "expectation 1 has the meta 5"),
+        (suite() | {"meta": "x"}, "has the meta 'x'"),
     ],
 )
 def test_bad_suites(data: dict[str, Any], says: str) -> None:
     with pytest.raises(InputError, match=says):
         read_suite(data)
+
+
+def test_a_suite_nested_without_end(tmp_path: Path) -> None:
+    (tmp_path / "s.json").write_text("[" * 100_000)
+    with pytest.raises(InputError, match="cannot be read"):
+        read_suite(tmp_path / "s.json")
+
+
+def test_a_misspelled_argument_is_no_pass() -> None:
+    """GX refuses it; statistics leave it to GX."""
+    found, wanted = statistics(pa.table({"a": [1, 2]})), expect("column_values_to_be_between", column="a", max_vale=1)
+    with pytest.raises(InputError, match="do not decide expect_column_values_to_be_between of a"):
+        check_expectations(found, read_suite(suite(wanted)))
+
+
+def test_an_argument_that_json_has_no_word_for() -> None:
+    found, wanted = statistics(pa.table({"a": [1]})), expect("column_max_to_be_between", column="a", max_value=math.nan)
+    assert json.loads(check_expectations(found, read_suite(suite(wanted))).to_json())["success"] is False
 
 
 def test_statistics_decide(tmp_path: Path) -> None:

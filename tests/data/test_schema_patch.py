@@ -290,6 +290,15 @@ def test_a_patch_is_a_file_to_be_cut_down(tmp_path: Path) -> None:
     assert list(patch.to_pandas()["feature"]) == ["x", "x", "c"]
     with pytest.raises(InputError, match="no change 4"):
         patch.accept([4])
+    for text in ("[" * 5000, "at: 2020-13-45", f"n: {'9' * 5000}"):
+        (tmp_path / "p.yaml").write_text(text)
+        with pytest.raises(InputError, match="cannot be read"):
+            SchemaPatch.load(tmp_path / "p.yaml")
+    saved = patch.to_dict()
+    for part in ({"schema": None}, {"changes": 5}, {"changes": [{**saved["changes"][0], "after": None}]}):
+        (tmp_path / "p.yaml").write_text(json.dumps(saved | part))
+        with pytest.raises(InputError, match="lacks a part"):
+            SchemaPatch.load(tmp_path / "p.yaml")
     (tmp_path / "p.yaml").write_text("format: other")
     with pytest.raises(InputError, match="no patch of the format"):
         SchemaPatch.load(tmp_path / "p.yaml")
