@@ -350,7 +350,7 @@ def _said(ends: tuple[Any, Any], kwargs: Kwargs) -> str:
     return " ".join(low + high)
 
 
-def _unique(draft: _Draft, kwargs: Kwargs, one: Expectation) -> None:
+def _unique(draft: _Draft, kwargs: Kwargs, one: Expectation) -> bool:
     feature, (low, high) = draft.feature(kwargs), _whole_bounds(kwargs)
     old = feature.unique or Count()
     sides = {"FEATURE_TYPE_LOW_UNIQUE": (low, old.min), "FEATURE_TYPE_HIGH_UNIQUE": (high, old.max)}
@@ -360,6 +360,7 @@ def _unique(draft: _Draft, kwargs: Kwargs, one: Expectation) -> None:
     names = [name for name, (new, _) in sides.items() if new is not None]
     counts = Count(_tighter(old.min, low, max), _tighter(old.max, high, min))
     draft.put(feature, one, "distinct values", *names, filled=(low or 0) > 0, unique=counts)
+    return not draft.ours and feature.type in ("any", "float")  # NaN is a value of a schema's, missing in pandas
 
 
 # By GX's name: what takes it over (and says whether it must stay as well), and the arguments it knows.
