@@ -144,6 +144,11 @@ def _no_domain(feature: Feature, seen: Observed) -> Feature:
     return replace(feature, domain=None)
 
 
+def _as_bytes(feature: Feature, seen: Observed) -> Feature:
+    """Text that need not be UTF-8."""
+    return replace(feature, domain=None, type="bytes" if feature.type == "string" else feature.type)
+
+
 def _as_range(feature: Feature, seen: Observed) -> Feature:
     """From 0 and 1 to the range that holds them and what was seen."""
     low, high = (end if end is not None and math.isfinite(end) else None for end in bounds(seen.values))
@@ -277,7 +282,7 @@ _WAYS: Final[Mapping[str, Callable[[Feature, Observed], Feature]]] = {
     "FEATURE_TYPE_LOW_UNIQUE": _unique,
     "FEATURE_TYPE_HIGH_UNIQUE": _unique,
     "ENUM_TYPE_UNEXPECTED_STRING_VALUES": _texts,
-    "ENUM_TYPE_INVALID_UTF8": _no_domain,
+    "ENUM_TYPE_INVALID_UTF8": _as_bytes,
     "BOOL_TYPE_SMALL_INT": _as_range,
     "BOOL_TYPE_BIG_INT": _as_range,
     "BOOL_TYPE_UNEXPECTED_FLOAT": _as_range,

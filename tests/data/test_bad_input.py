@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from drivetrain.components.example_gen import ExampleGen
-from drivetrain.data import Statistics, infer_schema, open_examples, source_of, statistics, validate
+from drivetrain.data import Statistics, infer_schema, open_examples, source_of, statistics, update_schema, validate
 from drivetrain.errors import InputError
 from drivetrain.metadata import Examples
 from drivetrain.pipelines.context import LaunchContext, enter
@@ -317,8 +317,10 @@ def test_invalid_utf8_that_parquet_calls_text(distinct: int, tmp_path: Path) -> 
     # Statistics count them, and what is declared text has an anomaly, whether or not every value was kept.
     found = statistics({"all": source_of(str(tmp_path / "x.parquet"))})
     assert feature(found, "s")["invalid_utf8"]["value"] == 1
-    (anomaly,) = validate(found, infer_schema(found)).anomalies
+    schema = infer_schema(found)
+    (anomaly,) = validate(found, schema).anomalies
     assert (anomaly.type, anomaly.severity) == ("ENUM_TYPE_INVALID_UTF8", "ERROR")
+    assert validate(found, update_schema(schema, found).accept()).passed
 
 
 def test_a_pipe_is_refused_before_it_is_waited_for(tmp_path: Path) -> None:
