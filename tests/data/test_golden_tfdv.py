@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import golden_tfdv_beyond as beyond  # type: ignore[import-not-found]  # as below
+import golden_tfdv_comparators as comparators  # type: ignore[import-not-found]  # as below
 import golden_tfdv_rules as rules  # type: ignore[import-not-found]  # conftest puts this folder on the path
 import golden_tfdv_statistics as columns  # type: ignore[import-not-found]  # as above
 import golden_tfdv_updates as updates  # type: ignore[import-not-found]  # as above
@@ -31,6 +32,7 @@ from drivetrain.data import (
     validate,
     validate_instance,
 )
+from drivetrain.data.drift_compare import Comparison
 from drivetrain.data.pbtxt import parse
 from drivetrain.data.schema_pbtxt import schema_from_pbtxt
 from drivetrain.data.schema_pbtxt_write import schema_to_pbtxt
@@ -179,10 +181,30 @@ def check_validation(case: dict[str, Any]) -> None:
         assert {name: sorted(kinds) for name, kinds in by_feature.items()} == rules.problems(case)
         return
     assert by_name(found) == rules.anomalies(case)
+    check_distances(case)
     if "updated_schema" in case["expected"]:
         patch = update_schema(schema, statistics_of(case["input"]))
         after = parse(schema_to_pbtxt(patch.accept()).text, SCHEMA_PROTO, "Schema").value
         assert {name: updates.tidied(one) for name, one in rules.by_feature(after).items()} == updates.updated(case)
+
+
+def check_distances(case: dict[str, Any]) -> None:
+    """The distances themselves: TFDV's or the counted one."""
+    names = {"infinity_norm": "l_infinity", "jensen_shannon_divergence": "jensen_shannon"}
+    printed = {info["path"]["step"][0] for info in case["expected"].get("drift_skew_info", ())}
+    for feature in rules.wanted(case).get("feature", ()):
+        if feature.get("name") not in printed:
+            continue
+        for change, side in comparators.SIDES.items():
+            for key, value in comparators.measured(case, feature, change).items():
+                if value is None:
+                    continue
+                source = feature[f"{change}_comparator"][key].get("source", {}).get("type")
+                name = names.get(key, key) + ("_quantiles" if source == "QUANTILES" else "")
+                both = (statistics_of(case[one]).column("data", feature["name"]) for one in ("input", side))
+                assert Comparison(*both).measure(name).value == pytest.approx(
+                    value, rel=1e-6, abs=comparators.about(case)
+                )
 
 
 def by_name(found: Anomalies) -> dict[str, list[tuple[str, str]]]:
