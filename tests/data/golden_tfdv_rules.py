@@ -90,7 +90,7 @@ def inferred(case: dict[str, Any]) -> dict[str, Any]:
         elif "bool_domain" in feature and len(values) < 2:
             del feature["bool_domain"]
             if feature["type"] == "BYTES":
-                only = json.loads(next(iter(values)))
+                only = _text(json.loads(next(iter(values)))) or ""
                 name_of, domain = ("int_domain", {}) if re.fullmatch(r"-?\d+", only) else ("domain", [only])
                 feature[name_of] = domain
         if "string_domain" in feature or "domain" in feature or not feature.keys() & DOMAINS:
