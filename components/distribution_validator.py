@@ -59,7 +59,7 @@ def DistributionValidator(
     from ..data import Schema as SchemaValue
     from ..data import Statistics as StatisticsValue
     from ..data import drift, load_schema, validate
-    from ..data.statistics_document import from_states
+    from ..data.describing.document import from_states
     from ..digest import write_durably
     from ..report.drift import drift_page
 
@@ -102,8 +102,8 @@ def _bounded(
         SchemaError: A threshold names an unknown comparator, or is no bound.
         InputError: The schema knows no such environment.
     """
-    from ..data.comparators import COMPARATORS
-    from ..data.schema import UNCHECKED, Feature
+    from ..data.schemas.comparators import COMPARATORS
+    from ..data.schemas.schema import UNCHECKED, Feature
 
     kinds = {
         name: column.levels[-1].kind
@@ -135,9 +135,9 @@ def _anomalies(
     comparator: str,
     pairs: Sequence[tuple[str, str]] | None,
 ) -> Iterator[Anomaly]:
-    from ..data.drift_validation import drift_anomalies
-    from ..data.statistics_document import from_states
-    from ..data.validation_ratio import check_rows
+    from ..data.describing.document import from_states
+    from ..data.validating.drift import drift_anomalies
+    from ..data.validating.ratio import check_rows
 
     bounded = [spec for spec in schema.features if _bounds_in(spec, comparator)]
     sides = [(statistics, control)]
@@ -152,7 +152,7 @@ def _anomalies(
 
 def _bounds_in(spec: Feature, comparator: str) -> list[tuple[tuple[str, ...], Feature]]:
     """The feature, and the fields of structs within it, that have bounds, by path."""
-    from ..data.schema_fields import with_fields
+    from ..data.schemas.fields import with_fields
 
     return [(path, one) for path, one in with_fields([spec], checked=True) if getattr(one, comparator)]
 
@@ -162,7 +162,7 @@ def _absent(
 ) -> Iterator[Anomaly]:
     """What has bounds and is not there at all: it must not pass because there is nothing to compare."""
     from ..data import Anomaly
-    from ..data.schema_fields import path_name, state_at
+    from ..data.schemas.fields import path_name, state_at
 
     kind = "SCHEMA_MISSING_COLUMN"
     for split in statistics.splits:

@@ -59,7 +59,7 @@ def ExampleGen(
         delimiter: Between the cells of CSV files; by default what their header uses.
         null_values: What a missing cell of a CSV holds; by default nothing, or NA.
         column_types: Types of CSV columns that the values do not tell, e.g. `{"zip": "string"}`, see `data.open_csv`.
-        labels: A CSV of the images' labels, see `data.images`; by default the folders they lie in.
+        labels: A CSV of the images' labels, see `data.reading.images`; by default the folders they lie in.
         on_error: Whether a broken image is an error, or left out and counted in a note.
         span: Which span of the data this is.
 

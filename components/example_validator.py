@@ -83,7 +83,7 @@ def ExampleValidator(
         results.save(made.content / "expectations_result.json")
         (made.extra / "expectations.html").write_text(results.to_html(), "utf-8")
         if data_docs or results.ways["rows"]:
-            from ..data.expectations_gx import data_docs as page  # GX takes seconds to import: not if not asked
+            from ..data.expectations.gx import data_docs as page  # GX takes seconds to import: not if not asked
 
             (made.extra / "data_docs").mkdir()
             for name in loaded.splits:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from ..data import Source
-    from ..data.schema import Schema as DataSchema
+    from ..data.schemas.schema import Schema as DataSchema
 
 
 class TransformOutputs(NamedTuple):
@@ -43,7 +43,7 @@ def Transform(examples: Examples, schema: Schema, *, fn: Fn, analyze: Sequence[s
     """
     # Late, so that building a pipeline and a cached run import neither JAX nor Arrow.
     from .. import data, engine
-    from ..data.schema_yaml import load_schema
+    from ..data.schemas.yaml_read import load_schema
 
     launch = current()
     executor = data.executor(launch.executor, launch.executor_options)

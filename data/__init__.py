@@ -1,42 +1,42 @@
 """Arrow record batches: sources, shards, executors, statistics, schema. Usable without any pipeline."""
 
-from .anomalies import Anomalies, Anomaly
 from .base import Accumulator, BatchFn, Executor, Progress, Route, no_progress
-from .checks import Check, Expectation
-from .custom_validation import checks_from_pbtxt, load_checks
-from .drift_report import DriftReport, drift
-from .example_diff import ExamplesDiff, diff_examples
+from .comparing.report import DriftReport, drift
+from .counting.sums import ExactMoments, ExactSum
+from .describing.document import Statistics, merge_statistics, statistics
+from .describing.one_pass import StatisticsAccumulator
 from .examples import Manifest, Part, Sink, open_examples, sinks, splits
 from .executors import executor
-from .expectations import ExpectationResults, Suite, read_suite
-from .expectations_check import check_expectations
-from .files import open_files
+from .expectations.check import check_expectations
+from .expectations.from_schema import schema_to_expectations
+from .expectations.sql_rows import check_sql
+from .expectations.suite import ExpectationResults, Suite, read_suite
+from .expectations.to_schema import schema_from_suite
 from .local import LocalExecutor
-from .schema import Bool, Count, Feature, Presence, Range, Ratio, Schema, Semantic, Time, Values
-from .schema_check import Problem, SchemaError
-from .schema_expectations import schema_to_expectations
-from .schema_from_suite import schema_from_suite
-from .schema_infer import infer_schema
-from .schema_patch import Change, SchemaPatch
-from .schema_pbtxt import load_pbtxt, schema_from_pbtxt
-from .schema_pbtxt_write import schema_to_pbtxt
-from .schema_update import update_schema
-from .schema_yaml import load_schema, schema_from_yaml, schema_to_yaml
-from .schema_yaml_edit import edit_yaml
-from .source_of import source_of
+from .proposing.infer import infer_schema
+from .proposing.patch import Change, SchemaPatch
+from .proposing.update import update_schema
+from .reading.files import open_files
+from .reading.source_of import source_of
+from .reading.sql_rows import open_query
+from .row_diff.diff import ExamplesDiff, diff_examples
+from .schemas.checks import Check, Expectation
+from .schemas.pbtxt_read import load_pbtxt, schema_from_pbtxt
+from .schemas.pbtxt_write import schema_to_pbtxt
+from .schemas.problems import Problem, SchemaError
+from .schemas.schema import Bool, Count, Feature, Presence, Range, Ratio, Schema, Semantic, Time, Values
+from .schemas.yaml_edit import edit_yaml
+from .schemas.yaml_read import load_schema, schema_from_yaml, schema_to_yaml
 from .sources import BATCH_ROWS, Shard, Source, open_parquet
 from .split import ColumnSplit, HashSplit
-from .sql_checks import check_sql
-from .sql_rows import open_query
-from .statistics_document import Statistics, merge_statistics, statistics
-from .statistics_pass import StatisticsAccumulator
-from .stream_directory import growing_directory
-from .stream_kafka import kafka_topic
-from .streams import Chunk, Stream, StreamSpan, stream, stream_spans
-from .sums import ExactMoments, ExactSum
-from .validation import validate
-from .validation_instances import validate_instance
-from .validation_rows import anomalous_rows, anomalous_table
+from .streams.directory import growing_directory
+from .streams.kafka import kafka_topic
+from .streams.micro_spans import Chunk, Stream, StreamSpan, stream, stream_spans
+from .validating.anomalies import Anomalies, Anomaly
+from .validating.custom_validation import checks_from_pbtxt, load_checks
+from .validating.instances import validate_instance
+from .validating.rows import anomalous_rows, anomalous_table
+from .validating.validation import validate
 
 __all__ = [
     "BATCH_ROWS",

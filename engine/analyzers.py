@@ -1,8 +1,8 @@
 """Analyzers: full-pass values of a column (mean, quantiles, vocabulary …), as mergeable accumulators without JAX.
 
-They see present, finite values only: null, NaN and ±inf are left out. Sums are exact (`data.sums`), so results do not
+They see present, finite values only: null, NaN and ±inf are left out. Sums are exact (`ExactSum`), so results do not
 depend on order or shards. Value tables are exact; the quantiles of a column with more than 2^20 distinct numbers come
-from `data.sketches.QuantileSketch`, which is deterministic and off by about 0.2 % of the rows at most. A vocabulary
+from a `QuantileSketch`, which is deterministic and off by about 0.2 % of the rows at most. A vocabulary
 is always exact, so its memory grows with the number of distinct words.
 """
 
@@ -19,9 +19,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ..data.sketches import QuantileSketch
-from ..data.sums import ExactMoments
-from ..data.tables import NumberTable, TextTable, count_numbers, count_texts, merge_numbers, merge_texts, top
+from ..data.counting.sketches import QuantileSketch
+from ..data.counting.sums import ExactMoments
+from ..data.counting.tables import NumberTable, TextTable, count_numbers, count_texts, merge_numbers, merge_texts, top
 from ..errors import InputError
 
 SCALARS: Final = ("mean", "var", "min", "max", "sum", "count")

@@ -39,9 +39,9 @@ _UNUSED = 7 * 86400.0
 _HALF = 86400.0
 """And one that was never finished."""
 
-_FETCH_FILES = FunctionRef(None, "drivetrain.data.remote:fetch_files")
-_FETCH_QUERY = FunctionRef(None, "drivetrain.data.sql_rows:fetch_query")
-_FETCH_WATERMARK = FunctionRef(None, "drivetrain.data.sql_rows:fetch_watermark")
+_FETCH_FILES = FunctionRef(None, "drivetrain.data.reading.remote:fetch_files")
+_FETCH_QUERY = FunctionRef(None, "drivetrain.data.reading.sql_rows:fetch_query")
+_FETCH_WATERMARK = FunctionRef(None, "drivetrain.data.reading.sql_rows:fetch_watermark")
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,8 @@ import pyarrow.parquet as pq
 import pytest
 from drivetrain.components.example_gen import ExampleGen
 from drivetrain.components.import_schema import ImportSchema
-from drivetrain.data import open_examples, remote
+from drivetrain.data import open_examples
+from drivetrain.data.reading import remote
 from drivetrain.digest import digest_tree
 from drivetrain.errors import BuildError, InputError
 from drivetrain.metadata import Examples

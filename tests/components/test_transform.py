@@ -8,9 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 from drivetrain import data
 from drivetrain.components.transform import Transform
-from drivetrain.data.schema import Feature
-from drivetrain.data.schema import Schema as DataSchema
-from drivetrain.data.schema_yaml import schema_to_yaml
+from drivetrain.data.schemas.schema import Feature
+from drivetrain.data.schemas.schema import Schema as DataSchema
+from drivetrain.data.schemas.yaml_read import schema_to_yaml
 from drivetrain.digest import digest_tree
 from drivetrain.engine import Bundle, ops
 from drivetrain.errors import InputError

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from drivetrain.data.statistics_document import Statistics
+from drivetrain.data.describing.document import Statistics
 
 # --- weights
 

@@ -15,8 +15,8 @@ import golden_tfdv_comparators as comparators  # type: ignore[import-not-found] 
 import golden_tfdv_faults as faults  # type: ignore[import-not-found]  # as above
 import numpy as np
 from drivetrain.data import Schema, checks_from_pbtxt
-from drivetrain.data.pbtxt import parse
-from drivetrain.data.schema_proto import SCHEMA_PROTO
+from drivetrain.data.schemas.pbtxt import parse
+from drivetrain.data.schemas.proto import SCHEMA_PROTO
 
 FLOATS = ("float32", "float64", "float", "double")
 SCHEMA_TYPES = (

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from drivetrain.data import Source, avro_files
-from drivetrain.data.avro_files import open_avro
+from drivetrain.data import Source
+from drivetrain.data.reading import avro_files
+from drivetrain.data.reading.avro_files import open_avro
 from drivetrain.errors import DrivetrainError, InputError
 
 fastavro = pytest.importorskip("fastavro")

@@ -345,12 +345,12 @@ def test_a_zip_with_a_password(tmp_path: Path) -> None:
 def test_a_small_file_that_unpacks_to_a_huge_one_is_not_read_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("drivetrain.data.images._LARGEST", 1 << 20)
+    monkeypatch.setattr("drivetrain.data.reading.images._LARGEST", 1 << 20)
     with zipfile.ZipFile(tmp_path / "x.zip", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("a/1.png", bytes(2 << 20))
     with pytest.raises(InputError, match=r"a/1\.png is no whole image \(more than 1 MiB\)"):
         ExampleGen(str(tmp_path / "x.zip"))
-    monkeypatch.setattr("drivetrain.data.csv_files._HEADER_CHARACTERS", 1 << 20)
+    monkeypatch.setattr("drivetrain.data.reading.csv_files._HEADER_CHARACTERS", 1 << 20)
     (tmp_path / "x.csv.gz").write_bytes(gzip.compress(b"a,b" + b"x" * (2 << 20)))
     with pytest.raises(InputError, match=r"a header of more than 1,048,576 characters"):
         ExampleGen(str(tmp_path / "x.csv.gz"))

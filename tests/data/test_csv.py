@@ -12,7 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from drivetrain.data import Source, csv_files, open_files
+from drivetrain.data import Source, open_files
+from drivetrain.data.reading import csv_files
 from drivetrain.errors import InputError
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -251,7 +252,7 @@ def test_only_the_columns_wanted(tmp_path: Path) -> None:
 def test_a_pass_given_up_half_way_does_not_abort_the_process(tmp_path: Path) -> None:
     path = write(tmp_path, gzip.compress(b"a,b\n" + b"1,2\n" * 6_000_000, 1), "x.csv.gz")
     code = (
-        "from drivetrain.data import csv_dialect, csv_files\n"
+        "from drivetrain.data.reading import csv_dialect, csv_files\n"
         "from pathlib import Path\n"
         f"file = csv_dialect.CsvFile(Path({str(path)!r}))\n"
         "batches = csv_files._text_batches(file, (), None, 1 << 22, csv_files.Piece())\n"

@@ -9,8 +9,9 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from drivetrain.data import Source, csv_files
-from drivetrain.data.csv_files import open_csv
+from drivetrain.data import Source
+from drivetrain.data.reading import csv_files
+from drivetrain.data.reading.csv_files import open_csv
 from drivetrain.errors import InputError
 from hypothesis import given, settings
 from hypothesis import strategies as st

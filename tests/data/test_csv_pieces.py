@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from drivetrain.data import csv_files, jsonl_files, open_files
+from drivetrain.data import open_files
+from drivetrain.data.reading import csv_files, jsonl_files
 from drivetrain.errors import InputError
 from hypothesis import example, given, settings
 from hypothesis import strategies as st

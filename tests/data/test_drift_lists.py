@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from drivetrain.data import Schema, drift, statistics, validate
-from drivetrain.data.schema import Count, Feature
-from drivetrain.data.schema_check import SchemaError
-from drivetrain.data.schema_yaml import schema_from_yaml
+from drivetrain.data.schemas.problems import SchemaError
+from drivetrain.data.schemas.schema import Count, Feature
+from drivetrain.data.schemas.yaml_read import schema_from_yaml
 from scipy import stats
 
 # TFDV 1.16.1, validate_statistics of lists(3) against lists(1): (L-infinity, Jensen-Shannon divergence, normalized

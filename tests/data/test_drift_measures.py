@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from drivetrain.data import drift_measures as measures
+from drivetrain.data.comparing import measures
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import stats

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from drivetrain.data import ExpectationResults, Source, open_files, statistics
-from drivetrain.data.expectations import read_suite
-from drivetrain.data.expectations_check import check_expectations
+from drivetrain.data.expectations.check import check_expectations
+from drivetrain.data.expectations.suite import read_suite
 from drivetrain.errors import InputError
 
 
@@ -153,8 +153,8 @@ def test_no_heavy_import(tmp_path: Path) -> None:
     code = """
 import sys
 from drivetrain.data import open_files, statistics
-from drivetrain.data.expectations import read_suite
-from drivetrain.data.expectations_check import check_expectations
+from drivetrain.data.expectations.suite import read_suite
+from drivetrain.data.expectations.check import check_expectations
 one = {"type": "expect_column_values_to_be_unique", "kwargs": {"column": "a"}}
 suite = read_suite({"name": "s", "expectations": [one]})
 assert check_expectations(statistics(open_files([sys.argv[1]])), suite).passed

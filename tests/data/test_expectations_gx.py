@@ -29,9 +29,9 @@ from drivetrain.data import (
     schema_to_yaml,
     statistics,
 )
-from drivetrain.data.expectations import Outcome, Suite, read_suite
-from drivetrain.data.expectations_check import check_expectations
-from drivetrain.data.expectations_statistics import decide
+from drivetrain.data.expectations.check import check_expectations
+from drivetrain.data.expectations.from_statistics import decide
+from drivetrain.data.expectations.suite import Outcome, Suite, read_suite
 from drivetrain.tests.data.flights import corrupted, month
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -54,7 +54,7 @@ def write(table: pa.Table, path: Path, rows: int = 10_000) -> Source:
 
 def both(source: Source, expectations: list[Expectation]) -> int:
     """How many of the expectations statistics decided; all of those agree with GX on the rows."""
-    from drivetrain.data.expectations_gx import run_on_rows
+    from drivetrain.data.expectations.gx import run_on_rows
 
     state = statistics(source).state("data")
     decided = {index: found for index, one in enumerate(expectations) if (found := decide(state, one)) is not None}
@@ -289,7 +289,7 @@ def test_what_statistics_cannot_decide_runs_on_rows(tmp_path: Path) -> None:
     assert check_expectations(statistics(sources), suite, sources).to_json() == results.to_json()
 
     # The document is GX's own.
-    from drivetrain.data.expectations_gx import data_docs
+    from drivetrain.data.expectations.gx import data_docs
     from great_expectations.core import expectationSuiteValidationResultSchema
 
     loaded = expectationSuiteValidationResultSchema.load(json.loads(results.to_json()))
@@ -300,7 +300,7 @@ def test_what_statistics_cannot_decide_runs_on_rows(tmp_path: Path) -> None:
 
 
 def test_results_of_every_way_are_gx_own(tmp_path: Path) -> None:
-    from drivetrain.data.expectations_gx import data_docs
+    from drivetrain.data.expectations.gx import data_docs
     from great_expectations.core import expectationSuiteValidationResultSchema
 
     markup = "<script>alert(1)</script><img src=x onerror='a&b'> url(http://a.example) @import b;"
@@ -332,7 +332,7 @@ def test_results_of_every_way_are_gx_own(tmp_path: Path) -> None:
 )
 def test_data_docs_tell_the_values_that_are_off(kind: str, says: str, caplog: pytest.LogCaptureFixture) -> None:
     """GX 1.24's own renderer fails on them, and logs it."""
-    from drivetrain.data.expectations_gx import data_docs
+    from drivetrain.data.expectations.gx import data_docs
 
     suite = Suite("sets", (expect(f"column_distinct_values_to_{kind}_set", column="a", value_set=["a", "c"]),))
     results = check_expectations(statistics(pa.table({"a": ["a", "b"]})), suite)
@@ -345,7 +345,7 @@ def test_data_docs_tell_the_values_that_are_off(kind: str, says: str, caplog: py
 @pytest.mark.slow
 def test_pages_ask_nothing_of_the_network(tmp_path: Path) -> None:
     """Not even without the policy that forbids it."""
-    from drivetrain.data.expectations_gx import data_docs
+    from drivetrain.data.expectations.gx import data_docs
     from drivetrain.tests.report.browser import browser, chromium
 
     if chromium() is None:
@@ -415,13 +415,13 @@ def refuse(event, args):
 sys.addaudithook(refuse)
 import os, pyarrow as pa, pyarrow.parquet as pq
 from drivetrain.data import open_files, statistics
-from drivetrain.data.expectations import read_suite
-from drivetrain.data.expectations_check import check_expectations
+from drivetrain.data.expectations.suite import read_suite
+from drivetrain.data.expectations.check import check_expectations
 pq.write_table(pa.table({"a": [2, 1]}), sys.argv[1])
 source = {"data": open_files([sys.argv[1]])}
 one = {"type": "expect_column_values_to_be_increasing", "kwargs": {"column": "a"}}
 results = check_expectations(statistics(source), read_suite({"name": "s", "expectations": [one]}), source)
-from drivetrain.data.expectations_gx import data_docs
+from drivetrain.data.expectations.gx import data_docs
 assert data_docs(results, "data")
 assert not results.passed and os.environ["GX_ANALYTICS_ENABLED"] == "false"
 print("STAYED")

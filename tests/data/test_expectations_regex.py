@@ -8,7 +8,7 @@ import warnings
 
 import pyarrow as pa
 import pytest
-from drivetrain.data.expectations_regex import searched
+from drivetrain.data.expectations.regex import searched
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

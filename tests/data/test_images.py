@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from drivetrain.data import Source, images, open_files
+from drivetrain.data import Source, open_files
+from drivetrain.data.reading import images
 from drivetrain.errors import DrivetrainError, InputError
 
 Image = pytest.importorskip("PIL.Image")

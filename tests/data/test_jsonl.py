@@ -10,8 +10,9 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from drivetrain.data import Source, jsonl_files
-from drivetrain.data.jsonl_files import open_jsonl
+from drivetrain.data import Source
+from drivetrain.data.reading import jsonl_files
+from drivetrain.data.reading.jsonl_files import open_jsonl
 from drivetrain.errors import InputError
 from hypothesis import given, settings
 from hypothesis import strategies as st

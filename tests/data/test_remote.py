@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from drivetrain.data import open_files, remote, statistics
-from drivetrain.data.remote import fetch_files, is_uri
+from drivetrain.data import open_files, statistics
+from drivetrain.data.reading import remote
+from drivetrain.data.reading.remote import fetch_files, is_uri
 from drivetrain.errors import Canceled, DrivetrainError, InputError
 
 

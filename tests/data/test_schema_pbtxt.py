@@ -19,9 +19,9 @@ from drivetrain.data import (
     schema_from_yaml,
     schema_to_yaml,
 )
-from drivetrain.data.schema import Semantic, Time
-from drivetrain.data.schema_pbtxt import load_pbtxt, schema_from_pbtxt
-from drivetrain.data.schema_pbtxt_write import schema_to_pbtxt
+from drivetrain.data.schemas.pbtxt_read import load_pbtxt, schema_from_pbtxt
+from drivetrain.data.schemas.pbtxt_write import schema_to_pbtxt
+from drivetrain.data.schemas.schema import Semantic, Time
 from drivetrain.errors import InputError
 from hypothesis import given
 from hypothesis import strategies as st

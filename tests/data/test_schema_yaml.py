@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from drivetrain.data.schema import (
+from drivetrain.data.schemas.schema import (
     Bool,
     Count,
     Domain,
@@ -18,7 +18,7 @@ from drivetrain.data.schema import (
     Time,
     Values,
 )
-from drivetrain.data.schema_yaml import load_schema, schema_from_yaml, schema_to_yaml
+from drivetrain.data.schemas.yaml_read import load_schema, schema_from_yaml, schema_to_yaml
 from drivetrain.errors import InputError
 from hypothesis import given, settings
 from hypothesis import strategies as st

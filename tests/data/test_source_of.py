@@ -13,7 +13,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 from drivetrain.data import Source, statistics
-from drivetrain.data.source_of import source_of
+from drivetrain.data.reading.source_of import source_of
 from drivetrain.errors import InputError
 
 

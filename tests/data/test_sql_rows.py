@@ -10,8 +10,9 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from drivetrain.data import Source, sql_rows
-from drivetrain.data.sql_rows import open_query
+from drivetrain.data import Source
+from drivetrain.data.reading import sql_rows
+from drivetrain.data.reading.sql_rows import open_query
 from drivetrain.errors import DrivetrainError, InputError
 from drivetrain.tests.data.postgres import server  # noqa: F401 - a fixture
 

@@ -8,11 +8,11 @@ from collections import Counter
 import numpy as np
 import pyarrow as pa
 import pytest
-from drivetrain.data import sketches
-from drivetrain.data.sketches import DistinctSketch, FrequentSketch, QuantileSketch, TextSample
-from drivetrain.data.statistics_pass import StatisticsAccumulator
-from drivetrain.data.tables import count_numbers, count_texts
-from drivetrain.data.text_rows import text_hashes
+from drivetrain.data.counting import sketches
+from drivetrain.data.counting.sketches import DistinctSketch, FrequentSketch, QuantileSketch, TextSample
+from drivetrain.data.counting.tables import count_numbers, count_texts
+from drivetrain.data.counting.text_rows import text_hashes
+from drivetrain.data.describing.one_pass import StatisticsAccumulator
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray

@@ -19,11 +19,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from drivetrain.data import infer_schema, statistics, stream_kafka
-from drivetrain.data.schema_yaml import schema_from_yaml
-from drivetrain.data.stream_directory import growing_directory
-from drivetrain.data.stream_kafka import KafkaStream, kafka_topic
-from drivetrain.data.streams import StreamSpan, stream, stream_spans
+from drivetrain.data import infer_schema, statistics
+from drivetrain.data.schemas.yaml_read import schema_from_yaml
+from drivetrain.data.streams import kafka as stream_kafka
+from drivetrain.data.streams.directory import growing_directory
+from drivetrain.data.streams.kafka import KafkaStream, kafka_topic
+from drivetrain.data.streams.micro_spans import StreamSpan, stream, stream_spans
 from drivetrain.errors import DrivetrainError, InputError
 
 
@@ -259,13 +260,14 @@ def test_two_at_once(incoming: Path, tmp_path: Path) -> None:
 
 KILLED = """
     import sys
-    from drivetrain.data.streams import stream
-    from drivetrain.data.stream_directory import growing_directory
+    from drivetrain.data.streams.micro_spans import stream
+    from drivetrain.data.streams.directory import growing_directory
     for span in stream(growing_directory(sys.argv[1], quiet=0), sys.argv[2], rows=3, window=3, idle=float(sys.argv[3])):
         print(span.number, flush=True)
 """
 
 
+@pytest.mark.slow
 def test_killed_again_and_again(incoming: Path, tmp_path: Path) -> None:
     spans = tmp_path / "spans"
     done = threading.Event()
@@ -307,8 +309,8 @@ def test_a_disk_that_is_full_loses_nothing(incoming: Path, tmp_path: Path) -> No
         import resource, signal
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
-        from drivetrain.data.streams import stream
-        from drivetrain.data.stream_directory import growing_directory
+        from drivetrain.data.streams.micro_spans import stream
+        from drivetrain.data.streams.directory import growing_directory
         list(stream(growing_directory({str(incoming)!r}, quiet=0), {str(spans)!r}, rows=1))
     """
     failed = subprocess.run(

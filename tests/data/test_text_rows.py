@@ -7,11 +7,11 @@ from collections import Counter
 import numpy as np
 import pyarrow as pa
 import pytest
-from drivetrain.data.sketches import FrequentSketch
-from drivetrain.data.statistics_column import ColumnState
-from drivetrain.data.statistics_sketches import Sketches
-from drivetrain.data.tables import TextTable, count_texts
-from drivetrain.data.text_rows import TextRows, settle_texts, text_hashes, texts_of
+from drivetrain.data.counting.sketches import FrequentSketch
+from drivetrain.data.counting.tables import TextTable, count_texts
+from drivetrain.data.counting.text_rows import TextRows, settle_texts, text_hashes, texts_of
+from drivetrain.data.describing.column import ColumnState
+from drivetrain.data.describing.column_sketches import Sketches
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

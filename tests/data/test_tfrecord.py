@@ -9,10 +9,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from drivetrain.data import Source, open_files, tf_example, tfrecord_files
-from drivetrain.data.tf_example import NotAnExampleError, parse_example
-from drivetrain.data.tf_example_block import parse_block
-from drivetrain.data.tfrecord_files import open_tfrecord
+from drivetrain.data import Source, open_files
+from drivetrain.data.reading import tf_example, tfrecord_files
+from drivetrain.data.reading.tf_example import NotAnExampleError, parse_example
+from drivetrain.data.reading.tf_example_block import parse_block
+from drivetrain.data.reading.tfrecord_files import open_tfrecord
 from drivetrain.errors import DrivetrainError, InputError
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,0 +1,1 @@
+"""Drift and skew: two data sets, feature by feature."""

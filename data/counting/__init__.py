@@ -1,0 +1,1 @@
+"""Value tables, exact sums and sketches: what statistics are read off."""

@@ -1,0 +1,348 @@
+"""The statistics accumulator: all columns of a source in one pass, and what is asked of rows beyond single columns."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final, Self
+
+import numpy as np
+import pyarrow as pa
+
+from ...errors import InputError
+from ..base import Accumulator
+from ..counting.tables import arrow_of, numpy_of
+from ..slices import rank_of, title
+from .column import ColumnState
+from .describe import describe_column
+from .mutual import check_label, mutual_information
+from .options import Factory, StatisticsOptions, difference, options_from_json
+from .pairs import PairStates
+from .sample import RowSample, in_sample, take_rows
+from .sliced import MOST, Key, slice_rows, too_many
+from .weighted_table import Limbs, total
+from .weights import WeightedColumn, row_limbs
+
+_MAGIC: Final = b"DTST"
+_VERSION: Final = 4
+_HEAD: Final = struct.Struct("<4sBI")  # magic, version, bytes of the JSON that follows
+_PLAIN: Final = StatisticsOptions()
+
+
+class StatisticsAccumulator:
+    """Statistics of every column, mergeable; an `Accumulator`.
+
+    Where every column stays within the exact limit, equal rows give equal bytes however they are split into shards.
+
+    Args:
+        limit: Distinct values of a column up to which everything about it is exact; default the options'.
+        options: What else to find.
+
+    Attributes:
+        rows: Rows counted (of a sample: those in it).
+        columns: The features' states by name.
+        slices: The statistics of each slice met.
+        custom: A user's accumulators by name; as bytes where a stored state was read without their factories.
+    """
+
+    def __init__(self, limit: int | None = None, options: StatisticsOptions = _PLAIN) -> None:
+        self.options = options if limit is None else replace(options, limit=limit)
+        self.limit = self.options.limit
+        self.rows = 0
+        self._read = 0  # rows met, in the sample or not; an error counts them
+        self.columns: dict[str, ColumnState] = {}
+        self.weight = 0  # of all rows, in units of 2^-96
+        self.weighted: dict[str, WeightedColumn] = {}
+        self.slices: dict[Key, StatisticsAccumulator] = {}
+        self.pairs = PairStates() if self.options.correlations else None
+        self.sample = RowSample(self.options.seed) if self.options.label is not None else None
+        self.custom: dict[str, Accumulator | bytes] = {name: make() for name, make in self.options.custom.items()}
+
+    def add_batch(self, batch: pa.RecordBatch) -> None:
+        """Take in the rows of one batch.
+
+        Raises:
+            InputError: Two columns have one name, the columns or their types differ from earlier batches', a column
+                that the options name is not there, or a weight is no number of at least 0.
+        """
+        names = batch.schema.names
+        if len(set(names)) != len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise InputError(f"two columns are named {twice!r}", fix="rename one of them")
+        weight = None
+        if not self.options.plain:
+            batch, weight = self._chosen(batch)
+        arrays = dict(zip(names, batch.columns, strict=True))
+        if (wanted := self.options.columns) is not None:
+            arrays = {name: array for name, array in arrays.items() if name in wanted}
+        self._agree(list(arrays))
+        self.rows += batch.num_rows
+        for name, array in arrays.items():
+            self.columns[name].add(array)
+        if batch.num_rows and not self.options.plain:
+            self._add_beyond_columns(batch, arrays, weight)
+
+    def _chosen(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Limbs | None]:
+        """The rows of the sample, and their weights."""
+        options = self.options
+        options.check(batch.schema.names)
+        if options.label is not None:
+            check_label(options.label, batch.schema.field(options.label).type)
+        first, self._read = self._read, self._read + batch.num_rows
+        weight = None
+        if options.weight is not None:
+            place = batch.schema.names.index(options.weight)
+            weight = row_limbs(batch.column(place), options.weight, first)
+        if options.sampled:
+            kept = np.flatnonzero(in_sample(batch, options.sample_rate, options.seed))
+            batch = take_rows(batch, kept)
+            weight = weight[kept] if weight is not None else None
+        return batch, weight
+
+    def _add_beyond_columns(self, batch: pa.RecordBatch, features: dict[str, pa.Array], weight: Limbs | None) -> None:
+        if weight is not None:
+            self.weight += total(weight)
+            for name, array in features.items():
+                self.weighted.setdefault(name, WeightedColumn(self.limit)).add(array, weight)
+        if self.pairs is not None:
+            self.pairs.add(features)
+        if self.sample is not None:
+            self.sample.add(batch)
+        for state in self.custom.values():
+            assert not isinstance(state, bytes)
+            state.add_batch(batch)
+        for key, rows in slice_rows(batch, self.options.slices):
+            self._slice(key).add_batch(take_rows(batch, rows))
+
+    def _slice(self, key: Key) -> StatisticsAccumulator:
+        if key not in self.slices:
+            if len(self.slices) == MOST:
+                raise too_many(self.options.slices)
+            # Its rows are those of the sample already.
+            self.slices[key] = StatisticsAccumulator(options=replace(self.options, slices=(), sample_rate=1.0))
+        return self.slices[key]
+
+    def _agree(self, names: list[str]) -> None:
+        if not self.columns:
+            self.columns = {name: ColumnState(name, self.limit) for name in names}
+        elif set(names) != set(self.columns):
+            odd = sorted(set(names) ^ set(self.columns))
+            raise InputError(
+                f"column {odd[0]!r} is in one part of the data and not in another",
+                fix="give all files the same columns",
+            )
+
+    def merge(self, other: StatisticsAccumulator) -> None:
+        """Take in the state of the shards that follow.
+
+        Raises:
+            InputError: The columns, their types or the options differ, or a user's accumulator was read as bytes.
+        """
+        if (option := difference(self.options, other.options)) is not None:
+            mine, its = getattr(self.options, option), getattr(other.options, option)
+            raise InputError(
+                f"statistics with {option}={mine!r} and {option}={its!r} cannot be merged",
+                fix="compute both with the same options",
+            )
+        self._merge_custom(other)
+        if not other.columns:
+            return
+        self._agree(list(other.columns))
+        self.rows += other.rows
+        for name, column in self.columns.items():
+            column.merge(other.columns[name])
+        self.weight += other.weight
+        for name, weighted in other.weighted.items():
+            self.weighted.setdefault(name, WeightedColumn(self.limit)).merge(weighted)
+        if self.pairs is not None and other.pairs is not None:
+            self.pairs.merge(other.pairs)
+        if self.sample is not None and other.sample is not None:
+            self.sample.merge(other.sample)
+        for key, part in other.slices.items():
+            self._slice(key).merge(part)
+
+    def _merge_custom(self, other: StatisticsAccumulator) -> None:
+        if set(self.custom) != set(other.custom):
+            raise InputError(
+                f"statistics with the custom accumulators {sorted(self.custom)} and {sorted(other.custom)} cannot be "
+                "merged",
+                fix="compute both with the same ones",
+            )
+        for name, state in self.custom.items():
+            more: Any = other.custom[name]  # Any: both are of the type that the user's factory makes
+            if isinstance(state, bytes) or isinstance(more, bytes):
+                raise InputError(
+                    f"the custom accumulator {name!r} is stored as bytes",
+                    fix=f"give its factory: custom={{{name!r}: …}}",
+                )
+            state.merge(more)
+
+    def compact(self) -> None:
+        """Bound the size of every column's state."""
+        parts: list[Any] = [*self.columns.values(), *self.weighted.values(), *self.slices.values()]
+        for part in parts:
+            part.compact()
+        for state in self.custom.values():
+            if not isinstance(state, bytes):
+                state.compact()
+
+    def result(self) -> dict[str, Any]:
+        """`{"rows": …, "features": […]}` as described in `describe`, and what the options ask for."""
+        options = self.options
+        features = [describe_column(column, options.reading) for column in self.columns.values()]
+        found: dict[str, Any] = {"rows": self.rows, "features": features}
+        if options.weight is not None:
+            self._add_weighted(found)
+        if options.sampled:
+            found["sample"] = {"rate": options.sample_rate, "seed": options.seed}
+        if options.reading.quantiles != _PLAIN.quantiles:
+            found["quantile_levels"] = list(options.quantiles)
+        if options.slices:
+            found["slices"] = [
+                {"name": title(key), "key": [list(pair) for pair in key], **self.slices[key].result()}
+                for key in self._slice_order()
+            ]
+        if self.pairs is not None:
+            found["correlations"] = self.pairs.result(list(self.columns))
+        if self.sample is not None and options.label is not None:
+            found["mutual_information"] = mutual_information(self.sample, options.label, list(self.columns))
+        if self.custom:
+            found["custom"] = {name: self._user_result(name) for name in sorted(self.custom)}
+        return found
+
+    def _user_result(self, name: str) -> dict[str, Any]:
+        state = self.custom[name]
+        if isinstance(state, bytes):
+            raise InputError(
+                f"the custom accumulator {name!r} is stored as bytes", fix=f"give its factory: custom={{{name!r}: …}}"
+            )
+        found = dict(state.result())
+        try:
+            json.dumps(found, allow_nan=False)
+        except (TypeError, ValueError) as error:
+            raise InputError(
+                f"the result of the custom accumulator {name!r} is not JSON: {error}",
+                fix="give numbers, texts, lists and mappings of them, None for NaN",
+            ) from error
+        return found
+
+    def _add_weighted(self, found: dict[str, Any]) -> None:
+        from .weights_describe import describe_weighted, weight_of
+
+        found |= {"weight": self.options.weight, "weighted_rows": weight_of(self.weight)}
+        for feature in found["features"]:
+            state = self.weighted.get(feature["name"]) or WeightedColumn(self.limit)
+            feature["weighted"] = describe_weighted(state, self.options.reading)
+
+    def _slice_order(self) -> list[Key]:
+        """By the spec's columns, then by value; the same however the rows were met."""
+        places = {
+            tuple(name for name, _ in spec): place for place, spec in reversed(list(enumerate(self.options.slices)))
+        }
+        return sorted(
+            self.slices,
+            key=lambda key: (places[tuple(name for name, _ in key)], [rank_of(value) for _, value in key]),
+        )
+
+    def to_bytes(self) -> bytes:
+        """Header, JSON with the scalars, and one Arrow IPC stream of one row whose fields are the arrays as lists."""
+        heads = []
+        arrays: dict[str, Any] = {}
+        for index, column in enumerate(self.columns.values()):
+            head, parts = column.to_parts()
+            heads.append(head)
+            arrays |= {f"{index}.{name}": array for name, array in parts.items()}
+        options = {**self.options.to_json(), "custom": sorted(self.custom)}
+        body: dict[str, Any] = {"options": options, "rows": self.rows, "columns": heads}
+        if self.custom or not self.options.plain:
+            body |= self._more_parts(arrays)
+        text = json.dumps(body, sort_keys=True).encode()
+        fields = {
+            name: pa.LargeListArray.from_arrays(arrow_of(np.array([0, len(array)])), array)
+            for name, array in arrays.items()
+        }
+        sink = pa.BufferOutputStream()
+        batch = pa.RecordBatch.from_arrays(list(fields.values()), list(fields))
+        with pa.ipc.new_stream(sink, batch.schema) as stream:
+            stream.write_batch(batch)
+        return b"".join((_HEAD.pack(_MAGIC, _VERSION, len(text)), text, sink.getvalue().to_pybytes()))
+
+    def _more_parts(self, arrays: dict[str, Any]) -> dict[str, Any]:
+        body: dict[str, Any] = {"weight": self.weight, "weighted": {}, "slices": []}
+        for index, name in enumerate(self.columns):
+            if name in self.weighted:
+                body["weighted"][name], parts = self.weighted[name].to_parts()
+                arrays |= {f"weighted{index}.{key}": array for key, array in parts.items()}
+        if self.pairs is not None:
+            body["pairs"] = self.pairs.to_json()
+        if self.sample is not None:
+            body["sample"], parts = self.sample.to_parts()
+            arrays |= {f"sample.{key}": array for key, array in parts.items()}
+        for name, state in sorted(self.custom.items()):
+            arrays[f"custom.{name}"] = _bytes_array(state if isinstance(state, bytes) else state.to_bytes())
+        for index, key in enumerate(self._slice_order()):
+            body["slices"].append(key)
+            arrays[f"slice.{index}"] = _bytes_array(self.slices[key].to_bytes())
+        return body
+
+    @classmethod
+    def from_bytes(cls, data: bytes, custom: Mapping[str, Factory] | None = None) -> Self:
+        """The state that `to_bytes` wrote.
+
+        Args:
+            data: The bytes.
+            custom: The factories of the user's accumulators; those not given stay bytes, which cannot be merged.
+
+        Raises:
+            InputError: The bytes are no statistics state, or of a version this release does not read.
+        """
+        if len(data) < _HEAD.size or data[:4] != _MAGIC:
+            raise InputError("these bytes are no statistics state", fix="compute the statistics again")
+        _, version, size = _HEAD.unpack_from(data)
+        if version != _VERSION:
+            raise InputError(
+                f"this statistics state has version {version}, this release reads {_VERSION}",
+                fix="compute the statistics again",
+            )
+        body = json.loads(data[_HEAD.size : _HEAD.size + size])
+        table = pa.ipc.open_stream(pa.py_buffer(data)[_HEAD.size + size :]).read_all()
+        arrays: dict[str, dict[str, Any]] = {}
+        for name, column in zip(table.schema.names, table.columns, strict=True):
+            group, _, field = name.partition(".")
+            arrays.setdefault(group, {})[field] = column.chunk(0).flatten()
+        made = cls(options=options_from_json(body["options"], custom or {}))
+        made.rows = body["rows"]
+        for index, head in enumerate(body["columns"]):
+            made.columns[head["name"]] = ColumnState.from_parts(head, arrays.get(str(index), {}))
+        if not made.options.plain or body["options"]["custom"]:
+            made._take_more(body, arrays, custom or {})
+        return made
+
+    def _take_more(
+        self, body: Mapping[str, Any], arrays: Mapping[str, dict[str, Any]], custom: Mapping[str, Factory]
+    ) -> None:
+        self.weight = body["weight"]
+        for index, name in enumerate(self.columns):
+            if name in body["weighted"]:
+                parts = arrays.get(f"weighted{index}", {})
+                self.weighted[name] = WeightedColumn.from_parts(body["weighted"][name], parts)
+        if "pairs" in body:
+            self.pairs = PairStates.from_json(body["pairs"])
+        if "sample" in body:
+            self.sample = RowSample.from_parts(body["sample"], arrays.get("sample", {}))
+        for name, array in arrays.get("custom", {}).items():
+            data = numpy_of(array).tobytes()
+            self.custom[name] = type(custom[name]()).from_bytes(data) if name in custom else data
+        for index, key in enumerate(body["slices"]):
+            data = numpy_of(arrays["slice"][str(index)]).tobytes()
+            self.slices[tuple((name, value) for name, value in key)] = self.from_bytes(data, custom)
+
+    def load(self, data: bytes) -> StatisticsAccumulator:
+        """The state that another accumulator with this one's options wrote, a user's accumulators among it."""
+        return self.from_bytes(data, self.options.custom)
+
+
+def _bytes_array(data: bytes) -> Any:
+    return arrow_of(np.frombuffer(data, np.uint8))

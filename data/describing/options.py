@@ -1,0 +1,184 @@
+"""What to find of a data set beside every column by itself, checked when it is written."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+from ...errors import InputError
+from ..base import Accumulator
+from ..slices import SliceValue
+from .column import EXACT_LIMIT
+from .describe import Reading
+from .sliced import Spec
+
+Factory: TypeAlias = Callable[[], Accumulator]
+Slicing: TypeAlias = str | Sequence[str] | Mapping[str, Sequence[SliceValue] | None]
+"""How rows are sliced: by a column, by the crosses of some, or by columns of which only some values count."""
+
+_READING: Final = Reading()
+
+
+@dataclass(frozen=True)
+class StatisticsOptions:
+    """What a statistics pass finds; small, and pickles by reference.
+
+    Attributes:
+        limit: Distinct values of a column up to which everything about it is exact.
+        columns: The features, or None for every column.
+        weight: The column with each row's weight: numbers ≥ 0, a missing one counts as 0.
+        slices: From `slicings`.
+        label: The column that mutual information is with.
+        correlations: Whether to correlate every two numeric features.
+        sample_rate: The share of rows to look at; a row is in or out by a hash of its values.
+        seed: Another seed, another sample.
+        top_values: Most frequent values listed.
+        buckets: Buckets of histograms.
+        quantiles: Levels of quantiles, ascending.
+        custom: A user's accumulators, each made by a factory that pickles by reference.
+
+    Raises:
+        InputError: A value is out of range or of another kind.
+    """
+
+    limit: int = EXACT_LIMIT
+    columns: Sequence[str] | None = None
+    weight: str | None = None
+    slices: tuple[Spec, ...] = ()
+    label: str | None = None
+    correlations: bool = False
+    sample_rate: float = 1.0
+    seed: int = 0
+    top_values: int = _READING.top_values
+    buckets: int = _READING.buckets
+    quantiles: Sequence[float] = _READING.quantiles
+    custom: Mapping[str, Factory] = field(default_factory=dict, compare=False)
+
+    def __post_init__(self) -> None:
+        for name, least in (("limit", 1), ("top_values", 0), ("buckets", 1)):
+            if not isinstance(getattr(self, name), int) or getattr(self, name) < least:
+                raise InputError(f"{name} must be a whole number of at least {least}, not {getattr(self, name)!r}")
+        if not _is_number(self.sample_rate) or not 0 < self.sample_rate <= 1:
+            raise InputError(f"sample_rate must be above 0 and at most 1, not {self.sample_rate!r}")
+        if not isinstance(self.seed, int):
+            raise InputError(f"seed must be a whole number, not {self.seed!r}")
+        if not isinstance(self.custom, Mapping):
+            raise InputError(f"custom must map names to factories, not {self.custom!r}")
+        for name, make in self.custom.items():
+            if not callable(make):
+                raise InputError(f"custom={{{name!r}: {make!r}}} is no factory", fix="give the accumulator's class")
+        given: Any = self.quantiles  # Any: whatever was written
+        levels = list(given) if isinstance(given, Iterable) else []
+        within = bool(levels) and all(_is_number(level) and 0 <= level <= 1 for level in levels)
+        if not within or levels != sorted(set(levels)):
+            raise InputError(f"quantiles must be levels from 0 to 1, ascending, not {self.quantiles!r}")
+        object.__setattr__(self, "quantiles", tuple(map(float, levels)))
+        if self.columns is not None:
+            object.__setattr__(self, "columns", _names(self.columns, "columns"))  # a list will do
+
+    @property
+    def plain(self) -> bool:
+        """Whether every row and column is looked at, each column by itself."""
+        return not self.needed and self.columns is None and not (self.correlations or self.custom or self.sampled)
+
+    @property
+    def sampled(self) -> bool:
+        """Whether some rows are left out."""
+        return self.sample_rate < 1
+
+    @property
+    def reading(self) -> Reading:
+        """What the document lists of each column."""
+        return Reading(self.top_values, self.buckets, tuple(self.quantiles))
+
+    @property
+    def needed(self) -> dict[str, str]:
+        """Columns that something other than their own statistics needs, and what for."""
+        found = {name: f"slices={[name for name, _ in spec]}" for spec in self.slices for name, _ in spec}
+        for use in ("label", "weight"):
+            if (name := getattr(self, use)) is not None:
+                found[name] = f"{use}={name!r}"
+        return found
+
+    @property
+    def whole_rows(self) -> bool:
+        """Whether every column must be read: a row's hash is of all its values, and a user's accumulator sees all."""
+        return bool(self.sampled or self.label is not None or self.custom)
+
+    def check(self, names: Sequence[str]) -> None:
+        """Every column named must be there.
+
+        Raises:
+            InputError: One is not; it says what there is.
+        """
+        wanted = {name: f"columns={name!r}" for name in self.columns or ()} | self.needed
+        for name, use in wanted.items():
+            if name not in names:
+                shown = ", ".join(names[:50]) + (f", … ({len(names):,} columns)" if len(names) > 50 else "")
+                raise InputError(f"there is no column {name!r}, which {use} names", fix=f"the columns are: {shown}")
+
+    def to_json(self) -> dict[str, Any]:
+        """The options as plain values; of the user's accumulators their names."""
+        plain = {name: value for name, value in vars(self).items() if name != "custom"}
+        return {**plain, "custom": sorted(self.custom)}
+
+
+def options_from_json(plain: Mapping[str, Any], custom: Mapping[str, Factory]) -> StatisticsOptions:
+    """The options that `StatisticsOptions.to_json` wrote, with those factories of its names that are given."""
+    known = {name: custom[name] for name in plain["custom"] if name in custom}
+    slices = slicings([dict(spec) for spec in plain["slices"]])
+    columns = None if plain["columns"] is None else tuple(plain["columns"])
+    return StatisticsOptions(**{**plain, "slices": slices, "columns": columns, "custom": known})
+
+
+def difference(left: StatisticsOptions, right: StatisticsOptions) -> str | None:
+    """The first option in which two passes differ, or None."""
+    mine, others = left.to_json(), right.to_json()
+    return next((name for name in mine if name != "custom" and mine[name] != others[name]), None)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def slicings(given: Any) -> tuple[Spec, ...]:
+    """Slicings as they are kept: for each its columns, and their values or None for all.
+
+    Raises:
+        InputError: One is none of what `Slicing` says.
+    """
+    if isinstance(given, str | Mapping):
+        given = (given,)
+    if not isinstance(given, Iterable):
+        raise InputError(f"slices must be a list, not {given!r}", fix='write e.g. slices=["carrier"]')
+    return tuple(dict.fromkeys(map(_slicing, given)))
+
+
+def _names(given: Any, what: str) -> tuple[str, ...]:
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise InputError(f"{what} must be a list of column names, not {given!r}")
+    names = tuple(given)
+    if not names or not all(isinstance(name, str) for name in names):
+        raise InputError(f"{what} must be a list of column names, not {given!r}")
+    return tuple(dict.fromkeys(names))
+
+
+def _slicing(given: Any) -> Spec:
+    if isinstance(given, str):
+        given = (given,)
+    if isinstance(given, Mapping):
+        _names(given, "a slice")
+        return tuple((name, None if values is None else _values(name, values)) for name, values in given.items())
+    return tuple((name, None) for name in _names(given, "a slice"))
+
+
+def _values(name: str, given: Any) -> tuple[SliceValue, ...]:
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise InputError(f"a slice must list the values of {name!r}, not {given!r}", fix=f"write {{{name!r}: [value]}}")
+    values = tuple(given)
+    for value in values:
+        if not isinstance(value, str | int | float) or (isinstance(value, float) and not math.isfinite(value)):
+            raise InputError(f"a slice of {name!r} cannot have the value {value!r}", fix="give text, numbers or truths")
+    return values

@@ -1,0 +1,139 @@
+"""Samples by row hash: the same rows whatever the shards, the batches and the executor.
+
+Equal rows have equal hashes, so copies of a row are in together or out together.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ...errors import InputError
+from ..counting.tables import arrow_of, numpy_of
+from ..rowhash import Hashes, hash_rows, mix
+
+SAMPLE_ROWS: Final = 10_000
+
+
+def seeded_hashes(batch: pa.RecordBatch, seed: int) -> Hashes:
+    """A hash per row for this seed.
+
+    Raises:
+        InputError: A column is of a type that has no hash (a map or a union).
+    """
+    try:
+        hashes = hash_rows(batch)
+    except InputError as error:
+        raise InputError(error.message, fix="leave out the column, or sample_rate and label") from error
+    return mix(hashes ^ mix(np.array([seed % 2**64], np.uint64)))
+
+
+def in_sample(batch: pa.RecordBatch, rate: float, seed: int) -> NDArray[np.bool_]:
+    """Which rows of the batch are in the sample of this rate."""
+    kept: NDArray[np.bool_] = seeded_hashes(batch, seed) < np.uint64(min(int(rate * 2.0**64), 2**64 - 1))
+    return kept
+
+
+def take_rows(batch: pa.RecordBatch, rows: NDArray[np.int64]) -> pa.RecordBatch:
+    """Some rows of a batch."""
+    return batch.take(arrow_of(rows))
+
+
+class RowSample:
+    """The distinct rows of smallest hash, each with its number of copies: a mergeable sample, and all rows while few.
+
+    A part keeps every row that the whole does, so the copies are counted exactly (k minimum values; Bar-Yossef and
+    others 2002).
+
+    Attributes:
+        rows: Rows seen.
+        exact: Whether every distinct row is still here.
+    """
+
+    def __init__(self, seed: int = 0, size: int = SAMPLE_ROWS) -> None:
+        self.seed = seed
+        self.size = size
+        self.rows = 0
+        self.exact = True
+        self._hashes: Hashes = np.zeros(0, np.uint64)
+        self._counts: NDArray[np.int64] = np.zeros(0, np.int64)
+        self._table: pa.Table | None = None
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Take in rows."""
+        self.rows += batch.num_rows
+        hashes, first, counts = np.unique(seeded_hashes(batch, self.seed), return_index=True, return_counts=True)
+        if len(hashes) > self.size:
+            self.exact = False
+            hashes, first, counts = hashes[: self.size], first[: self.size], counts[: self.size]
+        if not self.exact and len(self._hashes) == self.size:
+            below = int(np.searchsorted(hashes, self._hashes[-1], side="right"))
+            hashes, first, counts = hashes[:below], first[:below], counts[:below]
+        self._join(hashes, counts, pa.Table.from_batches([_plain(take_rows(batch, first))]))
+
+    def _join(self, hashes: Hashes, counts: NDArray[np.int64], table: pa.Table) -> None:
+        if self._table is None:
+            self._hashes, self._counts, self._table = hashes, counts.astype(np.int64), table
+            return
+        if not len(hashes):
+            return
+        both = np.concatenate([self._hashes, hashes])
+        distinct, first, inverse = np.unique(both, return_index=True, return_inverse=True)
+        sums = np.zeros(len(distinct), np.int64)
+        np.add.at(sums, inverse, np.concatenate([self._counts, counts]))
+        if len(distinct) > self.size:
+            self.exact = False
+        keep = slice(0, self.size)
+        joined = pa.concat_tables([self._table, table.select(self._table.schema.names)], promote_options="permissive")
+        self._table = joined.take(arrow_of(first[keep])).combine_chunks()
+        self._hashes, self._counts = distinct[keep], sums[keep]
+
+    def merge(self, other: RowSample) -> None:
+        """Take in the sample of other rows."""
+        self.rows += other.rows
+        self.exact = self.exact and other.exact
+        if other._table is not None:
+            self._join(other._hashes, other._counts, other._table)
+
+    def table(self) -> pa.Table | None:
+        """At most `size` rows, copies in proportion, in the order of their hashes; None where there were no rows."""
+        if self._table is None:
+            return None
+        ends = np.cumsum(self._counts)
+        total = int(ends[-1]) if len(ends) else 0
+        if total <= self.size:
+            places = np.arange(total)
+        else:
+            places = ((2 * np.arange(self.size, dtype=np.int64) + 1) * total) // (2 * self.size)
+        return self._table.take(arrow_of(np.searchsorted(ends, places, side="right")))
+
+    def to_parts(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The state as JSON-able scalars and named pyarrow arrays."""
+        head = {"seed": self.seed, "size": self.size, "rows": self.rows, "exact": self.exact}
+        if self._table is None:
+            return head, {}
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, self._table.schema) as stream:
+            for batch in self._table.combine_chunks().to_batches():
+                stream.write_batch(batch)
+        data = np.frombuffer(sink.getvalue(), np.uint8)
+        return head, {"hashes": arrow_of(self._hashes), "counts": arrow_of(self._counts), "table": arrow_of(data)}
+
+    @classmethod
+    def from_parts(cls, head: dict[str, Any], arrays: dict[str, Any]) -> RowSample:
+        """The state that `to_parts` gave."""
+        made = cls(head["seed"], head["size"])
+        made.rows, made.exact = head["rows"], head["exact"]
+        if "table" in arrays:
+            made._hashes, made._counts = numpy_of(arrays["hashes"]), numpy_of(arrays["counts"])
+            made._table = pa.ipc.open_stream(pa.py_buffer(numpy_of(arrays["table"]))).read_all()
+        return made
+
+
+def _plain(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Without dictionaries, whose spelling depends on the batch."""
+    columns = [c.dictionary_decode() if pa.types.is_dictionary(c.type) else c for c in batch.columns]
+    return pa.RecordBatch.from_arrays(columns, batch.schema.names)

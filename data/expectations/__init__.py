@@ -1,0 +1,1 @@
+"""Great Expectations suites: read, written, and decided from statistics or on rows."""

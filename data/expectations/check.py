@@ -1,0 +1,67 @@
+"""Checking data against a suite: by statistics what they decide, SQL by DuckDB, the rest by GX on the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ...errors import InputError
+from ..base import Progress, no_progress
+from ..describing.document import Statistics
+from ..schemas.checks import SQL_TYPE
+from ..sources import Source
+from .from_statistics import decide
+from .suite import ExpectationResults, Outcome, Suite, Way, result_of, subject
+
+
+def check_expectations(
+    statistics: Statistics,
+    suite: Suite,
+    sources: Mapping[str, Source] | None = None,
+    *,
+    progress: Progress = no_progress,
+) -> ExpectationResults:
+    """Check every data set against a suite: from its statistics where they suffice, else on its rows.
+
+    An `unexpected_rows_expectation` is SQL, which DuckDB runs; what else needs rows GX's pandas engine does.
+
+    Args:
+        statistics: From `statistics` (or loaded).
+        suite: From `read_suite`.
+        sources: The rows by data set; None: there are none, so every expectation must be one that statistics decide.
+        progress: Told of the rows read.
+
+    Raises:
+        InputError: An expectation needs rows and there are none, or GX does not know it or its arguments.
+        DrivetrainError: An expectation needs rows and GX is not installed, or one of SQL and DuckDB is not.
+    """
+    results: list[Mapping[str, Any]] = []
+    for split in statistics.splits:
+        state = statistics.state(split)
+        found: dict[int, Outcome] = {}
+        for index, expectation in enumerate(suite.expectations):
+            outcome = decide(state, expectation)
+            if outcome is not None:
+                found[index] = outcome
+        ways: dict[int, Way] = dict.fromkeys(found, "statistics")
+        rest = {index: one for index, one in enumerate(suite.expectations) if index not in found}
+        queries = {index: one for index, one in rest.items() if one.type == SQL_TYPE}
+        if queries and sources is not None and split in sources:
+            from .sql_rows import run_sql
+
+            found |= run_sql(sources[split], queries, progress=progress)
+            ways |= dict.fromkeys(queries, "sql")
+            rest = {index: one for index, one in rest.items() if index not in queries}
+        if rest:
+            if sources is None or split not in sources:
+                first = next(iter(rest.values()))
+                raise InputError(
+                    f"statistics of {split} do not decide {first.type} {subject(first.kwargs)}".rstrip(),
+                    fix="give the rows (sources), or leave the expectation out",
+                )
+            from .gx import run_on_rows
+
+            found |= run_on_rows(sources[split], state, rest, progress=progress)
+            ways |= dict.fromkeys(rest, "rows")
+        results += [result_of(one, found[index], split, ways[index]) for index, one in enumerate(suite.expectations)]
+    return ExpectationResults.of(suite.name, statistics.splits, results)

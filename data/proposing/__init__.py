@@ -1,0 +1,1 @@
+"""Schemas proposed from data: inference, and updates as patches."""

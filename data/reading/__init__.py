@@ -1,0 +1,1 @@
+"""Rows from files, queries, images and frames, of whatever kind they are."""

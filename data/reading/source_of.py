@@ -1,0 +1,255 @@
+"""A source from whatever a person has at hand: files, a DataFrame, an Arrow table or data set."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from ...errors import InputError
+from ..sources import BATCH_ROWS, Shard, Source
+from ..types import normal_schema, restore, settle
+from .files import open_files
+from .remote import is_uri
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow.dataset
+
+_TAKEN: Final = "a path, a list of paths, a pandas DataFrame, an Arrow table or data set, or a Source"
+
+
+def source_of(data: object) -> Source:
+    """The source over the rows of `data`.
+
+    Args:
+        data: One of
+            - a path, a glob pattern, or a list of paths: files as `open_files` takes them, a pattern's by name; a
+              folder means the files below it (none whose name begins with `.` or `_`), and `key=value` folders of
+              Parquet files are columns;
+            - a pandas DataFrame: NaN and None are missing; the index is left out unless it has a name, then its levels
+              are columns;
+            - an Arrow table, record batch or record batch reader, or any object with `__arrow_c_stream__` (Polars,
+              DuckDB, …), kept in memory;
+            - a list of dicts, one per row: a key that a row lacks is missing there;
+            - a `pyarrow.dataset.Dataset`, read from its files;
+            - a Source, returned as it is.
+
+    Raises:
+        InputError: It is none of these, a file cannot be read, two columns share a name, or a column of a DataFrame
+            mixes types (names the column).
+    """
+    if isinstance(data, Source):
+        return data
+    if isinstance(data, str | os.PathLike) and Path(data).is_dir():
+        return _of_folder(Path(data))
+    if isinstance(data, str | os.PathLike):
+        return open_files(_matches(os.fspath(data)))
+    if isinstance(data, list | tuple) and data and all(isinstance(path, str | os.PathLike) for path in data):
+        return open_files([match for path in data for match in _matches(os.fspath(path))])
+    if isinstance(data, list | tuple) and data and all(isinstance(row, Mapping) for row in data):
+        return of_table(_from_rows(data))
+    if isinstance(data, pa.RecordBatch):
+        return of_table(pa.Table.from_batches([data]))
+    if isinstance(data, pa.Table):
+        return of_table(data)
+    module = type(data).__module__.partition(".")[0]
+    if module == "pandas" and type(data).__name__ == "DataFrame":
+        return of_table(_from_pandas(data))
+    if module == "pyarrow" and hasattr(data, "get_fragments"):
+        return of_dataset(data)
+    if hasattr(data, "__arrow_c_stream__"):
+        return of_table(pa.table(data))
+    raise InputError(f"{type(data).__name__!r} is nothing that rows can be read from", fix=f"give {_TAKEN}")
+
+
+def of_table(table: pa.Table) -> Source:
+    """A source over an Arrow table in memory: each 65,536 rows are a shard, which travels with its rows if pickled.
+
+    Raises:
+        InputError: The table has no rows, or two columns share a name.
+    """
+    schema = settle(normal_schema(table.schema, "the table"))
+    if not table.num_rows:
+        raise InputError("the table has no rows", fix="give at least one row of data")
+    pieces = [table.slice(start, BATCH_ROWS) for start in range(0, table.num_rows, BATCH_ROWS)]
+    return Source(tuple(TableShard(piece) for piece in pieces), schema)
+
+
+def of_dataset(dataset: pyarrow.dataset.Dataset) -> Source:
+    """A source over an Arrow data set, with the columns of its partitioning: each fragment (a file) is a shard.
+
+    Raises:
+        InputError: It has no rows, a file is missing or damaged, or two columns share a name.
+    """
+    schema = normal_schema(dataset.schema, "the data set")
+    shards: list[Shard] = []
+    for fragment in dataset.get_fragments():
+        try:
+            shards.append(FragmentShard(fragment, dataset.schema, fragment.count_rows()))
+        except (pa.ArrowException, OSError) as error:
+            raise _damaged(_path_of(fragment), error) from error
+    if not any(shard.rows for shard in shards):
+        raise InputError("the data set has no rows", fix="check its path and filters")
+    return Source(tuple(shards), settle(schema))
+
+
+@dataclass(frozen=True, eq=False)
+class TableShard:
+    """Some rows of a table in memory."""
+
+    table: Any  # pa.Table; pyarrow ships no types
+
+    @property
+    def path(self) -> str:
+        """Memory has none; what an error says instead."""
+        return "the table"
+
+    @property
+    def rows(self) -> int:
+        """How many rows it has."""
+        return int(self.table.num_rows)
+
+    def read(self, schema: pa.Schema, batch_rows: int, dictionaries: bool) -> Iterator[pa.RecordBatch]:
+        """See `Shard.read`."""
+        for batch in self.table.select(schema.names).to_batches(max_chunksize=batch_rows):
+            yield _restored(batch, schema, dictionaries, self.path)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A slice would take the whole table's buffers along.
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, self.table.schema) as writer:
+            writer.write_table(self.table)
+        return _table_shard, (sink.getvalue().to_pybytes(),)
+
+
+def _table_shard(data: bytes) -> TableShard:
+    return TableShard(pa.ipc.open_stream(data).read_all())
+
+
+@dataclass(frozen=True, eq=False)
+class FragmentShard:
+    """One fragment of an Arrow data set; usually a file."""
+
+    fragment: Any  # pyarrow.dataset.Fragment; pyarrow ships no types
+    schema: Any  # the data set's own
+    rows: int
+
+    @cached_property
+    def path(self) -> str:
+        """The file it lies in."""
+        return _path_of(self.fragment)
+
+    def read(self, schema: pa.Schema, batch_rows: int, dictionaries: bool) -> Iterator[pa.RecordBatch]:
+        """See `Shard.read`."""
+        count = 0
+        try:
+            scanner = self.fragment.scanner(
+                schema=self.schema, columns=schema.names, batch_size=batch_rows, use_threads=False
+            )
+            for batch in scanner.to_batches():
+                count += batch.num_rows
+                yield _restored(batch, schema, dictionaries, self.path)
+        except (pa.ArrowException, OSError) as error:
+            raise _damaged(self.path, error) from error
+        if count != self.rows:
+            raise InputError(f"{self.path} changed while in use", fix="start again, and do not write to it meanwhile")
+
+
+def _restored(batch: pa.RecordBatch, schema: pa.Schema, dictionaries: bool, path: str) -> pa.RecordBatch:
+    try:
+        return restore(batch, schema, dictionaries=dictionaries)
+    except pa.ArrowException as error:
+        for field in schema:  # which column was it?
+            try:
+                restore(batch, pa.schema([field]), dictionaries=dictionaries)
+            except pa.ArrowException as cause:
+                raise InputError(
+                    f"{path}: column {field.name!r} cannot be read as {field.type} ({str(cause)[:200]})",
+                    fix="give it another type",
+                ) from error
+        raise
+
+
+def _matches(path: str) -> list[Path | str]:
+    if is_uri(path):
+        return [path]  # its own pattern, if it is one
+    if not glob.has_magic(path) or Path(path).exists():
+        return [Path(path)]
+    found = sorted(glob.glob(path, recursive=True))  # noqa: PTH207 - pathlib's does not take absolute patterns
+    if not found:
+        raise InputError(f"no file matches {path}", fix="check the pattern; a relative one starts here")
+    return [Path(name) for name in found]
+
+
+def _of_folder(folder: Path) -> Source:
+    """The files below a folder by name; `key=value` folders of Parquet files give a column each."""
+    inner = sorted(path for path in folder.rglob("*") if path.is_file())
+    files = [path for path in inner if not any(part[0] in "._" for part in path.relative_to(folder).parts)]
+    if not files:
+        raise InputError(f"the folder {folder} holds no files", fix="name a folder of data files, all of one kind")
+    if any("=" in part for path in files for part in path.relative_to(folder).parts[:-1]):
+        import pyarrow.dataset
+
+        return of_dataset(pyarrow.dataset.dataset([str(path) for path in files], partitioning="hive",
+                                                  partition_base_dir=str(folder)))  # fmt: skip
+    return open_files(files)
+
+
+def _from_rows(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
+    names = dict.fromkeys(name for row in rows for name in row)
+    arrays = {}
+    for name in names:
+        values = [row.get(name) for row in rows]
+        try:
+            arrays[str(name)] = pa.array(values)
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            kinds = sorted({type(value).__name__ for value in values if value is not None})
+            raise InputError(
+                f"the rows: {name!r} is no column of one type ({' and '.join(kinds)})", fix="give all rows one type"
+            ) from error
+    return pa.table(arrays)
+
+
+def _from_pandas(frame: pd.DataFrame) -> pa.Table:
+    named = [name for name in frame.index.names if name is not None]
+    if named:
+        frame = frame.reset_index(level=named)
+    columns = [str(name) for name in frame.columns]
+    twice = next((name for name in columns if columns.count(name) > 1), None)
+    if twice is not None:
+        raise InputError(f"the DataFrame: two columns are named {twice!r}", fix="rename one of them")
+    arrays = []
+    for number, name in enumerate(columns):
+        try:
+            arrays.append(_from_series(frame.iloc[:, number]))
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            raise InputError(
+                f"the DataFrame: column {name!r} is no column of one type ({str(error).splitlines()[0][:200]})",
+                fix=f"give it one type, e.g. frame[{name!r}].astype(str)",
+            ) from error
+    return pa.table(dict(zip(columns, arrays, strict=True)))
+
+
+def _from_series(series: pd.Series[Any]) -> pa.Array:
+    zone = getattr(series.dtype, "tz", None)
+    if zone is None:
+        return pa.array(series, from_pandas=True)
+    # In UTC first: what pyarrow asks a series with a zone for warns from pandas 3.1 on
+    times = pa.array(series.dt.tz_convert(None), from_pandas=True)
+    return times.cast(pa.timestamp(times.type.unit, pa.lib.tzinfo_to_string(zone)))
+
+
+def _path_of(fragment: Any) -> str:
+    return str(getattr(fragment, "path", "a fragment of the data set"))
+
+
+def _damaged(path: str, error: Exception) -> InputError:
+    cause = (str(error) or type(error).__name__).splitlines()[0][:200]
+    return InputError(f"{path} cannot be read ({cause})", fix="write or copy the file again")

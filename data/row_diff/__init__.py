@@ -1,0 +1,1 @@
+"""Rows of two data sets compared by key."""

@@ -1,0 +1,143 @@
+"""The schema: what every span of the data must look like. Values that a person reads, edits and accepts.
+
+On disk it is `schema.yaml` (`yaml_read`), and the same as a Great Expectations suite (`expectations.from_schema`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from .checks import Check, Expectation
+from .feature import (
+    ANOMALIES,
+    CHANGES,
+    SEMANTICS,
+    SEVERITIES,
+    STAGES,
+    TYPES,
+    UNCHECKED,
+    Bool,
+    Count,
+    Domain,
+    Feature,
+    Presence,
+    Range,
+    Ratio,
+    Semantic,
+    Severity,
+    Time,
+    Values,
+)
+from .problems import raise_problems, schema_problems
+
+__all__ = [
+    "ANOMALIES", "CHANGES", "SEMANTICS", "SEVERITIES", "STAGES", "TYPES", "UNCHECKED", "Bool", "Count", "Domain",
+    "Feature", "Presence", "Range", "Ratio", "Schema", "Semantic", "Severity", "Time", "Values",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Schema:
+    """What every data set (split) must look like.
+
+    Attributes:
+        features: In the data's order.
+        min_rows: Fewest rows of a data set; None: one.
+        max_rows: Most rows of a data set; None: no limit.
+        severity: Severities by anomaly name, for all features; else `ANOMALIES` says.
+        rows_drift: Rows in proportion to those of an earlier span.
+        rows_version: Rows in proportion to those of an earlier version of the same span.
+        environments: Environments that every feature belongs to unless it says otherwise, such as TRAINING, SERVING.
+        checks: SQL over statistics that must be true.
+        expectations: Great Expectations' that the schema has no other words for; `check_expectations` decides them.
+
+    Raises:
+        SchemaError: It contradicts itself; the message names the feature.
+    """
+
+    features: tuple[Feature, ...] = ()
+    min_rows: int | None = None
+    max_rows: int | None = None
+    severity: Mapping[str, Severity] = field(default_factory=dict)
+    environments: tuple[str, ...] = ()
+    rows_drift: Ratio | None = None
+    rows_version: Ratio | None = None
+    checks: tuple[Check, ...] = ()
+    expectations: tuple[Expectation, ...] = ()
+
+    def __post_init__(self) -> None:
+        raise_problems(schema_problems(self))
+
+    def feature(self, name: str) -> Feature | None:
+        """The feature of that name, or None."""
+        return next((feature for feature in self.features if feature.name == name), None)
+
+    def with_feature(self, feature: Feature) -> Schema:
+        """The schema with a feature in the place of the one of its name, or at the end.
+
+        Raises:
+            SchemaError: The feature contradicts itself.
+        """
+        if self.feature(feature.name) is None:
+            return replace(self, features=(*self.features, feature))
+        return replace(self, features=tuple(feature if one.name == feature.name else one for one in self.features))
+
+    def in_environment(self, feature: Feature, environment: str | None) -> bool:
+        """Whether a feature belongs to an environment; None: all do."""
+        if environment is None or environment in feature.in_environments:
+            return True
+        return environment in self.environments and environment not in feature.not_in_environments
+
+    def to_dict(self) -> dict[str, Any]:
+        """The schema as JSON-able values; a domain says which `kind` it is."""
+        found = asdict(self)
+        _name_domains(self.features, found["features"])
+        return found
+
+    def to_json(self) -> str:
+        """`to_dict` as indented JSON; equal schemas give equal text."""
+        return json.dumps(self.to_dict(), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+    def to_pandas(self) -> Any:  # a pandas.DataFrame: pandas ships no types
+        """One row per feature, and per field of a struct by its path.
+
+        Columns: name, type, min_fraction, min_count, domain, values, severity, bounds, evidence.
+
+        Raises:
+            DrivetrainError: pandas is not installed.
+        """
+        from ..frames import frame
+        from .describe import described
+
+        rows = described(self.features)
+        columns = ("name", "type", "min_fraction", "min_count", "domain", "values", "severity", "bounds", "evidence")
+        return frame(columns, ([row[column] for column in columns] for row in rows))
+
+    def to_html(self) -> str:
+        """A self-contained page."""
+        from ...report.schema import schema_page
+        from .describe import described
+
+        return schema_page({**asdict(self), "features": described(self.features)})
+
+    def _repr_html_(self) -> str:
+        from ...report.html import framed
+
+        return framed(self.to_html())
+
+    def severity_of(self, anomaly: str, feature: str | None = None) -> Severity:
+        """How serious an anomaly is, by the feature's word, else the schema's, else the default."""
+        spec = self.feature(feature) if feature is not None else None
+        if spec is not None and anomaly in spec.severity:
+            return spec.severity[anomaly]
+        return self.severity.get(anomaly, ANOMALIES[anomaly])
+
+
+def _name_domains(features: Iterable[Feature], items: Iterable[dict[str, Any]]) -> None:
+    for feature, item in zip(features, items, strict=True):
+        if feature.domain is not None:
+            item["domain"] = {"kind": type(feature.domain).__name__.lower(), **item["domain"]}
+        _name_domains(feature.fields, item["fields"])

@@ -1,0 +1,1 @@
+"""Unbounded input as micro-spans."""

@@ -1,0 +1,203 @@
+"""A topic of a Kafka-compatible broker as a stream. Offsets are kept with the spans, not in the broker's groups."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
+
+import pyarrow as pa
+
+from ...errors import DrivetrainError, InputError, missing_extra
+from .micro_spans import Chunk
+
+Decode = Callable[[bytes], Mapping[str, Any]]
+"""A message's value as a row."""
+
+_MOST: Final = 10_000  # messages taken at once
+_REFRESH: Final = 30.0  # seconds after which new partitions are looked for
+_PATIENCE: Final = 10.0  # seconds to reach the broker in
+
+
+def kafka_topic(
+    topic: str,
+    servers: str,
+    *,
+    decode: Decode | None = None,
+    metadata: bool = False,
+    config: Mapping[str, Any] | None = None,
+) -> KafkaStream:
+    """The messages of a topic, all partitions, from the oldest kept; needs the extra `kafka`.
+
+    Rows come in the order of their offsets within a partition; partitions mix. Because a span and the offsets after it
+    are published together, each message is in exactly one span.
+
+    Args:
+        topic: Its name.
+        servers: "host:port" of some brokers, separated by commas.
+        decode: What makes a row of a message's value, raising ValueError or KeyError where it is none; a JSON
+            object where None.
+        metadata: Also give columns kafka_partition, kafka_offset, kafka_timestamp and kafka_key.
+        config: More settings of librdkafka, e.g. `security.protocol`. Take secrets from the environment; they are not
+            kept or shown.
+
+    Raises:
+        DrivetrainError: The extra is not installed.
+    """
+    return KafkaStream(topic, servers, decode or _json_object, metadata, dict(config or {}))
+
+
+class BrokerError(DrivetrainError):
+    """No broker answers."""
+
+
+class KafkaStream:
+    """See `kafka_topic`; a `Stream`. Its position is the next offset of each partition."""
+
+    def __init__(self, topic: str, servers: str, decode: Decode, metadata: bool, config: dict[str, Any]) -> None:
+        try:
+            import confluent_kafka
+        except ModuleNotFoundError:
+            raise missing_extra("confluent-kafka", "kafka") from None
+        self.name = f"kafka:{topic}"
+        self._kafka: Any = confluent_kafka  # its stubs leave much of the client untyped
+        self._topic = topic
+        self._decode = decode
+        self._metadata = metadata
+        self._offsets: dict[int, int] = {}
+        self._consumer: Any = None
+        self._looked = 0.0
+        self._config = {
+            "group.id": "drivetrain",  # a name that librdkafka wants; nothing is committed to it
+            **config,
+            "bootstrap.servers": servers,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",  # rows that the broker no longer has must not be passed over in silence
+        }
+
+    def start(self, position: Any | None) -> None:
+        """See `Stream.start`.
+
+        Raises:
+            DrivetrainError: The broker cannot be reached, or has no such topic.
+        """
+        self._offsets = {int(partition): offset for partition, offset in (position or {}).items()}
+        self._consumer = self._kafka.Consumer(self._config, logger=logging.getLogger(__name__))
+        self._assign()
+
+    def _assign(self) -> None:
+        """Read every partition there is now, new ones from their beginning."""
+        self._looked = time.monotonic()
+        try:
+            found = self._consumer.list_topics(self._topic, timeout=_PATIENCE).topics[self._topic]
+        except self._kafka.KafkaException as error:
+            raise BrokerError(
+                f"{self.name}: the broker does not answer ({error.args[0].str()})", fix="check the servers' addresses"
+            ) from None
+        if found.error is not None:
+            raise DrivetrainError(f"{self.name}: {found.error.str()}", fix="check the topic's name")
+        new = found.partitions.keys() - self._offsets.keys()
+        if new or not self._consumer.assignment():
+            for partition in sorted(new):
+                self._offsets[partition] = self._low(partition)
+            self._consumer.assign(
+                [self._kafka.TopicPartition(self._topic, partition, at) for partition, at in self._offsets.items()]
+            )
+
+    def _low(self, partition: int) -> int:
+        low, _ = self._consumer.get_watermark_offsets(
+            self._kafka.TopicPartition(self._topic, partition), timeout=_PATIENCE
+        )
+        return int(low)
+
+    def poll(self, rows: int, seconds: float) -> list[Chunk]:
+        """See `Stream.poll`.
+
+        Raises:
+            DrivetrainError: The broker gives an error, e.g. it no longer has the rows that come next.
+        """
+        if time.monotonic() - self._looked > _REFRESH:
+            with contextlib.suppress(BrokerError):  # away for a while: the client connects again by itself
+                self._assign()
+        messages = self._consumer.consume(min(rows, _MOST), timeout=seconds)
+        good: list[tuple[str, dict[str, Any]]] = []
+        chunks: list[Chunk] = []
+        for message in messages:
+            if message.error() is not None:
+                raise self._failed(message)
+            self._offsets[message.partition()] = message.offset() + 1
+            origin = f"{self.name} partition {message.partition()} offset {message.offset()}"
+            try:
+                good.append((origin, self._row(message)))
+            except (ValueError, TypeError, LookupError, RecursionError) as error:
+                why = f"there is no {error}" if isinstance(error, KeyError) else str(error)[:200]
+                cause = InputError(
+                    f"{origin}: the message is no row ({why})",
+                    fix='correct the producer, or pass decode=; on_bad="keep" goes on without it',
+                )
+                chunks.append(Chunk(origin, error=cause))
+        return [*chunks, *_tables(good)]
+
+    def _row(self, message: Any) -> dict[str, Any]:
+        if message.value() is None:
+            raise ValueError("it has no value")
+        row = dict(self._decode(message.value()))
+        if not all(str(name).strip() for name in row):
+            raise ValueError("a field has no name")  # here, so that the messages around it are not refused with it
+        if self._metadata:
+            _, milliseconds = message.timestamp()
+            row |= {
+                "kafka_partition": message.partition(),
+                "kafka_offset": message.offset(),
+                "kafka_timestamp": pa.scalar(milliseconds, pa.timestamp("ms", "UTC")).as_py(),
+                "kafka_key": message.key(),
+            }
+        return row
+
+    def _failed(self, message: Any) -> DrivetrainError:
+        error = message.error()
+        if error.code() == self._kafka.KafkaError._AUTO_OFFSET_RESET:
+            partition = message.partition()
+            wanted, low = self._offsets.get(partition), self._low(partition)
+            return DrivetrainError(
+                f"{self.name} partition {partition}: the next row is {wanted}, the broker keeps none before {low}",
+                fix="stream into a new folder, to begin with what is left; and let the broker keep rows for longer",
+            )
+        return DrivetrainError(f"{self.name}: {error.str()}", fix="see to the broker; the stream goes on where it was")
+
+    def position(self) -> Any:
+        """See `Stream.position`."""
+        return {str(partition): offset for partition, offset in sorted(self._offsets.items())}
+
+    def close(self) -> None:
+        """See `Stream.close`."""
+        if self._consumer is not None:
+            self._consumer.close()
+            self._consumer = None
+
+
+def _json_object(value: bytes) -> Mapping[str, Any]:
+    row = json.loads(value)
+    if not isinstance(row, dict):
+        raise ValueError(f"it is JSON, but no object: {value[:40]!r}")
+    return row
+
+
+def _tables(rows: Iterable[tuple[str, dict[str, Any]]]) -> list[Chunk]:
+    """Rows as one table; where their types do not go together, one table a row, so that each is judged by itself."""
+    found = list(rows)
+    if not found:
+        return []
+    origin = found[0][0] if len(found) == 1 else f"{found[0][0]} to {found[-1][0].partition(' ')[2]}"
+    names = list(dict.fromkeys(name for _, row in found for name in row))
+    try:
+        columns = {name: pa.array([row.get(name) for _, row in found]) for name in names}
+        return [Chunk(origin, pa.table(columns))]
+    except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
+        if len(found) > 1:
+            return [chunk for one in found for chunk in _tables([one])]
+        cause = InputError(f"{origin}: the message is no row ({str(error)[:200]})", fix="correct the producer")
+        return [Chunk(origin, error=cause)]

@@ -1,0 +1,1 @@
+"""Statistics against a schema: anomalies, with the rows that show them."""

@@ -1,0 +1,180 @@
+"""What validation found: anomalies by TFDV's names, with evidence, the rows that show them, and the fix."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from ...digest import write_durably
+from ...errors import InputError
+from ..frames import frame
+from ..schemas.schema import Severity
+
+FORMAT: Final = "drivetrain.anomalies/1"
+_ORDER: Final = {"ERROR": 0, "WARNING": 1, "INFO": 2}
+
+
+@dataclass(frozen=True)
+class Anomaly:
+    """One condition of the schema that a data set does not meet.
+
+    Attributes:
+        type: One of `schema.ANOMALIES`.
+        severity: An ERROR blocks; a WARNING or an INFO is only shown.
+        split: The data set.
+        feature: The column; None where it is about the whole data set.
+        message: What is wrong, in one line.
+        expected: What the schema wants.
+        observed: What the data has.
+        values: Values that break the condition with their rows, `{"value", "count"}`, most frequent first; the first
+            twenty.
+        fix: What to do about it.
+        rows: Example rows, `{"row": number within the data set from 0, "values": {column: value}}`.
+        path: Of a field of a struct the column's name and those of the fields down to it, which `feature` spells "a.b";
+            else ().
+        level: Of a number of values: which lists have it; 0: the rows' own, 1: those within these, …
+    """
+
+    type: str
+    severity: Severity
+    split: str
+    feature: str | None
+    message: str
+    expected: str
+    observed: str
+    fix: str
+    values: tuple[Mapping[str, Any], ...] = ()
+    rows: tuple[Mapping[str, Any], ...] = ()
+    path: tuple[str, ...] = ()
+    level: int = 0
+
+    @property
+    def place(self) -> tuple[str, ...]:
+        """The path to the feature; () where it is about the whole data set."""
+        return self.path or (() if self.feature is None else (self.feature,))
+
+
+class Anomalies:
+    """All anomalies of a validation, errors first, else by data set and in the schema's order.
+
+    Attributes:
+        splits: Rows per data set that was checked, in order.
+        anomalies: What was found.
+    """
+
+    def __init__(self, splits: Mapping[str, int], anomalies: Iterable[Anomaly]) -> None:
+        self.splits = dict(splits)
+        self.anomalies = tuple(sorted(anomalies, key=lambda anomaly: _ORDER[anomaly.severity]))
+
+    def __repr__(self) -> str:
+        return f"Anomalies({self.summary})"
+
+    @property
+    def errors(self) -> int:
+        """Anomalies that block."""
+        return sum(anomaly.severity == "ERROR" for anomaly in self.anomalies)
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing blocks."""
+        return not self.errors
+
+    @property
+    def summary(self) -> str:
+        """One line for a table: how many, and which."""
+        if not self.anomalies:
+            rows = sum(self.splits.values())
+            return f"no anomalies in {rows:,} rows"
+        counts = ", ".join(
+            f"{number} {name.lower()}{'s' if number > 1 and name != 'INFO' else ''}"
+            for name in _ORDER
+            if (number := sum(anomaly.severity == name for anomaly in self.anomalies))
+        )
+        seen = dict.fromkeys(f"{anomaly.feature or anomaly.split}: {anomaly.type}" for anomaly in self.anomalies)
+        shown = list(seen)[:5]
+        more = f"; {len(seen) - len(shown)} more" if len(seen) > len(shown) else ""
+        return f"{counts} ({'; '.join(shown)}{more})"
+
+    def with_rows(self, rows: Mapping[int, Iterable[Mapping[str, Any]]]) -> Anomalies:
+        """The same anomalies with example rows, by the anomaly's place in `anomalies`."""
+        return Anomalies(
+            self.splits,
+            [
+                replace(anomaly, rows=tuple(rows[index])) if index in rows else anomaly
+                for index, anomaly in enumerate(self.anomalies)
+            ],
+        )
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """Everything as JSON-able values."""
+        return {
+            "format": FORMAT,
+            "passed": self.passed,
+            "errors": self.errors,
+            "summary": self.summary,
+            "datasets": [{"name": name, "rows": rows} for name, rows in self.splits.items()],
+            "anomalies": [_plain(anomaly) for anomaly in self.anomalies],
+        }
+
+    def to_json(self) -> str:
+        """The document as indented JSON; equal anomalies give equal text."""
+        return json.dumps(self.document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+    def to_pandas(self) -> Any:  # a pandas.DataFrame: pandas ships no types
+        """One row per anomaly; `values` are the values that break the condition, `rows` the numbers of example rows.
+
+        Raises:
+            DrivetrainError: pandas is not installed.
+        """
+        columns = ("severity", "type", "dataset", "feature", "message", "expected", "observed", "fix", "values", "rows")
+        return frame(
+            columns,
+            (
+                (one.severity, one.type, one.split, one.feature, one.message, one.expected, one.observed, one.fix,
+                 [item["value"] for item in one.values], [item["row"] for item in one.rows])
+                for one in self.anomalies
+            ),
+        )  # fmt: skip
+
+    def save(self, path: Path) -> None:
+        """Write `to_json`."""
+        write_durably(path, self.to_json().encode())
+
+    @classmethod
+    def load(cls, path: Path) -> Anomalies:
+        """What `save` wrote.
+
+        Raises:
+            InputError: No such file, or of a format this release does not read.
+        """
+        try:
+            document = json.loads(path.read_text("utf-8"))
+        except (OSError, ValueError) as error:
+            raise InputError(f"{path} cannot be read: {error}", fix="validate again") from error
+        if document.get("format") != FORMAT:
+            raise InputError(f"{path} is not of the format {FORMAT}", fix="validate again")
+        found = [
+            Anomaly(**item | {key: tuple(item.get(key, ())) for key in ("values", "rows", "path")})
+            for item in document["anomalies"]
+        ]
+        return cls({dataset["name"]: dataset["rows"] for dataset in document["datasets"]}, found)
+
+    def to_html(self) -> str:
+        """A self-contained page."""
+        from ...report.anomalies import anomalies_page
+
+        return anomalies_page(self.document)
+
+    def _repr_html_(self) -> str:
+        from ...report.html import framed
+
+        return framed(self.to_html())
+
+
+def _plain(anomaly: Anomaly) -> dict[str, Any]:
+    found = asdict(anomaly) | {key: list(getattr(anomaly, key)) for key in ("values", "rows", "path")}
+    return {key: value for key, value in found.items() if value or key not in ("path", "level")}

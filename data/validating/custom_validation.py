@@ -1,0 +1,102 @@
+"""TFDV's `CustomValidationConfig` in protobuf's text format, as checks.
+
+https://github.com/tensorflow/data-validation/blob/master/tensorflow_data_validation/anomalies/proto/custom_validation_config.proto
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from ...errors import InputError
+from ..schemas.checks import Check
+from ..schemas.pbtxt import Field, Tables, parse
+
+_CONFIG: Final = Tables(
+    messages={
+        "CustomValidationConfig": {
+            "feature_validations": Field(1, "FeatureValidation", repeated=True),
+            "feature_pair_validations": Field(2, "FeaturePairValidation", repeated=True),
+        },
+        "FeatureValidation": {
+            "dataset_name": Field(1, "string"),
+            "feature_path": Field(2, "Path"),
+            "validations": Field(3, "Validation", repeated=True),
+        },
+        "FeaturePairValidation": {
+            "dataset_name": Field(1, "string"),
+            "base_dataset_name": Field(2, "string"),
+            "feature_test_path": Field(3, "Path"),
+            "feature_base_path": Field(4, "Path"),
+            "validations": Field(5, "Validation", repeated=True),
+        },
+        "Validation": {
+            "sql_expression": Field(1, "string"),
+            "severity": Field(2, "Severity"),
+            "description": Field(3, "string"),
+            "in_environment": Field(4, "string", repeated=True),
+        },
+        "Path": {"step": Field(1, "string", repeated=True)},
+    },
+    enums={"Severity": {"UNKNOWN": 0, "WARNING": 1, "ERROR": 2}},
+)
+
+
+def checks_from_pbtxt(text: str, where: str = "text") -> tuple[Check, ...]:
+    """The checks that a `CustomValidationConfig` says; one without a severity is an ERROR.
+
+    Args:
+        text: Text format.
+        where: The file's name, for messages.
+
+    Raises:
+        InputError: It is none, or a validation lacks its path or expression; names the line.
+    """
+    config = parse(text, _CONFIG, "CustomValidationConfig", where).value
+    checks = []
+    for one in config.get("feature_validations", ()):
+        checks += [_check(one, "feature_path", "", item, where) for item in one.get("validations", ())]
+    for one in config.get("feature_pair_validations", ()):
+        base = _path(one, "feature_base_path", where)
+        checks += [_check(one, "feature_test_path", base, item, where) for item in one.get("validations", ())]
+    return tuple(checks)
+
+
+def load_checks(path: Path) -> tuple[Check, ...]:
+    """The checks in a file.
+
+    Raises:
+        InputError: It cannot be read, or see `checks_from_pbtxt`.
+    """
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} cannot be read: {error}", fix="name a CustomValidationConfig in text format") from (
+            error
+        )
+    return checks_from_pbtxt(text, str(path))
+
+
+def _check(one: Mapping[str, Any], path: str, base: str, item: Mapping[str, Any], where: str) -> Check:
+    feature, sql = _path(one, path, where), item.get("sql_expression", "")
+    if not sql.strip():
+        raise InputError(f"a validation of {feature} has no sql_expression", fix="write one", where=where)
+    severity = item.get("severity", "UNKNOWN")
+    return Check(
+        feature=feature,
+        sql=sql,
+        base=base,
+        severity="ERROR" if severity == "UNKNOWN" else severity,
+        description=item.get("description", ""),
+        environments=tuple(item.get("in_environment", ())),
+        slice=one.get("dataset_name", ""),
+        base_slice=one.get("base_dataset_name", ""),
+    )
+
+
+def _path(one: Mapping[str, Any], key: str, where: str) -> str:
+    steps = one.get(key, {}).get("step", ())
+    if not steps:
+        raise InputError(f"a validation has no {key}", fix=f'write {key} {{ step: "name" }}', where=where)
+    return ".".join(steps)
