@@ -35,7 +35,7 @@ from ..counting.tables import (
     top,
 )
 from .column import NUMERIC, TEXT, ColumnState
-from .decimals import exact_numbers
+from .decimals_describe import exact_numbers
 
 _TIMES: Final = frozenset({"timestamp", "date", "time"})
 _DECILES: Final = tuple(level / 10 for level in range(11))

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
-if TYPE_CHECKING:
-    from .schema import Severity
+from .feature import Severity
 
 GxSeverity = Literal["critical", "warning", "info"]
 GX_SEVERITIES: Final[tuple[GxSeverity, ...]] = ("critical", "warning", "info")

@@ -1,22 +1,15 @@
-"""The `checks:` and `expectations:` of `schema.yaml`: flow YAML, its plain values read by the rules of YAML 1.2."""
+"""The `checks:` and `expectations:` of `schema.yaml`, as flow YAML."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 import yaml
 
 from .checks import Check, Expectation
+from .yaml_nodes import YamlNodes, plain_scalar
 
-if TYPE_CHECKING:
-    from .yaml_read import _Reader
-
-_NUMBER: Final = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
-_DIGITS: Final = 1000  # of a number, at most
-_INFINITE: Final = {sign + ".inf": float(sign + "inf") for sign in ("", "+", "-")}
-_CONSTANTS: Final = {"true": True, "false": False, "null": None, "~": None, "": None}
 _CHECK: Final = ("feature", "sql", "base", "severity", "description", "environments", "slice", "base_slice")
 
 
@@ -54,7 +47,7 @@ def _flow(value: Any) -> str:
     return yaml.safe_dump(str(value), default_style='"', allow_unicode=True, width=10**9).strip()
 
 
-def read_checks(reader: _Reader, node: yaml.Node) -> tuple[Check, ...]:
+def read_checks(reader: YamlNodes, node: yaml.Node) -> tuple[Check, ...]:
     """The checks of a list node."""
     found = []
     for item in reader.items(node, "checks"):
@@ -67,7 +60,7 @@ def read_checks(reader: _Reader, node: yaml.Node) -> tuple[Check, ...]:
     return tuple(found)
 
 
-def read_expectations(reader: _Reader, node: yaml.Node) -> tuple[Expectation, ...]:
+def read_expectations(reader: YamlNodes, node: yaml.Node) -> tuple[Expectation, ...]:
     """The expectations of a list node."""
     found = []
     for item in reader.items(node, "expectations"):
@@ -83,22 +76,10 @@ def read_expectations(reader: _Reader, node: yaml.Node) -> tuple[Expectation, ..
     return tuple(found)
 
 
-def _plain(reader: _Reader, node: yaml.Node) -> Any:
+def _plain(reader: YamlNodes, node: yaml.Node) -> Any:
     """JSON's values; `NO`, 2013-01-01 and 12:30 are texts, whatever YAML 1.1 would make of them."""
     if isinstance(node, yaml.SequenceNode):
         return [_plain(reader, item) for item in node.value]
     if isinstance(node, yaml.MappingNode):
         return {reader.text(key): _plain(reader, value) for key, value in node.value}
     return plain_scalar(node)
-
-
-def plain_scalar(node: yaml.Node) -> Any:
-    """A scalar node's value by the rules of YAML 1.2; text where it is in quotes, or nothing else."""
-    text = str(node.value)
-    if getattr(node, "style", None) is not None:  # in quotes
-        return text
-    if text.lower() in _CONSTANTS:
-        return _CONSTANTS[text.lower()]
-    if _NUMBER.fullmatch(text) and len(text) <= _DIGITS:
-        return int(text) if text.lstrip("+-").isdigit() else float(text)
-    return _INFINITE.get(text.lower(), text)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, Literal, cast
@@ -27,7 +26,8 @@ from .schema import (
     Time,
     Values,
 )
-from .yaml_checks import check_lines, plain_scalar, read_checks, read_expectations
+from .yaml_checks import check_lines, read_checks, read_expectations
+from .yaml_nodes import YamlNodes
 
 FORMAT: Final = "drivetrain.schema/1"
 
@@ -38,7 +38,6 @@ FEATURE_KEYS: Final = (
     "fields",
 )  # fmt: skip
 
-_HALVES: Final = re.compile(r"[\ud800-\udfff]")  # surrogates
 _HEAD: Final = """\
 # What every span of this data must look like. Edit freely: validation is against what stands here.
 """
@@ -205,17 +204,8 @@ def load_schema(path: Path) -> Schema:
     return schema_from_yaml(text, str(path))
 
 
-class _Reader:
-    """Walks YAML nodes, which know their lines."""
-
-    def __init__(self, where: str) -> None:
-        self.where = where
-
-    def at(self, node: yaml.Node) -> str:
-        return f"{self.where}:{node.start_mark.line + 1}"
-
-    def error(self, node: yaml.Node, message: str, fix: str) -> InputError:
-        return InputError(message, fix=fix, where=self.at(node))
+class _Reader(YamlNodes):
+    """A schema from YAML nodes."""
 
     def schema(self, root: yaml.Node) -> Schema:
         keys = self.mapping(
@@ -339,53 +329,3 @@ class _Reader:
         if node is None:
             return {}
         return {key: cast(Severity, self.text(item)) for key, item in self.mapping(node, "severity", None).items()}
-
-    def mapping(self, node: yaml.Node, what: str, allowed: tuple[str, ...] | None) -> dict[str, yaml.Node]:
-        if not isinstance(node, yaml.MappingNode):
-            raise InputError(f"{what} must be `key: value` lines", fix="correct it", where=self.at(node))
-        found: dict[str, yaml.Node] = {}
-        for key, value in node.value:
-            name = self.text(key)
-            if allowed is not None and name not in allowed:
-                raise InputError(f"{what}: unknown key {name!r}", fix=f"use {', '.join(allowed)}", where=self.at(key))
-            if name in found:
-                raise InputError(f"{what}: {name!r} stands twice", fix="remove one of the two", where=self.at(key))
-            found[name] = value
-        return found
-
-    def items(self, node: yaml.Node, what: str) -> list[yaml.Node]:
-        if not isinstance(node, yaml.SequenceNode):
-            raise InputError(f"{what} must be a list", fix="write [a, b]", where=self.at(node))
-        return list(node.value)
-
-    def texts(self, node: yaml.Node | None, what: str) -> tuple[str, ...]:
-        return () if node is None else tuple(self.text(item) for item in self.items(node, what))
-
-    def text(self, node: yaml.Node) -> str:
-        """The scalar as it is spelled: `NO`, `1` and `9E` are texts here, whatever YAML would make of them."""
-        if not isinstance(node, yaml.ScalarNode):
-            raise InputError("one value is wanted here, not a list or a mapping", fix="correct it", where=self.at(node))
-        if _HALVES.search(node.value):
-            raise InputError(f"{node.value!r} has half a character", fix="write it whole", where=self.at(node))
-        return str(node.value)
-
-    def scalar(self, node: yaml.Node) -> Any:  # the callers check
-        return plain_scalar(node) if isinstance(node, yaml.ScalarNode) else None
-
-    def number(self, node: yaml.Node) -> float:
-        value = self.scalar(node)
-        if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise InputError("a number is wanted here", fix="e.g. 0.95", where=self.at(node))
-        return value
-
-    def whole(self, node: yaml.Node) -> int:
-        value = self.number(node)
-        if not isinstance(value, int):
-            raise InputError("a whole number is wanted here", fix="e.g. 100", where=self.at(node))
-        return value
-
-    def truth(self, node: yaml.Node) -> bool:
-        value = self.scalar(node)
-        if not isinstance(value, bool):
-            raise InputError("true or false is wanted here", fix="e.g. true", where=self.at(node))
-        return value
