@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from ..errors import InputError
 from ..metadata import Anomalies, Examples, Schema, Statistics
-from ..pipelines import Files, component, current, resolve_files
+from ..pipelines import Files, Fn, component, current, resolve_files
+from .derived_columns import with_derived
 
 if TYPE_CHECKING:
     from ..data import Schema as SchemaValue
@@ -26,6 +27,7 @@ def ExampleValidator(
     environment: str | None = None,
     expectations: Files | None = None,
     data_docs: bool = False,
+    derive: Fn | None = None,
 ) -> Anomalies:
     """Compare the statistics with the schema; quote the rows that are wrong.
 
@@ -42,6 +44,7 @@ def ExampleValidator(
         expectations: A Great Expectations suite (its JSON file) to check beside the schema's own `expectations`: from
             the statistics where they decide it, SQL by DuckDB (extra `sql`), and else on the rows (extra `gx`).
         data_docs: Write GX's own pages even if GX was not needed to decide; importing it takes seconds.
+        derive: What the statistics' StatisticsGen got, so that rows can be quoted for computed columns.
 
     Returns:
         Anomalies: `content/anomalies.json` and a report. `passed` is False if any anomaly is an ERROR; then no other
@@ -70,6 +73,7 @@ def ExampleValidator(
     suite = _suite(wanted, expectations)
     if found.anomalies or suite is not None:
         sources = {name: open_examples(examples.content, name) for name in splits(examples.content)}
+        sources = with_derived(sources, derive)
     if found.anomalies:
         found = anomalous_rows(sources, found, wanted, progress=context.progress)
     if suite is None:

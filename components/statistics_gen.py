@@ -9,6 +9,7 @@ from typing import Any
 from ..errors import InputError
 from ..metadata import Examples, Statistics
 from ..pipelines import Fn, FunctionRef, component, current, load
+from .derived_columns import with_derived
 
 
 @component
@@ -23,6 +24,7 @@ def StatisticsGen(
     sample_rate: float = 1.0,
     seed: int = 0,
     custom: Fn | None = None,
+    derive: Fn | None = None,
 ) -> Statistics:
     """Statistics of every split of the examples.
 
@@ -37,6 +39,8 @@ def StatisticsGen(
         seed: Another seed, another sample.
         custom: A mapping of names to factories of accumulators (`drivetrain.data.Accumulator`) that the project
             defines, e.g. "statistics:CUSTOM"; their results stand under "custom".
+        derive: A function of the project, e.g. "checks:derived", from a record batch to more columns by name, which are
+            described like the data's own (see `drivetrain.data.derived`).
 
     Returns:
         Statistics: `content/statistics.json` for people and programs, `content/states/split=<name>.bin` with the
@@ -50,6 +54,7 @@ def StatisticsGen(
 
     context = current()
     sources = {name: open_examples(examples.content, name) for name in splits(examples.content)}
+    sources = with_derived(sources, derive)
     walk = executor(context.executor, context.executor_options)
     found = statistics(
         sources, walk, columns=columns, weight=weight, slices=slices, label=label, correlations=correlations,

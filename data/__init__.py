@@ -3,6 +3,7 @@
 from .base import Accumulator, BatchFn, Executor, Progress, Route, no_progress
 from .comparing.report import DriftReport, drift
 from .counting.sums import ExactMoments, ExactSum
+from .derived import Derive, derived
 from .describing.document import Statistics, merge_statistics, statistics
 from .describing.one_pass import StatisticsAccumulator
 from .examples import Manifest, Part, Sink, open_examples, sinks, splits
@@ -50,6 +51,7 @@ __all__ = [
     "Chunk",
     "ColumnSplit",
     "Count",
+    "Derive",
     "DriftReport",
     "ExactMoments",
     "ExactSum",
@@ -87,6 +89,7 @@ __all__ = [
     "check_expectations",
     "check_sql",
     "checks_from_pbtxt",
+    "derived",
     "diff_examples",
     "drift",
     "edit_yaml",

@@ -109,3 +109,20 @@ def test_statistics_beyond_columns(tmp_path: Path) -> None:
         StatisticsGen(examples, weight="weight")
     with pytest.raises(InputError, match="no mapping of names to factories"):
         StatisticsGen(examples, custom="drivetrain.tests.data.customs:Longest")
+
+
+def test_derived_columns_are_described_and_quoted(tmp_path: Path) -> None:
+    derive = "drivetrain.tests.data.customs:parity"
+    examples = ExampleGen(write(tmp_path / "x.csv", 300))
+    statistics = StatisticsGen(examples, derive=derive)
+    (train, *_) = json.loads((statistics.content / "statistics.json").read_text())["datasets"]
+    (parity,) = [feature for feature in train["features"] if feature["name"] == "parity"]
+    assert parity["unique"] == {"value": 2, "exact": True}
+    schema = tmp_path / "schema.yaml"
+    text = (SchemaGen(statistics).content / "schema.yaml").read_text()
+    schema.write_text(text.replace("[even, odd]", "[even]"))
+    verdict = ExampleValidator(examples, statistics, ImportSchema(str(schema)), derive=derive)
+    every = json.loads((verdict.content / "anomalies.json").read_text())["anomalies"]
+    found = [one for one in every if one["type"] == "ENUM_TYPE_UNEXPECTED_STRING_VALUES"]
+    assert [(one["split"], one["feature"]) for one in found] == [("train", "parity"), ("eval", "parity")]
+    assert all(one["rows"] and all(row["values"]["size"] % 2 for row in one["rows"]) for one in found)

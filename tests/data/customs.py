@@ -47,3 +47,9 @@ class Longest:
 
 
 CUSTOM = {"longest": Longest}
+
+
+def parity(batch: pa.RecordBatch) -> dict[str, Any]:
+    """Whether `size` is even or odd, as text."""
+    odd = pc.equal(pc.bit_wise_and(batch.column("size"), 1), 1)
+    return {"parity": pc.if_else(odd, "odd", "even")}

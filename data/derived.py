@@ -1,0 +1,115 @@
+"""Columns computed from a source's own, so that what holds between columns is measured and validated like any other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from ..errors import InputError
+from .sources import Shard, Source
+from .types import normal_type
+
+Derive = Callable[[pa.RecordBatch], Mapping[str, Any]]
+"""New columns (Arrow or numpy arrays, or lists) by name, from a batch with all of the data's own."""
+
+
+def derived(source: Source, derive: Derive) -> Source:
+    """The source with more columns, which `derive` makes of each batch as it is read.
+
+    Args:
+        source: With every column that `derive` looks at.
+        derive: Takes a batch (strings plain, never as dictionaries), returns the new columns: one value per row, each
+            from its own row alone, since how rows fall into batches is no promise. It is called once on a batch of no
+            rows, which tells the columns' types. For Beam it must pickle by reference.
+
+    Raises:
+        InputError: `derive` fails on no rows, or makes no mapping of columns, none, or one that is there already.
+    """
+    empty = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in source.schema], schema=source.schema)
+    made = _made(derive, empty, source.schema, "a batch of no rows")
+    twice = next((name for name in made if name in source.schema.names), None)
+    if twice is not None or not made:
+        raise InputError(
+            f"{_name(derive)} makes {f'a column {twice!r}, which the data has' if made else 'no column'}",
+            fix="give new columns names of their own",
+        )
+    new = [pa.field(name, normal_type(column.type)) for name, column in made.items()]
+    schema = pa.schema([*source.schema, *new])
+    shards: tuple[Shard, ...] = tuple(DerivedShard(shard, source.schema, derive) for shard in source.shards)
+    return Source(shards, schema)
+
+
+@dataclass(frozen=True)
+class DerivedShard:
+    """A shard with computed columns."""
+
+    shard: Shard
+    base: Any  # a pyarrow.Schema: the shard's own columns
+    derive: Derive
+
+    @property
+    def path(self) -> str:
+        """The file it lies in."""
+        return self.shard.path
+
+    @property
+    def rows(self) -> int:
+        """How many rows it has."""
+        return self.shard.rows
+
+    def read(self, schema: pa.Schema, batch_rows: int, dictionaries: bool) -> Iterator[pa.RecordBatch]:
+        """See `Shard.read`; nothing is computed where no computed column is wanted."""
+        own = [name for name in schema.names if name in self.base.names]
+        if len(own) == len(schema.names):
+            yield from self.shard.read(schema, batch_rows, dictionaries)
+            return
+        for batch in self.shard.read(self.base, batch_rows, False):
+            made = _made(self.derive, batch, schema, self.path)
+            columns = []
+            for field in schema:
+                column = batch.column(field.name) if field.name in own else made.get(field.name)
+                if column is None:
+                    raise InputError(
+                        f"{self.path}: {_name(self.derive)} makes no column {field.name!r} here",
+                        fix="give the same columns for every batch",
+                    )
+                columns.append(column)
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _made(derive: Derive, batch: pa.RecordBatch, schema: pa.Schema, where: str) -> dict[str, Any]:
+    name = _name(derive)
+    try:
+        made = derive(batch)
+    except Exception as error:  # the user's own code: whatever it raises, say where
+        raise InputError(
+            f"{name} failed on {where} ({type(error).__name__}: {str(error)[:200]})",
+            fix="it must take any batch, also one of no rows, and rows with missing values",
+        ) from error
+    if not isinstance(made, Mapping):
+        raise InputError(f"{name} gave a {type(made).__name__}, not columns by name", fix='return {"name": array}')
+    found = {}
+    for key, values in made.items():
+        try:
+            column = values if isinstance(values, pa.Array) else pa.array(values)
+            if key in schema.names and column.type != schema.field(key).type:
+                column = column.cast(schema.field(key).type)
+        except (pa.ArrowException, TypeError, ValueError) as error:
+            raise InputError(
+                f"{where}: the column {key!r} of {name} is not of one type ({str(error)[:200]})",
+                fix="return an Arrow array of its type, also for no rows",
+            ) from error
+        if len(column) != batch.num_rows:
+            raise InputError(
+                f"{where}: {name} gave {len(column):,} values of {key!r} for {batch.num_rows:,} rows",
+                fix="give one value per row",
+            )
+        found[str(key)] = column
+    return found
+
+
+def _name(derive: Derive) -> str:
+    return getattr(derive, "__qualname__", None) or str(getattr(derive, "name", derive))
