@@ -20,6 +20,7 @@ def StatisticsGen(
     weight: str | None = None,
     slices: Sequence[str | Sequence[str] | Mapping[str, Sequence[str | int | float | bool] | None]] = (),
     label: str | None = None,
+    lift: bool | Mapping[str, int | Sequence[float]] = False,
     correlations: bool = False,
     sample_rate: float = 1.0,
     seed: int = 0,
@@ -34,6 +35,8 @@ def StatisticsGen(
         weight: The column with each row's weight; the statistics then have a weighted twin.
         slices: Rows to describe apart as well: "carrier", ["carrier", "month"] or {"carrier": ["AA"], "month": None}.
         label: The column that every other one's mutual information is with; needs the extra `analysis`.
+        lift: Whether to find the lift of every category's values for each of the label's; or how:
+            {"boundaries": [0, 15], "min_x_count": 10, "top": 5, "bottom": 5}.
         correlations: Whether to correlate every two numeric columns.
         sample_rate: The share of rows to look at, chosen by a hash of their values.
         seed: Another seed, another sample.
@@ -57,8 +60,9 @@ def StatisticsGen(
     sources = with_derived(sources, derive)
     walk = executor(context.executor, context.executor_options)
     found = statistics(
-        sources, walk, columns=columns, weight=weight, slices=slices, label=label, correlations=correlations,
-        sample_rate=sample_rate, seed=seed, custom=_factories(custom), progress=context.progress,
+        sources, walk, columns=columns, weight=weight, slices=slices, label=label, lift=lift,
+        correlations=correlations, sample_rate=sample_rate, seed=seed, custom=_factories(custom),
+        progress=context.progress,
     )  # fmt: skip
     made = Statistics.new(span=examples.span)
     found.save(made.content)

@@ -19,6 +19,11 @@ _GROUPS: Final = {
     "other": "Other features",
 }
 _LONGEST: Final = 20_000  # characters of a custom statistic
+_LIFT: Final = (
+    "How many times as often as in all rows the label has a value where the feature has another; "
+    "1 where they are independent. The largest and the smallest of each."
+)
+_LIFTS: Final = 200  # rows of the table
 _STATIC: Final = 200  # features of the table for readers without scripts
 
 
@@ -100,7 +105,7 @@ def _static(data: Mapping[str, Any]) -> Html:
 
 
 def _extras(dataset: Mapping[str, Any], *, several: bool) -> Html:
-    """Correlations, mutual information and a user's statistics of one data set."""
+    """Correlations, mutual information, lift and a user's statistics of one data set."""
     of = f", {dataset['name']}" if several else ""
     parts = []
     if found := dataset.get("correlations"):
@@ -113,9 +118,29 @@ def _extras(dataset: Mapping[str, Any], *, several: bool) -> Html:
         note = f"In nats, over {about} {number(found['population'])} rows; the {min(len(pairs), 50)} largest."
         title = f"Mutual information with {found['label']}{of}"
         parts.append(section(title, bars(pairs, limit=50), note=note))
+    if found := dataset.get("lift"):
+        parts.append(section(f"Lift for {found['label']}{of}", _lift(found), note=_LIFT))
     for name, value in dataset.get("custom", {}).items():
         text = json.dumps(value, indent=1, ensure_ascii=False)
         cut = text if len(text) <= _LONGEST else text[:_LONGEST] + "\n… more in statistics.json"
         shown = join([Html('<pre class="mono scroll">'), cut, Html("</pre>")])
         parts.append(details(f"custom: {name}{of}", shown, is_open=len(text) < 500))
     return join(parts)
+
+
+def _lift(found: Mapping[str, Any]) -> Html:
+    """For each feature and value of the label the values of the largest and the smallest lift."""
+    columns = [Column(found["label"]), Column("feature"), Column("value")]
+    columns += [Column(title, numeric=True) for title in ("rows", "of them with the label", "lift")]
+    rows = [
+        [str(of["y"]), feature["name"], str(one["x"]), one["x_count"], one["count"], one["lift"]]
+        for feature in found["features"]
+        for of in feature["values"]
+        for one in (of["lift"] if len(of["lift"]) <= 2 else [of["lift"][0], of["lift"][-1]])
+    ]
+    said = []
+    if len(rows) > _LIFTS:
+        said.append(f"{number(len(rows) - _LIFTS)} more rows are in statistics.json.")
+    if found["left_out"]:
+        said.append(f"Left out, of too many values: {', '.join(found['left_out'][:50])}.")
+    return join([table(columns, rows[:_LIFTS]), Html('<p class="note">'), " ".join(said), Html("</p>")])

@@ -17,6 +17,7 @@ from ..local import merge_states
 from ..reading.source_of import source_of
 from ..sources import Source
 from .column import EXACT_LIMIT, ColumnState
+from .lift import Lift, lift_of
 from .one_pass import StatisticsAccumulator
 from .options import Factory, Slicing, StatisticsOptions, slicings
 
@@ -171,6 +172,7 @@ def statistics(
     weight: str | None = None,
     slices: Sequence[Slicing] = (),
     label: str | None = None,
+    lift: bool | Mapping[str, Any] | Lift = False,
     correlations: bool = False,
     sample_rate: float = 1.0,
     seed: int = 0,
@@ -194,6 +196,8 @@ def statistics(
             {"carrier": ["AA"], "month": None} (of some values only). A row that misses one of the columns is in none of
             the slices, a list in one for each of its values.
         label: The column that every feature's mutual information is with (needs the extra `analysis`).
+        lift: Whether to find the lift of every category's values for each of the label's; or how, a mapping such as
+            {"boundaries": [0, 15], "min_x_count": 10, "top": 5, "bottom": 5}.
         correlations: Whether to correlate every two numeric features.
         sample_rate: The share of rows to look at, chosen by a hash of their values: copies of a row are in together.
         seed: Another seed, another sample.
@@ -211,9 +215,9 @@ def statistics(
         DrivetrainError: A label is given, and scikit-learn is not installed.
     """
     options = StatisticsOptions(
-        limit=limit, columns=columns, weight=weight, slices=slicings(slices), label=label, correlations=correlations,
-        sample_rate=sample_rate, seed=seed, top_values=top_values, buckets=buckets, quantiles=quantiles,
-        custom=custom or {},
+        limit=limit, columns=columns, weight=weight, slices=slicings(slices), label=label, lift=lift_of(lift),
+        correlations=correlations, sample_rate=sample_rate, seed=seed, top_values=top_values, buckets=buckets,
+        quantiles=quantiles, custom=custom or {},
     )  # fmt: skip
     if label is not None and find_spec("sklearn") is None:
         raise missing_extra("sklearn", "analysis")  # now, not after the pass

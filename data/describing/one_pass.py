@@ -17,6 +17,7 @@ from ..counting.tables import arrow_of, numpy_of
 from ..slices import rank_of, title
 from .column import ColumnState
 from .describe import describe_column
+from .lift import LiftStates
 from .mutual import check_label, mutual_information
 from .options import Factory, StatisticsOptions, difference, options_from_json
 from .pairs import PairStates
@@ -26,7 +27,7 @@ from .weighted_table import Limbs, total
 from .weights import WeightedColumn, row_limbs
 
 _MAGIC: Final = b"DTST"
-_VERSION: Final = 4
+_VERSION: Final = 5
 _HEAD: Final = struct.Struct("<4sBI")  # magic, version, bytes of the JSON that follows
 _PLAIN: Final = StatisticsOptions()
 
@@ -58,6 +59,9 @@ class StatisticsAccumulator:
         self.slices: dict[Key, StatisticsAccumulator] = {}
         self.pairs = PairStates() if self.options.correlations else None
         self.sample = RowSample(self.options.seed) if self.options.label is not None else None
+        self.lift = (
+            LiftStates(self.options.label, self.options.lift) if self.options.label and self.options.lift else None
+        )
         self.custom: dict[str, Accumulator | bytes] = {name: make() for name, make in self.options.custom.items()}
 
     def add_batch(self, batch: pa.RecordBatch) -> None:
@@ -110,6 +114,8 @@ class StatisticsAccumulator:
             self.pairs.add(features)
         if self.sample is not None:
             self.sample.add(batch)
+        if self.lift is not None:
+            self.lift.add(batch.column(batch.schema.names.index(self.lift.label)), features)
         for state in self.custom.values():
             assert not isinstance(state, bytes)
             state.add_batch(batch)
@@ -160,6 +166,8 @@ class StatisticsAccumulator:
             self.pairs.merge(other.pairs)
         if self.sample is not None and other.sample is not None:
             self.sample.merge(other.sample)
+        if self.lift is not None and other.lift is not None:
+            self.lift.merge(other.lift)
         for key, part in other.slices.items():
             self._slice(key).merge(part)
 
@@ -208,6 +216,8 @@ class StatisticsAccumulator:
             found["correlations"] = self.pairs.result(list(self.columns))
         if self.sample is not None and options.label is not None:
             found["mutual_information"] = mutual_information(self.sample, options.label, list(self.columns))
+        if self.lift is not None:
+            found["lift"] = self.lift.result(list(self.columns))
         if self.custom:
             found["custom"] = {name: self._user_result(name) for name in sorted(self.custom)}
         return found
@@ -280,6 +290,8 @@ class StatisticsAccumulator:
         if self.sample is not None:
             body["sample"], parts = self.sample.to_parts()
             arrays |= {f"sample.{key}": array for key, array in parts.items()}
+        if self.lift is not None:
+            body["lift"] = self.lift.to_json()
         for name, state in sorted(self.custom.items()):
             arrays[f"custom.{name}"] = _bytes_array(state if isinstance(state, bytes) else state.to_bytes())
         for index, key in enumerate(self._slice_order()):
@@ -332,6 +344,8 @@ class StatisticsAccumulator:
             self.pairs = PairStates.from_json(body["pairs"])
         if "sample" in body:
             self.sample = RowSample.from_parts(body["sample"], arrays.get("sample", {}))
+        if self.lift is not None:
+            self.lift = LiftStates.from_json(body["lift"], self.lift.label, self.lift.options)
         for name, array in arrays.get("custom", {}).items():
             data = numpy_of(array).tobytes()
             self.custom[name] = type(custom[name]()).from_bytes(data) if name in custom else data

@@ -12,6 +12,7 @@ from ..base import Accumulator
 from ..slices import SliceValue
 from .column import EXACT_LIMIT
 from .describe import Reading
+from .lift import Lift, lift_of
 from .sliced import Spec
 
 Factory: TypeAlias = Callable[[], Accumulator]
@@ -31,6 +32,7 @@ class StatisticsOptions:
         weight: The column with each row's weight: numbers ≥ 0, a missing one counts as 0.
         slices: From `slicings`.
         label: The column that mutual information is with.
+        lift: What to find of the categories' lift for the label; True, False or a mapping is taken too.
         correlations: Whether to correlate every two numeric features.
         sample_rate: The share of rows to look at; a row is in or out by a hash of its values.
         seed: Another seed, another sample.
@@ -48,6 +50,7 @@ class StatisticsOptions:
     weight: str | None = None
     slices: tuple[Spec, ...] = ()
     label: str | None = None
+    lift: Lift | None = None
     correlations: bool = False
     sample_rate: float = 1.0
     seed: int = 0
@@ -69,6 +72,9 @@ class StatisticsOptions:
         for name, make in self.custom.items():
             if not callable(make):
                 raise InputError(f"custom={{{name!r}: {make!r}}} is no factory", fix="give the accumulator's class")
+        object.__setattr__(self, "lift", lift_of(self.lift))
+        if self.lift is not None and self.label is None:
+            raise InputError("lift needs a label", fix='name it: label="column"')
         given: Any = self.quantiles  # Any: whatever was written
         levels = list(given) if isinstance(given, Iterable) else []
         within = bool(levels) and all(_is_number(level) and 0 <= level <= 1 for level in levels)
@@ -122,7 +128,7 @@ class StatisticsOptions:
     def to_json(self) -> dict[str, Any]:
         """The options as plain values; of the user's accumulators their names."""
         plain = {name: value for name, value in vars(self).items() if name != "custom"}
-        return {**plain, "custom": sorted(self.custom)}
+        return {**plain, "lift": self.lift and vars(self.lift), "custom": sorted(self.custom)}
 
 
 def options_from_json(plain: Mapping[str, Any], custom: Mapping[str, Factory]) -> StatisticsOptions:

@@ -97,12 +97,12 @@ def test_statistics_beyond_columns(tmp_path: Path) -> None:
     examples = ExampleGen(write(tmp_path / "x.csv", 300), splits={"train": 2, "eval": 1})
     made = StatisticsGen(
         examples, weight="size", slices=["word", {"size": [7], "word": None}], label="word", correlations=True,
-        custom="drivetrain.tests.data.customs:CUSTOM",
+        custom="drivetrain.tests.data.customs:CUSTOM", lift={"min_x_count": 1, "top": 1},
     )  # fmt: skip
     train, evaluation = json.loads((made.content / "statistics.json").read_text())["datasets"]
     assert train["weighted_rows"] + evaluation["weighted_rows"] == sum(range(299)) + 7
     assert [part["name"] for part in train["slices"]][:2] == ["word=a", "word=b"]
-    assert train["mutual_information"]["rows"] == train["rows"]
+    assert train["mutual_information"]["rows"] == train["lift"]["rows"] == train["rows"]
     assert train["correlations"]["features"] == ["size"]
     assert train["custom"]["longest"]["rows"] == train["rows"]
     with pytest.raises(InputError, match="no column 'weight'"):
