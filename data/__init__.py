@@ -38,6 +38,7 @@ from .validating.custom_validation import checks_from_pbtxt, load_checks
 from .validating.instances import validate_instance
 from .validating.rows import anomalous_rows, anomalous_table
 from .validating.validation import validate
+from .weighted import WeightedFeature
 
 __all__ = [
     "BATCH_ROWS",
@@ -84,6 +85,7 @@ __all__ = [
     "Suite",
     "Time",
     "Values",
+    "WeightedFeature",
     "anomalous_rows",
     "anomalous_table",
     "check_expectations",
