@@ -7,6 +7,7 @@ the two are independent, above 1 where x makes y more likely.
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -57,7 +58,8 @@ class Lift:
         given: Any = self.boundaries
         cuts: list[Any] = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [None]
         numbers = all(isinstance(cut, int | float) and not isinstance(cut, bool) for cut in cuts)
-        if not numbers or not all(map(math.isfinite, cuts)) or cuts != sorted(set(cuts)) or len(cuts) >= MOST_LABELS:
+        finite = numbers and all(abs(cut) <= sys.float_info.max for cut in cuts)  # whole numbers may be beyond
+        if not finite or cuts != sorted(set(cuts)) or len(cuts) >= MOST_LABELS:
             raise InputError(
                 f"lift: boundaries must be fewer than {MOST_LABELS} finite numbers, ascending, not {given!r}"
             )

@@ -145,6 +145,7 @@ def test_columns_of_too_many_values_are_left_out_and_said_so() -> None:
         ("text", {"boundaries": [1]}, "boundaries do not cut"),
         ("real", {"boundaries": [1, 1]}, "ascending"),
         ("real", {"boundaries": [math.nan]}, "finite"),
+        ("real", {"boundaries": [10**400]}, "finite"),
         ("text", {"top": -1}, "top must be"),
         ("text", {"tops": 1}, "mapping of boundaries"),
         ("text", 3, "mapping of boundaries"),
