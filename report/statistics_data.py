@@ -137,6 +137,8 @@ def _one(feature: Mapping[str, Any]) -> dict[str, Any]:
         found["weighted"] = {key: _short(weighted[key]) for key in ("count", "missing")} | _numbers(inner)
         if "items" in found:
             found["weighted"]["items"] = _short(inner["count"])
+    if images := described.get("images"):  # rather than bytes that say nothing
+        found["top"] = [[item["value"], item["count"]] for item in images["formats"]]
     if notes := _notes(described, feature):
         found["notes"] = notes
     return found
@@ -169,6 +171,12 @@ def _notes(feature: Mapping[str, Any], whole: Mapping[str, Any]) -> list[str]:
             said.append(f"{number(feature[key])} {label}, apart from the numbers shown")
     if broken := feature.get("invalid_utf8", {}).get("value"):
         said.append(f"{number(broken)} values are not UTF-8")
+    if images := feature.get("images"):
+        sides = [f"{side} {images[f'min_{side}']} to {images[f'max_{side}']}" for side in ("width", "height")
+                 if f"max_{side}" in images]  # fmt: skip
+        said.append(
+            f"formats of images; {', '.join([*sides, 'pixels as headers tell'])}" if sides else "formats of images"
+        )
     if whole.get("semantic"):
         said.append("looks like " + ", ".join(f"{key}: {value}" for key, value in whole["semantic"].items()))
     rough: dict[tuple[str, float], list[str]] = {}

@@ -169,7 +169,8 @@ def binary(values: Any) -> Any:
     if pa.types.is_large_binary(values.type):
         return values
     if not (pa.types.is_string(values.type) or pa.types.is_binary(values.type)):
-        values = values.cast(pa.large_binary() if pa.types.is_fixed_size_binary(values.type) else pa.large_string())
+        text = pa.types.is_string_view(values.type) or pa.types.is_large_string(values.type)  # others need no UTF-8
+        values = values.cast(pa.large_string() if text else pa.large_binary())
     return values.cast(pa.large_binary())
 
 

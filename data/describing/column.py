@@ -29,6 +29,7 @@ from ..counting.tables import (
 from ..counting.text_rows import settle_texts, texts_of
 from .column_sketches import Sketches, table_of, table_values
 from .decimals import has_units, too_long, units_of
+from .images import ImageFacts, add_images, merge_images
 
 EXACT_LIMIT: Final = 100_000  # distinct values of a column up to which everything about it is exact
 EXACT_BYTES: Final = 1 << 26  # and bytes of its distinct texts together
@@ -121,8 +122,8 @@ class ColumnState:
         rows: Rows seen.
         missing: Rows that are null.
         nan: Rows that are NaN; they, like infinities, are present but in no table, moment or quantile.
-        positive_infinity: Rows that are +Inf.
-        negative_infinity: Rows that are −Inf.
+        positive_infinity, negative_infinity: Rows that are +Inf, and −Inf.
+        images: Of bytes what they are as images; None in states that were stored before these were looked at.
         rounded: Whether decimals of more digits than a float64 keeps were rounded to one.
         sketches: None while the column is exact.
         inner: Of a list the state of its items, as "values"; of a struct those of its fields by name; of decimals, as
@@ -142,6 +143,7 @@ class ColumnState:
         self.positive_infinity = 0
         self.negative_infinity = 0
         self.rounded = False
+        self.images: ImageFacts | None = {}
         self.sketches: Sketches | None = None
         self.inner: dict[str, ColumnState] = {}
         self._pending: list[Any] = []  # tables, all of one kind; or TextRows
@@ -179,6 +181,7 @@ class ColumnState:
             return
         if self.kind in TEXT:
             self._push(texts_of(array))
+            self.images = add_images(self.images, array)
         elif self.kind in NUMERIC:
             self._push(count_numbers(self._finite(self._numbers(array))))
         if self.inner:
@@ -334,6 +337,7 @@ class ColumnState:
             if name in other.inner:
                 inner.merge(other.inner[name])
         self.rounded = self.rounded or other.rounded
+        self.images = merge_images(self.images, other.images)
         for name in ("rows", "missing", "nan", "positive_infinity", "negative_infinity"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         if self.sketches is None and other.sketches is not None:
@@ -376,7 +380,7 @@ class ColumnState:
         """The state that `to_parts` gave."""
         made = cls(head["name"], head["limit"])
         for name in _SCALARS:
-            setattr(made, name, head[name])
+            setattr(made, name, head.get(name))
         if "sketches" in head:
             made.sketches = Sketches.from_parts(head["sketches"], arrays, text=made.kind in TEXT)
         elif "values" in arrays:
@@ -391,5 +395,5 @@ class ColumnState:
 
 _SCALARS: Final = (
     "name", "limit", "kind", "arrow", "unit", "zone", "rows", "missing", "nan", "positive_infinity",
-    "negative_infinity", "rounded",
+    "negative_infinity", "rounded", "images",
 )  # fmt: skip

@@ -9,6 +9,9 @@ rounded to float64 ("method": "float64"), the relative one of each value. They a
 then the numbers told are exact, spelled as text where a float64 is another number. A number that has no value (the
 mean of nothing) is None. Times are ISO 8601 text, in UTC where the column has a time zone.
 
+Bytes have "min_bytes" and "max_bytes" of a value, and where any begins like an image "images": their "formats" and
+the ends of their widths and heights in pixels (see `images`).
+
 A list has "lengths", the numbers of its items per list (0 of an empty one, which is there), and "values", a description
 of the items; a list of lists has these in "values" again. A struct has "fields", descriptions with names. Their count
 and missing are of what the outer level has: items of lists that are there, fields of structs that are there.
@@ -36,6 +39,7 @@ from ..counting.tables import (
 )
 from .column import NUMERIC, TEXT, ColumnState
 from .decimals_describe import exact_numbers
+from .images import describe_images
 
 _TIMES: Final = frozenset({"timestamp", "date", "time"})
 _DECILES: Final = tuple(level / 10 for level in range(11))
@@ -64,7 +68,8 @@ def describe_column(column: ColumnState, reading: Reading = Reading()) -> dict[s
     if column.zone:
         found["zone"] = column.zone
     if column.kind in TEXT:
-        return found | _text(column, table if isinstance(table, TextTable) else None, reading)
+        found |= _text(column, table if isinstance(table, TextTable) else None, reading)
+        return found | describe_images(column.images)
     if column.kind in NUMERIC:
         numbers = table if isinstance(table, NumberTable) else None
         if column.kind == "list":

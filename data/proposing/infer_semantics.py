@@ -19,18 +19,13 @@ from numpy.typing import NDArray
 
 from ..counting.tables import NumberTable, TextTable, arrow_of
 from ..describing.column import ColumnState
+from ..describing.images import FORMATS as IMAGES
 from ..schemas.schema import Semantic, Time
 from ..schemas.times import FORMATS, UNIX, looks_like_time, reads_as_time, within
 from ..validating.times import time_table
 
 LEAST_VALUES: Final = 100
 LEAST_SHARE: Final = Fraction(4, 5)
-IMAGES: Final = {
-    "bmp": b"BM",
-    "gif": b"GIF8",
-    "jpeg": b"\xff\xd8\xff",
-    "png": b"\x89PNG\r\n\x1a\n",
-}
 
 Mask = NDArray[np.bool_]
 

@@ -31,7 +31,10 @@ def _described(feature: Feature) -> dict[str, Any]:
     elif isinstance(domain, Time):
         text = f"time, {domain.format}" + _at_least(domain.min_mass)
     elif isinstance(domain, Semantic):
-        text = domain.kind.replace("_", " ")
+        share, most = domain.min_supported_fraction, domain.max_bytes
+        said = [f"at least {share:.6g} of the values in a known format"] if share is not None else []
+        said += [f"at most {most} bytes"] if most is not None else []
+        text = ", ".join([domain.kind.replace("_", " "), *said])
     return {
         "name": feature.name,
         "type": feature.type,

@@ -50,6 +50,8 @@ ANOMALIES: Final[Mapping[str, Severity]] = {
     "FLOAT_TYPE_STRING_NOT_FLOAT": "ERROR",
     "FLOAT_TYPE_HAS_NAN": "ERROR",
     "FLOAT_TYPE_HAS_INF": "ERROR",
+    "LOW_SUPPORTED_IMAGE_FRACTION": "ERROR",
+    "MAX_IMAGE_BYTE_SIZE_EXCEEDED": "ERROR",
     "TIME_TYPE_UNEXPECTED_VALUES": "ERROR",  # ours: TFDV does not look at times
     "STATS_NOT_AVAILABLE": "WARNING",
     "CUSTOM_VALIDATION": "ERROR",  # each check has its own severity
@@ -173,13 +175,17 @@ class Time:
 
 @dataclass(frozen=True)
 class Semantic:
-    """What values are for people and models; nothing is checked.
+    """What values are for people and models; of images what they must be.
 
     Attributes:
         kind: "natural_language" (text), or "image" (files' bytes).
+        min_supported_fraction: Of images: share of the values that must begin as BMP, GIF, JPEG or PNG; None: any.
+        max_bytes: Of images: bytes of the largest value allowed; None: any.
     """
 
     kind: Literal["natural_language", "image"]
+    min_supported_fraction: float | None = None
+    max_bytes: int | None = None
 
 
 Domain = Values | Range | Bool | Time | Semantic

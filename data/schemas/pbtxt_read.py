@@ -273,12 +273,14 @@ class _Reader:
             return _range(value, kind, "int" if key == "int_domain" else "float")
         if key == "time_domain":
             return self.time(path, value, kind, what)
-        if key in ("natural_language_domain", "image_domain"):
+        if key == "image_domain":
+            return Semantic("image", value.get("minimum_supported_image_fraction"), value.get("max_image_byte_size"))
+        if key == "natural_language_domain":
             for extra in value:
                 if f"{path}.{key}.{extra}" in self.parsed.lines and not isinstance(value[extra], (dict, list)):
                     self.note(f"{path}.{key}.{extra}", f"{extra} of {what} is not taken over")
             if kind in ("string", "any"):
-                return Semantic("image" if key == "image_domain" else "natural_language")
+                return Semantic("natural_language")
             self.note(f"{path}.{key}", f"{key} of {what} is for text and is not taken over")
         return None  # the parser's list of opaque fields has it
 

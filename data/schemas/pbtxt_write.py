@@ -153,7 +153,11 @@ def _domain(feature: Feature, notes: list[str]) -> Iterator[tuple[str, Any]]:
         notes.append(f"TFDV does not look at times: the format of {feature.name} is written, its share is not")
         yield "time_domain", {"integer_format" if domain.format in UNIX else "string_format": domain.format}
     if isinstance(domain, Semantic):
-        yield f"{domain.kind}_domain", {}
+        limits = {
+            "minimum_supported_image_fraction": domain.min_supported_fraction,
+            "max_image_byte_size": domain.max_bytes,
+        }
+        yield f"{domain.kind}_domain", {key: value for key, value in limits.items() if value is not None}
     if not isinstance(domain, Range):
         return
     ends = {key: getattr(domain, key) for key in ("min", "max") if getattr(domain, key) is not None}

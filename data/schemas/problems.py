@@ -153,6 +153,8 @@ def feature_problems(feature: Feature) -> Iterator[Problem]:
         yield from _time(feature, what, domain)
     elif isinstance(domain, Semantic) and feature.type not in ("string", "bytes", "any"):
         yield Problem(WRONG_DOMAIN, name, f"{what}: {domain.kind} is for text, not {feature.type}", "remove it")
+    elif isinstance(domain, Semantic):
+        yield from _image(name, what, domain)
     yield from _severity(name, what, feature.severity)
     for change in CHANGES:
         yield from _bounds(feature, f"{what}: {change}", getattr(feature, change))
@@ -162,6 +164,16 @@ def feature_problems(feature: Feature) -> Iterator[Problem]:
     for field in feature.fields:
         for problem in feature_problems(field):
             yield replace(problem, feature=name, message=f"{what}: {problem.message}")
+
+
+def _image(feature: str, what: str, domain: Semantic) -> Iterator[Problem]:
+    share, most = domain.min_supported_fraction, domain.max_bytes
+    if domain.kind != "image" and (share, most) != (None, None):
+        yield Problem(INVALID, feature, f"{what}: min_supported_fraction and max_bytes are of images", "remove them")
+    if share is not None and not 0 <= share <= 1:
+        yield Problem(INVALID, feature, f"{what}: min_supported_fraction {share} is no share", "use 0 to 1")
+    if most is not None and most < 0:
+        yield Problem(INVALID, feature, f"{what}: max_bytes {most} is negative", "use 0 or more")
 
 
 def _bounds(feature: Feature, what: str, bounds: Mapping[str, float]) -> Iterator[Problem]:

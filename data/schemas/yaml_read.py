@@ -101,7 +101,11 @@ def feature_lines(feature: Feature) -> list[str]:
         said = {"format": domain.format} | ({"min_mass": domain.min_mass} if domain.min_mass != 1 else {})
         lines.append(f"    domain: {_flow({'time': said})}")
     elif isinstance(domain, Semantic):
-        lines.append(f"    domain: {domain.kind}")
+        wanted = {
+            key: getattr(domain, key) for key in ("min_supported_fraction", "max_bytes")
+            if getattr(domain, key) is not None
+        }  # fmt: skip
+        lines.append(f"    domain: {_flow({domain.kind: wanted}) if wanted else domain.kind}")
     for change in CHANGES:
         if getattr(feature, change):
             lines.append(f"    {change}: {_flow(getattr(feature, change))}")
@@ -286,8 +290,8 @@ class _Reader(YamlNodes):
             return Bool()
         if isinstance(node, yaml.ScalarNode) and node.value in SEMANTICS:
             return Semantic(cast(Literal["natural_language", "image"], node.value))
-        keys = self.mapping(node, f"domain of {what}", ("values", "min_mass", "range", "bool", "time"))
-        kinds = [key for key in ("values", "range", "bool", "time") if key in keys]
+        keys = self.mapping(node, f"domain of {what}", ("values", "min_mass", "range", "bool", "time", "image"))
+        kinds = [key for key in ("values", "range", "bool", "time", "image") if key in keys]
         if len(kinds) != 1 or ("min_mass" in keys and kinds != ["values"]):
             raise InputError(
                 f"{what}: a domain is one of values (with min_mass), range, bool, time, {', '.join(SEMANTICS)}",
@@ -316,6 +320,10 @@ class _Reader(YamlNodes):
                 raise InputError(f"{what}: a time has a format", fix='e.g. "%Y-%m-%d"', where=self.at(node))
             mass = self.number(parts["min_mass"]) if "min_mass" in parts else 1.0
             return Time(self.text(parts["format"]), mass)
+        if kinds == ["image"]:
+            parts = self.mapping(inner, f"image of {what}", ("min_supported_fraction", "max_bytes"))
+            share = self.number(parts["min_supported_fraction"]) if "min_supported_fraction" in parts else None
+            return Semantic("image", share, self.whole(parts["max_bytes"]) if "max_bytes" in parts else None)
         parts = self.mapping(inner, f"bool of {what}", ("true_value", "false_value"))
         texts = [self.text(parts[key]) if key in parts else None for key in ("true_value", "false_value")]
         return Bool(*texts)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...errors import InputError
-from ..schemas.schema import Feature, Presence, Schema, Time, Values
+from ..schemas.schema import Feature, Presence, Schema, Semantic, Time, Values
 from .anomalies import Anomalies
 from .rows import anomalous_rows
 from .validation import validate
@@ -49,5 +49,7 @@ def _of_one(feature: Feature) -> Feature:
     domain = feature.domain
     if isinstance(domain, Values | Time) and domain.min_mass < 1:
         domain = None
+    if isinstance(domain, Semantic) and (domain.min_supported_fraction or 0) < 1:
+        domain = replace(domain, min_supported_fraction=None)
     return replace(feature, presence=Presence(1.0, 1) if always else Presence(), domain=domain, unique=None,
                    fields=tuple(map(_of_one, feature.fields)))  # fmt: skip

@@ -21,11 +21,12 @@ from ..describing.column import ColumnState
 from ..describing.of import statistics_of
 from ..describing.one_pass import StatisticsAccumulator
 from ..schemas.fields import below, states_below, with_fields
-from ..schemas.schema import UNCHECKED, Bool, Feature, Range, Schema, Time, Values
+from ..schemas.schema import UNCHECKED, Bool, Feature, Range, Schema, Semantic, Time, Values
 from .anomalies import Anomalies, Anomaly
 from .counts import check_counts, check_unique
 from .drift import drift_anomalies
 from .evidence import SHOWN, bounds, counted, listed, member, no_numbers, numbers_where, texts
+from .images import check_images
 from .parse import check_parsed
 from .ratio import check_rows
 from .times import check_time
@@ -216,6 +217,8 @@ class _Check:
             yield from self.bool(spec, spec.domain, column)
         elif isinstance(spec.domain, Time):
             yield from check_time(spec, spec.domain, column, self.anomaly)
+        elif isinstance(spec.domain, Semantic):
+            yield from check_images(spec, spec.domain, column, self.anomaly)
 
     def presence(self, spec: Feature, column: ColumnState) -> Iterator[Anomaly]:
         name, wanted = spec.name, spec.presence

@@ -103,9 +103,8 @@ def test_notes() -> None:
     """
     schema, notes = schema_from_pbtxt(text, "tfx/schema.pbtxt")
     assert [feature.name for feature in schema.features] == ["x", "n", "b"]
-    assert [feature.domain for feature in schema.features] == [Semantic("image"), None, Bool()]
+    assert [feature.domain for feature in schema.features] == [Semantic("image", max_bytes=3), None, Bool()]
     assert notes == (
-        "tfx/schema.pbtxt:2: max_image_byte_size of feature 'x' is not taken over",
         "tfx/schema.pbtxt:3: annotation of feature 'x' is not taken over",
         "tfx/schema.pbtxt:4: the name of a dimension of feature 'x' is not taken over",
         "tfx/schema.pbtxt:6: is_categorical of feature 'n' is not taken over",

@@ -1,0 +1,52 @@
+"""Images: how many values begin like one, and how large the largest value is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+
+from ...report.html import number, percent
+from ..describing.column import ColumnState
+from ..describing.images import image_rows
+from ..schemas.schema import Feature, Semantic
+from .anomalies import Anomaly
+from .evidence import counted
+
+
+def check_images(
+    spec: Feature, domain: Semantic, column: ColumnState, make: Callable[..., Anomaly]
+) -> Iterator[Anomaly]:
+    """Where too few values begin as BMP, GIF, JPEG or PNG files do, or one is too large; as TFDV 1.16 counts.
+
+    The rules are those of its `image_domain_util.cc`; only where it would just log that the statistics know nothing of
+    images, an anomaly says so.
+    """
+    share, most = domain.min_supported_fraction, domain.max_bytes
+    if (share is None and most is None) or not column.count:
+        return
+    facts, rows = column.images, counted(spec, column)
+    if not facts:
+        yield make(
+            "STATS_NOT_AVAILABLE", spec.name, f"the statistics tell nothing of {spec.name} as images",
+            expected="bytes, and statistics of this release", observed=column.kind,
+            fix=f"write {spec.name} as bytes and compute the statistics again, or remove the limits of its images from "
+            "the schema",
+        )  # fmt: skip
+        return
+    known = Fraction(image_rows(facts), column.count)
+    if share is not None and known < Fraction(str(share)):
+        yield make(
+            "LOW_SUPPORTED_IMAGE_FRACTION", spec.name,
+            f"{number(column.count - image_rows(facts))} {rows} ({percent(float(1 - known))}) of {spec.name} do not "
+            "begin as BMP, GIF, JPEG or PNG files do",
+            expected=f"at least {percent(share)} of the {rows} in one of these formats",
+            observed=f"{percent(float(known))}",
+            fix=f"correct these values, or lower min_supported_fraction of {spec.name} in the schema",
+        )  # fmt: skip
+    if most is not None and facts["max_bytes"] > most:
+        yield make(
+            "MAX_IMAGE_BYTE_SIZE_EXCEEDED", spec.name,
+            f"the largest value of {spec.name} has {number(facts['max_bytes'])} bytes",
+            expected=f"at most {number(most)} bytes", observed=f"{number(facts['max_bytes'])} bytes",
+            fix=f"write smaller images, or raise max_bytes of {spec.name} in the schema",
+        )  # fmt: skip
