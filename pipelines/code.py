@@ -10,11 +10,13 @@ import importlib.metadata
 import os
 import platform
 import sys
+import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate
 from pathlib import Path
+from typing import Final
 
 from ..digest import digest
 from ..errors import BuildError
@@ -153,13 +155,17 @@ class _Module:
     names: frozenset[str]
 
 
+_PARSING: Final = threading.Lock()  # branches of a run read code at once; ast.parse of Python 3.11 may fail then
+
+
 @cache
 def _read(path: str, mtime: int, size: int) -> _Module:
     import hashlib
 
     source = Path(path).read_bytes()
     try:
-        tree = ast.parse(source)
+        with _PARSING:
+            tree = ast.parse(source)
     except SyntaxError as error:
         raise BuildError(f"{error.msg}", where=f"{path}:{error.lineno}", fix="correct the line") from None
     imports: list[tuple[int, str, tuple[tuple[str, str], ...]]] = []
