@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from ...report.html import number, percent
+from ..counting.tables import binary, numpy_of
 from ..describing.column import ColumnState
-from ..describing.images import image_rows
+from ..describing.images import FORMATS, image_rows
 from ..schemas.schema import Feature, Semantic
 from .anomalies import Anomaly
 from .evidence import counted
@@ -50,3 +57,23 @@ def check_images(
             expected=f"at most {number(most)} bytes", observed=f"{number(facts['max_bytes'])} bytes",
             fix=f"write smaller images, or raise max_bytes of {spec.name} in the schema",
         )  # fmt: skip
+
+
+def odd_images(kind: str, domain: Semantic) -> Callable[[Any], NDArray[np.bool_]] | None:
+    """What marks the rows of an anomaly in a batch's column; None for anomalies that are not of images."""
+    most = domain.max_bytes
+    if kind == "MAX_IMAGE_BYTE_SIZE_EXCEEDED" and most is not None:
+        return lambda column: _marked(column, lambda values: numpy_of(pc.binary_length(values)) > most)
+    if kind == "LOW_SUPPORTED_IMAGE_FRACTION":
+        return lambda column: _marked(
+            column, lambda values: ~np.any([numpy_of(pc.starts_with(values, one)) for one in FORMATS.values()], axis=0)
+        )
+    return None
+
+
+def _marked(column: Any, test: Callable[[Any], NDArray[np.bool_]]) -> NDArray[np.bool_]:
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    marked = numpy_of(pc.is_valid(column)).copy()
+    marked[marked] = test(binary(column).drop_null())
+    return marked

@@ -16,11 +16,12 @@ from ..base import Progress, no_progress
 from ..counting.tables import arrow_of, numpy_of, show_text
 from ..reading.source_of import source_of
 from ..schemas.fields import feature_at
-from ..schemas.schema import Bool, Feature, Range, Schema, Time, Values
+from ..schemas.schema import Bool, Feature, Range, Schema, Semantic, Time, Values
 from ..schemas.times import UNIX, reads_as_time, within
 from ..sources import Source
 from .anomalies import Anomalies, Anomaly
 from .evidence import is_number
+from .images import odd_images
 from .nested import any_item, inside, outside_counts
 from .parse import reads_as
 
@@ -206,6 +207,8 @@ def _test(anomaly: Anomaly, spec: Feature | None) -> Callable[[Any], Mask] | Non
     domain = spec.domain if spec is not None else None
     if isinstance(domain, Time):
         return _no_time(kind, domain)
+    if isinstance(domain, Semantic):
+        return odd_images(kind, domain)
     if not kind.startswith(("ENUM_", "BOOL_", "INT_", "FLOAT_")):
         return None
     if isinstance(domain, Range) and domain.parse:

@@ -145,6 +145,12 @@ def test_limits_of_images(images: int, others: int, share: float | None, most: i
     assert [anomaly.type for anomaly in data.validate(stats, limited(share, most)).anomalies] == found
 
 
+def test_the_rows_at_fault_are_quoted() -> None:
+    table = pa.table({"a": [PNG, None, b"x" * 9, b"BM", b"z"]})
+    found = data.anomalous_rows({"data": table}, data.validate(table, limited(1.0, 5)), limited(1.0, 5))
+    assert {one.type: [row["row"] for row in one.rows] for one in found.anomalies} == {FEW: [2, 4], LARGE: [0, 2]}
+
+
 def test_text_is_not_known_as_images() -> None:
     found = data.validate(pa.table({"a": ["BM"]}), limited(0.5, None, "string"))
     assert [anomaly.type for anomaly in found.anomalies] == ["STATS_NOT_AVAILABLE"]
