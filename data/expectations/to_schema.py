@@ -352,6 +352,8 @@ def _said(ends: tuple[Any, Any], kwargs: Kwargs) -> str:
 
 def _unique(draft: _Draft, kwargs: Kwargs, one: Expectation) -> bool:
     feature, (low, high) = draft.feature(kwargs), _whole_bounds(kwargs)
+    nan = not draft.ours and feature.type in ("any", "float")  # a value of a schema's, missing in pandas
+    high = None if nan else high
     old = feature.unique or Count()
     sides = {"FEATURE_TYPE_LOW_UNIQUE": (low, old.min), "FEATURE_TYPE_HIGH_UNIQUE": (high, old.max)}
     if low is None and high is None:
@@ -360,7 +362,7 @@ def _unique(draft: _Draft, kwargs: Kwargs, one: Expectation) -> bool:
     names = [name for name, (new, _) in sides.items() if new is not None]
     counts = Count(_tighter(old.min, low, max), _tighter(old.max, high, min))
     draft.put(feature, one, "distinct values", *names, filled=(low or 0) > 0, unique=counts)
-    return not draft.ours and feature.type in ("any", "float")  # NaN is a value of a schema's, missing in pandas
+    return nan
 
 
 # By GX's name: what takes it over (and says whether it must stay as well), and the arguments it knows.

@@ -34,7 +34,7 @@ from drivetrain.data import (
     validate,
 )
 from drivetrain.tests.data.flights import corrupted, month
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 
@@ -289,7 +289,15 @@ def wanted(draw: Any) -> Expectation:
     return chosen
 
 
+NAN_IS_A_VALUE = {
+    "i": pa.array([None] * 4, pa.int64()),
+    "f": pa.array([None, -1.0, 0.0, math.nan]),
+    "s": pa.array([None] * 4, pa.string()),
+}
+
+
 @settings(max_examples=400, deadline=None)
+@example(NAN_IS_A_VALUE, expect("column_unique_value_count_to_be_between", column="f", min_value=1, max_value=2))
 @given(columns, wanted())
 def test_the_schema_decides_as_the_expectation(data: dict[str, Any], one: Expectation) -> None:
     found = statistics(pa.table(data))
