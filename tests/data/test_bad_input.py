@@ -166,12 +166,11 @@ def test_a_column_that_is_missing_throughout(kind: pa.DataType, tmp_path: Path) 
 
 
 def test_every_name_that_a_column_may_have(put: Callable[..., str]) -> None:
-    if put.kind == "avro":  # type: ignore[attr-defined]
-        pytest.skip("Avro's names are letters, digits and '_'")
-    row = {name: number for number, name in enumerate(NAMES)}
+    names = ["_x9", "Class"] if put.kind == "avro" else NAMES  # type: ignore[attr-defined]  # Avro allows no others
+    row = {name: number for number, name in enumerate(names)}
     rows, found, _ = walked(put([row, row]))
     assert rows == [row, row]
-    assert [one["name"] for one in found.document["datasets"][0]["features"]] == NAMES
+    assert [one["name"] for one in found.document["datasets"][0]["features"]] == names
     assert "<b>&" not in found.to_html()
 
 

@@ -343,6 +343,7 @@ def test_data_docs_tell_the_values_that_are_off(kind: str, says: str, caplog: py
 
 
 @pytest.mark.slow
+@pytest.mark.browser
 def test_pages_ask_nothing_of_the_network(tmp_path: Path) -> None:
     """Not even without the policy that forbids it."""
     from drivetrain.data.expectations.gx import data_docs
