@@ -26,6 +26,7 @@ from .schemas.pbtxt_read import load_pbtxt, schema_from_pbtxt
 from .schemas.pbtxt_write import schema_to_pbtxt
 from .schemas.problems import Problem, SchemaError
 from .schemas.schema import Bool, Count, Feature, Presence, Range, Ratio, Schema, Semantic, Time, Values
+from .schemas.weighted import WeightedFeature
 from .schemas.yaml_edit import edit_yaml
 from .schemas.yaml_read import load_schema, schema_from_yaml, schema_to_yaml
 from .sources import BATCH_ROWS, Shard, Source, open_parquet
@@ -38,7 +39,6 @@ from .validating.custom_validation import checks_from_pbtxt, load_checks
 from .validating.instances import validate_instance
 from .validating.rows import anomalous_rows, anomalous_table
 from .validating.validation import validate
-from .weighted import WeightedFeature
 
 __all__ = [
     "BATCH_ROWS",

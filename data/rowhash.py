@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ..errors import InputError
-from .counting.tables import arrow_of, numpy_of, texts
+from .arrays import arrow_of, numpy_of, texts
 
 Hashes = NDArray[np.uint64]
 

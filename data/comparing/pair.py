@@ -15,8 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from ..arrays import numpy_of
 from ..counting.sketches import FrequentSketch
-from ..counting.tables import NumberTable, TextTable, merge_texts, numpy_of, show_text
+from ..counting.tables import NumberTable, TextTable, merge_texts, show_text
 from ..describing.column import NUMERIC, TEXT, ColumnState
 from ..describing.describe import iso
 

@@ -15,8 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from ..arrays import arrow_of
 from ..rowhash import hash_column
-from .tables import NumberTable, TextTable, arrow_of, merge_numbers, merge_texts, text_offsets
+from .tables import NumberTable, TextTable, merge_numbers, merge_texts, text_offsets
 from .text_rows import TextRows, counted, hashes_of, split_singles
 
 _WIDTH: Final = 2048  # items that a quantile summary keeps per level

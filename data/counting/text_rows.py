@@ -15,18 +15,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ..arrays import arrow_of
 from ..rowhash import hash_column
-from .tables import (
-    Counts,
-    TextTable,
-    arrow_of,
-    binary,
-    count_texts,
-    merge_texts,
-    sum_texts,
-    text_bytes,
-    text_offsets,
-)
+from .tables import Counts, TextTable, binary, count_texts, merge_texts, sum_texts, text_bytes, text_offsets
 
 _TRIED: Final = 1024  # rows by which a batch is judged
 _LEAST: Final = 4096  # rows of a batch that is worth judging

@@ -17,15 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...errors import InputError
-from ..counting.tables import (
-    NumberTable,
-    TextTable,
-    arrow_of,
-    count_numbers,
-    merge_numbers,
-    numpy_of,
-    text_bytes,
-)
+from ..arrays import arrow_of, numpy_of
+from ..counting.tables import NumberTable, TextTable, count_numbers, merge_numbers, text_bytes
 from ..counting.text_rows import settle_texts, texts_of
 from .column_sketches import Sketches, table_of, table_values
 from .decimals import has_units, too_long, units_of

@@ -9,18 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..arrays import arrow_of, numpy_of
 from ..counting.sketches import DistinctSketch, FrequentSketch, QuantileSketch, TextSample
 from ..counting.sums import ExactMoments
-from ..counting.tables import (
-    NumberTable,
-    TextTable,
-    arrow_of,
-    invalid_utf8,
-    merge_texts,
-    numpy_of,
-    text_lengths,
-    text_offsets,
-)
+from ..counting.tables import NumberTable, TextTable, invalid_utf8, merge_texts, text_lengths, text_offsets
 from ..counting.text_rows import hashes_of
 
 

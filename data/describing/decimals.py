@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..counting.tables import arrow_of
+from ..arrays import arrow_of
 
 _LONGEST: Final = 18  # digits that every int64 holds
 

@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..counting.tables import arrow_of, binary, numpy_of
+from ..arrays import arrow_of, numpy_of
+from ..counting.tables import binary
 
 FORMATS: Final = {
     "bmp": b"BM",

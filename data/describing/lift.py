@@ -19,7 +19,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ...errors import InputError
-from ..counting.tables import numpy_of
+from ..arrays import numpy_of
 from ..slices import SliceValue, encode_column, rank_of
 from .column import TEXT, kind_of
 

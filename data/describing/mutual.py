@@ -16,7 +16,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ...errors import InputError
-from ..counting.tables import numpy_of
+from ..arrays import numpy_of
 from .column import kind_of
 from .sample import RowSample
 

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from ...errors import InputError
+from ..arrays import arrow_of, numpy_of
 from ..base import Accumulator
-from ..counting.tables import arrow_of, numpy_of
 from ..slices import rank_of, title
 from .column import ColumnState
 from .describe import describe_column

@@ -17,7 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ...errors import InputError
-from ..counting.tables import numpy_of
+from ..arrays import numpy_of
 from .column import kind_of
 
 MOST: Final = 300  # columns; pairs grow with their square

@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ...errors import InputError
-from ..counting.tables import arrow_of, numpy_of
+from ..arrays import arrow_of, numpy_of
 from ..rowhash import Hashes, hash_rows, mix
 
 SAMPLE_ROWS: Final = 10_000

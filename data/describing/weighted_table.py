@@ -15,7 +15,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ..counting.tables import Numbers, arrow_of, numpy_of
+from ..arrays import arrow_of, numpy_of
+from ..counting.tables import Numbers
 
 Limbs = NDArray[np.int64]  # (rows, 6), lowest first
 

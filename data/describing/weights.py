@@ -17,7 +17,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ...errors import InputError
-from ..counting.tables import arrow_of, numpy_of, text_bytes, text_lengths
+from ..arrays import arrow_of, numpy_of
+from ..counting.tables import text_bytes, text_lengths
 from .column import EXACT_BYTES, TEXT, kind_of, plain_array
 from .weighted_table import (
     LARGEST,

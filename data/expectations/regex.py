@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ..counting.tables import arrow_of, numpy_of
+from ..arrays import arrow_of, numpy_of
 
 _PRINTABLE: Final = r"\A[ -~]+\z"
 # Open counts, classes within classes and operations on them, octal digits, possessive and named groups.

@@ -17,7 +17,8 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ..counting.tables import NumberTable, TextTable, arrow_of
+from ..arrays import arrow_of
+from ..counting.tables import NumberTable, TextTable
 from ..describing.column import ColumnState
 from ..describing.images import FORMATS as IMAGES
 from ..schemas.schema import Semantic, Time

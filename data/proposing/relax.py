@@ -15,8 +15,9 @@ from typing import Final
 
 import numpy as np
 
+from ..arrays import arrow_of
 from ..comparing.compare import Comparison
-from ..counting.tables import arrow_of, broken_texts
+from ..counting.tables import broken_texts
 from ..describing.column import ColumnState
 from ..describing.document import Statistics
 from ..schemas.comparators import COMPARATORS, CONTROL_MISSING

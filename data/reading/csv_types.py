@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..counting.tables import arrow_of, texts
+from ..arrays import arrow_of, texts
 
 _FAMILIES: Final = (
     (pa.int64(), pa.float64()),

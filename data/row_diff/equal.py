@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ...errors import InputError
-from ..counting.tables import numpy_of
+from ..arrays import numpy_of
 from ..describing.column import kind_of
 from ..rowhash import hash_column
 

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ...errors import InputError
-from ..counting.tables import numpy_of
+from ..arrays import numpy_of
 from ..describing.column import kind_of
 from ..sources import Shard, Source
 from ..types import common_type

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ...errors import InputError
-from ..counting.tables import numpy_of
+from ..arrays import numpy_of
 from ..describing.one_pass import StatisticsAccumulator
 from ..rowhash import Hashes, hash_rows
 from ..validating.rows import plain, value_at

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ..counting.tables import numpy_of
+from ..arrays import numpy_of
 
 Mask = NDArray[np.bool_]
 

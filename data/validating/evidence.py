@@ -6,7 +6,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..counting.tables import NumberTable, TextTable, arrow_of, show_text, top
+from ..arrays import arrow_of
+from ..counting.tables import NumberTable, TextTable, show_text, top
 from ..describing.column import ColumnState
 from ..schemas.schema import Feature
 

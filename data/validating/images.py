@@ -12,7 +12,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ...report.html import number, percent
-from ..counting.tables import binary, numpy_of
+from ..arrays import numpy_of
+from ..counting.tables import binary
 from ..describing.column import ColumnState
 from ..describing.images import FORMATS, image_rows
 from ..schemas.schema import Feature, Semantic

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ..counting.tables import numpy_of
+from ..arrays import numpy_of
 from ..describing.column import kind_of, plain_array
 from ..schemas.fields import Path
 from ..schemas.schema import Count, Feature

@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from ..arrays import arrow_of, numpy_of
 from ..base import Progress, no_progress
-from ..counting.tables import arrow_of, numpy_of, show_text
+from ..counting.tables import show_text
 from ..reading.source_of import source_of
 from ..schemas.fields import feature_at
 from ..schemas.schema import Bool, Feature, Range, Schema, Semantic, Time, Values

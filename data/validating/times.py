@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from ...report.html import number, percent
-from ..counting.tables import NumberTable, TextTable, arrow_of, show_text, top
+from ..arrays import arrow_of
+from ..counting.tables import NumberTable, TextTable, show_text, top
 from ..describing.column import ColumnState
 from ..schemas.schema import Feature, Time
 from ..schemas.times import UNIX, reads_as_time, within

@@ -16,7 +16,8 @@ import numpy as np
 
 from ...errors import InputError
 from ...report.html import number, percent
-from ..counting.tables import TextTable, arrow_of, broken_texts, invalid_utf8, show_text, top
+from ..arrays import arrow_of
+from ..counting.tables import TextTable, broken_texts, invalid_utf8, show_text, top
 from ..describing.column import ColumnState
 from ..describing.of import statistics_of
 from ..describing.one_pass import StatisticsAccumulator

@@ -378,7 +378,7 @@ def test_scipy_is_imported_only_when_a_test_is_asked_for() -> None:
         "import sys, drivetrain.data.comparing.report\n"
         "from drivetrain.data.describing.one_pass import StatisticsAccumulator as S\n"
         "from drivetrain.data.comparing.compare import Comparison\n"
-        "from drivetrain.data.counting.tables import arrow_of\n"
+        "from drivetrain.data.arrays import arrow_of\n"
         "import numpy as np, pyarrow as pa\n"
         "s = S(); s.add_batch(pa.RecordBatch.from_arrays([arrow_of(np.array([1, 2]))], ['x']))\n"
         "c = Comparison(s.columns['x'], s.columns['x'])\n"

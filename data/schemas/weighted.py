@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .schemas.feature import Feature, Presence, Range
+from .feature import Feature, Presence, Range
 
 
 @dataclass(frozen=True)
