@@ -55,7 +55,7 @@ def Trainer(
     """
     # Late, so that building a pipeline and a cached run import neither JAX nor Arrow.
     from .. import engine
-    from ..engine.strategy import strategy as find_strategy
+    from ..engine.training.strategy import strategy as find_strategy
 
     launch = current()
     run = engine.TrainingRun(

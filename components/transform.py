@@ -96,6 +96,6 @@ def _types(raw: pa.Schema, schema: DataSchema) -> pa.Schema:
 
 def _kind(kind: pa.DataType) -> str | None:
     """The schema's name of an Arrow type; None where it does not matter here."""
-    from ..engine.host_columns import column_dtype
+    from ..engine.host.columns import column_dtype
 
     return {"string": "string", "int64": "int", "float64": "float", "bool": "bool"}.get(column_dtype(kind) or "")

@@ -11,47 +11,47 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from . import ops as ops
     from ._caller import raised_at as raised_at
-    from .bundle import Bundle as Bundle
-    from .bundle import BundleFn as BundleFn
-    from .bundle import Signature as Signature
-    from .bundle import reseal as reseal
-    from .columns import Column as Column
+    from .bundles.bundle import Bundle as Bundle
+    from .bundles.bundle import BundleFn as BundleFn
+    from .bundles.bundle import Signature as Signature
+    from .bundles.bundle import reseal as reseal
     from .export import export_model as export_model
-    from .graph import FieldSpec as FieldSpec
-    from .graph import Graph as Graph
-    from .loader import Batch as Batch
-    from .loader import Loader as Loader
-    from .model import Model as Model
-    from .model import nnx_model as nnx_model
-    from .strategy import STRATEGIES as STRATEGIES
-    from .strategy import Strategy as Strategy
-    from .training import EpochRecord as EpochRecord
-    from .training import Trained as Trained
-    from .training import TrainingRun as TrainingRun
+    from .graphs.graph import FieldSpec as FieldSpec
+    from .graphs.graph import Graph as Graph
+    from .tracing.columns import Column as Column
+    from .training.loader import Batch as Batch
+    from .training.loader import Loader as Loader
+    from .training.model import Model as Model
+    from .training.model import nnx_model as nnx_model
+    from .training.strategy import STRATEGIES as STRATEGIES
+    from .training.strategy import Strategy as Strategy
+    from .training.training import EpochRecord as EpochRecord
+    from .training.training import Trained as Trained
+    from .training.training import TrainingRun as TrainingRun
     from .transform import analyze as analyze
     from .transform import apply as apply
 
 _HOMES = {
-    "Batch": "loader",
-    "Bundle": "bundle",
-    "BundleFn": "bundle",
-    "Column": "columns",
-    "EpochRecord": "training",
-    "FieldSpec": "graph",
-    "Graph": "graph",
-    "Loader": "loader",
-    "Model": "model",
-    "STRATEGIES": "strategy",
-    "Signature": "bundle",
-    "Strategy": "strategy",
-    "Trained": "training",
-    "TrainingRun": "training",
+    "Batch": "training.loader",
+    "Bundle": "bundles.bundle",
+    "BundleFn": "bundles.bundle",
+    "Column": "tracing.columns",
+    "EpochRecord": "training.training",
+    "FieldSpec": "graphs.graph",
+    "Graph": "graphs.graph",
+    "Loader": "training.loader",
+    "Model": "training.model",
+    "STRATEGIES": "training.strategy",
+    "Signature": "bundles.bundle",
+    "Strategy": "training.strategy",
+    "Trained": "training.training",
+    "TrainingRun": "training.training",
     "analyze": "transform",
     "apply": "transform",
     "export_model": "export",
-    "nnx_model": "model",
+    "nnx_model": "training.model",
     "raised_at": "_caller",
-    "reseal": "bundle",
+    "reseal": "bundles.bundle",
 }
 
 

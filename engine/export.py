@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from ..errors import DrivetrainError, InputError
 from ._caller import raised_at
-from ._tracing import in_32_bits, shaped
-from .bundle import Bundle, export_facts
-from .graph import ARRAY_DTYPES, BATCH, DeviceStage, Graph, Output, Tensor
-from .partition import PLATFORMS, export_program
-from .programs import Payload
+from .bundles.bundle import Bundle, export_facts
+from .graphs.graph import ARRAY_DTYPES, BATCH, DeviceStage, Graph, Output, Tensor
+from .lowering.partition import PLATFORMS, export_program
+from .lowering.programs import Payload
+from .tracing.primitives import in_32_bits, shaped
 from .transform import TRANSFORM
 
 PREDICT = "predict"

@@ -17,13 +17,13 @@ from ..data.base import Executor, Progress, no_progress
 from ..data.examples import Manifest, sinks
 from ..data.sources import Source
 from ..errors import InputError
-from ._tracing import in_32_bits
-from .analyzers import Analysis, AnalyzerPass, finish, needs
-from .bundle import Bundle, BundleFn, export_facts
-from .graph import Graph
-from .partition import PLATFORMS, Analyzer, Partition
-from .programs import Payload
-from .trace import trace
+from .analyzing.analyzers import Analysis, AnalyzerPass, finish, needs
+from .bundles.bundle import Bundle, BundleFn, export_facts
+from .graphs.graph import Graph
+from .lowering.partition import PLATFORMS, Analyzer, Partition
+from .lowering.programs import Payload
+from .tracing.primitives import in_32_bits
+from .tracing.trace import trace
 
 TRANSFORM = "transform"
 """The signature of a frozen preprocessing function."""

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from drivetrain.engine.checkpoint import Checkpoints
-from drivetrain.engine.training import TrainingRun
+from drivetrain.engine.training.checkpoint import Checkpoints
+from drivetrain.engine.training.training import TrainingRun
 from drivetrain.errors import InputError
 
 pytestmark = pytest.mark.engine
@@ -200,7 +200,7 @@ SAVER = """
 import sys
 from pathlib import Path
 import numpy as np
-from drivetrain.engine.checkpoint import Checkpoints
+from drivetrain.engine.training.checkpoint import Checkpoints
 checkpoints = Checkpoints(Path(sys.argv[1]))
 for step in range(1, 10_000):
     checkpoints.save(step, {"a": np.full((200, 1000), step, np.float32)}, {"step": step})

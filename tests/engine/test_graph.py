@@ -4,7 +4,7 @@ import dataclasses
 import json
 
 import pytest
-from drivetrain.engine.graph import DeviceStage, Graph, HostNode, Output, Tensor
+from drivetrain.engine.graphs.graph import DeviceStage, Graph, HostNode, Output, Tensor
 from drivetrain.errors import InputError
 
 

@@ -11,8 +11,8 @@ from types import ModuleType
 import numpy as np
 import pyarrow as pa
 import pytest
-from drivetrain.engine.graph import FieldSpec
-from drivetrain.engine.loader import Loader, split_rows
+from drivetrain.engine.graphs.graph import FieldSpec
+from drivetrain.engine.training.loader import Loader, split_rows
 from drivetrain.errors import InputError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -145,8 +145,8 @@ def test_memory_is_bounded_by_the_window(problem: ModuleType, tmp_path: Path) ->
         f"""
         import resource
         from pathlib import Path
-        from drivetrain.engine.graph import FieldSpec
-        from drivetrain.engine.loader import Loader
+        from drivetrain.engine.graphs.graph import FieldSpec
+        from drivetrain.engine.training.loader import Loader
         specs = {{f"x{{n}}": FieldSpec("float32") for n in range(20)}}
         loader = Loader(Path({str(content)!r}), "train", specs, batch_size=4096, window_bytes=64 * 2**20)
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -10,7 +10,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from drivetrain.engine.strategy import STRATEGIES, Strategy, strategy
+from drivetrain.engine.training.strategy import STRATEGIES, Strategy, strategy
 from drivetrain.errors import InputError
 
 pytestmark = pytest.mark.engine
@@ -22,10 +22,10 @@ import jax, numpy as np, optax
 spec = importlib.util.spec_from_file_location("problem", sys.argv[1])
 problem = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(problem)
-from drivetrain.engine._fit import Program
-from drivetrain.engine.model import nnx_model
-from drivetrain.engine.strategy import strategy
-from drivetrain.engine.training import TrainingRun
+from drivetrain.engine.training.fit import Program
+from drivetrain.engine.training.model import nnx_model
+from drivetrain.engine.training.strategy import strategy
+from drivetrain.engine.training.training import TrainingRun
 from drivetrain.errors import InputError
 
 found, params = {}, {}

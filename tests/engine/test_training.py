@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from drivetrain.engine.graph import FieldSpec
-from drivetrain.engine.model import Model, nnx_model
-from drivetrain.engine.training import TrainingRun
+from drivetrain.engine.graphs.graph import FieldSpec
+from drivetrain.engine.training.model import Model, nnx_model
+from drivetrain.engine.training.training import TrainingRun
 from drivetrain.errors import Canceled, InputError
 
 pytestmark = pytest.mark.engine

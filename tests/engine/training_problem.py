@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from drivetrain.data import Manifest, Part
 from drivetrain.digest import digest_file
-from drivetrain.engine.graph import FieldSpec
+from drivetrain.engine.graphs.graph import FieldSpec
 
 NUMBERS = ("dep_delay", "distance")
 IDS = {"carrier": 18, "origin": 5}
@@ -85,7 +85,7 @@ def fit(run: Any, *, loss: Callable[..., Any] | None = None, model: Any = None) 
     """Train the network on a run."""
     import jax
     import optax
-    from drivetrain.engine.model import nnx_model
+    from drivetrain.engine.training.model import nnx_model
 
     return run.fit(
         model or nnx_model(build),
@@ -108,8 +108,8 @@ def digest(params: Any) -> str:
 
 def main(options: dict[str, Any]) -> None:
     """Train as the options say; print a line of JSON per progress report and one with the result."""
-    from drivetrain.engine.strategy import strategy
-    from drivetrain.engine.training import TrainingRun
+    from drivetrain.engine.training.strategy import strategy
+    from drivetrain.engine.training.training import TrainingRun
 
     for name in ("examples", "work_dir"):
         if options.get(name):

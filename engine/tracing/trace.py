@@ -11,12 +11,12 @@ import jax
 import jax.numpy as jnp
 import pyarrow as pa
 
-from ..errors import DrivetrainError, InputError
-from ._caller import caller, raised_at
-from ._tracing import CURRENT, HANDLE, Trace, bind_host, shaped
+from ...errors import DrivetrainError, InputError
+from .._caller import caller, raised_at
+from ..graphs.graph import ARRAY_DTYPES
+from ..host.columns import column_dtype
 from .columns import Column, Fact
-from .graph import ARRAY_DTYPES
-from .host_columns import column_dtype
+from .primitives import CURRENT, HANDLE, Trace, bind_host, shaped
 
 _DEVICE = {"string": "string", "int64": "int32", "float64": "float32", "bool": "bool"}
 

@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from ..errors import Canceled, InputError
-from ._tracing import in_32_bits
+from ...errors import Canceled, InputError
+from ..tracing.primitives import in_32_bits
 from .checkpoint import FRACTIONS, Checkpoints
 from .training import EpochRecord, Trained
 

@@ -27,11 +27,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ..digest import canonical_json, digest, sync_tree
-from ..errors import InputError
-from .graph import DeviceStage, FieldSpec, Graph, HostNode
-from .host import host_op
-from .programs import Payload, Programs, read_weights
+from ...digest import canonical_json, digest, sync_tree
+from ...errors import InputError
+from ..graphs.graph import DeviceStage, FieldSpec, Graph, HostNode
+from ..host.kernels import host_op
+from ..lowering.programs import Payload, Programs, read_weights
 from .runner import Runner, to_arrow, to_numpy
 
 FORMAT: Final = "drivetrain-bundle"

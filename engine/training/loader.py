@@ -13,9 +13,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..data import open_examples, splits
-from ..errors import InputError
-from .graph import FieldSpec
+from ...data import open_examples, splits
+from ...errors import InputError
+from ..graphs.graph import FieldSpec
 
 WINDOW_BYTES = 128 * 2**20
 # Devices compute in 32 bits unless told otherwise; narrowing here is checked, on the device it would wrap silently.

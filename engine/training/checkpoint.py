@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..digest import canonical_json
-from ..errors import missing_extra
+from ...digest import canonical_json
+from ...errors import missing_extra
 
 KEEP = 2
 FRACTIONS = 8  # a run of seconds is saved at each eighth, so that a kill in its second half loses little

@@ -14,9 +14,9 @@ from typing import Any, ClassVar, Final
 import jax
 import jax.numpy as jnp
 
-from ..errors import InputError
-from ._caller import caller
-from ._tracing import CURRENT, bind_host, current
+from ...errors import InputError
+from .._caller import caller
+from .primitives import CURRENT, bind_host, current
 
 _COMPARISONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "eq": jnp.equal,

@@ -19,10 +19,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ..data.counting.sketches import QuantileSketch
-from ..data.counting.sums import ExactMoments
-from ..data.counting.tables import NumberTable, TextTable, count_numbers, count_texts, merge_numbers, merge_texts, top
-from ..errors import InputError
+from ...data.counting.sketches import QuantileSketch
+from ...data.counting.sums import ExactMoments
+from ...data.counting.tables import NumberTable, TextTable, count_numbers, count_texts, merge_numbers, merge_texts, top
+from ...errors import InputError
 
 SCALARS: Final = ("mean", "var", "min", "max", "sum", "count")
 _EXACT: Final = 1 << 20  # distinct numbers that a table keeps

@@ -11,8 +11,8 @@ from typing import Any, Final, ParamSpec, TypeVar
 import jax
 from jax.extend.core import Primitive
 
-from ..errors import DrivetrainError, InputError
-from ._caller import caller
+from ...errors import DrivetrainError, InputError
+from .._caller import caller
 
 HANDLE: Final = "uint32"
 """The aval of what JAX must not touch: a host column, or a vocabulary."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Final
 
-from ..errors import InputError
+from ...errors import InputError
 
 BATCH: Final = "b"
 """The symbolic leading dimension of everything that has one value per row."""

@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ..errors import DrivetrainError, InputError
-from .graph import BATCH, DeviceStage, Graph, GraphNode, HostNode
-from .host import host_op
-from .host_columns import Kernel, as_column, as_value
-from .programs import Programs, node_failed
+from ...errors import DrivetrainError, InputError
+from ..graphs.graph import BATCH, DeviceStage, Graph, GraphNode, HostNode
+from ..host.columns import Kernel, as_column, as_value
+from ..host.kernels import host_op
+from ..lowering.programs import Programs, node_failed
 
 SMALL: Final = 512
 LARGE: Final = 8192

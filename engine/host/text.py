@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..errors import InputError
+from ...errors import InputError
+from .columns import ARROW, Assets, Kernel, Params, by_word, too_wide
 from .fingerprint64 import fingerprint64
-from .host_columns import ARROW, Assets, Kernel, Params, by_word, too_wide
 
 
 def _lookup_of(params: Params, assets: Assets) -> tuple[dict[str, int], Callable[[str], int], int]:

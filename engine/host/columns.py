@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ..errors import InputError
+from ...errors import InputError
 
 Params = Mapping[str, Any]  # Any: JSON
 Assets = tuple[pa.Table, ...]

@@ -18,10 +18,10 @@ import numpy as np
 from jax.extend import core as jex
 from numpy.typing import NDArray
 
-from ..errors import InputError
-from ._tracing import KIND, shaped
-from .graph import BATCH, DeviceStage, GraphNode, HostNode, Output, Tensor
-from .trace import Traced
+from ...errors import InputError
+from ..graphs.graph import BATCH, DeviceStage, GraphNode, HostNode, Output, Tensor
+from ..tracing.primitives import KIND, shaped
+from ..tracing.trace import Traced
 
 PLATFORMS: Final = ("cpu", "cuda", "tpu")
 """What device stages are lowered for."""

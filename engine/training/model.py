@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..errors import InputError, missing_extra
+from ...errors import InputError, missing_extra
 
 if TYPE_CHECKING:
     import jax

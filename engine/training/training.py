@@ -8,8 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..errors import InputError, missing_extra
-from .graph import FieldSpec
+from ...errors import InputError, missing_extra
+from ..graphs.graph import FieldSpec
 from .loader import WINDOW_BYTES, Batch, Loader, split_rows
 from .strategy import STRATEGIES, Strategy
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import jax
     import optax
 
-    from ..data.base import Progress
+    from ...data.base import Progress
     from .model import Model, Outputs, Params
 
     Arrays = Mapping[str, jax.Array]
@@ -188,7 +188,7 @@ class TrainingRun:
                 became NaN or infinite (named with its step).
             Canceled: `progress` said so; the checkpoint of that moment is kept.
         """
-        from ._fit import Fit
+        from .fit import Fit
 
         if label not in self.features:
             raise InputError(

@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ..errors import InputError
-from . import host_text as text
-from .host_columns import ARROW, INT32, Assets, Kernel, Params, codes_of, is_missing, present, too_wide
+from ...errors import InputError
+from . import text
+from .columns import ARROW, INT32, Assets, Kernel, Params, codes_of, is_missing, present, too_wide
 
 
 @dataclass(frozen=True)

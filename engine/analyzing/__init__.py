@@ -1,0 +1,1 @@
+"""Analyzers: mergeable states of full passes over the training data."""

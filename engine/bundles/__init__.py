@@ -1,0 +1,1 @@
+"""Bundles: saved graphs, loaded and run without the code that made them."""

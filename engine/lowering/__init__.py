@@ -1,0 +1,1 @@
+"""Lowering: from a traced graph to host nodes and device programs, and those programs at work."""

@@ -1,0 +1,19 @@
+"""What the rooms of ops share: the names of their types, and checks of arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ...errors import InputError
+from .._caller import caller
+
+Array = Any  # a JAX array (a tracer while tracing): float columns and everything that has no missing value
+Value = Any  # a Column or an Array
+Columns = Mapping[str, Any]  # what a preprocessing function takes and gives: Column or Array by name
+
+
+def at_least(name: str, value: object, least: int) -> None:
+    """Raise InputError, with the user's line, unless it is a whole number of at least `least`."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise InputError(f"{name} is {value!r}", fix=f"use a whole number, {least} or more", where=caller())

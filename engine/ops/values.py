@@ -1,0 +1,146 @@
+"""Missing values, types and choices: what is done to single rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+
+from ...errors import InputError
+from .._caller import caller
+from ..tracing.columns import Column, Fact, both, isin, read, result
+from ..tracing.primitives import bind_host, current
+from .common import Array, Value
+
+
+def fill_missing(x: Value, value: Any) -> Value:
+    """`x` with `value` where it is missing: a constant, or an array such as `ops.mean(x)`.
+
+    Returns:
+        Text for text; else an array. Integers filled with a float become float32.
+
+    Raises:
+        InputError: Text is to be filled with a number, or numbers with text.
+    """
+    column = read(x, "given to fill_missing")
+    column._check_readable()
+    if (column.dtype == "string") != isinstance(value, str):
+        wanted = "text" if column.dtype == "string" else "a number"
+        raise InputError(
+            f"column {column.name!r} takes {wanted}, not {value!r:.40}", fix=f"fill with {wanted}", where=caller()
+        )
+    if isinstance(value, float) and not math.isfinite(value):
+        raise InputError(f"{value} is no value to fill with", fix="use a finite number", where=caller())
+    if column.fact.handle is not None and isinstance(value, (str, bool, int, float)):
+        return _fill_on_host(column, value)
+    valid = column.valid
+    if valid is None:
+        return column.public()
+    filled = jnp.where(valid, column.values, jnp.asarray(value) if not hasattr(value, "dtype") else value)
+    return current().note(filled, Fact(column.name, complete=True, size=column.fact.size))
+
+
+def _fill_on_host(column: Column, value: Any) -> Value:
+    host, dtype = column.fact.host, column.dtype
+    assert host is not None
+    if host == "int64" and isinstance(value, float):
+        host, dtype = "float64", "float32"
+    if (host == "bool") != isinstance(value, bool):
+        raise InputError(
+            f"column {column.name!r} is {dtype}, {value!r} is not", fix="fill with the same type", where=caller()
+        )
+    if host == "float64":
+        value = float(value)
+    (found,) = bind_host("fill", [column.fact.handle], [(host, ("b",), True)], {"value": value, "dtype": host})
+    return Column(column.name, dtype, Fact(column.name, found, host, complete=True)).public()
+
+
+def is_missing(x: Value) -> Array:
+    """Bool array: True where `x` is null, or NaN."""
+    column = read(x, "given to is_missing")
+    valid = column.valid
+    return ~valid if valid is not None else jnp.zeros(_rows(column), bool)
+
+
+def _rows(column: Column) -> Any:
+    return (current().batch,) if column.dtype == "string" else column.values.shape
+
+
+def cast(x: Value, dtype: str) -> Value:
+    """`x` as float32, int32, bool (or another 8 to 32-bit JAX dtype), or "string". Missing stays missing.
+
+    Text is parsed (a word that is no number raises when it is met), floats are cut towards zero, booleans are 0 and 1.
+    """
+    column = read(x, "given to cast")
+    column._check_readable()
+    if dtype == "string":
+        return _as_text(column)
+    target = _device_dtype(dtype)
+    if column.dtype == "string":
+        host = {"f": "float64", "i": "int64", "u": "int64", "b": "bool"}[target.kind]
+        parsed = {"dtype": host, "column": column.name}
+        (found,) = bind_host("parse", [column.fact.handle], [(host, ("b",), True)], parsed)
+        return Column(column.name, str(target), Fact(column.name, found, host, column.fact.complete)).public()
+    if str(target) == column.dtype:
+        return column.public()
+    if jnp.issubdtype(target, jnp.floating):
+        values = column.values.astype(target)
+        filled = values if column.valid is None else jnp.where(column.valid, values, jnp.nan)
+        # The host column holds the same numbers, only wider: analyzers go on reading that.
+        keeps = column.fact.handle is not None and target == jnp.float32 and column.dtype == "int32"
+        fact = Fact(column.name, column.fact.handle if keeps else None, column.fact.host, column.fact.complete)
+        return current().note(filled, fact)
+    valid = column.valid
+    values = column.values if valid is None else jnp.where(valid, column.values, 0)
+    made = values.astype(target)
+    if valid is None:
+        return current().note(made, Fact(column.name, complete=True, size=column.fact.size))
+    return result(column.name, made, valid)
+
+
+def _device_dtype(dtype: str) -> Any:
+    try:
+        target = jnp.dtype(dtype)
+    except TypeError:
+        target = None
+    if target is None or target.itemsize > 4 or target.kind not in "fiubV":
+        raise InputError(f"no dtype {dtype!r} on the device", fix="use float32, int32, bool or string", where=caller())
+    return target
+
+
+def _as_text(column: Column) -> Value:
+    if column.dtype == "string":
+        return column
+    if jnp.issubdtype(column.values.dtype, jnp.floating):
+        raise InputError(
+            f"column {column.name!r} is float: its spelling is not defined",
+            fix="cast it to int32 first",
+            where=caller(),
+        )
+    (found,) = bind_host("text", [column.handle], [("string", ("b",), True)], {})
+    return Column(column.name, "string", Fact(column.name, found, "string", column.fact.complete))
+
+
+def where(condition: Value, x: Value, y: Value) -> Value:
+    """`x` where the condition holds, else `y`. A missing condition is False; what is taken may be missing."""
+    test, a, b = read(condition, "given to where"), read(x, "given to where"), read(y, "given to where")
+    for column in (test, a, b):
+        column.check_numeric("given to where")
+    chosen = test.__jax_array__()
+    values = jnp.where(chosen, a.values, b.values)
+    valids = [None if column.values.dtype.kind == "f" else column.valid for column in (a, b)]
+    if both(*valids) is None:
+        return values
+    ones = jnp.ones((), bool)
+    left, right = (ones if valid is None else valid for valid in valids)
+    return result(a.name, values, jnp.where(chosen, left, right))
+
+
+def is_in(x: Value, values: Sequence[str]) -> Value:
+    """Whether a text column's value is one of `values`; missing stays missing."""
+    column = read(x, "given to is_in")
+    if column.dtype != "string" or not all(isinstance(value, str) for value in values):
+        raise InputError("is_in takes a text column and texts", fix="compare numbers with ==", where=caller())
+    return isin(column, sorted(set(values)))

@@ -1,0 +1,1 @@
+"""Tracing: a user's function, called once on symbolic columns, becomes one jaxpr."""

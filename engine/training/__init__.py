@@ -1,0 +1,1 @@
+"""Training: the functional core of a model, batches, strategies, checkpoints."""
