@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from drivetrain.engine import analyzers
+from drivetrain.engine.analyzing import analyzers
 from drivetrain.engine.analyzing.analyzers import Analysis, AnalyzerPass, finish
 from drivetrain.errors import InputError
 from hypothesis import given, settings
