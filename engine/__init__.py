@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from ._caller import raised_at as raised_at
     from .bundles.bundle import Bundle as Bundle
     from .bundles.bundle import BundleFn as BundleFn
-    from .bundles.bundle import Signature as Signature
-    from .bundles.bundle import reseal as reseal
+    from .bundles.manifest import Signature as Signature
+    from .bundles.manifest import reseal as reseal
     from .export import export_model as export_model
     from .graphs.graph import FieldSpec as FieldSpec
     from .graphs.graph import Graph as Graph
@@ -42,7 +42,7 @@ _HOMES = {
     "Loader": "training.loader",
     "Model": "training.model",
     "STRATEGIES": "training.strategy",
-    "Signature": "bundles.bundle",
+    "Signature": "bundles.manifest",
     "Strategy": "training.strategy",
     "Trained": "training.training",
     "TrainingRun": "training.training",
@@ -51,7 +51,7 @@ _HOMES = {
     "export_model": "export",
     "nnx_model": "training.model",
     "raised_at": "_caller",
-    "reseal": "bundles.bundle",
+    "reseal": "bundles.manifest",
 }
 
 

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from ..errors import DrivetrainError, InputError
 from ._caller import raised_at
-from .bundles.bundle import Bundle, export_facts
+from .bundles.bundle import Bundle
+from .bundles.manifest import export_facts
 from .graphs.graph import ARRAY_DTYPES, BATCH, DeviceStage, Graph, Output, Tensor
 from .lowering.partition import PLATFORMS, export_program
 from .lowering.programs import Payload

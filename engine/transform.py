@@ -18,7 +18,8 @@ from ..data.examples import Manifest, sinks
 from ..data.sources import Source
 from ..errors import InputError
 from .analyzing.analyzers import Analysis, AnalyzerPass, finish, needs
-from .bundles.bundle import Bundle, BundleFn, export_facts
+from .bundles.bundle import Bundle, BundleFn
+from .bundles.manifest import export_facts
 from .graphs.graph import Graph
 from .lowering.partition import PLATFORMS, Analyzer, Partition
 from .lowering.programs import Payload

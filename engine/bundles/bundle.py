@@ -18,7 +18,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
 from typing import Any, Final
@@ -27,31 +26,19 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ...digest import canonical_json, digest, sync_tree
+from ...digest import canonical_json, sync_tree
 from ...errors import InputError
 from ..graphs.graph import DeviceStage, FieldSpec, Graph, HostNode
 from ..host.kernels import host_op
 from ..lowering.programs import Payload, Programs, read_weights
+from .manifest import GRAPH, MANIFEST, Signature, broken, described, manifest, read_folder, verified
 from .runner import Runner, to_arrow, to_numpy
 
-FORMAT: Final = "drivetrain-bundle"
-VERSION: Final = 1
-MANIFEST: Final = "manifest.json"
-_GRAPH: Final = "graph.json"
-_MANIFEST_BYTES: Final = 64 << 20
 # What reading contents of the wrong form raises; Arrow reports a broken file as an OSError.
 _UNFIT: Final = (
     LookupError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError, MemoryError, OSError,
     pa.ArrowException,
 )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Signature:
-    """What a bundle can be asked: raw columns in, named results out."""
-
-    inputs: Mapping[str, FieldSpec]
-    outputs: Mapping[str, FieldSpec]
 
 
 @dataclass(frozen=True)
@@ -116,7 +103,7 @@ class Bundle:
         """The folder's files, path → bytes, manifest last."""
         from safetensors.numpy import save
 
-        files = {_GRAPH: canonical_json(self.graph.to_json()) + b"\n"}
+        files = {GRAPH: canonical_json(self.graph.to_json()) + b"\n"}
         for name, program in sorted(self.payload.programs.items()):
             files[f"device/{name}.stablehlo"] = program
             files[f"device/{name}.mlirbc"] = _portable(program)
@@ -127,32 +114,21 @@ class Bundle:
             files[f"weights/{group}.safetensors"] = save(arrays)
         for name, table in sorted(self.payload.assets.items()):
             files[f"assets/{name}.arrow"] = _write_ipc(table)
-        return {**files, MANIFEST: self._manifest(files)}
-
-    def _manifest(self, files: Mapping[str, bytes]) -> bytes:
-        body = {
-            "format": FORMAT,
-            "version": VERSION,
-            "signatures": _describe(self.signatures),
-            "required_extensions": [],
-            "export": dict(self.export),
-            "files": _entries(files),
-        }
-        return _sealed(body)
+        return {**files, MANIFEST: manifest(self.signatures, self.export, files)}
 
     @classmethod
     def from_files(cls, files: Mapping[str, bytes], where: str = "the bundle") -> Bundle:
         """The bundle of `to_files`' bytes; raises as `load`."""
-        manifest = _read_manifest(files, where)
+        body = verified(files, where)
         try:
-            graph = Graph.from_json(json.loads(files[_GRAPH]))
-            payload = _payload(files, manifest)
-            bundle = cls(graph, payload, MappingProxyType(dict(manifest["export"])))
-            _check(bundle, manifest)
+            graph = Graph.from_json(json.loads(files[GRAPH]))
+            payload = _payload(files, body)
+            bundle = cls(graph, payload, MappingProxyType(dict(body["export"])))
+            _check(bundle, body)
         except InputError as error:
             raise InputError(f"{where}: {error.message}", fix=error.fix) from error
         except _UNFIT as error:
-            raise _broken(where, f"its contents do not fit together ({error!r:.120})") from error
+            raise broken(where, f"its contents do not fit together ({error!r:.120})") from error
         return bundle
 
     def save(self, path: Path) -> None:
@@ -177,121 +153,14 @@ class Bundle:
             InputError: A file is missing or was changed, the manifest is no such manifest, or it is of a newer format.
         """
         root = Path(path)
-        manifest = root / MANIFEST
-        if not manifest.is_file():
-            raise InputError(
-                f"{root} is no bundle: it has no {MANIFEST}", fix="name the folder of a saved graph or model"
-            )
-        if manifest.stat().st_size > _MANIFEST_BYTES:
-            raise _broken(str(root), f"{MANIFEST} is larger than {_MANIFEST_BYTES >> 20} MiB")
-        files = {MANIFEST: manifest.read_bytes()}
-        for name, size, _ in _listed(_parse_manifest(files[MANIFEST], str(root)), str(root)):
-            target = root / name
-            if target.is_symlink() or not target.is_file():
-                raise _broken(str(root), f"{name} is missing")
-            if target.stat().st_size != size:  # before it is read
-                raise _broken(str(root), f"{name} does not match its digest")
-            files[name] = target.read_bytes()
-        return cls.from_files(files, str(root))
+        return cls.from_files(read_folder(root), str(root))
 
 
-def reseal(path: Path) -> None:
-    """Make a bundle's manifest agree with its files after an edit on purpose. For tools and tests."""
-    manifest = json.loads((path / MANIFEST).read_bytes())
-    files = {name: (path / name).read_bytes() for name, _, _ in manifest["files"]}
-    manifest.pop("digest", None)
-    (path / MANIFEST).write_bytes(_sealed({**manifest, "files": _entries(files)}))
-
-
-def export_facts(platforms: tuple[str, ...]) -> dict[str, Any]:  # Any: JSON
-    """What device programs are exported with, for the manifest."""
-    import jax
-
-    return {
-        "jax": jax.__version__,
-        "calling_convention": jax.export.maximum_supported_calling_convention_version,
-        "platforms": list(platforms),
-    }
-
-
-def _sealed(body: dict[str, Any]) -> bytes:
-    text = json.dumps({**body, "digest": digest(FORMAT, body)}, indent=1, sort_keys=True, ensure_ascii=False)
-    return (text + "\n").encode()
-
-
-def _entries(files: Mapping[str, bytes]) -> list[list[object]]:
-    return [[name, len(data), sha256(data).hexdigest()] for name, data in files.items()]
-
-
-def _describe(signatures: Mapping[str, Signature]) -> list[Any]:
-    def fields(specs: Mapping[str, FieldSpec]) -> list[Any]:
-        return [[key, {"dtype": s.dtype, "shape": list(s.shape), "size": s.size}] for key, s in specs.items()]
-
-    return [[name, {"inputs": fields(s.inputs), "outputs": fields(s.outputs)}] for name, s in signatures.items()]
-
-
-def _broken(where: str, cause: str) -> InputError:
-    return InputError(f"{where} was changed or is damaged: {cause}", fix="fetch it again, or run the step that made it")
-
-
-def _parse_manifest(data: bytes, where: str) -> dict[str, Any]:
-    try:
-        manifest = json.loads(data)
-        if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
-            raise InputError(
-                f"{where} is no bundle: its {MANIFEST} is of another kind",
-                fix="name the folder of a saved graph or model",
-            )
-        version = manifest["version"]
-        if isinstance(version, int) and version > VERSION:
-            raise InputError(
-                f"{where} has bundle format {version}, this release reads up to {VERSION}", fix="upgrade drivetrain"
-            )
-        sealed = manifest.pop("digest", None)
-        if version != VERSION or sealed != digest(FORMAT, manifest):
-            raise ValueError("it does not match its own digest")
-        if manifest["required_extensions"]:
-            raise InputError(
-                f"{where} requires extensions that this release cannot load: {manifest['required_extensions']!r:.200}",
-                fix="upgrade drivetrain",
-            )
-    except InputError:
-        raise
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise _broken(where, f"{MANIFEST} is not valid ({error!s:.100})") from error
-    return manifest
-
-
-def _listed(manifest: Mapping[str, Any], where: str) -> list[tuple[str, int, str]]:
-    listed = []
-    try:
-        for name, size, checksum in manifest["files"]:
-            parts = PurePosixPath(name).parts
-            if not parts or name.startswith("/") or "\\" in name or any(part in ("..", ".") for part in parts):
-                raise ValueError(f"the path {name!r}")
-            listed.append((name, size, checksum))
-    except (KeyError, TypeError, ValueError) as error:
-        raise _broken(where, f"{MANIFEST} is not valid ({error!s:.100})") from error
-    return listed
-
-
-def _read_manifest(files: Mapping[str, bytes], where: str) -> dict[str, Any]:
-    manifest = _parse_manifest(files[MANIFEST], where)
-    for name, size, checksum in _listed(manifest, where):
-        if name not in files:
-            raise _broken(where, f"{name} is missing")
-        if len(files[name]) != size or sha256(files[name]).hexdigest() != checksum:
-            raise _broken(where, f"{name} does not match its digest")
-    if _GRAPH not in files:
-        raise _broken(where, f"{_GRAPH} is missing")
-    return manifest
-
-
-def _payload(files: Mapping[str, bytes], manifest: Mapping[str, Any]) -> Payload:
+def _payload(files: Mapping[str, bytes], body: Mapping[str, Any]) -> Payload:
     programs: dict[str, bytes] = {}
     weights: dict[str, NDArray[Any]] = {}
     assets: dict[str, pa.Table] = {}
-    for name, _, _ in manifest["files"]:
+    for name, _, _ in body["files"]:
         path = PurePosixPath(name)
         if path.suffix == ".stablehlo":
             programs[path.stem] = files[name]
@@ -302,7 +171,7 @@ def _payload(files: Mapping[str, bytes], manifest: Mapping[str, Any]) -> Payload
     return Payload(programs, weights, assets)
 
 
-def _check(bundle: Bundle, manifest: Mapping[str, Any]) -> None:
+def _check(bundle: Bundle, body: Mapping[str, Any]) -> None:
     """Everything the graph refers to is there, before anything runs."""
     for node in bundle.graph.nodes:
         if isinstance(node, HostNode):
@@ -311,7 +180,7 @@ def _check(bundle: Bundle, manifest: Mapping[str, Any]) -> None:
             bundle.payload.programs[node.program]
             for name in node.weights:
                 bundle.payload.weights[name]
-    if canonical_json(_describe(bundle.signatures)) != canonical_json(manifest["signatures"]):
+    if canonical_json(described(bundle.signatures)) != canonical_json(body["signatures"]):
         raise ValueError("manifest and graph differ on the signatures")
 
 

@@ -222,8 +222,7 @@ def test_one_vocabulary_entry_edited_is_refused_and_with_its_digest_changes_the_
 ) -> None:
     import shutil
 
-    from drivetrain.engine import Bundle
-    from drivetrain.engine.bundles.bundle import reseal
+    from drivetrain.engine import Bundle, reseal
     from drivetrain.errors import DrivetrainError
 
     root, done = cold

@@ -1,0 +1,169 @@
+"""The manifest: what a bundle's folder holds, sealed by digests; parsed without believing it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path, PurePosixPath
+from typing import Any, Final
+
+from ...digest import digest
+from ...errors import InputError
+from ..graphs.graph import FieldSpec
+
+FORMAT: Final = "drivetrain-bundle"
+VERSION: Final = 1
+MANIFEST: Final = "manifest.json"
+GRAPH: Final = "graph.json"
+_MANIFEST_BYTES: Final = 64 << 20
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What a bundle can be asked: raw columns in, named results out."""
+
+    inputs: Mapping[str, FieldSpec]
+    outputs: Mapping[str, FieldSpec]
+
+
+def export_facts(platforms: tuple[str, ...]) -> dict[str, Any]:  # Any: JSON
+    """What device programs are exported with, for the manifest."""
+    import jax
+
+    return {
+        "jax": jax.__version__,
+        "calling_convention": jax.export.maximum_supported_calling_convention_version,
+        "platforms": list(platforms),
+    }
+
+
+# --- writing ---
+
+
+def manifest(signatures: Mapping[str, Signature], export: Mapping[str, Any], files: Mapping[str, bytes]) -> bytes:
+    """The manifest of the other files, path → bytes."""
+    body = {
+        "format": FORMAT,
+        "version": VERSION,
+        "signatures": described(signatures),
+        "required_extensions": [],
+        "export": dict(export),
+        "files": _entries(files),
+    }
+    return _sealed(body)
+
+
+def reseal(path: Path) -> None:
+    """Make a bundle's manifest agree with its files after an edit on purpose. For tools and tests."""
+    body = json.loads((path / MANIFEST).read_bytes())
+    files = {name: (path / name).read_bytes() for name, _, _ in body["files"]}
+    body.pop("digest", None)
+    (path / MANIFEST).write_bytes(_sealed({**body, "files": _entries(files)}))
+
+
+def described(signatures: Mapping[str, Signature]) -> list[Any]:
+    """Signatures as JSON."""
+
+    def fields(specs: Mapping[str, FieldSpec]) -> list[Any]:
+        return [[key, {"dtype": s.dtype, "shape": list(s.shape), "size": s.size}] for key, s in specs.items()]
+
+    return [[name, {"inputs": fields(s.inputs), "outputs": fields(s.outputs)}] for name, s in signatures.items()]
+
+
+def _sealed(body: dict[str, Any]) -> bytes:
+    text = json.dumps({**body, "digest": digest(FORMAT, body)}, indent=1, sort_keys=True, ensure_ascii=False)
+    return (text + "\n").encode()
+
+
+def _entries(files: Mapping[str, bytes]) -> list[list[object]]:
+    return [[name, len(data), sha256(data).hexdigest()] for name, data in files.items()]
+
+
+# --- reading ---
+
+
+def read_folder(root: Path) -> dict[str, bytes]:
+    """The manifest and the files that it lists, path → bytes, no more of each than it says.
+
+    Raises:
+        InputError: There is no manifest, or a file is missing or of another size.
+    """
+    path = root / MANIFEST
+    if not path.is_file():
+        raise InputError(f"{root} is no bundle: it has no {MANIFEST}", fix="name the folder of a saved graph or model")
+    if path.stat().st_size > _MANIFEST_BYTES:
+        raise broken(str(root), f"{MANIFEST} is larger than {_MANIFEST_BYTES >> 20} MiB")
+    files = {MANIFEST: path.read_bytes()}
+    for name, size, _ in _listed(_parse(files[MANIFEST], str(root)), str(root)):
+        target = root / name
+        if target.is_symlink() or not target.is_file():
+            raise broken(str(root), f"{name} is missing")
+        if target.stat().st_size != size:  # before it is read
+            raise broken(str(root), f"{name} does not match its digest")
+        files[name] = target.read_bytes()
+    return files
+
+
+def verified(files: Mapping[str, bytes], where: str) -> dict[str, Any]:
+    """The manifest among the files of a bundle, each of which matches its digest.
+
+    Raises:
+        InputError: A file is missing or was changed, or the manifest is no such manifest, or of a newer format.
+    """
+    body = _parse(files[MANIFEST], where)
+    for name, size, checksum in _listed(body, where):
+        if name not in files:
+            raise broken(where, f"{name} is missing")
+        if len(files[name]) != size or sha256(files[name]).hexdigest() != checksum:
+            raise broken(where, f"{name} does not match its digest")
+    if GRAPH not in files:
+        raise broken(where, f"{GRAPH} is missing")
+    return body
+
+
+def broken(where: str, cause: str) -> InputError:
+    """The error for a bundle that is not as it was written."""
+    return InputError(f"{where} was changed or is damaged: {cause}", fix="fetch it again, or run the step that made it")
+
+
+def _parse(data: bytes, where: str) -> dict[str, Any]:
+    try:
+        body = json.loads(data)
+        if not isinstance(body, dict) or body.get("format") != FORMAT:
+            raise InputError(
+                f"{where} is no bundle: its {MANIFEST} is of another kind",
+                fix="name the folder of a saved graph or model",
+            )
+        version = body["version"]
+        if isinstance(version, int) and version > VERSION:
+            raise InputError(
+                f"{where} has bundle format {version}, this release reads up to {VERSION}", fix="upgrade drivetrain"
+            )
+        sealed = body.pop("digest", None)
+        if version != VERSION or sealed != digest(FORMAT, body):
+            raise ValueError("it does not match its own digest")
+        if body["required_extensions"]:
+            raise InputError(
+                f"{where} requires extensions that this release cannot load: {body['required_extensions']!r:.200}",
+                fix="upgrade drivetrain",
+            )
+    except InputError:
+        raise
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise broken(where, f"{MANIFEST} is not valid ({error!s:.100})") from error
+    return body
+
+
+def _listed(body: Mapping[str, Any], where: str) -> list[tuple[str, int, str]]:
+    listed = []
+    try:
+        for name, size, checksum in body["files"]:
+            parts = PurePosixPath(name).parts
+            if not parts or name.startswith("/") or "\\" in name or any(part in ("..", ".") for part in parts):
+                raise ValueError(f"the path {name!r}")
+            listed.append((name, size, checksum))
+    except (KeyError, TypeError, ValueError) as error:
+        raise broken(where, f"{MANIFEST} is not valid ({error!s:.100})") from error
+    return listed
