@@ -15,7 +15,8 @@ from ..errors import DrivetrainError, InputError
 from ._caller import raised_at
 from .bundles.bundle import Bundle
 from .bundles.manifest import export_facts
-from .graphs.graph import ARRAY_DTYPES, BATCH, DeviceStage, Graph, Output, Tensor
+from .graphs.graph import Graph, Output
+from .graphs.nodes import ARRAY_DTYPES, BATCH, DeviceStage, Tensor
 from .lowering.partition import PLATFORMS, export_program
 from .lowering.programs import Payload
 from .tracing.primitives import in_32_bits, shaped

@@ -28,7 +28,9 @@ from numpy.typing import NDArray
 
 from ...digest import canonical_json, sync_tree
 from ...errors import InputError
-from ..graphs.graph import DeviceStage, FieldSpec, Graph, HostNode
+from ..graphs.graph import FieldSpec, Graph
+from ..graphs.json import graph_json, graph_of_json
+from ..graphs.nodes import DeviceStage, HostNode
 from ..host.kernels import host_op
 from ..lowering.programs import Payload, Programs, read_weights
 from .manifest import GRAPH, MANIFEST, Signature, broken, described, manifest, read_folder, verified
@@ -103,7 +105,7 @@ class Bundle:
         """The folder's files, path → bytes, manifest last."""
         from safetensors.numpy import save
 
-        files = {GRAPH: canonical_json(self.graph.to_json()) + b"\n"}
+        files = {GRAPH: canonical_json(graph_json(self.graph)) + b"\n"}
         for name, program in sorted(self.payload.programs.items()):
             files[f"device/{name}.stablehlo"] = program
             files[f"device/{name}.mlirbc"] = _portable(program)
@@ -121,7 +123,7 @@ class Bundle:
         """The bundle of `to_files`' bytes; raises as `load`."""
         body = verified(files, where)
         try:
-            graph = Graph.from_json(json.loads(files[GRAPH]))
+            graph = graph_of_json(json.loads(files[GRAPH]))
             payload = _payload(files, body)
             bundle = cls(graph, payload, MappingProxyType(dict(body["export"])))
             _check(bundle, body)

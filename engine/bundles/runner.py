@@ -11,7 +11,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ...errors import DrivetrainError, InputError
-from ..graphs.graph import BATCH, DeviceStage, Graph, GraphNode, HostNode
+from ..graphs.graph import Graph
+from ..graphs.nodes import BATCH, DeviceStage, GraphNode, HostNode
 from ..host.columns import Kernel, as_column, as_value
 from ..host.kernels import host_op
 from ..lowering.programs import Programs, node_failed

@@ -19,7 +19,8 @@ from jax.extend import core as jex
 from numpy.typing import NDArray
 
 from ...errors import InputError
-from ..graphs.graph import BATCH, DeviceStage, GraphNode, HostNode, Output, Tensor
+from ..graphs.graph import Output
+from ..graphs.nodes import BATCH, DeviceStage, GraphNode, HostNode, Tensor
 from ..tracing.primitives import KIND, shaped
 from ..tracing.trace import Traced
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ...errors import InputError, missing_extra
-from ..graphs.graph import DeviceStage
+from ..graphs.nodes import DeviceStage
 
 _CALLS: Final = re.compile(r"""custom_call\s+@"?([\w.$-]+)|call_target_name\s*=\s*"([^"]*)\"""")
 _NUMERICAL: Final = re.compile(

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from ...errors import DrivetrainError, InputError
 from .._caller import caller, raised_at
-from ..graphs.graph import ARRAY_DTYPES
+from ..graphs.nodes import ARRAY_DTYPES
 from ..host.columns import column_dtype
 from .columns import Column, Fact
 from .primitives import CURRENT, HANDLE, Trace, bind_host, shaped

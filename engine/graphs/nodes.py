@@ -1,0 +1,82 @@
+"""Tensors and nodes: what a graph is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+BATCH: Final = "b"
+"""The symbolic leading dimension of everything that has one value per row."""
+
+COLUMN_DTYPES: Final = ("string", "int64", "float64", "bool")
+ARRAY_DTYPES: Final = ("float32", "int32", "bool", "float16", "bfloat16", "int8", "int16", "uint8", "uint16", "uint32")
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """One value of the graph.
+
+    Attributes:
+        id: Its name within the graph.
+        dtype: Of a column: string, int64, float64 or bool; of an array: a JAX dtype.
+        shape: `("b",)` for one scalar per row, `("b", 3)` for a vector per row, `()` for one value in all.
+        column: True for a nullable Arrow column on the host, False for a dense array.
+    """
+
+    id: str
+    dtype: str
+    shape: tuple[str | int, ...] = (BATCH,)
+    column: bool = False
+
+    @property
+    def batched(self) -> bool:
+        """Whether there is one value per row."""
+        return bool(self.shape) and self.shape[0] == BATCH
+
+    def __str__(self) -> str:
+        dims = ",".join(map(str, self.shape))
+        return f"{self.id}:{self.dtype}{'?' if self.column else ''}[{dims}]"
+
+
+@dataclass(frozen=True)
+class HostNode:
+    """What XLA cannot do: an op of `engine.host`, on Arrow columns or one row's Python values."""
+
+    op: str
+    inputs: tuple[str, ...]
+    outputs: tuple[Tensor, ...]
+    params: Mapping[str, Any] = field(default_factory=dict)  # Any: JSON, checked by the op
+    assets: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        settings = [f"{key}={value!r}" for key, value in self.params.items()] + [f"@{asset}" for asset in self.assets]
+        return f"{self.op}({', '.join([*self.inputs, *settings])})"
+
+
+@dataclass(frozen=True)
+class DeviceStage:
+    """A jitted program: StableHLO with a symbolic batch, called with inputs, then weights.
+
+    Attributes:
+        program: Its file in the bundle, and its key among the programs.
+        inputs: Tensor ids; None where a pruned graph needs nothing from that input: zeros are given.
+        slots: dtype and shape of each input.
+        weights: Names of the arrays it takes after the inputs.
+        outputs: What it gives; an output nobody needs is simply not read.
+        needs: For each output, the positions of the inputs it depends on.
+    """
+
+    program: str
+    inputs: tuple[str | None, ...]
+    slots: tuple[tuple[str, tuple[str | int, ...]], ...]
+    weights: tuple[str, ...]
+    outputs: tuple[Tensor, ...]
+    needs: tuple[tuple[int, ...], ...]
+
+    def __str__(self) -> str:
+        given = ", ".join("·" if name is None else name for name in self.inputs)
+        return f"device<{self.program}>({given}; {len(self.weights)} weights)"
+
+
+GraphNode = HostNode | DeviceStage
