@@ -164,10 +164,9 @@ def to_arrow(value: Any) -> pa.Array:  # Any: an Arrow column or an array
 
 
 def to_numpy(value: Any) -> NDArray[Any]:  # Any: as to_arrow
-    """A batch result as numpy; text as objects, None where missing."""
+    """A batch result as numpy; text and lists as objects, None where missing."""
     if isinstance(value, pa.Array):
         if pa.types.is_dictionary(value.type):
             value = value.dictionary_decode()
-        found: NDArray[Any] = np.asarray(value.to_pylist(), dtype=object)
-        return found
+        return np.fromiter(value.to_pylist(), object, len(value))  # asarray would make lists of one length a matrix
     return np.asarray(value)

@@ -23,7 +23,8 @@ class FieldSpec:
     """One named input or output of a signature, or column of transformed examples.
 
     Attributes:
-        dtype: string, int64, float64 or bool for a raw column (each may be missing); a JAX dtype for an array.
+        dtype: string, int64, float64, bool, list<string>, list<int64> or list<float64> for a column (each may be
+            missing); a JAX dtype for an array.
         shape: Of one row's value: `()` for a scalar.
         size: How many ids a category has, unknown and missing included; None for what is no category.
     """

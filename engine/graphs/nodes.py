@@ -9,7 +9,10 @@ from typing import Any, Final
 BATCH: Final = "b"
 """The symbolic leading dimension of everything that has one value per row."""
 
-COLUMN_DTYPES: Final = ("string", "int64", "float64", "bool")
+LIST_DTYPES: Final = ("list<string>", "list<int64>", "list<float64>")
+"""Columns of which one row is a list of any length, or missing."""
+
+COLUMN_DTYPES: Final = ("string", "int64", "float64", "bool", *LIST_DTYPES)
 ARRAY_DTYPES: Final = ("float32", "int32", "bool", "float16", "bfloat16", "int8", "int16", "uint8", "uint16", "uint32")
 
 
@@ -19,7 +22,7 @@ class Tensor:
 
     Attributes:
         id: Its name within the graph.
-        dtype: Of a column: string, int64, float64 or bool; of an array: a JAX dtype.
+        dtype: Of a column: string, int64, float64, bool or a list of the first three; of an array: a JAX dtype.
         shape: `("b",)` for one scalar per row, `("b", 3)` for a vector per row, `()` for one value in all.
         column: True for a nullable Arrow column on the host, False for a dense array.
     """

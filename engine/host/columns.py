@@ -1,7 +1,8 @@
 """Host columns: how the values of a batch or a row look to the host ops.
 
-A column on the host is nullable: `string`, `int64`, `float64` (where NaN is missing too) or `bool`. In a row it is a
-Python value or None. String ops work on the distinct values of a batch's dictionary; rows only gather codes.
+A column on the host is nullable: `string`, `int64`, `float64` (where NaN is missing too), `bool`, or a list of one of
+the first three (`lists`). In a row it is a Python value or None. String ops work on the distinct values of a batch's
+dictionary; rows only gather codes.
 """
 
 from __future__ import annotations
@@ -15,17 +16,28 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ...errors import InputError
+from ..graphs.nodes import LIST_DTYPES
+from .lists import enter, enter_row, is_list, lists_of
 
 Params = Mapping[str, Any]  # Any: JSON
 Assets = tuple[pa.Table, ...]
 Kernel = Callable[..., Any]  # Any: columns and arrays of the node's types, or one row's values
 
 
-ARROW: Final = {"string": pa.string(), "int64": pa.int64(), "float64": pa.float64(), "bool": pa.bool_()}
+_SCALARS: Final = {"string": pa.string(), "int64": pa.int64(), "float64": pa.float64(), "bool": pa.bool_()}
+ARROW: Final = {**_SCALARS, **{dtype: pa.list_(_SCALARS[dtype[5:-1]]) for dtype in LIST_DTYPES}}
+
+
+def item_dtype(dtype: str) -> str | None:
+    """What a list dtype is a list of; None for no list."""
+    return dtype[5:-1] if dtype in LIST_DTYPES else None
 
 
 def column_dtype(kind: pa.DataType) -> str | None:
-    """The host dtype of an Arrow type: string, int64, float64, bool; None for one the engine does not read."""
+    """The host dtype of an Arrow type; None for one the engine does not read."""
+    if is_list(kind):
+        found = f"list<{column_dtype(kind.value_type)}>"
+        return found if found in LIST_DTYPES else None
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
@@ -45,8 +57,11 @@ def as_column(array: pa.Array | pa.ChunkedArray, dtype: str, name: str) -> pa.Ar
     """
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
+    item = item_dtype(dtype)
+    if item is not None and is_list(array.type):
+        return enter(array, lambda flat: as_column(flat, item, name))
     found = column_dtype(array.type)
-    allowed = {"float64": ("float64", "int64"), "int64": ("int64",), "bool": ("bool",), "string": ("string",)}[dtype]
+    allowed = ("float64", "int64") if dtype == "float64" else (dtype,)
     if found not in allowed and not pa.types.is_null(array.type):
         raise InputError(
             f"column {name!r} is {array.type}, the graph reads {dtype}", fix="give it the type it was made with"
@@ -62,7 +77,12 @@ def as_column(array: pa.Array | pa.ChunkedArray, dtype: str, name: str) -> pa.Ar
 
 
 def as_value(value: object, dtype: str, name: str) -> object:
-    """One row's value as the host's: None, str, int, float or bool. Raises InputError as `as_column`."""
+    """One row's value as the host's: None, str, int, float, bool or a list. Raises InputError as `as_column`."""
+    item = item_dtype(dtype)
+    if item is not None and isinstance(value, np.ndarray) and value.ndim == 1:
+        value = value.tolist()
+    if item is not None and isinstance(value, (list, tuple)):
+        return enter_row([as_value(each, item, name) for each in value], item == "float64")
     if isinstance(value, np.generic):
         value = value.item()
     if value is None or (dtype == "string" and isinstance(value, str)) or (dtype == "bool" and isinstance(value, bool)):
@@ -82,7 +102,9 @@ def is_missing(value: object) -> bool:
 
 
 def present(column: pa.Array) -> NDArray[np.bool_]:
-    """Which rows of a host column have a value."""
+    """Which rows of a host column have a value; an empty list is one."""
+    if is_list(column.type):
+        return lists_of(column).valid
     if pa.types.is_floating(column.type):
         kept: NDArray[np.bool_] = ~np.isnan(column.to_numpy(zero_copy_only=False))
         return kept

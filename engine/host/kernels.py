@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ...errors import InputError
-from . import text
+from . import text, vectors
 from .columns import ARROW, INT32, Assets, Kernel, Params, codes_of, is_missing, present, too_wide
 
 
@@ -168,4 +168,6 @@ _OPS: Final = {
     "compare": HostOp(text.compare_batch, text.compare_row),
     "parse": HostOp(text.parse_batch, text.parse_row),
     "text": HostOp(text.text_batch, text.text_row),
+    "dense": HostOp(vectors.dense_batch, vectors.dense_row),
+    "multi_hot": HostOp(vectors.multi_hot_batch, vectors.multi_hot_row),
 }

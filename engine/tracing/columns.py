@@ -1,8 +1,9 @@
 """Column: what a preprocessing function gets where a plain JAX array would lose something.
 
-Float columns are plain JAX arrays (float32, NaN where missing): every JAX function takes them. Text, and integers and
-booleans that may have missing values, are a `Column`: operators work and keep track of what is missing; `jax.numpy`
-functions see its integers as float32 with NaN, its booleans with missing as False. Filled, it is a plain array again.
+Float columns are plain JAX arrays (float32, NaN where missing): every JAX function takes them. Text, lists, and
+integers and booleans that may have missing values, are a `Column`: operators work and keep track of what is missing;
+`jax.numpy` functions see its integers as float32 with NaN, its booleans with missing as False. Filled, it is a plain
+array again.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import jax.numpy as jnp
 
 from ...errors import InputError
 from .._caller import caller
+from ..host.columns import item_dtype
 from .primitives import CURRENT, bind_host, current
 
 _COMPARISONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
@@ -53,7 +55,8 @@ class Column:
 
     Attributes:
         name: The raw column's name, for errors.
-        dtype: "string", "int32", "bool" or "float32"; "other" for an Arrow type the engine does not read.
+        dtype: "string", "int32", "bool" or "float32"; "list<string>", "list<int64>" or "list<float64>"; "other" for an
+            Arrow type the engine does not read.
     """
 
     __hash__: ClassVar[None]  # type: ignore[assignment]  # == builds a comparison
@@ -67,6 +70,16 @@ class Column:
         self.fact = fact
         self._values = values
         self._valid = valid
+
+    @property
+    def item(self) -> str | None:
+        """What it is a list of: string, int64 or float64; None for no list."""
+        return item_dtype(self.dtype)
+
+    @property
+    def on_host(self) -> bool:
+        """Whether its values never are an array: text, lists, and what the engine does not read."""
+        return self.item is not None or self.dtype in ("string", "other")
 
     @property
     def values(self) -> Any:  # Any: a JAX array
@@ -114,6 +127,12 @@ class Column:
                 fix="ops.vocabulary gives it ids, ops.cast parses numbers, == compares it with text",
                 where=caller(),
             )
+        if self.item is not None:
+            raise InputError(
+                f"column {self.name!r} is a list and was {doing}",
+                fix="ops.to_dense or ops.multi_hot makes an array of it, ops.word_count gives its length",
+                where=caller(),
+            )
 
     def _check_readable(self) -> None:
         if self.dtype == "other":
@@ -125,7 +144,7 @@ class Column:
 
     def public(self) -> Any:  # Any: a Column or a JAX array
         """What a user gets: this, or the plain array where that loses nothing."""
-        if self.dtype in ("string", "other") or not (self.fact.complete or self.dtype.startswith("float")):
+        if self.on_host or not (self.fact.complete or self.dtype.startswith("float")):
             return self
         return current().note(self.values, self.fact)
 
@@ -240,6 +259,14 @@ def result(name: str, values: Any, valid: Any) -> Any:  # Any: JAX arrays; a Col
     return Column(name, str(values.dtype), Fact(name), values=values, valid=valid)
 
 
+def dense(column: Column, width: int, fill: float | None = None, *, shorter: bool = False) -> Any:  # Any: JAX array
+    """A list column of numbers as an array [batch, width]; see `ops.to_dense`."""
+    dtype = "float32" if column.item == "float64" else "int32"
+    params = {"width": width, "fill": fill, "shorter": shorter, "dtype": dtype, "column": column.name}
+    (found,) = bind_host("dense", [column.handle], [(dtype, ("b", width), False)], params)
+    return current().note(found, Fact(column.name, complete=dtype == "int32"))
+
+
 def both(*valids: Any) -> Any:  # Any: boolean arrays or None
     """Where every one is valid; None for everywhere."""
     found = None
@@ -268,6 +295,9 @@ def elementwise(fn: Callable[..., Any], *operands: Any) -> Any:  # Any: columns,
 
 def compare(test: str, left: Any, right: Any) -> Any:  # Any: as elementwise
     """Compare row by row: numbers on the device, text on the host in code point order."""
+    for side in (left, right):
+        if isinstance(side, Column) and side.item is not None:
+            side.check_numeric("compared")
     if not isinstance(left, Column) or left.dtype != "string":
         if isinstance(right, Column) and right.dtype == "string":
             left, right, test = right, left, _MIRRORED[test]

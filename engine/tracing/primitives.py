@@ -13,6 +13,7 @@ from jax.extend.core import Primitive
 
 from ...errors import DrivetrainError, InputError
 from .._caller import caller
+from ..graphs.nodes import LIST_DTYPES
 
 HANDLE: Final = "uint32"
 """The aval of what JAX must not touch: a host column, or a vocabulary."""
@@ -59,7 +60,7 @@ def _primitive(kind: str, name: str) -> Primitive:
     return primitive
 
 
-_OPAQUE: Final = ("string", "int64", "float64", "column:bool", "vocabulary")
+_OPAQUE: Final = ("string", "int64", "float64", "column:bool", "vocabulary", *LIST_DTYPES)
 
 
 def bind_host(

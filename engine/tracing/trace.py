@@ -13,12 +13,12 @@ import pyarrow as pa
 
 from ...errors import DrivetrainError, InputError
 from .._caller import caller, raised_at
-from ..graphs.nodes import ARRAY_DTYPES
+from ..graphs.nodes import ARRAY_DTYPES, LIST_DTYPES
 from ..host.columns import column_dtype
-from .columns import Column, Fact
+from .columns import Column, Fact, dense
 from .primitives import CURRENT, HANDLE, Trace, bind_host, shaped
 
-_DEVICE = {"string": "string", "int64": "int32", "float64": "float32", "bool": "bool"}
+_DEVICE = {"string": "string", "int64": "int32", "float64": "float32", "bool": "bool", **{d: d for d in LIST_DTYPES}}
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,6 @@ class TracedOutput:
 
     name: str
     place: int
-    text: bool
     extra_ids: int | None = None
     vocabulary_place: int | None = None
 
@@ -56,13 +55,14 @@ def trace(fn: Callable[[Mapping[str, Any]], Mapping[str, Any]], schema: pa.Schem
     if not callable(fn):
         raise InputError(f"the preprocessing function is {fn!r:.60}", fix='name a function, e.g. "features:preprocess"')
     columns = tuple((field.name, column_dtype(field.type) or f"other:{field.type}") for field in schema)
+    widths = {field.name: field.type.list_size for field in schema if pa.types.is_fixed_size_list(field.type)}
     (batch,) = jax.export.symbolic_shape("b")
     outputs: list[TracedOutput] = []
 
     def run(*handles: Any) -> list[Any]:
         token = CURRENT.set(Trace(batch))
         try:
-            given = fn(_Columns(columns, handles))
+            given = fn(_Columns(columns, handles, widths))
             flat: list[Any] = []
             for name, value in _checked(fn, given).items():
                 outputs.append(_emit(name, value, flat, batch, _defined(fn)))
@@ -96,7 +96,10 @@ def _advice(error: Exception) -> str | None:
 class _Columns(Mapping[str, Any]):
     """The raw columns by name, made when first asked for."""
 
-    def __init__(self, columns: tuple[tuple[str, str], ...], handles: tuple[Any, ...]) -> None:
+    def __init__(
+        self, columns: tuple[tuple[str, str], ...], handles: tuple[Any, ...], widths: Mapping[str, int]
+    ) -> None:
+        self._widths = widths
         self._columns = {name: (dtype, handle) for (name, dtype), handle in zip(columns, handles, strict=True)}
         self._made: dict[str, Any] = {}
 
@@ -114,7 +117,9 @@ class _Columns(Mapping[str, Any]):
             if host.startswith("other:"):
                 self._made[name] = Column(name, "other", Fact(name, None, host[6:]))
             else:
-                self._made[name] = Column(name, _DEVICE[host], Fact(name, handle, host)).public()
+                column = Column(name, _DEVICE[host], Fact(name, handle, host))
+                fixed = name in self._widths and host != "list<string>"
+                self._made[name] = dense(column, self._widths[name]) if fixed else column.public()
         return self._made[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -150,11 +155,11 @@ def _checked(fn: Callable[..., Any], given: Any) -> Mapping[str, Any]:
 def _emit(name: str, value: Any, flat: list[Any], batch: Any, where: str | None) -> TracedOutput:
     """Append an output's arrays to `flat` and describe it."""
     column = value if isinstance(value, Column) else None
-    if column is not None and column.dtype in ("string", "other"):
-        flat.append(column.handle)
-        return TracedOutput(name, len(flat) - 1, text=True)
     trace = CURRENT.get()
     fact = column.fact if column is not None else trace.fact(value) if trace is not None else None
+    if column is not None and column.on_host:
+        flat.append(column.handle)
+        return _sized(name, flat, fact)
     if column is not None:
         array = column.values
         if column.valid is not None:
@@ -176,11 +181,16 @@ def _emit(name: str, value: Any, flat: list[Any], batch: Any, where: str | None)
             f"output {name!r} has shape {array.shape}", fix="only the first dimension may be the batch", where=where
         )
     flat.append(array)
+    return _sized(name, flat, fact)
+
+
+def _sized(name: str, flat: list[Any], fact: Fact | None) -> TracedOutput:
+    """Describe the output that stands last in `flat`; a vocabulary that its number of ids depends on is put after."""
     place = len(flat) - 1
     size = fact.size if fact is not None else None
     if size is None:
-        return TracedOutput(name, place, text=False)
+        return TracedOutput(name, place)
     if size.vocabulary is None:
-        return TracedOutput(name, place, text=False, extra_ids=size.extra)
+        return TracedOutput(name, place, size.extra)
     flat.append(size.vocabulary)
-    return TracedOutput(name, place, text=False, extra_ids=size.extra, vocabulary_place=place + 1)
+    return TracedOutput(name, place, size.extra, place + 1)
