@@ -17,7 +17,7 @@ from .bundles.bundle import Bundle
 from .bundles.manifest import export_facts
 from .graphs.graph import Graph, Output
 from .graphs.nodes import ARRAY_DTYPES, BATCH, DeviceStage, Tensor
-from .lowering.partition import PLATFORMS, export_program
+from .lowering.lower import PLATFORMS, export_program
 from .lowering.programs import Payload
 from .tracing.primitives import in_32_bits, shaped
 from .transform import TRANSFORM

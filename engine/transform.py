@@ -20,8 +20,8 @@ from ..errors import InputError
 from .analyzing.analyzers import Analysis, AnalyzerPass, finish, needs
 from .bundles.bundle import Bundle, BundleFn
 from .bundles.manifest import export_facts
-from .graphs.graph import Graph
-from .lowering.partition import PLATFORMS, Analyzer, Partition
+from .lowering.lower import PLATFORMS
+from .lowering.partition import Analyzer, Partition
 from .lowering.programs import Payload
 from .tracing.primitives import in_32_bits
 from .tracing.trace import trace
@@ -111,7 +111,7 @@ class _Frozen:
     """The analyzer results so far: names by value, and what the names stand for."""
 
     partition: Partition
-    known: dict[int, str] = field(default_factory=dict)
+    known: dict[str, str] = field(default_factory=dict)
     weights: dict[str, NDArray[Any]] = field(default_factory=dict)
     assets: dict[str, pa.Table] = field(default_factory=dict)
 
@@ -130,13 +130,12 @@ class _Frozen:
             self.weights[name] = _as_array(analyzer, value)
         self.known[analyzer.value] = name
 
-    def bundle(self, wanted: Mapping[str, tuple[int, int | None]], signature: str, prefix: str) -> Bundle:
+    def bundle(self, wanted: Mapping[str, tuple[str, int | None]], signature: str, prefix: str) -> Bundle:
         """The part of the graph that computes some values, with all it needs."""
-        inputs, nodes, signatures, programs = self.partition.lower(wanted, self.known, signature, prefix)
-        graph = Graph(inputs, nodes, signatures)
-        held = {**self.weights, **{self.partition.constant_name(v): a for v, a in self.partition.constants.items()}}
-        used = {name for node in nodes for name in getattr(node, "weights", ())}
-        named = {name for node in nodes for name in getattr(node, "assets", ())}
+        graph, programs = self.partition.lower(wanted, self.known, signature, prefix)
+        held = {**self.weights, **self.partition.constants}
+        used = {name for node in graph.nodes for name in getattr(node, "weights", ())}
+        named = {name for node in graph.nodes for name in getattr(node, "assets", ())}
         weights = {name: held[name] for name in sorted(used)}
         assets = {name: self.assets[name] for name in sorted(named)}
         return Bundle(graph, Payload(programs, weights, assets), export_facts(PLATFORMS))

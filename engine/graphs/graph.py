@@ -1,13 +1,16 @@
-"""The graph: an immutable DAG of typed host nodes and device stages, from raw columns to outputs."""
+"""The graph: an immutable DAG of typed nodes, from raw columns or arrays to the named outputs of its signatures."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import Any
+
+from numpy.typing import NDArray
 
 from ...errors import InputError
-from .nodes import DeviceStage, GraphNode, Tensor
+from .nodes import DeviceOp, DeviceStage, GraphNode, Tensor
 
 
 @dataclass(frozen=True)
@@ -36,50 +39,76 @@ class FieldSpec:
 
 @dataclass(frozen=True)
 class Graph:
-    """Nodes in an order in which they can run, the raw columns they start from, and the named outputs per signature."""
+    """Nodes in an order in which they can run, what they start from, and the named outputs per signature.
+
+    As traced, its device part is single equations (`DeviceOp`); lowered, whole programs (`DeviceStage`).
+
+    Attributes:
+        inputs: Raw columns or arrays, by name.
+        nodes: In an order in which they can run.
+        signatures: Name → output name → tensor.
+        weights: Arrays given beside the inputs (params, captured arrays), by name, which is their tensor's id too.
+            Those of a lowered graph are named by its stages and held by its bundle.
+        values: The weights whose values are known.
+        updates: Signature → weight → the tensor that is its next value. This is all there is to mutable state: it
+            goes in as a weight and comes out as a tensor.
+        dims: The symbolic dimensions by name, as JAX has them.
+    """
 
     inputs: Mapping[str, Tensor]
     nodes: tuple[GraphNode, ...]
     signatures: Mapping[str, Mapping[str, Output]]
+    weights: Mapping[str, Tensor] = field(default_factory=dict)
+    values: Mapping[str, NDArray[Any]] = field(default_factory=dict)
+    updates: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    dims: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "inputs", MappingProxyType(dict(self.inputs)))
-        frozen = {name: MappingProxyType(dict(outputs)) for name, outputs in self.signatures.items()}
-        object.__setattr__(self, "signatures", MappingProxyType(frozen))
+        for name in ("inputs", "weights", "values", "dims"):
+            object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
+        for name in ("signatures", "updates"):
+            frozen = {key: MappingProxyType(dict(items)) for key, items in getattr(self, name).items()}
+            object.__setattr__(self, name, MappingProxyType(frozen))
 
     def tensors(self) -> dict[str, Tensor]:
-        """Every tensor by id, inputs first."""
-        found = {tensor.id: tensor for tensor in self.inputs.values()}
+        """Every tensor by id: inputs, weights, then what the nodes make."""
+        found = {tensor.id: tensor for tensor in (*self.inputs.values(), *self.weights.values())}
         for node in self.nodes:
             found.update((tensor.id, tensor) for tensor in node.outputs)
         return found
 
+    def roots(self, signature: str) -> tuple[str, ...]:
+        """The tensors that a signature asks for: its outputs, then the next values of its weights."""
+        outputs = (output.tensor for output in self.signatures[signature].values())
+        return tuple(dict.fromkeys((*outputs, *self.updates.get(signature, {}).values())))
+
     def needed(self, wanted: Iterable[str]) -> Graph:
         """The part of the graph that the wanted tensors depend on, exact per output of a device stage.
 
-        Signatures are kept only where the part still holds all of their outputs.
+        Signatures are kept only where the part still holds all of their outputs, and so is what has an effect.
         """
         live = set(wanted)
         kept: list[GraphNode] = []
         for node in reversed(self.nodes):
             read = [position for position, tensor in enumerate(node.outputs) if tensor.id in live]
-            if not read:
+            if not read and not (isinstance(node, DeviceOp) and node.equation.effects):
                 continue
             if isinstance(node, DeviceStage):
                 used = {index for position in read for index in node.needs[position]}
                 read_from = tuple(name if index in used else None for index, name in enumerate(node.inputs))
-                kept.append(replace(node, inputs=read_from))
-                live.update(name for name in read_from if name is not None)
-            else:
-                kept.append(node)
-                live.update(node.inputs)
-        inputs = {name: tensor for name, tensor in self.inputs.items() if tensor.id in live}
-        whole = {
-            name: outputs
-            for name, outputs in self.signatures.items()
-            if all(output.tensor in live for output in outputs.values())
-        }
-        return Graph(inputs, tuple(reversed(kept)), whole)
+                node = replace(node, inputs=read_from)
+            kept.append(node)
+            live.update(name for name in node.inputs if name is not None)
+        signatures = {name: outputs for name, outputs in self.signatures.items() if live.issuperset(self.roots(name))}
+        return replace(
+            self,
+            inputs={name: tensor for name, tensor in self.inputs.items() if tensor.id in live},
+            nodes=tuple(reversed(kept)),
+            signatures=signatures,
+            weights={name: tensor for name, tensor in self.weights.items() if name in live},
+            values={name: value for name, value in self.values.items() if name in live},
+            updates={name: updates for name, updates in self.updates.items() if name in signatures},
+        )
 
     def signature(self, name: str) -> Graph:
         """The part of the graph that one signature needs.
@@ -89,20 +118,22 @@ class Graph:
         """
         if name not in self.signatures:
             raise InputError(f"no signature {name!r}", fix=f"use one of {', '.join(self.signatures)}")
-        return self.needed(output.tensor for output in self.signatures[name].values())
+        return self.needed(self.roots(name))
 
     def __repr__(self) -> str:
-        lines = [f"Graph({len(self.inputs)} columns, {len(self.nodes)} nodes)"]
+        lines = [f"Graph({len(self.inputs)} inputs, {len(self.weights)} weights, {len(self.nodes)} nodes)"]
         lines += [f"  {tensor}" for tensor in self.inputs.values()]
+        lines += [f"  {tensor} = weight" for tensor in self.weights.values()]
         lines += [f"  {', '.join(map(str, node.outputs))} = {node}" for node in self.nodes]
         for name, outputs in self.signatures.items():
             lines.append(f"  {name} -> " + ", ".join(f"{key}={out.tensor}" for key, out in outputs.items()))
+            lines += [f"    {weight} := {tensor}" for weight, tensor in self.updates.get(name, {}).items()]
         return "\n".join(lines)
 
     def check(self) -> None:
         """Raise InputError unless every tensor is made once, before it is read."""
         known: set[str] = set()
-        for tensor in self.inputs.values():
+        for tensor in (*self.inputs.values(), *self.weights.values()):
             known.add(tensor.id)
         for node in self.nodes:
             for name in node.inputs:
@@ -112,9 +143,7 @@ class Graph:
                 if tensor.id in known:
                     raise InputError(f"this is no graph: {tensor.id!r:.80} is made twice", fix="write it again")
                 known.add(tensor.id)
-        for outputs in self.signatures.values():
-            for output in outputs.values():
-                if output.tensor not in known:
-                    raise InputError(
-                        f"this is no graph: output {output.tensor!r:.80} is never made", fix="write it again"
-                    )
+        for signature in self.signatures:
+            for root in self.roots(signature):
+                if root not in known:
+                    raise InputError(f"this is no graph: output {root!r:.80} is never made", fix="write it again")

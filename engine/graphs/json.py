@@ -58,6 +58,8 @@ def _node_json(node: GraphNode) -> dict[str, object]:
             "assets": list(node.assets),
             "outputs": outputs,
         }
+    if not isinstance(node, DeviceStage):
+        raise TypeError(f"{node} is not lowered: equations have no lasting form, programs have")
     return {
         "kind": "device",
         "program": node.program,

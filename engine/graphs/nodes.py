@@ -51,6 +51,7 @@ class HostNode:
     outputs: tuple[Tensor, ...]
     params: Mapping[str, Any] = field(default_factory=dict)  # Any: JSON, checked by the op
     assets: tuple[str, ...] = ()
+    where: str | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
         settings = [f"{key}={value!r}" for key, value in self.params.items()] + [f"@{asset}" for asset in self.assets]
@@ -82,4 +83,58 @@ class DeviceStage:
         return f"device<{self.program}>({given}; {len(self.weights)} weights)"
 
 
-GraphNode = HostNode | DeviceStage
+@dataclass(frozen=True)
+class Literal:
+    """A scalar that stands in the program itself, not among its weights."""
+
+    value: Any  # a numpy or JAX scalar
+    dtype: str
+
+    def __str__(self) -> str:
+        return f"{self.value}"
+
+
+@dataclass(frozen=True, eq=False)
+class DeviceOp:
+    """One JAX equation of a graph that is not lowered yet.
+
+    Attributes:
+        op: The primitive's name.
+        operands: Tensor ids and literals, in the equation's order.
+        outputs: What it gives; an id that starts with "_" is of an output nobody reads.
+        equation: Its primitive, params and effects; its variables mean nothing here.
+        device: Where it is to run, by a hint of `on(...)`; None leaves that to placement.
+    """
+
+    op: str
+    operands: tuple[str | Literal, ...]
+    outputs: tuple[Tensor, ...]
+    equation: Any  # jax.extend.core.JaxprEqn: this room does not know JAX
+    device: str | None = None
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The tensors among the operands, in order."""
+        return tuple(operand for operand in self.operands if isinstance(operand, str))
+
+    def __str__(self) -> str:
+        at = f" on {self.device}" if self.device else ""
+        return f"{self.op}({', '.join(map(str, self.operands))}){at}"
+
+
+@dataclass(frozen=True)
+class AnalyzerNode:
+    """A value of the whole training data, not known yet: what to compute, of which tensors."""
+
+    op: str
+    inputs: tuple[str, ...]
+    outputs: tuple[Tensor, ...]
+    params: Mapping[str, Any] = field(default_factory=dict)  # Any: JSON
+    where: str | None = None
+
+    def __str__(self) -> str:
+        settings = [f"{key}={value!r}" for key, value in self.params.items()]
+        return f"analyze {self.op}({', '.join([*self.inputs, *settings])})"
+
+
+GraphNode = HostNode | DeviceStage | DeviceOp | AnalyzerNode

@@ -93,6 +93,12 @@ def bind_analyzer(
     return found
 
 
+def settings_of(equation: Any) -> dict[str, Any]:  # a jax.extend.core.JaxprEqn; JSON
+    """The params that `bind_host` or `bind_analyzer` were given."""
+    loaded: dict[str, Any] = json.loads(equation.params["settings"])
+    return loaded
+
+
 def shaped(dims: Sequence[Any], dtype: Any) -> Any:  # Any: dimensions may be symbolic; JAX types no struct
     """A `jax.ShapeDtypeStruct`."""
     return jax.ShapeDtypeStruct(tuple(dims), dtype)  # type: ignore[no-untyped-call]

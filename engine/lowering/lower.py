@@ -1,0 +1,237 @@
+"""Lower a graph: device ops become exported programs, alternating with the host nodes that stay as they are.
+
+A device stage is exported as StableHLO with a symbolic batch. Analyzer results, captured arrays and params are its
+weights (arguments, never literals), so equal code gives equal programs whatever the data.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import jax
+
+from ...errors import InputError
+from ..graphs.graph import Graph
+from ..graphs.nodes import BATCH, DeviceOp, DeviceStage, GraphNode, HostNode, Tensor
+from ..tracing.equations import as_function, aval_of, function_of
+from ..tracing.primitives import shaped
+
+PLATFORMS: Final = ("cpu", "cuda", "tpu")
+"""What device stages are lowered for."""
+
+_LOCATIONS: Final = "jax_traceback_in_locations_limit"
+_EXPORTING: Final = threading.Lock()  # the setting is the process's
+
+_Device = DeviceOp | DeviceStage
+
+
+def lower(
+    graph: Graph,
+    prefix: str,
+    *,
+    known: Mapping[str, str] | None = None,
+    programs: Mapping[str, bytes] | None = None,
+    columns: Sequence[Tensor] = (),
+    platforms: Sequence[str] = PLATFORMS,
+) -> tuple[Graph, dict[str, bytes]]:
+    """Group device ops into stages, as few as the host nodes between them allow, and export each.
+
+    Args:
+        graph: As traced, or partly lowered: device stages in it are called inside the new ones.
+        prefix: Starts the names of the programs.
+        known: Tensor → the name of the weight or asset that it has become.
+        programs: Those of the device stages that are in the graph already.
+        columns: Raw columns, one of which tells a stage without batched inputs how many rows there are.
+        platforms: What to lower it for.
+
+    Returns:
+        The graph of host nodes and stages, which names weights but does not hold them, and the programs by name.
+    """
+    known = known or {}
+    levels = _levels(graph.nodes)
+    tensors = graph.tensors()
+    roots = {root for name in graph.signatures for root in graph.roots(name)}
+    nodes: list[GraphNode] = []
+    made: dict[str, bytes] = {}
+    for level in sorted(set(levels)):
+        group = [node for node, at in zip(graph.nodes, levels, strict=True) if at == level]
+        if level % 2 == 0:
+            nodes += [_named(node, known) for node in group if isinstance(node, HostNode)]
+            continue
+        read_later = {
+            name for node, at in zip(graph.nodes, levels, strict=True) if at != level for name in node.inputs if name
+        }
+        device = [node for node in group if isinstance(node, _Device)]
+        plan = _Stage.of(graph, device, roots | read_later, tensors, known)
+        name = f"{prefix}-{level // 2}"
+        counted = plan.counted(f"rows/{name}", (*graph.inputs.values(), *columns))
+        nodes += counted.extra
+        stage, made[name] = counted.export(name, graph, programs or {}, platforms)
+        nodes.append(stage)
+    read = {name for node in nodes for name in node.inputs} | roots
+    every = {tensor.id: tensor for tensor in (*graph.inputs.values(), *columns)}
+    inputs = {name.removeprefix("column/"): every[name] for name in every if name in read}
+    return Graph(inputs, tuple(nodes), graph.signatures, updates=graph.updates), made
+
+
+def _levels(nodes: Sequence[GraphNode]) -> list[int]:
+    """Even for host nodes, odd for the device; a node comes after all that it reads."""
+    level: dict[str, int] = {}
+    found = []
+    for node in nodes:
+        at = max((level.get(name, 0) for name in node.inputs if name is not None), default=0)
+        at += at % 2 != isinstance(node, _Device)
+        found.append(at)
+        level.update((tensor.id, at) for tensor in node.outputs)
+    return found
+
+
+def _named(node: HostNode, known: Mapping[str, str]) -> HostNode:
+    """A host node with what is known among its inputs as assets."""
+    inputs = tuple(name for name in node.inputs if name not in known)
+    assets = tuple(known[name] for name in node.inputs if name in known)
+    return replace(node, inputs=inputs, assets=(*node.assets, *assets))
+
+
+@dataclass(frozen=True)
+class _Stage:
+    """Device nodes of one level, as one function of its inputs, then its weights."""
+
+    nodes: tuple[_Device, ...]
+    inputs: tuple[Tensor, ...]
+    weights: tuple[Tensor, ...]
+    names: tuple[str, ...]
+    outputs: tuple[Tensor, ...]
+    extra: tuple[HostNode, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        graph: Graph,
+        nodes: Sequence[_Device],
+        outside: set[str],
+        tensors: Mapping[str, Tensor],
+        known: Mapping[str, str],
+    ) -> _Stage:
+        own = {tensor.id for node in nodes for tensor in node.outputs}
+        read = dict.fromkeys(name for node in nodes for name in node.inputs if name is not None and name not in own)
+        weights = [tensors[name] for name in read if name in graph.weights]
+        held = dict.fromkeys(name for node in nodes if isinstance(node, DeviceStage) for name in node.weights)
+        inputs = tuple(tensors[name] for name in read if name not in graph.weights)
+        outputs = tuple(tensor for node in nodes for tensor in node.outputs if tensor.id in outside)
+        given = [known.get(tensor.id, tensor.id) for tensor in weights]
+        more = [graph.weights[name] for name in held if name not in given]
+        return cls(tuple(nodes), inputs, (*weights, *more), (*given, *(t.id for t in more)), outputs)
+
+    def counted(self, name: str, columns: Iterable[Tensor]) -> _Stage:
+        """The stage with a node that counts rows, where no input carries the batch."""
+        if any(tensor.batched for tensor in self.inputs):
+            return self
+        column = next((tensor for tensor in columns if not tensor.dtype.startswith("other:")), None)
+        if column is None:
+            raise InputError("no column that the engine can read", fix="give text, number or boolean columns")
+        rows = Tensor(name, "bool", (BATCH,))
+        node = HostNode("valid" if column.column else "rows", (column.id,), (rows,))
+        return replace(self, inputs=(*self.inputs, rows), extra=(node,))
+
+    def export(
+        self, name: str, graph: Graph, programs: Mapping[str, bytes], platforms: Sequence[str]
+    ) -> tuple[DeviceStage, bytes]:
+        """The stage as a node, and its program."""
+        given = [*self.inputs, *self.weights]
+        avals = [aval_of(tensor, graph.dims) for tensor in given]
+        calls = {
+            node.program: jax.export.deserialize(bytearray(programs[node.program])).call
+            for node in self.nodes
+            if isinstance(node, DeviceStage)
+        }
+
+        def run(*arrays: Any) -> list[Any]:
+            env = dict(zip((tensor.id for tensor in self.inputs), arrays, strict=False))
+            weights = arrays[len(self.inputs) :]
+            env.update(zip(self.names, weights, strict=True))
+            env.update(zip((tensor.id for tensor in self.weights), weights, strict=True))
+            for part in _runs(self.nodes):
+                _evaluate(graph, part, env, calls)
+            return [env[tensor.id] for tensor in self.outputs]
+
+        program = export_program(run, [shaped(aval.shape, aval.dtype) for aval in avals], platforms)
+        stage = DeviceStage(
+            name,
+            tuple(tensor.id for tensor in self.inputs),
+            tuple((tensor.dtype, tensor.shape) for tensor in self.inputs),
+            self.names,
+            self.outputs,
+            self._needs(),
+        )
+        return stage, program
+
+    def _needs(self) -> tuple[tuple[int, ...], ...]:
+        """For each output the places of the inputs it depends on: one that carries the batch at the least."""
+        reach: dict[str, set[int]] = {tensor.id: {place} for place, tensor in enumerate(self.inputs)}
+        for node in self.nodes:
+            for place, tensor in enumerate(node.outputs):
+                read = (
+                    (node.inputs[index] for index in node.needs[place])
+                    if isinstance(node, DeviceStage)
+                    else node.inputs
+                )
+                reach[tensor.id] = set().union(*(reach.get(name, set()) for name in read if name is not None))
+        batched = [place for place, tensor in enumerate(self.inputs) if tensor.batched]
+        counting = set(batched[:1]) if not self.extra else {len(self.inputs) - 1}
+        return tuple(
+            tuple(sorted(reach[t.id] if set(batched[:]) & reach[t.id] else reach[t.id] | counting))
+            for t in self.outputs
+        )
+
+
+def _runs(nodes: Sequence[_Device]) -> list[list[_Device]]:
+    """The nodes as runs of equations, and stages each on its own."""
+    runs: list[list[_Device]] = []
+    for node in nodes:
+        if isinstance(node, DeviceOp) and runs and isinstance(runs[-1][0], DeviceOp):
+            runs[-1].append(node)
+        else:
+            runs.append([node])
+    return runs
+
+
+def _evaluate(graph: Graph, part: Sequence[_Device], env: dict[str, Any], calls: Mapping[str, Any]) -> None:
+    """Run equations, or one stage, on traced arrays."""
+    first = part[0]
+    if isinstance(first, DeviceStage):
+        rows = next(array.shape[0] for name in first.inputs if name is not None for array in [env[name]] if array.shape)
+        inputs = [
+            jax.numpy.zeros(tuple(rows if dim == BATCH else dim for dim in shape), dtype) if name is None else env[name]
+            for name, (dtype, shape) in zip(first.inputs, first.slots, strict=True)
+        ]
+        results = calls[first.program](*inputs, *(env[name] for name in first.weights))
+        env.update(zip((tensor.id for tensor in first.outputs), results, strict=True))
+        return
+    ops = [node for node in part if isinstance(node, DeviceOp)]
+    own = {tensor.id for node in ops for tensor in node.outputs}
+    read = list(dict.fromkeys(name for node in ops for name in node.inputs if name not in own))
+    made = [tensor.id for node in ops for tensor in node.outputs if not tensor.id.startswith("_")]
+    env.update(zip(made, as_function(function_of(graph, ops, read, made))(*(env[name] for name in read)), strict=True))
+
+
+def export_program(fn: Any, shapes: Sequence[Any], platforms: Sequence[str] = PLATFORMS) -> bytes:
+    """Export a function as a serialized StableHLO program that holds no source paths.
+
+    Args:
+        fn: Takes and returns arrays.
+        shapes: `jax.ShapeDtypeStruct` of each argument.
+        platforms: What to lower it for.
+    """
+    config: Any = jax.config  # it has the attribute, its type does not say so
+    with _EXPORTING:
+        limit = config.jax_traceback_in_locations_limit
+        config.update(_LOCATIONS, 0)  # paths and line numbers would enter the digest
+        try:
+            exported = jax.export.export(jax.jit(lambda *args: fn(*args)), platforms=tuple(platforms))(*shapes)
+            return bytes(exported.serialize())
+        finally:
+            config.update(_LOCATIONS, limit)

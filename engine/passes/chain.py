@@ -1,0 +1,62 @@
+"""A chain of passes, and the report of what each removed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Final
+
+from ..graphs.graph import Graph
+from .structural import inline, prune, share
+
+Pass = Callable[[Graph], Graph]
+"""Gives a graph that computes the same: structural passes to the bit, algebraic ones to 1e-6 (each says which)."""
+
+STRUCTURAL: Final[tuple[Pass, ...]] = (prune, inline, share, prune)
+"""What every graph goes through: results stay bitwise equal."""
+
+
+@dataclass(frozen=True)
+class PassReport:
+    """What one pass did.
+
+    Attributes:
+        name: The pass's.
+        before: Nodes before it.
+        after: Nodes after it.
+        removed: How many fewer nodes of each op there are; an op that there are more of is left out.
+        seconds: Its own wall time.
+    """
+
+    name: str
+    before: int
+    after: int
+    removed: dict[str, int]
+    seconds: float
+
+    def __str__(self) -> str:
+        gone = ", ".join(f"{count} {op}" for op, count in sorted(self.removed.items(), key=lambda item: -item[1]))
+        return f"{self.name}: {self.before} -> {self.after} nodes in {self.seconds * 1e3:.1f} ms ({gone or 'nothing'})"
+
+
+def optimize(graph: Graph, passes: Sequence[Pass] = STRUCTURAL) -> tuple[Graph, tuple[PassReport, ...]]:
+    """Run passes one after the other.
+
+    Returns:
+        The last graph, and a report per pass, in order.
+    """
+    reports = []
+    for step in passes:
+        start = perf_counter()
+        made = step(graph)
+        seconds = perf_counter() - start
+        gone = _ops(graph) - _ops(made)
+        reports.append(PassReport(step.__name__, len(graph.nodes), len(made.nodes), dict(gone), seconds))
+        graph = made
+    return graph, tuple(reports)
+
+
+def _ops(graph: Graph) -> Counter[str]:
+    return Counter(getattr(node, "op", "stage") for node in graph.nodes)
