@@ -17,12 +17,13 @@ from ..data.base import Executor, Progress, no_progress
 from ..data.examples import Manifest, sinks
 from ..data.sources import Source
 from ..errors import InputError
-from .analyzing.analyzers import Analysis, AnalyzerPass, finish, needs
+from .analyzing.analyzers import Analysis, AnalyzerPass, analysis, finish
 from .bundles.bundle import Bundle, BundleFn
 from .bundles.manifest import export_facts
 from .lowering.lower import PLATFORMS
 from .lowering.partition import Analyzer, Partition
 from .lowering.programs import Payload
+from .tracing.objects import recall
 from .tracing.primitives import in_32_bits
 from .tracing.trace import trace
 
@@ -118,10 +119,10 @@ class _Frozen:
     def take(self, analyzer: Analyzer, value: Any) -> None:
         """Keep one analyzer's result."""
         column = str(analyzer.params["column"])
-        if analyzer.kind == "vocabulary":
-            name = f"vocabulary-{len(self.assets)}"
-            schema = pa.schema([pa.field("value", pa.string(), nullable=False)], metadata={"column": column})
-            self.assets[name] = pa.table([pa.array(value, pa.string())], schema=schema)
+        if isinstance(value, pa.Table):
+            name = str(analyzer.params.get("name") or f"{analyzer.kind.replace('_', '-')}-{len(self.assets)}")
+            fields = [pa.field(f.name, f.type, nullable=False) for f in value.schema]
+            self.assets[name] = pa.table(value.columns, schema=pa.schema(fields, metadata={"column": column}))
         else:
             label = base = f"transform/{column}/{analyzer.kind}"
             while label in self.weights:
@@ -172,7 +173,8 @@ def _run_phase(
     of: list[Analysis] = []
     for analyzer in analyzers:
         names = [partition.tensor(value).id for value in analyzer.inputs]
-        of.append(Analysis(needs(analyzer.kind), *names))
+        reducer = recall(analyzer.params["reducer"]) if "reducer" in analyzer.params else None
+        of.append(analysis(analyzer.kind, analyzer.params, names, reducer))
         analyses[of[-1]] = None
     values = {partition.tensor(value).id: (value, None) for analyzer in analyzers for value in analyzer.inputs}
     bundle = frozen.bundle(values, "analyze", "analyze")
@@ -180,8 +182,16 @@ def _run_phase(
     make = partial(AnalyzerPass, tuple(analyses))
     state = executor.combine(columns, make, via=FilesFn(bundle.to_files(), "analyze"), progress=progress).result()
     places = {analysis: str(place) for place, analysis in enumerate(analyses)}
-    for analyzer, analysis in zip(analyzers, of, strict=True):
-        frozen.take(analyzer, finish(analyzer.kind, analyzer.params, state[places[analysis]]))
+    for analyzer, read in zip(analyzers, of, strict=True):
+        frozen.take(analyzer, _finished(analyzer, state[places[read]]))
+
+
+def _finished(analyzer: Analyzer, state: Any) -> Any:
+    key_fn = recall(analyzer.params["key_fn"]) if analyzer.params.get("key_fn") else None
+    try:
+        return finish(analyzer.kind, analyzer.params, state, key_fn)
+    except InputError as error:
+        raise InputError(error.message, fix=error.fix, where=analyzer.where) from error
 
 
 @dataclass

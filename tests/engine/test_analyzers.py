@@ -9,13 +9,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from drivetrain.engine.analyzing import analyzers
+from drivetrain.engine.analyzing import numbers
 from drivetrain.engine.analyzing.analyzers import Analysis, AnalyzerPass, finish
 from drivetrain.errors import InputError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-ANALYSES = (Analysis("moments", "x"), Analysis("numbers", "x"), Analysis("words", "w"), Analysis("moments", "n", "ok"))
+X, W = (("value", "x"),), (("value", "w"),)
+ANALYSES = (
+    Analysis("moments", X), Analysis("numbers", X), Analysis("words", W),
+    Analysis("moments", (("value", "n"), ("valid", "ok"))),
+)  # fmt: skip
 WORDS = {"top_k": None, "min_count": 1, "keep_empty": True}
 
 ROWS = st.lists(
@@ -62,7 +66,9 @@ def test_split_merge_and_round_trip_change_nothing(rows: list[Any], i: int, j: i
     else:
         assert math.isnan(finish("mean", {}, moments))
     counts = Counter(row[1] for row in rows if row[1] is not None)
-    assert finish("vocabulary", WORDS, words) == sorted(sorted(counts, reverse=True), key=lambda w: -counts[w])
+    assert finish("vocabulary", WORDS, words)["value"].to_pylist() == sorted(
+        sorted(counts, reverse=True), key=lambda w: -counts[w]
+    )
     assert finish("sum", {}, masked) == sum(row[2] for row in rows if row[3])
 
 
@@ -70,19 +76,19 @@ def test_dictionary_columns_and_vectors_count_the_same() -> None:
     words = pa.array(["b", None, "a", "b"])
     found = []
     for column in (words, words.dictionary_encode(), words.cast(pa.large_string())):
-        made = AnalyzerPass((Analysis("words", "w"),))
+        made = AnalyzerPass((Analysis("words", W),))
         made.add_batch(pa.RecordBatch.from_arrays([column], names=["w"]))
         found.append(made.to_bytes())
     assert len(set(found)) == 1
-    made = AnalyzerPass((Analysis("moments", "v"),))
+    made = AnalyzerPass((Analysis("moments", (("value", "v"),)),))
     made.add_batch(pa.record_batch({"v": pa.array([[1.0, 2.0], [3.0, 6.0]], pa.list_(pa.float32(), 2))}))
     assert finish("mean", {}, made.result()["0"]) == 3.0
 
 
 def test_too_many_distinct_numbers_become_a_summary(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(analyzers, "_EXACT", 1000)
+    monkeypatch.setattr(numbers, "_EXACT", 1000)
     x = np.random.default_rng(1).normal(size=60_000)
-    parts = [AnalyzerPass((Analysis("numbers", "x"),)) for _ in range(2)]
+    parts = [AnalyzerPass((Analysis("numbers", X),)) for _ in range(2)]
     for made, half in zip(parts, np.split(x, 2), strict=True):
         for piece in np.split(half, 10):
             made.add_batch(pa.record_batch({"x": piece}))

@@ -1,0 +1,124 @@
+"""One state per key, and one per place of a vector: statistics of groups, and elementwise ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final, Generic, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from ...data.counting.tables import binary
+from ...errors import InputError
+from .states import Numeric, Rows, finite_of, frame, numbers_of, read_columns, texts_of, unframe, vectors, write_columns
+
+S = TypeVar("S", bound=Numeric)
+
+KEYS: Final = 1 << 18
+"""How many distinct keys a pass keeps; about 1 kB each for moments."""
+
+
+class Keyed(Generic[S]):
+    """A state per key (text, whole number or boolean). Rows whose key or value is missing are left out."""
+
+    def __init__(self, make: Callable[[], S], name: str) -> None:
+        self.make = make
+        self.name = name
+        self.states: dict[bytes, S] = {}
+
+    def add(self, rows: Rows) -> None:
+        """Take in one batch.
+
+        Raises:
+            InputError: There are more than 2^18 distinct keys.
+        """
+        flat = rows.flat()
+        (column,) = flat.values
+        assert flat.key is not None
+        key = texts_of(flat.key)
+        encoded = key if pa.types.is_dictionary(key.type) else key.dictionary_encode()
+        words = binary(texts_of(encoded.dictionary)).to_pylist()
+        codes = encoded.indices.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
+        values = numbers_of(column)
+        kept = codes >= 0
+        if values.dtype.kind == "f":
+            kept &= np.isfinite(values)
+        codes, values = codes[kept], values[kept]
+        order = np.argsort(codes, kind="stable")
+        codes, values = codes[order], values[order]
+        starts = np.flatnonzero(np.diff(codes, prepend=-1))
+        for start, end in zip(starts, [*starts[1:], len(codes)], strict=True):
+            word = words[codes[start]]
+            if word is not None:
+                self._of(word).take(values[start:end])
+
+    def _of(self, word: bytes) -> S:
+        found = self.states.get(word)
+        if found is None:
+            if len(self.states) >= KEYS:
+                raise InputError(
+                    f"the key column {self.name!r} has more than {KEYS:,} distinct values",
+                    fix="group the rare ones: a vocabulary with top_k, or hash_buckets, makes such a key",
+                )
+            found = self.states[word] = self.make()
+        return found
+
+    def merge(self, other: Keyed[S]) -> None:
+        """Take in another state. Raises as `add`."""
+        for word, state in other.states.items():
+            self._of(word).merge(state)
+
+    def compact(self) -> None:
+        """Compact each."""
+        for state in self.states.values():
+            state.compact()
+
+    def items(self) -> Iterator[tuple[str, S]]:
+        """Key and state, in the order of the keys' bytes."""
+        for word in sorted(self.states):
+            yield word.decode(), self.states[word]
+
+    def to_bytes(self) -> bytes:
+        """The keys in order as Arrow IPC, then each state."""
+        self.compact()
+        words = sorted(self.states)
+        keys = write_columns({"key": pa.array(words, pa.large_binary())})
+        return frame([keys, *(self.states[word].to_bytes() for word in words)])
+
+    def load(self, data: bytes) -> None:
+        """Become the state that `to_bytes` wrote."""
+        keys, *bodies = unframe(data)
+        for word, body in zip(read_columns(keys)[0].to_pylist(), bodies, strict=True):
+            self._of(word).load(body)
+
+
+class Elementwise(Generic[S]):
+    """A state per place of a vector column."""
+
+    def __init__(self, make: Callable[[], S], width: int) -> None:
+        self.states = [make() for _ in range(width)]
+
+    def add(self, rows: Rows) -> None:
+        """Take in the present, finite numbers at each place."""
+        for column in rows.values:
+            for state, values in zip(self.states, vectors(column).T, strict=True):
+                state.take(finite_of(values))
+
+    def merge(self, other: Elementwise[S]) -> None:
+        """Take in another state."""
+        for mine, theirs in zip(self.states, other.states, strict=True):
+            mine.merge(theirs)
+
+    def compact(self) -> None:
+        """Compact each."""
+        for state in self.states:
+            state.compact()
+
+    def to_bytes(self) -> bytes:
+        """Each state behind the other."""
+        return frame([state.to_bytes() for state in self.states])
+
+    def load(self, data: bytes) -> None:
+        """Become the state that `to_bytes` wrote."""
+        for state, body in zip(self.states, unframe(data), strict=True):
+            state.load(body)

@@ -1,0 +1,184 @@
+"""What every analyzer state is: the protocol, the rows it is given, and how its bytes are framed."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, Self
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from ...errors import InputError
+
+
+class State(Protocol):
+    """The mergeable state of one analysis. Equal rows give equal bytes, however they were split and ordered."""
+
+    def add(self, rows: Rows) -> None:
+        """Take in one batch."""
+
+    def merge(self, other: Self) -> None:
+        """Take in the state of the rows that follow."""
+
+    def compact(self) -> None:
+        """Bring it into its one canonical form."""
+
+    def to_bytes(self) -> bytes:
+        """The canonical state as bytes."""
+
+    def load(self, data: bytes) -> None:
+        """Become the state that `to_bytes` wrote; called on a new one with the same options."""
+
+
+class Numeric(Protocol):
+    """A state of finite numbers that other states keep one of per key, or per place of a vector."""
+
+    def take(self, values: NDArray[Any]) -> None:
+        """Take in finite int64 or float64 values."""
+
+    def merge(self, other: Self) -> None:
+        """As `State.merge`."""
+
+    def compact(self) -> None:
+        """As `State.compact`."""
+
+    def to_bytes(self) -> bytes:
+        """As `State.to_bytes`."""
+
+    def load(self, data: bytes) -> None:
+        """As `State.load`."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What an analysis sees of a batch: its columns by role, all of one length.
+
+    Attributes:
+        values: The columns looked at; a vector column is a fixed-size list.
+        key: Groups the rows; or None.
+        weight: Says how much each row counts; or None.
+        label: What the values are to tell something about; or None.
+    """
+
+    values: Sequence[pa.Array]
+    key: pa.Array | None = None
+    weight: pa.Array | None = None
+    label: pa.Array | None = None
+
+    @classmethod
+    def of(cls, batch: pa.RecordBatch, columns: Sequence[tuple[str, str]]) -> Rows:
+        """The columns of a batch by role; "valid" is the role of a boolean column that says which rows count."""
+        named: dict[str, list[pa.Array]] = {}
+        for role, name in columns:
+            named.setdefault(role, []).append(batch.column(name))
+        if "valid" in named:
+            (valid,) = named.pop("valid")
+            named = {role: [column.filter(valid) for column in found] for role, found in named.items()}
+        single = {role: found[0] for role, found in named.items() if role != "value"}
+        return cls(named.get("value", []), **single)
+
+    def flat(self) -> Rows:
+        """The same with lists and vectors taken apart: every element has its row's key, weight and label."""
+        if not any(_is_list(column.type) for column in self.values):
+            return self
+        others = {"key": self.key, "weight": self.weight, "label": self.label}
+        if all(other is None for other in others.values()):
+            return Rows([column.flatten() if _is_list(column.type) else column for column in self.values])
+        (column,) = self.values
+        parents = pc.list_parent_indices(column)
+        return Rows([column.flatten()], **{k: None if v is None else v.take(parents) for k, v in others.items()})
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def numbers_of(column: pa.Array) -> NDArray[Any]:
+    """A column as numpy: int64 where it is whole and nothing is null, else float64 with NaN for null."""
+    if pa.types.is_dictionary(column.type):
+        column = column.dictionary_decode()
+    if pa.types.is_boolean(column.type):
+        column = column.cast(pa.int64())
+    if column.null_count or not pa.types.is_integer(column.type):
+        found: NDArray[Any] = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+        return found
+    return np.asarray(column.to_numpy(zero_copy_only=False)).astype(np.int64, copy=False)
+
+
+def finite(column: pa.Array) -> NDArray[Any]:
+    """The present, finite values of a column: int64 for integers and booleans, else float64."""
+    if column.null_count:
+        column = column.drop_null()
+    return finite_of(numbers_of(column))
+
+
+def finite_of(values: NDArray[Any]) -> NDArray[Any]:
+    """The finite ones."""
+    if values.dtype.kind == "f":
+        kept = np.isfinite(values)
+        return values if kept.all() else values[kept]
+    return values
+
+
+def vectors(column: pa.Array) -> NDArray[np.float64]:
+    """A fixed-size list column as float64[rows, width], NaN for null."""
+    width = column.type.list_size
+    flat = numbers_of(column.flatten()).astype(np.float64, copy=False)
+    return flat.reshape(-1, width) if width else np.zeros((len(column), 0))
+
+
+def weights_of(column: pa.Array, name: str) -> NDArray[np.float64]:
+    """Weights as float64.
+
+    Raises:
+        InputError: One is missing, negative, or not finite.
+    """
+    found = numbers_of(column).astype(np.float64, copy=False)
+    bad = ~(np.isfinite(found) & (found >= 0))
+    if bad.any():
+        value = found[bad][0]
+        what = "a missing value" if np.isnan(value) else f"the weight {value:g}"
+        raise InputError(f"the weights in column {name!r} have {what}", fix="give finite weights, 0 or more")
+    return found
+
+
+def texts_of(column: pa.Array) -> pa.Array:
+    """A column of keys or words as text: integers in decimal, booleans as true and false."""
+    if pa.types.is_boolean(column.type) or pa.types.is_integer(column.type):
+        return column.cast(pa.string())
+    return column
+
+
+def frame(parts: Sequence[bytes]) -> bytes:
+    """Parts behind each other, the length of each first."""
+    return b"".join(len(part).to_bytes(8, "little") + part for part in parts)
+
+
+def unframe(data: bytes) -> list[bytes]:
+    """The parts again. Raises ValueError for bytes cut short."""
+    parts, at = [], 0
+    while at < len(data):
+        size = int.from_bytes(data[at : at + 8], "little")
+        if at + 8 + size > len(data):
+            raise ValueError("truncated")
+        parts.append(data[at + 8 : at + 8 + size])
+        at += 8 + size
+    return parts
+
+
+def write_columns(columns: Mapping[str, pa.Array]) -> bytes:
+    """Columns as an Arrow IPC stream."""
+    sink = io.BytesIO()
+    table = pa.table(dict(columns))
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue()
+
+
+def read_columns(data: bytes) -> list[pa.Array]:
+    """The columns that `write_columns` wrote."""
+    return [column.combine_chunks() for column in pa.ipc.open_stream(data).read_all().columns]
