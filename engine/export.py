@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
-from jax.extend import core as jex
 from numpy.typing import NDArray
 
 from ..errors import DrivetrainError, InputError
@@ -16,9 +16,11 @@ from ._caller import raised_at
 from .bundles.bundle import Bundle
 from .bundles.manifest import export_facts
 from .graphs.graph import Graph, Output
-from .graphs.nodes import ARRAY_DTYPES, BATCH, DeviceStage, Tensor
-from .lowering.lower import PLATFORMS, export_program
+from .graphs.nodes import ARRAY_DTYPES, BATCH, Tensor
+from .lowering.lower import PLATFORMS, lower
 from .lowering.programs import Payload
+from .passes import EXPORTED, optimize
+from .tracing.equations import graph_of_jaxpr
 from .tracing.primitives import in_32_bits, shaped
 from .transform import TRANSFORM
 
@@ -67,14 +69,17 @@ def export_model(
     model = _Model(apply, params, predict, _features(source, label))
     if label in model.names:
         raise InputError(f"the prediction {label!r} has the label's name", fix="name it otherwise, e.g. 'probability'")
-    stage, program = model.export(platforms, source)
-    predicted = {name: Output(tensor.id) for name, tensor in zip(model.names, stage.outputs, strict=True)}
-    signatures = {PREDICT: predicted, EVALUATE: {**predicted, label: outputs[label]}}
-    whole = Graph(source.graph.inputs, (*source.graph.nodes, stage), signatures)
-    graph = whole.needed(output.tensor for output in signatures[EVALUATE].values())
-    bundle = Bundle(
-        graph, _payload(graph, source, stage.program, program, model.weights), export_facts(tuple(platforms))
+    graph, programs = lower(
+        _joined(source, model.graph, outputs[label], label),
+        "predict",
+        programs=source.payload.programs,
+        columns=tuple(source.graph.inputs.values()),
+        platforms=platforms,
     )
+    arrays = {**source.payload.weights, **model.graph.values}
+    weights = {name: arrays[name] for node in graph.nodes for name in getattr(node, "weights", ())}
+    assets = {name: source.payload.assets[name] for node in graph.nodes for name in getattr(node, "assets", ())}
+    bundle = Bundle(graph, Payload(programs, weights, assets), export_facts(tuple(platforms)), source.defaults)
     bundle.save(out)
     return bundle
 
@@ -87,21 +92,23 @@ def _features(source: Bundle, label: str) -> dict[str, Tensor]:
     return {name: tensor for name, tensor in found.items() if not tensor.column}
 
 
-def _payload(graph: Graph, source: Bundle, name: str, program: bytes, weights: Mapping[str, NDArray[Any]]) -> Payload:
-    """Only what the joined graph still refers to."""
-    stages = [node for node in graph.nodes if isinstance(node, DeviceStage)]
-    programs = {**source.payload.programs, name: program}
-    arrays = {**source.payload.weights, **weights}
-    assets = {asset for node in graph.nodes for asset in getattr(node, "assets", ())}
-    return Payload(
-        {stage.program: programs[stage.program] for stage in stages},
-        {weight: arrays[weight] for stage in stages for weight in stage.weights},
-        {asset: source.payload.assets[asset] for asset in sorted(assets)},
+def _joined(source: Bundle, model: Graph, truth: Output, label: str) -> Graph:
+    """One graph from raw columns to predictions: the transform's programs are called by the model's."""
+    predicted = model.signatures[PREDICT]
+    signatures = {PREDICT: predicted, EVALUATE: {**predicted, label: truth}}
+    frozen = {name: Tensor(name, str(array.dtype), array.shape) for name, array in source.payload.weights.items()}
+    whole = replace(
+        model,
+        inputs=source.graph.inputs,
+        nodes=(*source.graph.nodes, *model.nodes),
+        signatures=signatures,
+        weights={**frozen, **model.weights},
     )
+    return whole.signature(EVALUATE)
 
 
 class _Model:
-    """Apply and predict, traced with a symbolic batch; knows which features and params each prediction needs."""
+    """Apply and predict, traced with a symbolic batch: a graph from features to predictions, params its weights."""
 
     def __init__(self, apply: Any, params: Any, predict: Any, features: Mapping[str, Tensor]) -> None:
         leaves, self._tree = jax.tree_util.tree_flatten_with_path(params)
@@ -114,7 +121,7 @@ class _Model:
         shapes += [shaped(array.shape, array.dtype) for array in arrays.values()]
         self.names = tuple[str, ...]()
         try:
-            self._closed = jax.make_jaxpr(self._run)(*shapes)
+            closed = jax.make_jaxpr(self._run)(*shapes)
         except DrivetrainError:
             raise
         except Exception as error:  # the user's model failed: whatever it is, name his line
@@ -124,22 +131,16 @@ class _Model:
                 fix=f"apply gets {', '.join(features)}; the label is left out",
                 where=raised_at(error.__traceback__),
             ) from error
-        self._reach = _reach(self._closed.jaxpr)
-        used = set().union(*self._reach)
-        count = len(features)
-        self._read = [place for place in range(count) if place in used or (place == 0 and not used & set(range(count)))]
-        self._kept = [place for place in range(count, len(shapes)) if place in used]
-        self._shapes = shapes
-        self._all = list(arrays)
-        self.weights: dict[str, NDArray[Any]] = {
-            self._all[place - count]: arrays[self._all[place - count]] for place in self._kept
-        }
-        for name, aval in zip(self.names, self._closed.out_avals, strict=True):
+        for name, aval in zip(self.names, closed.out_avals, strict=True):
             if not aval.shape or aval.shape[0] != batch or str(aval.dtype) not in ARRAY_DTYPES:
                 raise InputError(
                     f"prediction {name!r} is {aval.dtype}{list(map(str, aval.shape))}",
                     fix="give one value or vector per row",
                 )
+        places = {name: place for place, name in enumerate(self.names)}
+        inputs = [(name, tensor) for name, tensor in features.items()]
+        traced = graph_of_jaxpr(closed, inputs, places, weights=arrays, signature=PREDICT, prefix="model/")
+        self.graph, self.reports = optimize(traced, EXPORTED)
 
     def _run(self, *arrays: Any) -> list[Any]:
         features = dict(zip(self._features, arrays, strict=False))
@@ -155,98 +156,6 @@ class _Model:
                 raise InputError(f"prediction {name!r} is {value!r:.60}", fix="give one value or vector per row")
         self.names = tuple(given)
         return list(given.values())
-
-    def export(self, platforms: Sequence[str], source: Bundle) -> tuple[DeviceStage, bytes]:
-        """The model as a device stage, and its program.
-
-        The transform's device stages that feed it are inlined, so that a prediction is one call on the device.
-        """
-        features = list(self._features.values())
-        read = [features[place].id for place in self._read]
-        feeding = _feeding(source.graph, read)
-        made = {tensor.id for stage in feeding for tensor in stage.outputs}
-        slots = {
-            name: slot
-            for stage in feeding
-            for name, slot in zip(stage.inputs, stage.slots, strict=True)
-            if name is not None
-        }
-        slots.update((t.id, (t.dtype, t.shape)) for t in features if t.id in read and t.id not in made)
-        weights = dict.fromkeys(name for stage in feeding for name in stage.weights)
-        arrays = {name: source.payload.weights[name] for name in weights} | self.weights
-        calls: list[Any] = [
-            jax.export.deserialize(bytearray(source.payload.programs[stage.program])).call for stage in feeding
-        ]
-
-        def program(*given: Any) -> list[Any]:
-            env = dict(zip([*slots, *arrays], given, strict=True))
-            (rows,) = {env[name].shape[0] for name, (_, shape) in slots.items() if shape[:1] == (BATCH,)}
-            for stage, call in zip(feeding, calls, strict=True):
-                inputs = [
-                    _zeros(slot, rows) if name is None else env[name]
-                    for name, slot in zip(stage.inputs, stage.slots, strict=True)
-                ]
-                results = call(*inputs, *(env[name] for name in stage.weights))
-                env.update(zip((tensor.id for tensor in stage.outputs), results, strict=True))
-            # What no prediction depends on is not given; any value does.
-            model = [env.get(t.id) for t in features] + [env.get(name) for name in self._all]
-            whole = [
-                _zeros((shape.dtype, (BATCH, *shape.shape[1:]) if place < len(features) else shape.shape), rows)
-                if value is None
-                else value
-                for place, (value, shape) in enumerate(zip(model, self._shapes, strict=True))
-            ]
-            return list(jex.jaxpr_as_fun(self._closed)(*whole))
-
-        batch = self._shapes[0].shape[0]
-        shapes = [shaped([batch if d == BATCH else d for d in shape], dtype) for dtype, shape in slots.values()]
-        shapes += [shaped(array.shape, array.dtype) for array in arrays.values()]
-        exported = export_program(program, shapes, platforms)
-        outputs = tuple(
-            Tensor(f"model/{name}", str(aval.dtype), (BATCH, *map(int, aval.shape[1:])))
-            for name, aval in zip(self.names, self._closed.out_avals, strict=True)
-        )
-        sources = _sources(feeding)
-        places = {name: place for place, name in enumerate(slots)}
-        needs = []
-        for reach in self._reach:
-            tensors = [features[place].id for place in reach if place < len(features)] or read[:1]
-            needs.append(tuple(sorted({places[name] for t in tensors for name in sources.get(t, (t,))})))
-        stage = DeviceStage("model", tuple(slots), tuple(slots.values()), tuple(arrays), outputs, tuple(needs))
-        return stage, exported
-
-
-def _feeding(graph: Graph, wanted: Sequence[str]) -> list[DeviceStage]:
-    """The device stages, pruned, that make any of the wanted tensors directly."""
-    stages = [node for node in graph.needed(wanted).nodes if isinstance(node, DeviceStage)]
-    direct = [stage for stage in stages if any(tensor.id in wanted for tensor in stage.outputs)]
-    # Not one that waits for another: host nodes may stand between the two.
-    made = {tensor.id for stage in direct for tensor in stage.outputs}
-    return [stage for stage in direct if not made & set(stage.inputs)]
-
-
-def _sources(stages: Sequence[DeviceStage]) -> dict[str, tuple[str, ...]]:
-    """The stages' inputs that each of their outputs depends on."""
-    found: dict[str, tuple[str, ...]] = {}
-    for stage in stages:
-        for tensor, positions in zip(stage.outputs, stage.needs, strict=True):
-            found[tensor.id] = tuple(name for name in (stage.inputs[place] for place in positions) if name is not None)
-    return found
-
-
-def _zeros(slot: tuple[Any, tuple[str | int, ...]], rows: Any) -> Any:  # Any: rows may be symbolic
-    dtype, shape = slot
-    return jax.numpy.zeros(tuple(rows if dim == BATCH else dim for dim in shape), dtype)
-
-
-def _reach(jaxpr: Any) -> list[set[int]]:
-    """For each output, the places of the inputs it depends on, equation by equation."""
-    reach: dict[Any, set[int]] = {var: {place} for place, var in enumerate(jaxpr.invars)}
-    for equation in jaxpr.eqns:
-        read = [reach.get(var, set()) for var in equation.invars if not isinstance(var, jex.Literal)]
-        union = set().union(*read)
-        reach.update((var, union) for var in equation.outvars)
-    return [set() if isinstance(var, jex.Literal) else reach.get(var, set()) for var in jaxpr.outvars]
 
 
 def _weight_name(path: Any) -> str:

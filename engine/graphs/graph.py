@@ -97,6 +97,7 @@ class Graph:
                 used = {index for position in read for index in node.needs[position]}
                 read_from = tuple(name if index in used else None for index, name in enumerate(node.inputs))
                 node = replace(node, inputs=read_from)
+                live.update(node.weights)
             kept.append(node)
             live.update(name for name in node.inputs if name is not None)
         signatures = {name: outputs for name, outputs in self.signatures.items() if live.issuperset(self.roots(name))}

@@ -1,9 +1,12 @@
 """Passes: functions from graph to graph, chained, each saying what it removed. XLA does fusion and layout."""
 
+from .arithmetic import simplify as simplify
+from .chain import EXPORTED as EXPORTED
 from .chain import STRUCTURAL as STRUCTURAL
 from .chain import Pass as Pass
 from .chain import PassReport as PassReport
 from .chain import optimize as optimize
+from .structural import forget_gradients as forget_gradients
 from .structural import inline as inline
 from .structural import prune as prune
 from .structural import share as share

@@ -9,13 +9,17 @@ from time import perf_counter
 from typing import Final
 
 from ..graphs.graph import Graph
-from .structural import inline, prune, share
+from .arithmetic import simplify
+from .structural import forget_gradients, inline, prune, share
 
 Pass = Callable[[Graph], Graph]
 """Gives a graph that computes the same: structural passes to the bit, algebraic ones to 1e-6 (each says which)."""
 
 STRUCTURAL: Final[tuple[Pass, ...]] = (prune, inline, share, prune)
 """What every graph goes through: results stay bitwise equal."""
+
+EXPORTED: Final[tuple[Pass, ...]] = (prune, forget_gradients, share, simplify, share, prune)
+"""What a graph goes through that will be run but not differentiated: results stay bitwise equal."""
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from ..tracing.equations import CALLS, Builder
 Operand = str | Literal
 
 _UNSHARED: Final = ("rng_uniform",)  # gives other numbers each time
+_CUSTOM: Final = {"custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr"}
 
 
 def prune(graph: Graph) -> Graph:
@@ -25,44 +26,42 @@ def prune(graph: Graph) -> Graph:
 
 def inline(graph: Graph) -> Graph:
     """With the bodies of jitted functions in place of the calls. Loops, branches and custom gradients stay calls."""
-    calls = [node for node in graph.nodes if isinstance(node, DeviceOp) and node.op in CALLS]
-    if not calls:
+    return _expanded(graph, dict.fromkeys(CALLS, "jaxpr"))
+
+
+def forget_gradients(graph: Graph) -> Graph:
+    """With the bodies of functions that have a gradient of their own: for a graph that nobody will differentiate."""
+    return _expanded(graph, dict.fromkeys(CALLS, "jaxpr") | _CUSTOM)
+
+
+def _expanded(graph: Graph, bodies: Mapping[str, str]) -> Graph:
+    """With calls replaced by their bodies, found under a param's name by op."""
+    if not any(isinstance(node, DeviceOp) and node.op in bodies for node in graph.nodes):
         return graph
-    builder = Builder("inlined/" + str(sum(name.startswith("inlined/") for name in graph.weights)) + "/", _next(graph))
+    builder = Builder(_unused_prefix(graph, "inlined"))
     meaning: dict[str, Operand] = {}
     nodes: list[GraphNode] = []
-    for node in graph.nodes:
-        node = renamed(node, meaning)
-        if not (isinstance(node, DeviceOp) and node.op in CALLS):
+    todo = list(reversed(graph.nodes))
+    while todo:
+        node = renamed(todo.pop(), meaning)
+        body = bodies.get(node.op) if isinstance(node, DeviceOp) else None
+        if body is None or not isinstance(node, DeviceOp):
             nodes.append(node)
             continue
-        results = _inlined(builder, node.equation.params["jaxpr"], node.operands, node.device)
+        results = builder.inline(node.equation.params[body], node.operands, node.device)
         meaning.update((tensor.id, made) for tensor, made in zip(node.outputs, results, strict=True))
-        nodes += builder.nodes
+        todo += reversed(builder.nodes)
         builder.nodes = []
-    held = {name: np.asarray(array) for name, array in builder.constants.items()}
+    held = builder.constants
     weights = {name: Tensor(name, str(array.dtype), array.shape) for name, array in held.items()}
-    dims = {**graph.dims, **builder.dims}
     whole = replace(
-        graph, nodes=tuple(nodes), weights={**graph.weights, **weights}, values={**graph.values, **held}, dims=dims
+        graph,
+        nodes=tuple(nodes),
+        weights={**graph.weights, **weights},
+        values={**graph.values, **held},
+        dims={**graph.dims, **builder.dims},
     )
     return with_meaning(whole, meaning)
-
-
-def _inlined(builder: Builder, closed: Any, operands: tuple[Operand, ...], device: str | None) -> list[Operand]:
-    """Add a jaxpr's equations, calls in it included."""
-    start = len(builder.nodes)
-    results = builder.inline(closed, operands, device)
-    added, builder.nodes[start:] = builder.nodes[start:], []
-    meaning: dict[str, Operand] = {}
-    for node in added:
-        node = renamed(node, meaning)
-        if isinstance(node, DeviceOp) and node.op in CALLS:
-            inner = _inlined(builder, node.equation.params["jaxpr"], node.operands, node.device)
-            meaning.update((tensor.id, made) for tensor, made in zip(node.outputs, inner, strict=True))
-        else:
-            builder.nodes.append(node)
-    return [meaning.get(result, result) if isinstance(result, str) else result for result in results]
 
 
 def share(graph: Graph) -> Graph:
@@ -126,13 +125,21 @@ def _frozen(value: Any) -> Hashable:  # Any: an equation's params
     return (type(value).__name__, value)
 
 
+def meant(operand: Operand, meaning: Mapping[str, Operand]) -> Operand:
+    """What an operand stands for in the end: what it was replaced by may have been replaced itself."""
+    while isinstance(operand, str) and operand in meaning:
+        operand = meaning[operand]
+    return operand
+
+
 def renamed(node: GraphNode, meaning: Mapping[str, Operand]) -> GraphNode:
     """The node with operands replaced by what they mean now."""
     if not any(name in meaning for name in node.inputs if name is not None):
         return node
     if isinstance(node, DeviceOp):
-        return replace(node, operands=tuple(meaning.get(o, o) if isinstance(o, str) else o for o in node.operands))
-    return replace(node, inputs=tuple(None if n is None else str(meaning.get(n, n)) for n in node.inputs))  # type: ignore[misc]  # None only in stages
+        return replace(node, operands=tuple(meant(operand, meaning) for operand in node.operands))
+    read = tuple(None if name is None else str(meant(name, meaning)) for name in node.inputs)
+    return replace(node, inputs=read)  # type: ignore[arg-type]  # None only in stages
 
 
 def with_meaning(graph: Graph, meaning: Mapping[str, Operand]) -> Graph:
@@ -140,7 +147,7 @@ def with_meaning(graph: Graph, meaning: Mapping[str, Operand]) -> Graph:
     weights, values = dict(graph.weights), dict(graph.values)
 
     def of(name: str) -> str:
-        found = meaning.get(name, name)
+        found = meant(name, meaning)
         if isinstance(found, str):
             return found
         array = np.asarray(found.value)
@@ -159,7 +166,7 @@ def with_meaning(graph: Graph, meaning: Mapping[str, Operand]) -> Graph:
     return replace(graph, signatures=signatures, updates=updates, weights=weights, values=values)
 
 
-def _next(graph: Graph) -> int:
-    """A number above those of all tensors t0, t1 and so on."""
-    taken = [name.lstrip("_") for name in graph.tensors()]
-    return max((int(name[1:]) for name in taken if name[:1] == "t" and name[1:].isdigit()), default=-1) + 1
+def _unused_prefix(graph: Graph, stem: str) -> str:
+    """A prefix "stem/N/" that no tensor has."""
+    taken = {tuple(name.lstrip("_").split("/")[:2]) for name in graph.tensors()}
+    return next(f"{stem}/{n}/" for n in range(len(taken) + 1) if (stem, str(n)) not in taken)

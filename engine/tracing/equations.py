@@ -37,7 +37,7 @@ def graph_of_jaxpr(
         outputs: Output name → place among the jaxpr's results.
         weights: Names of the arrays taken after the inputs, with their values where known.
         signature: The name of the graph's one signature.
-        prefix: Starts the names of the captured arrays: "transform/".
+        prefix: Starts the ids of what it adds: "transform/".
     """
     builder = Builder(prefix)
     given = dict(weights or {})
@@ -62,14 +62,14 @@ def graph_of_jaxpr(
 
 
 class Builder:
-    """Collects nodes from equations; variables become tensor ids, captured arrays become constants."""
+    """Collects nodes from equations; variables become tensor ids, captured arrays constants, all under a prefix."""
 
-    def __init__(self, prefix: str = "", taken: int = 0) -> None:
+    def __init__(self, prefix: str = "") -> None:
         self.nodes: list[GraphNode] = []
         self.constants: dict[str, NDArray[Any]] = {}
         self.dims: dict[str, Any] = {}
         self._env: dict[Any, str | Literal] = {}
-        self._prefix, self._count = prefix, taken  # tensor ids are t0, t1 …
+        self._prefix, self._count = prefix, 0
 
     def bind(self, var: Any, operand: str | Literal) -> None:
         """Let a variable mean a tensor or a literal."""
@@ -128,7 +128,7 @@ class Builder:
     def _output(self, equation: Any, place: int) -> Tensor:
         var = equation.outvars[place]
         self.note_dims(getattr(var.aval, "shape", ()))
-        name = f"{'_' if isinstance(var, jex.DropVar) else ''}t{self._count}"
+        name = f"{'_' if isinstance(var, jex.DropVar) else ''}{self._prefix}t{self._count}"
         self._count += 1
         described = equation.params.get("outputs") if KIND in equation.params else None
         if described is None:
