@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import io
 import json
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
@@ -31,10 +32,12 @@ from ...errors import InputError
 from ..graphs.graph import FieldSpec, Graph
 from ..graphs.json import graph_json, graph_of_json
 from ..graphs.nodes import DeviceStage, HostNode
+from ..host.columns import ARROW, as_value
 from ..host.kernels import host_op
-from ..lowering.programs import Payload, Programs, read_weights
-from .manifest import GRAPH, MANIFEST, Signature, broken, described, manifest, read_folder, verified
+from ..lowering.programs import BundleError, Payload, Programs, program_facts, read_weights
+from .manifest import GRAPH, MANIFEST, Signature, broken, described, host_ops, manifest, read_folder, verified
 from .runner import Runner, to_arrow, to_numpy
+from .window import check_window
 
 # What reading contents of the wrong form raises; Arrow reports a broken file as an OSError.
 _UNFIT: Final = (
@@ -50,6 +53,7 @@ class Bundle:
     graph: Graph
     payload: Payload
     export: Mapping[str, Any] = field(default_factory=dict)  # Any: JSON: what the device programs were exported with
+    defaults: Mapping[str, Any] = field(default_factory=dict)  # Any: str, int, float, bool or None, by raw column
 
     @cached_property
     def signatures(self) -> Mapping[str, Signature]:
@@ -62,8 +66,42 @@ class Bundle:
             specs = {
                 key: FieldSpec(t.dtype, tuple(int(d) for d in t.shape[1:]), size) for key, (t, size) in made.items()
             }
-            found[name] = Signature(MappingProxyType(inputs), MappingProxyType(specs))
+            defaults = {key: self.defaults[key] for key in inputs if key in self.defaults}
+            found[name] = Signature(*map(MappingProxyType, (inputs, specs, defaults)))
         return MappingProxyType(found)
+
+    def with_defaults(self, defaults: Mapping[str, object]) -> Bundle:
+        """The same bundle, to which rows and batches may come without these columns.
+
+        Args:
+            defaults: Raw column → the value that it has where it is absent; None is missing. A column that is there
+                keeps its values, also the missing ones.
+
+        Raises:
+            InputError: No signature reads the column, or the value is of another type.
+        """
+        for name, value in defaults.items():
+            if name not in self.graph.inputs:
+                known = ", ".join(self.graph.inputs)
+                raise InputError(f"a default for {name!r}, which nothing reads", fix=f"the columns are {known:.200}")
+            as_value(value, self.graph.inputs[name].dtype, name)
+        return replace(self, defaults=MappingProxyType({**self.defaults, **defaults}))
+
+    def describe(self) -> dict[str, Any]:  # Any: JSON
+        """The manifest as `save` would write it, and the `weights` and `assets` by name with shapes and row counts."""
+        return {**json.loads(self.to_files()[MANIFEST]), **contents(self.payload)}
+
+    def __repr__(self) -> str:
+        lines = [f"Bundle({', '.join(self.signatures)})"]
+        lines += [f"  {name}{signature}" for name, signature in self.signatures.items()]
+        held = contents(self.payload)
+        words = sum(rows for _, rows in held["assets"])
+        numbers = sum(math.prod(shape) for _, _, shape in held["weights"])
+        ops = ", ".join(f"{count} × {op}" for op, count in host_ops(self.graph).items())
+        lines.append(f"  host: {ops or 'nothing'}; {len(held['assets'])} vocabularies of {words:,} values")
+        programs = ", ".join(self.payload.programs) or "nothing"
+        lines.append(f"  device: {programs}; {len(held['weights'])} weights of {numbers:,} numbers")
+        return "\n".join(lines)
 
     @cached_property
     def _programs(self) -> Programs:
@@ -81,22 +119,36 @@ class Bundle:
     def run(self, name: str, batch: pa.RecordBatch) -> dict[str, NDArray[Any]]:
         """Evaluate a signature on a batch.
 
+        Args:
+            name: Which signature.
+            batch: Its columns in any order; columns that it does not read are ignored.
+
         Returns:
             Output name → array of `batch.num_rows` (and the output's shape); text as objects, None where missing.
 
         Raises:
             InputError: No such signature; a column is missing or of another type; a value cannot be used.
         """
-        return {key: to_numpy(value) for key, value in self._runner(name).batch(batch).items()}
+        return {key: to_numpy(value) for key, value in self._runner(name).batch(self._completed(name, batch)).items()}
+
+    def _completed(self, name: str, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The batch with the columns that it may lack."""
+        if self.defaults and name in self.signatures:
+            signature = self.signatures[name]
+            for column in signature.defaults.keys() - set(batch.schema.names):
+                value = pa.scalar(signature.defaults[column], ARROW[signature.inputs[column].dtype])
+                batch = batch.append_column(column, pa.repeat(value, batch.num_rows))
+        return batch
 
     def run_arrow(self, name: str, batch: pa.RecordBatch) -> pa.RecordBatch:
         """`run`, as Arrow: vectors are fixed-size lists."""
-        made = {key: to_arrow(value) for key, value in self._runner(name).batch(batch).items()}
+        made = {key: to_arrow(value) for key, value in self._runner(name).batch(self._completed(name, batch)).items()}
         return pa.RecordBatch.from_arrays(list(made.values()), names=list(made))
 
     def run_row(self, name: str, row: Mapping[str, object]) -> dict[str, object]:
         """Evaluate a signature on one row of Python values (None is missing); scalars come back as Python values."""
-        found = self._runner(name).row(row)
+        runner = self._runner(name)
+        found = runner.row({**self.defaults, **row} if self.defaults else row)
         return {key: value.item() if isinstance(value, np.generic) else value for key, value in found.items()}
 
     # --- bytes ---
@@ -106,9 +158,10 @@ class Bundle:
         from safetensors.numpy import save
 
         files = {GRAPH: canonical_json(graph_json(self.graph)) + b"\n"}
-        for name, program in sorted(self.payload.programs.items()):
-            files[f"device/{name}.stablehlo"] = program
-            files[f"device/{name}.mlirbc"] = _portable(program)
+        facts = {name: program_facts(program) for name, program in sorted(self.payload.programs.items())}
+        for name, found in facts.items():
+            files[f"device/{name}.stablehlo"] = self.payload.programs[name]
+            files[f"device/{name}.mlirbc"] = found.portable
         groups: dict[str, dict[str, NDArray[Any]]] = {}
         for name, array in sorted(self.payload.weights.items()):
             groups.setdefault(name.split("/", 1)[0], {})[name] = np.asarray(array, order="C")
@@ -116,7 +169,7 @@ class Bundle:
             files[f"weights/{group}.safetensors"] = save(arrays)
         for name, table in sorted(self.payload.assets.items()):
             files[f"assets/{name}.arrow"] = _write_ipc(table)
-        return {**files, MANIFEST: manifest(self.signatures, self.export, files)}
+        return {**files, MANIFEST: manifest(self.graph, self.signatures, self.export, facts, files)}
 
     @classmethod
     def from_files(cls, files: Mapping[str, bytes], where: str = "the bundle") -> Bundle:
@@ -125,10 +178,10 @@ class Bundle:
         try:
             graph = graph_of_json(json.loads(files[GRAPH]))
             payload = _payload(files, body)
-            bundle = cls(graph, payload, MappingProxyType(dict(body["export"])))
+            bundle = cls(graph, payload, MappingProxyType(dict(body["export"]))).with_defaults(_defaults(body))
             _check(bundle, body)
         except InputError as error:
-            raise InputError(f"{where}: {error.message}", fix=error.fix) from error
+            raise BundleError(f"{where}: {error.message}", fix=error.fix) from error
         except _UNFIT as error:
             raise broken(where, f"its contents do not fit together ({error!r:.120})") from error
         return bundle
@@ -151,11 +204,19 @@ class Bundle:
     def load(cls, path: Path | str) -> Bundle:
         """Read a folder that `save` wrote, checking every file against its digest. Files it does not list are ignored.
 
+        Warns:
+            FutureWarning: A coming JAX will refuse its programs; `drivetrain bundle refresh` writes them anew.
+
         Raises:
-            InputError: A file is missing or was changed, the manifest is no such manifest, or it is of a newer format.
+            BundleError: A file is missing or was changed, the manifest is no such manifest, the bundle is of a newer
+                format, or its programs are older or newer than this JAX reads.
+            InputError: The folder holds no bundle.
         """
         root = Path(path)
-        return cls.from_files(read_folder(root), str(root))
+        files = read_folder(root)
+        bundle = cls.from_files(files, str(root))
+        check_window(json.loads(files[MANIFEST]), str(root))
+        return bundle
 
 
 def _payload(files: Mapping[str, bytes], body: Mapping[str, Any]) -> Payload:
@@ -184,12 +245,27 @@ def _check(bundle: Bundle, body: Mapping[str, Any]) -> None:
                 bundle.payload.weights[name]
     if canonical_json(described(bundle.signatures)) != canonical_json(body["signatures"]):
         raise ValueError("manifest and graph differ on the signatures")
+    if canonical_json(host_ops(bundle.graph)) != canonical_json(body["host_ops"]):
+        raise ValueError("manifest and graph differ on the host ops")
+    if body["programs"].keys() != bundle.payload.programs.keys():
+        raise ValueError("manifest and files differ on the programs")
 
 
-def _portable(program: bytes) -> bytes:
-    import jax
+def _defaults(body: Mapping[str, Any]) -> dict[str, object]:
+    return {
+        column: spec["default"]
+        for _, signature in body["signatures"]
+        for column, spec in signature["inputs"]
+        if "default" in spec
+    }
 
-    return bytes(jax.export.deserialize(bytearray(program)).mlir_module_serialized)
+
+def contents(payload: Payload) -> dict[str, Any]:  # Any: JSON
+    """Weights as (name, dtype, shape), assets as (name, rows)."""
+    return {
+        "weights": [[name, str(array.dtype), list(array.shape)] for name, array in payload.weights.items()],
+        "assets": [[name, table.num_rows] for name, table in payload.assets.items()],
+    }
 
 
 def _write_ipc(table: pa.Table) -> bytes:

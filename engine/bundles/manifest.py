@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from ...digest import digest
 from ...errors import InputError
-from ..graphs.graph import FieldSpec
+from ..graphs.graph import FieldSpec, Graph
+from ..graphs.nodes import HostNode
+from ..lowering.programs import BundleError, ProgramFacts
 
 FORMAT: Final = "drivetrain-bundle"
 VERSION: Final = 1
@@ -22,27 +25,47 @@ _MANIFEST_BYTES: Final = 64 << 20
 
 @dataclass(frozen=True)
 class Signature:
-    """What a bundle can be asked: raw columns in, named results out."""
+    """What a bundle can be asked: raw columns in, named results out.
+
+    Attributes:
+        inputs: By column name; their order does not matter, and other columns are ignored.
+        outputs: By name, in order.
+        defaults: The columns that a row or batch may lack, with the value they then have; None is missing.
+    """
 
     inputs: Mapping[str, FieldSpec]
     outputs: Mapping[str, FieldSpec]
+    defaults: Mapping[str, object] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        given = [
+            f"{name}: {spec.dtype}?" + (f" = {self.defaults[name]!r}" if name in self.defaults else "")
+            for name, spec in self.inputs.items()
+        ]
+        made = [
+            f"{name}: {spec.dtype}" + (f"[{','.join(map(str, spec.shape))}]" if spec.shape else "")
+            for name, spec in self.outputs.items()
+        ]
+        return f"({', '.join(given)}) -> {', '.join(made)}"
 
 
 def export_facts(platforms: tuple[str, ...]) -> dict[str, Any]:  # Any: JSON
     """What device programs are exported with, for the manifest."""
     import jax
 
-    return {
-        "jax": jax.__version__,
-        "calling_convention": jax.export.maximum_supported_calling_convention_version,
-        "platforms": list(platforms),
-    }
+    return {"jax": jax.__version__, "platforms": list(platforms)}
 
 
 # --- writing ---
 
 
-def manifest(signatures: Mapping[str, Signature], export: Mapping[str, Any], files: Mapping[str, bytes]) -> bytes:
+def manifest(
+    graph: Graph,
+    signatures: Mapping[str, Signature],
+    export: Mapping[str, Any],
+    programs: Mapping[str, ProgramFacts],
+    files: Mapping[str, bytes],
+) -> bytes:
     """The manifest of the other files, path → bytes."""
     body = {
         "format": FORMAT,
@@ -50,6 +73,8 @@ def manifest(signatures: Mapping[str, Signature], export: Mapping[str, Any], fil
         "signatures": described(signatures),
         "required_extensions": [],
         "export": dict(export),
+        "host_ops": host_ops(graph),
+        "programs": {name: facts_json(facts) for name, facts in programs.items()},
         "files": _entries(files),
     }
     return _sealed(body)
@@ -66,10 +91,35 @@ def reseal(path: Path) -> None:
 def described(signatures: Mapping[str, Signature]) -> list[Any]:
     """Signatures as JSON."""
 
-    def fields(specs: Mapping[str, FieldSpec]) -> list[Any]:
-        return [[key, {"dtype": s.dtype, "shape": list(s.shape), "size": s.size}] for key, s in specs.items()]
+    def fields(specs: Mapping[str, FieldSpec], defaults: Mapping[str, object]) -> list[Any]:
+        return [
+            [
+                key,
+                {"dtype": s.dtype, "shape": list(s.shape), "size": s.size}
+                | ({"default": defaults[key]} if key in defaults else {}),
+            ]
+            for key, s in specs.items()
+        ]
 
-    return [[name, {"inputs": fields(s.inputs), "outputs": fields(s.outputs)}] for name, s in signatures.items()]
+    return [
+        [name, {"inputs": fields(s.inputs, s.defaults), "outputs": fields(s.outputs, {})}]
+        for name, s in signatures.items()
+    ]
+
+
+def host_ops(graph: Graph) -> dict[str, int]:
+    """Host op → how many nodes of the graph are of it."""
+    return dict(sorted(Counter(node.op for node in graph.nodes if isinstance(node, HostNode)).items()))
+
+
+def facts_json(facts: ProgramFacts) -> dict[str, Any]:
+    """A program's facts as JSON."""
+    return {
+        "calling_convention": facts.calling_convention,
+        "stablehlo": facts.stablehlo,
+        "platforms": list(facts.platforms),
+        "ops": dict(facts.ops),
+    }
 
 
 def _sealed(body: dict[str, Any]) -> bytes:
@@ -123,9 +173,11 @@ def verified(files: Mapping[str, bytes], where: str) -> dict[str, Any]:
     return body
 
 
-def broken(where: str, cause: str) -> InputError:
+def broken(where: str, cause: str) -> BundleError:
     """The error for a bundle that is not as it was written."""
-    return InputError(f"{where} was changed or is damaged: {cause}", fix="fetch it again, or run the step that made it")
+    return BundleError(
+        f"{where} was changed or is damaged: {cause}", fix="fetch it again, or run the step that made it"
+    )
 
 
 def _parse(data: bytes, where: str) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import threading
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -25,7 +26,13 @@ _NUMERICAL: Final = re.compile(
     r"(lapack|cusolver|cusparse|hipsolver|cu|hip)_\w+|stablehlo\.dynamic_\w+|Sharding|SPMD\w+|shape_assertion|Qr|Eigh"
     r"|LuDecomposition|ProductOfElementaryHouseholderReflectors|ApproxTopK|AllocateBuffer|annotate_device_placement"
 )
+_OPS: Final = re.compile(r"\b((?:stablehlo|chlo)\.\w+)")
+_STABLEHLO: Final = re.compile(rb"StableHLO_v(\d+\.\d+\.\d+)")
 _TRANSFERS: Final = re.compile(r"\bstablehlo\.(infeed|outfeed|send|recv)\b")
+
+
+class BundleError(InputError):
+    """A bundle that cannot be used, whatever the rows: damaged, too old or too new, or saying what cannot be."""
 
 
 @dataclass(frozen=True)
@@ -47,16 +54,17 @@ class Programs:
         self._lock = threading.Lock()
 
     def __call__(self, stage: DeviceStage, arrays: list[NDArray[Any]]) -> list[Any]:
-        """Call a stage with inputs of one batch size.
-
-        Raises:
-            InputError: The program is damaged, is not what the graph says, or would do more than compute.
-        """
+        """Call a stage with inputs of one batch size; raises as `prepare`."""
         if stage.program not in self._ready:
-            self._prepare(stage)
+            self.prepare(stage)
         return list(self._ready[stage.program](*arrays, *(self._weights[name] for name in stage.weights)))
 
-    def _prepare(self, stage: DeviceStage) -> None:
+    def prepare(self, stage: DeviceStage) -> None:
+        """Read and check a stage's program; it is compiled when first called.
+
+        Raises:
+            BundleError: The program is damaged, is not what the graph says, or would do more than compute.
+        """
         try:
             import jax  # late: a graph of host nodes alone runs without it
         except ImportError as error:
@@ -68,10 +76,13 @@ class Programs:
             if stage.program not in self._ready:
                 try:
                     exported = jax.export.deserialize(bytearray(self.payload.programs[stage.program]))
-                    text = exported.mlir_module()
+                    texts = [exported.mlir_module()]
+                    if exported.has_vjp():
+                        texts.append(exported.vjp().mlir_module())
                 except Exception as error:  # flatbuffers and MLIR raise many kinds, asserts among them
                     raise _unusable(stage, f"it cannot be read ({type(error).__name__})") from error
-                _check_calls(stage, text)
+                for text in texts:
+                    _check_calls(stage, text)
                 self._check_shapes(stage, exported)
                 self._ready[stage.program] = jax.jit(exported.call)
 
@@ -83,6 +94,41 @@ class Programs:
             shown = [_shown(str(aval.dtype), aval.shape) for aval in found]
             if [_shown(dtype, shape) for dtype, shape in wanted] != shown:
                 raise _unusable(stage, f"it {what} {', '.join(shown)[:200]}, which is not what the graph says")
+
+
+@dataclass(frozen=True)
+class ProgramFacts:
+    """What a serialized program says of itself.
+
+    Attributes:
+        calling_convention: How JAX calls it; each JAX reads a window of them.
+        stablehlo: The version of StableHLO it is written in, e.g. "1.15.0".
+        platforms: What it was lowered for: cpu, cuda, tpu.
+        ops: StableHLO op → how often it stands in the program.
+        portable: The same as plain StableHLO bytecode.
+    """
+
+    calling_convention: int
+    stablehlo: str
+    platforms: tuple[str, ...]
+    ops: Mapping[str, int]
+    portable: bytes
+
+
+def program_facts(program: bytes) -> ProgramFacts:
+    """Read a serialized program's facts; raises whatever JAX raises of bytes that are no program."""
+    import jax
+
+    exported = jax.export.deserialize(bytearray(program))
+    portable = bytes(exported.mlir_module_serialized)
+    written = _STABLEHLO.search(portable[:64])
+    return ProgramFacts(
+        exported.calling_convention_version,
+        written[1].decode() if written else "",
+        tuple(exported.platforms),
+        dict(sorted(Counter(_OPS.findall(exported.mlir_module())).items())),
+        portable,
+    )
 
 
 def _check_calls(stage: DeviceStage, text: str) -> None:
@@ -101,14 +147,14 @@ def _shown(dtype: str, shape: Sequence[Any]) -> str:  # Any: int, "b" or a symbo
     return f"{dtype}[{','.join(map(str, shape))}]"
 
 
-def _unusable(stage: DeviceStage, why: str) -> InputError:
-    return InputError(
+def _unusable(stage: DeviceStage, why: str) -> BundleError:
+    return BundleError(
         f"the program device/{stage.program}.stablehlo cannot be used: {why}",
         fix="fetch the bundle again, or run the step that made it",
     )
 
 
-def node_failed(node: object, error: Exception) -> InputError:
+def node_failed(node: object, error: Exception) -> BundleError:
     """The error for a node that could not be run for a reason of its own: a bundle that says what cannot be.
 
     Args:
@@ -117,7 +163,7 @@ def node_failed(node: object, error: Exception) -> InputError:
     """
     what = f"device/{node.program}.stablehlo" if isinstance(node, DeviceStage) else f"graph.json: {node!s:.100}"
     cause = str(error).strip().splitlines()[0][:160] if str(error).strip() else "no message"
-    return InputError(
+    return BundleError(
         f"{what} cannot be run: {type(error).__name__}: {cause}",
         fix="fetch the bundle again, or run the step that made it",
     )
