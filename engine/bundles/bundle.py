@@ -263,8 +263,8 @@ def _defaults(body: Mapping[str, Any]) -> dict[str, object]:
 def contents(payload: Payload) -> dict[str, Any]:  # Any: JSON
     """Weights as (name, dtype, shape), assets as (name, rows)."""
     return {
-        "weights": [[name, str(array.dtype), list(array.shape)] for name, array in payload.weights.items()],
-        "assets": [[name, table.num_rows] for name, table in payload.assets.items()],
+        "weights": [[name, str(array.dtype), list(array.shape)] for name, array in sorted(payload.weights.items())],
+        "assets": [[name, table.num_rows] for name, table in sorted(payload.assets.items())],
     }
 
 

@@ -196,4 +196,4 @@ def read_weights(data: bytes) -> dict[str, NDArray[Any]]:
             found[name] = np.frombuffer(view["data"], dtype).reshape(view["shape"])
     except SafetensorError as error:
         raise ValueError(f"the weights: {error}") from error
-    return found
+    return dict(sorted(found.items()))  # safetensors gives them in no fixed order

@@ -1,0 +1,97 @@
+"""Signatures: typed inputs with defaults, in any order; what a bundle says of itself."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from drivetrain.engine import Bundle
+from drivetrain.errors import InputError
+from drivetrain.tests.fixtures.bundles.make import build, flights
+
+pytestmark = pytest.mark.engine
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("signatures") / "made"
+    build(folder)
+    return folder / "model"
+
+
+def batch_of(table: pa.Table) -> pa.RecordBatch:
+    (batch,) = table.combine_chunks().to_batches()
+    return batch
+
+
+def test_a_column_with_a_default_may_be_absent(model: Path) -> None:
+    bundle = Bundle.load(model)
+    table = flights(50, 1)
+    rows = table.num_rows
+    without = table.drop_columns(["origin", "hour"])
+    spelled = without.append_column("origin", pa.nulls(rows, pa.string())).append_column("hour", pa.array([12] * rows))
+    found, wanted = (bundle.run("predict", batch_of(given)) for given in (without, spelled))
+    by_row = [bundle.run_row("predict", row) for row in without.to_pylist()]
+    for name, values in wanted.items():
+        np.testing.assert_array_equal(found[name], values)
+        np.testing.assert_allclose(np.array([row[name] for row in by_row]), values, atol=1e-6)
+    assert not np.array_equal(wanted["pair"], bundle.run("predict", batch_of(table))["pair"])
+    assert bundle.signatures["predict"].defaults == {"origin": None, "hour": 12}
+
+
+def test_a_given_null_is_not_replaced_by_the_default(model: Path) -> None:
+    bundle = Bundle.load(model)
+    row = {"dep_delay": 1.0, "distance": 900, "carrier": "UA", "origin": "JFK"}
+    absent, null, noon = (bundle.run_row("predict", row | extra) for extra in ({}, {"hour": None}, {"hour": 12}))
+    assert absent["probability"] == noon["probability"] != null["probability"]
+
+
+def test_a_column_without_a_default_is_required(model: Path) -> None:
+    bundle = Bundle.load(model)
+    table = flights(3, 1)
+    with pytest.raises(InputError, match="column 'carrier' is missing"):
+        bundle.run("predict", batch_of(table.drop_columns(["carrier"])))
+    with pytest.raises(InputError, match="column 'distance' is missing"):
+        bundle.run_row("predict", {"dep_delay": 1.0, "carrier": "UA"})
+
+
+def test_order_and_other_columns_do_not_matter(model: Path) -> None:
+    bundle = Bundle.load(model)
+    table = flights(40, 1)
+    shuffled = table.select(table.column_names[::-1]).append_column("stranger", pa.array(["?"] * 40))
+    for name, values in bundle.run("evaluate", batch_of(table)).items():
+        np.testing.assert_array_equal(bundle.run("evaluate", batch_of(shuffled))[name], values)
+    row = table.to_pylist()[0]
+    assert (
+        bundle.run_row("predict", dict(reversed(row.items())) | {"stranger": "?"})["probability"]
+        == bundle.run_row("predict", row)["probability"]
+    )
+
+
+def test_defaults_are_checked_where_they_are_given(model: Path) -> None:
+    bundle = Bundle.load(model)
+    with pytest.raises(InputError, match="a default for 'nope', which nothing reads"):
+        bundle.with_defaults({"nope": 1})
+    with pytest.raises(InputError, match="column 'hour' is 'noon', the graph reads int64"):
+        bundle.with_defaults({"hour": "noon"})
+
+
+def test_what_a_bundle_says_of_itself(model: Path) -> None:
+    bundle = Bundle.load(model)
+    text = repr(bundle)
+    assert (
+        "predict(dep_delay: float64?, distance: int64?, hour: int64? = 12, carrier: string?, origin: string? = None)"
+        in text
+    )
+    assert "-> probability: float32, pair: float32[2]" in text
+    said = bundle.describe()
+    manifest = json.loads((model / "manifest.json").read_bytes())
+    assert {key: said[key] for key in manifest} == manifest
+    assert ["model/dense", "float32", [9, 8]] in said["weights"]
+    assert [rows for _, rows in said["assets"]] == [5]  # UA, AA, DL, ÅØ, B6; an empty word is no word
+    assert said["host_ops"]["lookup"] == 1
+    program = said["programs"]["model"]
+    assert program["platforms"] == ["cpu", "cuda", "tpu"]
+    assert program["ops"]["stablehlo.dot_general"] == 2 * 3  # two products, each lowered for three platforms
+    assert bundle.describe() == Bundle.load(model).describe()
