@@ -125,7 +125,7 @@ def _bounded(
         there = name not in specs or schema.in_environment(spec, environment)
         given = most if there and spec.stage not in UNCHECKED else {}
         features.append(replace(spec, drift=given) if comparator == "drift" else replace(spec, skew=given))
-    return replace(schema, features=tuple(features))
+    return replace(schema, features=tuple(features), weighted=())
 
 
 def _anomalies(

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import InputError
-from ..metadata import Examples, Statistics
+from ..metadata import Examples, Schema, Statistics
 from ..pipelines import Fn, FunctionRef, component, current, load
 from .derived_columns import with_derived
 
@@ -16,6 +16,7 @@ from .derived_columns import with_derived
 def StatisticsGen(
     examples: Examples,
     *,
+    schema: Schema | None = None,
     columns: Sequence[str] | None = None,
     weight: str | None = None,
     slices: Sequence[str | Sequence[str] | Mapping[str, Sequence[str | int | float | bool] | None]] = (),
@@ -31,6 +32,7 @@ def StatisticsGen(
 
     Args:
         examples: From ExampleGen, or transformed.
+        schema: From ImportSchema: what its weighted features are decided from is measured too.
         columns: The columns to describe; by default all.
         weight: The column with each row's weight; the statistics then have a weighted twin.
         slices: Rows to describe apart as well: "carrier", ["carrier", "month"] or {"carrier": ["AA"], "month": None}.
@@ -53,7 +55,7 @@ def StatisticsGen(
         InputError: The examples are damaged, or an option does not fit them.
     """
     # Late, so that building a pipeline and a cached run import no Arrow.
-    from ..data import executor, open_examples, splits, statistics
+    from ..data import executor, load_schema, open_examples, splits, statistics
 
     context = current()
     sources = {name: open_examples(examples.content, name) for name in splits(examples.content)}
@@ -62,7 +64,7 @@ def StatisticsGen(
     found = statistics(
         sources, walk, columns=columns, weight=weight, slices=slices, label=label, lift=lift,
         correlations=correlations, sample_rate=sample_rate, seed=seed, custom=_factories(custom),
-        progress=context.progress,
+        schema=None if schema is None else load_schema(schema.content / "schema.yaml"), progress=context.progress,
     )  # fmt: skip
     made = Statistics.new(span=examples.span)
     found.save(made.content)

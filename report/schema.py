@@ -16,7 +16,7 @@ def schema_page(document: Mapping[str, Any], *, title: str = "Schema") -> str:
 
     Args:
         document: `{"min_rows", "max_rows", "rows_drift", "rows_version", "environments", "severity", "checks",
-            "expectations", "features": [{"name", "type", "min_fraction", "min_count", "valency": [text],
+            "expectations", "weighted", "features": [{"name", "type", "min_fraction", "min_count", "valency": [text],
             "domain": text, "values": [text], "stage", "environments": [text], "bounds": [text], "severity": {…},
             "evidence"}]}`.
         title: The heading.
@@ -38,6 +38,11 @@ def schema_page(document: Mapping[str, Any], *, title: str = "Schema") -> str:
     if domains:
         note = "The values a feature may take."
         parts.append(section("Domains", join(_domain(feature) for feature in domains), note=note))
+    if document.get("weighted"):
+        rows = [[pair["name"], pair["value"], pair["weight"], pair["stage"]] for pair in document["weighted"]]
+        note = "Values and weights that must go together in every row."
+        shown = table(["name", "values", "weights", "stage"], rows, stacked=True)
+        parts.append(section("Weighted features", shown, note=note))
     if document.get("checks"):
         keys = ("feature", "sql", "severity", "description")
         rows = [[_code(check[key]) if key == "sql" else check[key] for key in keys] for check in document["checks"]]

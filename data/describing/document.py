@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 from urllib.parse import quote
 
 from ...digest import write_durably
@@ -23,6 +23,14 @@ from .options import Factory, Slicing, StatisticsOptions, slicings
 
 FORMAT: Final = "drivetrain.statistics/1"
 _DEFAULTS: Final = StatisticsOptions()
+
+
+class Measured(Protocol):
+    """A schema as statistics know it."""
+
+    def measured(self, source: Source) -> Source:
+        """The source with the columns that the schema is checked by beside the data's own."""
+        ...
 
 
 class Statistics:
@@ -180,6 +188,7 @@ def statistics(
     buckets: int = _DEFAULTS.buckets,
     quantiles: Sequence[float] = _DEFAULTS.quantiles,
     custom: Mapping[str, Factory] | None = None,
+    schema: Measured | None = None,
     progress: Progress = no_progress,
 ) -> Statistics:
     """Statistics of every column, each source read once.
@@ -206,6 +215,7 @@ def statistics(
         quantiles: Levels of quantiles, ascending.
         custom: A user's accumulators by name, each made by a factory (that pickles by reference, for Beam). They see
             every column of the rows, and what their `result` gives, JSON-able, stands under "custom".
+        schema: A `Schema` whose weighted features are measured too: three columns of each (see `WeightedFeature`).
         progress: Told the rows done.
 
     Raises:
@@ -214,6 +224,13 @@ def statistics(
             slices than a thousand.
         DrivetrainError: A label is given, and scikit-learn is not installed.
     """
+    given = data if isinstance(data, Mapping) else {"data": data}
+    sources = {str(name): source_of(one) for name, one in given.items()}
+    if schema is not None:
+        own = {name for source in sources.values() for name in source.columns}
+        sources = {name: schema.measured(source) for name, source in sources.items()}
+        more = {name: None for source in sources.values() for name in source.columns if name not in own}
+        columns = None if columns is None else [*columns, *more]
     options = StatisticsOptions(
         limit=limit, columns=columns, weight=weight, slices=slicings(slices), label=label, lift=lift_of(lift),
         correlations=correlations, sample_rate=sample_rate, seed=seed, top_values=top_values, buckets=buckets,
@@ -225,8 +242,6 @@ def statistics(
         from ..local import LocalExecutor
 
         executor = LocalExecutor()
-    given = data if isinstance(data, Mapping) else {"data": data}
-    sources = {str(name): source_of(one) for name, one in given.items()}
     total = sum(source.rows for source in sources.values())
     states = {}
     before = 0

@@ -60,6 +60,7 @@ def schema_to_expectations(schema: Schema, name: str = "schema") -> dict[str, An
     for one in schema.expectations:
         kwargs, noted = dict(one.kwargs), dict(one.meta)
         expectations.append({"type": one.type, "kwargs": kwargs, "meta": noted, "severity": one.severity})
+    left_out += [f"the weighted feature {pair.name}" for pair in schema.weighted]
     left_out += [f"the check {check.sql} of {check.feature}" for check in schema.checks]
     drivetrain = {
         "not_expressed": left_out,

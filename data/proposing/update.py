@@ -52,7 +52,7 @@ def update_schema(
     """
     controls = {"previous": previous, "serving": serving, "previous_version": previous_version}
     given = {name: statistics_of(control) for name, control in controls.items() if control is not None}
-    return _Update(schema, statistics_of(data), given, environment, max_values).patch()
+    return _Update(schema, statistics_of(data, schema), given, environment, max_values).patch()
 
 
 class _Update:
@@ -126,6 +126,8 @@ class _Update:
         """The part of the schema that an anomaly is about, relaxed."""
         if not path:
             return self.rows(self.part(now, None), kind)
+        if any(pair.name == path[0] for pair in now.weighted):
+            return self.part(now, path[0])  # the rows are wrong, or a column has a weighted feature's name
         feature = feature_at(now, path)
         for anomaly in group:
             column = state_at(self.statistics.state(anomaly.split).columns, path)

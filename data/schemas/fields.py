@@ -32,7 +32,7 @@ def below(schema: Schema, path: Path, fields: tuple[Feature, ...]) -> tuple[Sche
     """A struct's fields as a schema of features that are named by their paths, and the path of each of these names."""
     paths = {path_name((*path, field.name)): (*path, field.name) for field in fields}
     named = (replace(field, name=name) for name, field in zip(paths, fields, strict=True))
-    return replace(schema, features=tuple(named)), paths
+    return replace(schema, features=tuple(named), weighted=()), paths
 
 
 def with_fields(

@@ -7,14 +7,24 @@ read says how many values a row has.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
 from ...errors import InputError
 from .pbtxt import Parsed, parse
-from .problems import INVALID, INVALID_DOMAIN, WRONG_DOMAIN, Problem, SchemaError, feature_problems, raise_problems
+from .problems import (
+    COLLISION,
+    INVALID,
+    INVALID_DOMAIN,
+    WRONG_DOMAIN,
+    Problem,
+    SchemaError,
+    feature_problems,
+    raise_problems,
+    weighted_problems,
+)
 from .proto import SCHEMA_PROTO
 from .schema import (
     CHANGES,
@@ -32,6 +42,7 @@ from .schema import (
     Values,
 )
 from .times import UNIX, format_problem
+from .weighted import WeightedFeature
 
 _TYPES: Final = {"INT": "int", "FLOAT": "float", "BYTES": "string", "STRUCT": "struct", "TYPE_UNKNOWN": "any"}
 _ALLOWED: Final = {
@@ -121,6 +132,15 @@ class _Reader:
             features.append(feature)
             problems += wrong
             first = first or (path if wrong else "")
+        weighted = []
+        for index, item in enumerate(value.get("weighted_feature", [])):
+            path = f"weighted_feature[{index}]"
+            pair = self.weighted(path, item)
+            if pair is not None:
+                weighted.append(pair)
+                wrong = [*weighted_problems(pair, features), *self.named_as_sparse(pair)]
+                problems += wrong
+                first = first or (path if wrong else "")
         raise_problems(problems, f"{self.where}:{self.parsed.lines.get(first, 1)}")
         for name, (kind, _) in self.domains.items():
             if name not in self.used:
@@ -135,6 +155,7 @@ class _Reader:
                 environments=tuple(dict.fromkeys(value.get("default_environment", ()))),
                 rows_drift=_ratio(rows.get("num_examples_drift_comparator")),
                 rows_version=_ratio(rows.get("num_examples_version_comparator")),
+                weighted=tuple(weighted),
             )
         except SchemaError as error:
             raise error.at(self.where) from None
@@ -166,11 +187,28 @@ class _Reader:
         for name in ("annotation", "represent_variable_length_as_ragged"):
             if name in value:
                 self.note(name, f"{name} is not taken over")
+        for index in range(len(value.get("sparse_feature", ()))):
+            self.note(f"sparse_feature[{index}]", f"sparse_feature[{index}] is not taken over")
+
+    def weighted(self, path: str, item: Mapping[str, Any]) -> WeightedFeature | None:
+        """A weighted feature; None, and a note, where its values or weights are fields of structs."""
+        name = item.get("name", "")
+        steps = [item.get(key, {}).get("step", []) for key in ("feature", "weight_feature")]
+        if any(len(one) > 1 for one in steps):
+            self.note(path, f"weighted feature {name!r} is of fields of a struct and is not taken over")
+            return None
+        value, weight = (one[0] if one else "" for one in steps)
+        return WeightedFeature(name, value, weight, _stage(item))
+
+    def named_as_sparse(self, pair: WeightedFeature) -> Iterator[Problem]:
+        for sparse in self.parsed.value.get("sparse_feature", ()):
+            if pair.name == sparse.get("name") and not {pair.stage, _stage(sparse)} & set(UNCHECKED):
+                text = f"weighted feature {pair.name!r} is named as a sparse feature is"
+                yield Problem(COLLISION, pair.name, text, "rename one of the two")
 
     def feature(self, path: str, item: Mapping[str, Any]) -> tuple[Feature, list[Problem]]:
         name = item.get("name")
         what = f"feature {name!r}"
-        stage = "DEPRECATED" if item.get("deprecated") else item.get("lifecycle_stage", "")
         problems: list[Problem] = []
 
         def wrong(anomaly: str, text: str, fix: str) -> None:
@@ -204,7 +242,7 @@ class _Reader:
             unique=_count(item["unique_constraints"]) if "unique_constraints" in item else None,
             in_environments=tuple(dict.fromkeys(item.get("in_environment", ()))),
             not_in_environments=tuple(dict.fromkeys(item.get("not_in_environment", ()))),
-            stage="" if stage == "UNKNOWN_STAGE" else stage,
+            stage=_stage(item),
             drift=bounds["drift"],
             skew=bounds["skew"],
             fields=fields,
@@ -292,6 +330,11 @@ class _Reader:
             self.note(f"{path}.time_domain", f"the time {text!r} of {what} means nothing here and is not taken over")
             return None
         return Time(text, 0.8)
+
+
+def _stage(item: Mapping[str, Any]) -> str:
+    stage = "DEPRECATED" if item.get("deprecated") else item.get("lifecycle_stage", "")
+    return "" if stage == "UNKNOWN_STAGE" else str(stage)
 
 
 def _range(value: Mapping[str, Any], kind: str, parse: Literal["int", "float"]) -> Range | None:

@@ -58,6 +58,11 @@ def schema_to_pbtxt(schema: Schema) -> Exported:
         notes.append("expectations are not TFDV's: the schema goes without them")
     message: dict[str, Any] = {"feature": features, "string_domain": domains}
     message["default_environment"] = list(schema.environments)
+    message["weighted_feature"] = [
+        {"name": pair.name, "feature": {"step": [pair.value]}, "weight_feature": {"step": [pair.weight]}}
+        | ({"lifecycle_stage": pair.stage} if pair.stage else {})
+        for pair in schema.weighted
+    ]
     if rows:
         message["dataset_constraints"] = rows
         if schema.max_rows is not None and schema.min_rows is None:

@@ -30,11 +30,13 @@ from .times import UNIX, format_problem
 
 if TYPE_CHECKING:
     from .schema import Schema
+    from .weighted import WeightedFeature
 
 INVALID: Final = "INVALID_SCHEMA_SPECIFICATION"
 INVALID_DOMAIN: Final = "INVALID_DOMAIN_SPECIFICATION"
 BAD_BOOL: Final = "BOOL_TYPE_INVALID_CONFIG"
 WRONG_DOMAIN: Final = "DOMAIN_INVALID_FOR_TYPE"
+COLLISION: Final = "WEIGHTED_FEATURE_NAME_COLLISION"
 
 
 @dataclass(frozen=True)
@@ -107,9 +109,29 @@ def schema_problems(schema: Schema) -> Iterator[Problem]:
                           f"use {', '.join(GX_SEVERITIES)}")  # fmt: skip
     for feature in schema.features:
         yield from feature_problems(feature)
+    yield from _twice(schema.weighted, "weighted feature")
+    for pair in schema.weighted:
+        yield from weighted_problems(pair, schema.features)
 
 
-def _twice(features: Iterable[Feature], what: str) -> Iterator[Problem]:
+def weighted_problems(pair: WeightedFeature, features: Iterable[Feature]) -> Iterator[Problem]:
+    """Everything that is wrong with a weighted feature among features."""
+    name, what, known = pair.name, f"weighted feature {pair.name!r}", {feature.name: feature for feature in features}
+    if not name:
+        yield Problem(INVALID, name, "a weighted feature has no name", "name it")
+    if pair.stage and pair.stage not in STAGES:
+        yield Problem(INVALID, name, f"{what}: there is no stage {pair.stage!r}", f"use one of {', '.join(STAGES)}")
+    if pair.stage in UNCHECKED:
+        return
+    if name in known and known[name].stage not in UNCHECKED:
+        yield Problem(COLLISION, name, f"{what} is named as a feature is", "rename one of the two")
+    for column, role in ((pair.value, "values"), (pair.weight, "weights")):
+        if column not in known:
+            yield Problem(INVALID, name, f"{what}: its {role} are {f'of {column!r}, which is ' if column else ''}no "
+                          "feature of the schema", "add the feature, or name another")  # fmt: skip
+
+
+def _twice(features: Iterable[Feature | WeightedFeature], what: str) -> Iterator[Problem]:
     seen: set[str] = set()
     for feature in features:
         if feature.name in seen:

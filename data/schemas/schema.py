@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from ..sources import Source
 from .checks import Check, Expectation
 from .feature import (
     ANOMALIES,
@@ -32,6 +33,7 @@ from .feature import (
     Values,
 )
 from .problems import raise_problems, schema_problems
+from .weighted import WeightedFeature, with_weighted
 
 __all__ = [
     "ANOMALIES", "CHANGES", "SEMANTICS", "SEVERITIES", "STAGES", "TYPES", "UNCHECKED", "Bool", "Count", "Domain",
@@ -53,6 +55,7 @@ class Schema:
         environments: Environments that every feature belongs to unless it says otherwise, such as TRAINING, SERVING.
         checks: SQL over statistics that must be true.
         expectations: Great Expectations' that the schema has no other words for; `check_expectations` decides them.
+        weighted: Values and weights that must go together in every row.
 
     Raises:
         SchemaError: It contradicts itself; the message names the feature.
@@ -67,6 +70,7 @@ class Schema:
     rows_version: Ratio | None = None
     checks: tuple[Check, ...] = ()
     expectations: tuple[Expectation, ...] = ()
+    weighted: tuple[WeightedFeature, ...] = ()
 
     def __post_init__(self) -> None:
         raise_problems(schema_problems(self))
@@ -74,6 +78,10 @@ class Schema:
     def feature(self, name: str) -> Feature | None:
         """The feature of that name, or None."""
         return next((feature for feature in self.features if feature.name == name), None)
+
+    def measured(self, source: Source) -> Source:
+        """The source with the columns that its weighted features are decided from; for statistics."""
+        return with_weighted(source, self.weighted)
 
     def with_feature(self, feature: Feature) -> Schema:
         """The schema with a feature in the place of the one of its name, or at the end.

@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .feature import Feature, Presence, Range
+from ..derived import derived
+from ..sources import Source
+from .feature import UNCHECKED
+
+# What is wrong with a pair, and which computed column is not zero then.
+MISMATCHES: Final = {
+    "WEIGHTED_FEATURE_MISSING_VALUE": "missing_value",
+    "WEIGHTED_FEATURE_MISSING_WEIGHT": "missing_weight",
+    "WEIGHTED_FEATURE_LENGTH_MISMATCH": "weight_length_diff",
+}
 
 
 @dataclass(frozen=True)
 class WeightedFeature:
-    """Values and weights side by side: to `derived`, the columns that tell where they do not match.
+    """Values and weights side by side: an entry of a schema, and to `derived` the columns that it is decided from.
 
     `derived(source, weighted)` has three more columns, what TFDV (1.16) sums up as its statistics of the same names:
 
@@ -24,22 +35,25 @@ class WeightedFeature:
     A column that the data does not have is missing in every row.
 
     Attributes:
-        name: What the new columns' names begin with.
+        name: What anomalies call it, and the new columns' names begin with.
         value: The column of values.
         weight: The column of weights.
+        stage: One of `STAGES`, or ""; in a stage of `UNCHECKED` it is not looked at.
     """
 
     name: str
     value: str
     weight: str
+    stage: str = ""
+
+    def column(self, mismatch: str) -> str:
+        """The computed column that is not zero where there is such a mismatch."""
+        return f"{self.name}_{MISMATCHES[mismatch]}"
 
     @property
-    def features(self) -> tuple[Feature, ...]:
-        """What a schema says about the new columns when values and weights must match: all zero."""
-        presences = {"missing_value": Presence(1), "missing_weight": Presence(1), "weight_length_diff": Presence()}
-        return tuple(
-            Feature(f"{self.name}_{kind}", "int", presence, domain=Range(0, 0)) for kind, presence in presences.items()
-        )
+    def columns(self) -> tuple[str, ...]:
+        """The names of the computed columns."""
+        return tuple(map(self.column, MISMATCHES))
 
     def __call__(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
         """The new columns of a batch: int64."""
@@ -50,7 +64,19 @@ class WeightedFeature:
             pc.and_not(there, weighed).cast(pa.int64()),
             pc.if_else(pc.or_(there, weighed), pc.subtract(_lengths(weights), _lengths(values)), None),
         )
-        return {feature.name: column for feature, column in zip(self.features, made, strict=True)}
+        return dict(zip(self.columns, made, strict=True))
+
+
+def with_weighted(source: Source, weighted: Iterable[WeightedFeature]) -> Source:
+    """The source with the columns of those that are looked at, where it does not have them already.
+
+    Raises:
+        InputError: It has some of a weighted feature's columns as its own.
+    """
+    for pair in weighted:
+        if pair.stage not in UNCHECKED and not set(pair.columns) <= set(source.columns):
+            source = derived(source, pair)
+    return source
 
 
 def _column(batch: pa.RecordBatch, name: str) -> pa.Array:

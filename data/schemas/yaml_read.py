@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Literal, cast
 
 import yaml
 
 from ...errors import InputError
-from .problems import SchemaError, feature_problems, raise_problems
+from .problems import SchemaError, feature_problems, raise_problems, weighted_problems
 from .schema import (
     CHANGES,
     SEMANTICS,
@@ -26,6 +26,7 @@ from .schema import (
     Time,
     Values,
 )
+from .weighted import WeightedFeature
 from .yaml_checks import check_lines, read_checks, read_expectations
 from .yaml_nodes import YamlNodes
 
@@ -53,6 +54,11 @@ def schema_to_yaml(schema: Schema) -> str:
     lines.append("features:" if schema.features else "features: {}")
     for feature in schema.features:
         lines += feature_lines(feature)
+    if schema.weighted:
+        lines.append("weighted_features:")
+    for pair in schema.weighted:
+        parts = {"value": pair.value, "weight": pair.weight} | ({"stage": pair.stage} if pair.stage else {})
+        lines.append(f"  {_scalar(pair.name, key=True)}: {_flow(parts)}")
     lines += check_lines(schema.checks, schema.expectations)
     return "\n".join(lines) + "\n"
 
@@ -213,7 +219,9 @@ class _Reader(YamlNodes):
 
     def schema(self, root: yaml.Node) -> Schema:
         keys = self.mapping(
-            root, "the schema", ("format", "rows", "environments", "severity", "features", "checks", "expectations")
+            root,
+            "the schema",
+            ("format", "rows", "environments", "severity", "features", "weighted_features", "checks", "expectations"),
         )
         if "format" not in keys or self.text(keys["format"]) != FORMAT:
             raise InputError(f"this is no schema of the format {FORMAT}", fix=f"begin with `format: {FORMAT}`",
@@ -224,6 +232,7 @@ class _Reader(YamlNodes):
         features = tuple(
             self.feature(name, node) for name, node in self.mapping(keys["features"], "features", None).items()
         )
+        weighted = tuple(self.weighted(keys["weighted_features"], features)) if "weighted_features" in keys else ()
         try:
             return Schema(
                 features=features,
@@ -235,9 +244,18 @@ class _Reader(YamlNodes):
                 rows_version=self.ratio(rows.get("version")),
                 checks=read_checks(self, keys["checks"]) if "checks" in keys else (),
                 expectations=read_expectations(self, keys["expectations"]) if "expectations" in keys else (),
+                weighted=weighted,
             )
         except SchemaError as error:
             raise error.at(self.at(root)) from None
+
+    def weighted(self, node: yaml.Node, features: Iterable[Feature]) -> Iterator[WeightedFeature]:
+        for name, item in self.mapping(node, "weighted_features", None).items():
+            keys = self.mapping(item, f"weighted feature {name!r}", ("value", "weight", "stage"))
+            texts = (self.text(keys[key]) if key in keys else "" for key in ("value", "weight", "stage"))
+            pair = WeightedFeature(name, *texts)
+            raise_problems(weighted_problems(pair, features), self.at(item))
+            yield pair
 
     def ratio(self, node: yaml.Node | None) -> Ratio | None:
         if node is None:

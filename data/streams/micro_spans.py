@@ -295,7 +295,7 @@ class _Writer:
         manifest = executor.map(of_table(collected.table()), None, sinks(content, [SPLIT]))
         manifest.write(content, span=number)
         rows = open_examples(content, SPLIT)
-        found = statistics({SPLIT: rows}, executor)
+        found = statistics({SPLIT: rows}, executor, schema=self.schema)
         self._save(found, staging / "statistics")
         passed = True
         if self.schema is not None:

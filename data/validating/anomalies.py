@@ -25,7 +25,7 @@ class Anomaly:
         type: One of `schema.ANOMALIES`.
         severity: An ERROR blocks; a WARNING or an INFO is only shown.
         split: The data set.
-        feature: The column; None where it is about the whole data set.
+        feature: The column, or the weighted feature; None where it is about the whole data set.
         message: What is wrong, in one line.
         expected: What the schema wants.
         observed: What the data has.

@@ -19,18 +19,21 @@ from ..reading.source_of import source_of
 from ..schemas.fields import feature_at
 from ..schemas.schema import Bool, Feature, Range, Schema, Semantic, Time, Values
 from ..schemas.times import UNIX, reads_as_time, within
+from ..schemas.weighted import MISMATCHES
 from ..sources import Source
 from .anomalies import Anomalies, Anomaly
 from .evidence import is_number
 from .images import odd_images
 from .nested import any_item, inside, outside_counts
 from .parse import reads_as
+from .weighted import unmatched
 
 EXAMPLES: Final = 5
 _WIDE: Final = 40  # columns quoted of a row, the anomaly's own first
 _LONG: Final = 200  # characters quoted of a value
 
 Mask = NDArray[np.bool_]
+_Shown = tuple[tuple[str, ...], Callable[[Any], Mask]]
 _OF_ROWS: Final = ("FEATURE_TYPE_", "SCHEMA_", "UNEXPECTED_", "INVALID_FEATURE_SHAPE")  # the others are of values
 _MISSING: Final = frozenset(
     {"FEATURE_TYPE_NOT_PRESENT", "FEATURE_TYPE_LOW_FRACTION_PRESENT", "FEATURE_TYPE_LOW_NUMBER_PRESENT"}
@@ -89,7 +92,7 @@ def anomalous_table(
         names = [f"{anomalies.anomalies[index].feature}: {anomalies.anomalies[index].type}" for index in tests]
         start = count = 0
         for batch in (batch for shard in range(len(source.shards)) for batch in source.read(shard) if tests):
-            masks = np.stack([test(batch.column(name)) for name, test in tests.values()])
+            masks = np.stack([test(batch) for _, test in tests.values()])
             hits = np.flatnonzero(masks.any(axis=0))[: None if limit is None else limit - count]
             head = {
                 "anomaly.dataset": pa.array([split] * len(hits), pa.string()),
@@ -117,24 +120,32 @@ def _sources(data: object, anomalies: Anomalies) -> dict[str, Source]:
     return {str(name): source_of(one) for name, one in given.items() if name in odd}
 
 
-def _wanted(
-    split: str, source: Source, anomalies: Anomalies, schema: Schema
-) -> dict[int, tuple[str, Callable[[Any], Mask]]]:
-    """By the anomaly's place: its column, and what marks the rows that show it."""
-    wanted: dict[int, tuple[str, Callable[[Any], Mask]]] = {}
+def _wanted(split: str, source: Source, anomalies: Anomalies, schema: Schema) -> dict[int, _Shown]:
+    """By the anomaly's place: its columns, and what marks the rows of a batch that show it."""
+    wanted: dict[int, _Shown] = {}
+    pairs = {pair.name: pair for pair in schema.weighted}
     for index, anomaly in enumerate(anomalies.anomalies):
         path = anomaly.place
-        if anomaly.split == split and path and path[0] in source.columns:
+        if anomaly.split != split or not path:
+            continue
+        pair = pairs.get(path[0]) if anomaly.type in MISMATCHES else None
+        if pair is not None:
+            wanted[index] = ((pair.value, pair.weight), unmatched(pair, anomaly.type))
+        elif path[0] in source.columns:
             test = _test(anomaly, feature_at(schema, path))
             if test is not None and not anomaly.type.startswith(_OF_ROWS):
                 test = any_item(test)
             if test is not None:
-                wanted[index] = (path[0], inside(path[1:], test))
+                wanted[index] = ((path[0],), _of_column(path[0], inside(path[1:], test)))
     return wanted
 
 
+def _of_column(name: str, test: Callable[[Any], Mask]) -> Callable[[Any], Mask]:
+    return lambda batch: test(batch.column(name))
+
+
 def _search(
-    source: Source, wanted: dict[int, tuple[str, Callable[[Any], Mask]]], limit: int, progress: Progress
+    source: Source, wanted: dict[int, _Shown], limit: int, progress: Progress
 ) -> dict[int, list[dict[str, Any]]]:
     found: dict[int, list[dict[str, Any]]] = {index: [] for index in wanted}
     start = 0
@@ -144,16 +155,17 @@ def _search(
             if not open_:
                 return found
             for index in open_:
-                name, test = wanted[index]
-                hits = np.flatnonzero(test(batch.column(name)))[: limit - len(found[index])]
-                found[index] += [{"row": start + int(hit), "values": _quote(batch, int(hit), name)} for hit in hits]
+                names, test = wanted[index]
+                hits = np.flatnonzero(test(batch))[: limit - len(found[index])]
+                found[index] += [{"row": start + int(hit), "values": _quote(batch, int(hit), names)} for hit in hits]
             start += batch.num_rows
             progress(start, source.rows, "rows")
     return found
 
 
-def _quote(batch: pa.RecordBatch, row: int, first: str) -> dict[str, Any]:
-    names = [first, *(name for name in batch.schema.names if name != first)][:_WIDE]
+def _quote(batch: pa.RecordBatch, row: int, first: tuple[str, ...]) -> dict[str, Any]:
+    there = batch.schema.names
+    names = list(dict.fromkeys(name for name in (*first, *there) if name in there))[:_WIDE]
     return {name: plain(value_at(batch.column(name), row)) for name in names}
 
 

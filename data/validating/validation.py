@@ -31,6 +31,7 @@ from .images import check_images
 from .parse import check_parsed
 from .ratio import check_rows
 from .times import check_time
+from .weighted import check_weighted
 
 
 def validate(
@@ -66,7 +67,7 @@ def validate(
             f"the schema knows no environment {environment!r}",
             fix=f"use one of {', '.join(sorted(known))}" if known else "list the schema's `environments`",
         )
-    checked = statistics_of(statistics)
+    checked = statistics_of(statistics, schema)
     before, served, version = (
         None if control is None else statistics_of(control) for control in (previous, serving, previous_version)
     )
@@ -123,9 +124,17 @@ class _Check:
             return
         yield from self.size()
         yield from self.features(state.columns)
+        for pair in self.schema.weighted:
+            if pair.stage not in UNCHECKED and self.inside(pair.value) and self.inside(pair.weight):
+                yield from check_weighted(pair, state.columns, self.anomaly)
+
+    def inside(self, name: str) -> bool:
+        """Whether a feature of that name belongs to the environment."""
+        spec = self.schema.feature(name)
+        return spec is None or self.schema.in_environment(spec, self.environment)
 
     def features(self, columns: Mapping[str, ColumnState]) -> Iterator[Anomaly]:
-        known = set()
+        known = {name for pair in self.schema.weighted for name in pair.columns}  # computed, no data's own
         for spec in self.schema.features:
             known.add(spec.name)
             column = columns.get(spec.name)

@@ -111,6 +111,26 @@ def test_statistics_beyond_columns(tmp_path: Path) -> None:
         StatisticsGen(examples, custom="drivetrain.tests.data.customs:Longest")
 
 
+def test_values_without_their_weights_stop_the_examples(tmp_path: Path) -> None:
+    (tmp_path / "schema.yaml").write_text(
+        "format: drivetrain.schema/1\nfeatures:\n  fare: {type: float}\n  weight: {type: float}\n"
+        "weighted_features:\n  fares: {value: fare, weight: weight}\n"
+    )
+    (tmp_path / "x.csv").write_text("fare,weight\n" + "1.5,2\n" * 20 + "2.5,\n")
+    examples = ExampleGen(str(tmp_path / "x.csv"), splits={"all": 1})
+    schema = ImportSchema(str(tmp_path / "schema.yaml"))
+    verdict = ExampleValidator(examples, StatisticsGen(examples, schema=schema), schema)
+    assert not verdict.passed
+    found = json.loads((verdict.content / "anomalies.json").read_text())["anomalies"]
+    assert {(one["feature"], one["type"]) for one in found} == {
+        ("fares", "WEIGHTED_FEATURE_MISSING_WEIGHT"),
+        ("fares", "WEIGHTED_FEATURE_LENGTH_MISMATCH"),
+    }
+    assert all([row["values"] for row in one["rows"]] == [{"fare": 2.5, "weight": None}] for one in found)
+    unmeasured = ExampleValidator(examples, StatisticsGen(examples), schema)
+    assert (unmeasured.passed, unmeasured.summary) == (True, "1 warning (fares: STATS_NOT_AVAILABLE)")
+
+
 def test_derived_columns_are_described_and_quoted(tmp_path: Path) -> None:
     derive = "drivetrain.tests.data.customs:parity"
     examples = ExampleGen(write(tmp_path / "x.csv", 300))

@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+import golden_tfdv_weighted as weighted  # type: ignore[import-not-found]  # conftest puts this folder on the path
+
 SPECIFICATION, DOMAIN = "INVALID_SCHEMA_SPECIFICATION", "INVALID_DOMAIN_SPECIFICATION"
 # The types that may have a domain.
 TYPES = {
@@ -25,6 +27,8 @@ def of_schema(schema: dict[str, Any]) -> dict[str, list[str]]:
     for name, times in Counter(feature.get("name") for feature in schema.get("feature", ())).items():
         if name and times > 1:
             found[name].append(SPECIFICATION)
+    for name, fault in weighted.faults(schema):
+        found.setdefault(name, []).append(fault)
     return found
 
 

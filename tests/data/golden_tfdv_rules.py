@@ -13,6 +13,7 @@ from typing import Any
 
 import golden_tfdv_comparators as comparators  # type: ignore[import-not-found]  # conftest puts this folder on the path
 import golden_tfdv_faults as faults  # type: ignore[import-not-found]  # as above
+import golden_tfdv_weighted as weighted  # type: ignore[import-not-found]  # as above
 import numpy as np
 from drivetrain.data import Schema, checks_from_pbtxt
 from drivetrain.data.schemas.pbtxt import parse
@@ -21,7 +22,7 @@ from drivetrain.data.schemas.proto import SCHEMA_PROTO
 FLOATS = ("float32", "float64", "float", "double")
 SCHEMA_TYPES = (
     "INVALID_SCHEMA_SPECIFICATION", "INVALID_DOMAIN_SPECIFICATION", "DOMAIN_INVALID_FOR_TYPE", "FEATURE_MISSING_NAME",
-    "FEATURE_MISSING_TYPE", "BOOL_TYPE_INVALID_CONFIG",
+    "FEATURE_MISSING_TYPE", "BOOL_TYPE_INVALID_CONFIG", weighted.COLLISION,
 )  # fmt: skip
 DOMAINS = {"bool_domain", "int_domain", "time_domain", "natural_language_domain", "image_domain"}
 COMPARE = {
@@ -148,6 +149,10 @@ def anomalies(case: dict[str, Any]) -> Found:
             kinds[name] = comparators.corrected(case, feature, kinds[name])
         else:  # What should not be there is not compared.
             kinds[name] = [kind for kind in kinds.get(name, []) if not kind.startswith("COMPARATOR_")]
+    environment = case["config"].get("environment")
+    here = {one.get("name", ""): _expected_here(one, schema, environment) for one in schema.get("feature", ())}
+    for pair in schema.get("weighted_feature", ()):
+        kinds[pair["name"]] = weighted.corrected(case, pair, here, kinds.get(pair["name"], []))
     found = {name: sorted(_severities(case, name, some)) for name, some in kinds.items()}
     return {name: pairs for name, pairs in found.items() if pairs}
 

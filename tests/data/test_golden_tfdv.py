@@ -20,6 +20,7 @@ import golden_tfdv_comparators as comparators  # type: ignore[import-not-found] 
 import golden_tfdv_rules as rules  # type: ignore[import-not-found]  # conftest puts this folder on the path
 import golden_tfdv_statistics as columns  # type: ignore[import-not-found]  # as above
 import golden_tfdv_updates as updates  # type: ignore[import-not-found]  # as above
+import golden_tfdv_weighted as weighted  # type: ignore[import-not-found]  # as above
 import pyarrow as pa
 import pytest
 from drivetrain.data import (
@@ -159,7 +160,7 @@ def check_inference(case: dict[str, Any]) -> None:
 OPTIONS = {
     "num_quantiles_histogram_buckets", "num_histogram_buckets", "num_top_values", "num_rank_histogram_buckets",
     "num_values_histogram_buckets", "epsilon", "frequency_threshold", "label_feature", "feature_allowlist",
-    "enable_semantic_domain_stats", "experimental_use_sketch_based_topk_uniques",
+    "enable_semantic_domain_stats", "experimental_use_sketch_based_topk_uniques", "schema",
 }  # fmt: skip
 CONTROLS = {"previous": "previous_span", "serving": "serving", "previous_version": "previous_version"}
 
@@ -173,7 +174,10 @@ def check_validation(case: dict[str, Any]) -> None:
         schema, _ = schema_from_pbtxt(config["schema"])
         schema = rules.with_severities(schema, config.get("severity_overrides") or [])
         schema = dataclasses.replace(schema, checks=checks_from_pbtxt(config.get("custom_validation") or ""))
-        found = validate(statistics_of(case["input"]), schema, environment=config.get("environment"), **controls)
+        data: Any = statistics_of(case["input"])
+        if weighted.measured(case) and rules.rows_of(case):
+            data = pa.table({name: array_of(column) for name, column in case["input"].items()})
+        found = validate(data, schema, environment=config.get("environment"), **controls)
     except SchemaError as error:
         by_feature: dict[str, list[tuple[str, str]]] = {}
         for problem in error.problems:
@@ -181,6 +185,7 @@ def check_validation(case: dict[str, Any]) -> None:
         assert {name: sorted(kinds) for name, kinds in by_feature.items()} == rules.problems(case)
         return
     assert by_name(found) == rules.anomalies(case)
+    weighted.check_numbers(case, found)
     check_distances(case)
     if "updated_schema" in case["expected"]:
         patch = update_schema(schema, statistics_of(case["input"]))

@@ -16,6 +16,7 @@ from drivetrain.data import (
     Schema,
     SchemaError,
     Values,
+    WeightedFeature,
     schema_from_yaml,
     schema_to_yaml,
 )
@@ -98,7 +99,7 @@ def test_notes() -> None:
     feature { name: "b" type: INT bool_domain { true_value: "yes" } sequence_metadata { joint_group: "g" } }
     string_domain { name: "spare" }
     sparse_feature { name: "s" }
-    weighted_feature { name: "w" }
+    weighted_feature { name: "w" feature { step: "a" step: "b" } weight_feature { step: "x" } }
     tensor_representation_group { key: "" value { } }
     """
     schema, notes = schema_from_pbtxt(text, "tfx/schema.pbtxt")
@@ -113,9 +114,72 @@ def test_notes() -> None:
         "tfx/schema.pbtxt:7: sequence_metadata of feature 'b' is not taken over",
         "tfx/schema.pbtxt:8: the domain 'spare' is of no feature and is not taken over",
         "tfx/schema.pbtxt:9: sparse_feature[0] is not taken over",
-        "tfx/schema.pbtxt:10: weighted_feature[0] is not taken over",
+        "tfx/schema.pbtxt:10: weighted feature 'w' is of fields of a struct and is not taken over",
         "tfx/schema.pbtxt:11: tensor_representation_group[0] is not taken over",
     )
+
+
+# As protobuf prints it with tensorflow_metadata 1.16.1.
+WEIGHTED = """feature {
+  name: "v"
+  type: TYPE_UNKNOWN
+}
+feature {
+  name: "w"
+  type: TYPE_UNKNOWN
+}
+weighted_feature {
+  name: "vw"
+  feature {
+    step: "v"
+  }
+  weight_feature {
+    step: "w"
+  }
+  lifecycle_stage: BETA
+}
+"""
+SPARSE = """sparse_feature {
+  name: "vw"
+  deprecated: true
+  presence {
+    min_count: 1
+  }
+  dense_shape {
+    dim {
+      size: 2
+    }
+  }
+  index_feature {
+    name: "v"
+  }
+  lifecycle_stage: ALPHA
+  is_sorted: true
+  value_feature {
+    name: "w"
+  }
+  type: INT
+}
+"""
+
+
+def test_weighted_features_go_both_ways() -> None:
+    schema, notes = schema_from_pbtxt(WEIGHTED)
+    assert notes == ()
+    assert schema.weighted == (WeightedFeature("vw", "v", "w", "BETA"),)
+    assert schema_to_pbtxt(schema).text == WEIGHTED
+    assert schema_from_yaml(schema_to_yaml(schema)) == schema
+
+
+def test_weighted_features_that_are_named_as_sparse_ones() -> None:
+    schema, notes = schema_from_pbtxt(SPARSE + WEIGHTED)  # the sparse one is deprecated
+    assert notes == ("schema.pbtxt:1: sparse_feature[0] is not taken over",)
+    assert len(schema.weighted) == 1
+    sparse = SPARSE.replace("  deprecated: true\n", "").replace("ALPHA", "BETA")
+    with pytest.raises(SchemaError, match="is named as a sparse feature is") as caught:
+        schema_from_pbtxt(WEIGHTED + sparse)
+    assert caught.value.problems[0].anomaly == "WEIGHTED_FEATURE_NAME_COLLISION"
+    assert caught.value.where == "schema.pbtxt:9"
 
 
 def test_times_and_meanings_go_both_ways() -> None:

@@ -18,6 +18,7 @@ from drivetrain.data.schemas.schema import (
     Time,
     Values,
 )
+from drivetrain.data.schemas.weighted import WeightedFeature
 from drivetrain.data.schemas.yaml_read import load_schema, schema_from_yaml, schema_to_yaml
 from drivetrain.errors import InputError
 from hypothesis import given, settings
@@ -60,11 +61,19 @@ def features(draw: st.DrawFn, name: str) -> Feature:
 
 @st.composite
 def schemas(draw: st.DrawFn) -> Schema:
+    columns = draw(names)
+    pairs = draw(names) if columns else []
+    column = st.sampled_from(columns or [""])
     return Schema(
-        tuple(draw(features(name)) for name in draw(names)),
+        tuple(draw(features(name)) for name in columns),
         min_rows=draw(st.none() | st.integers(0, 10)),
         max_rows=draw(st.none() | st.integers(10, 20)),
         severity=draw(st.sampled_from([{}, {"SCHEMA_NEW_COLUMN": "WARNING"}])),
+        weighted=tuple(
+            WeightedFeature(name, draw(column), draw(column), draw(st.sampled_from(["", "BETA", "ALPHA"])))
+            for name in pairs
+            if name and name not in columns
+        ),
     )
 
 
@@ -131,6 +140,10 @@ def test_evidence_stands_behind_its_line() -> None:
         (HEAD + '  x: {type: int, domain: {time: {format: "%Y"}}}', 3, "is for string, not int"),
         (HEAD + "  x: {type: int, domain: {time: {min_mass: 0.5}}}", 3, "a time has a format"),
         (HEAD + "  x: {type: int, domain: natural_language}", 3, "natural_language is for text"),
+        (HEAD + "  x: {type: int}\nweighted_features:\n  p: {value: x, weight: y}", 5, "weights are of 'y'"),
+        (HEAD + "  x: {type: int}\nweighted_features: {x: {value: x, weight: x}}", 4, "is named as a feature is"),
+        (HEAD + "  x: {type: int}\nweighted_features: {p: {value: x, w: x}}", 4, "unknown key 'w'"),
+        (HEAD + "  x: {type: int}\nweighted_features: [x]", 4, "weighted_features must be"),
         (HEAD + "  x: [1", 3, "no YAML"),
         (HEAD + "  - x", 3, "features must be"),
         ("format: drivetrain.schema/1\nrows: {min: 9, max: 1}\nfeatures: {}", 1, "is no range"),

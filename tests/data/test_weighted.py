@@ -1,23 +1,36 @@
 """Values and their weights: counted as TFDV 1.16.1 does, and validated row by row."""
 
+import re
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from drivetrain.data import (
+    Anomalies,
+    Feature,
     Schema,
+    SchemaError,
     WeightedFeature,
     anomalous_rows,
+    anomalous_table,
     derived,
-    infer_schema,
+    edit_yaml,
+    merge_statistics,
+    schema_to_yaml,
     source_of,
     statistics,
+    update_schema,
     validate,
+    validate_instance,
 )
 from drivetrain.data.beam import BeamExecutor
 from drivetrain.errors import InputError
 
 PAIR = WeightedFeature("vw", "v", "w")
+FEATURES = (Feature("v"), Feature("w"))
+SCHEMA = Schema(FEATURES, weighted=(PAIR,))
 MIXED = {
     "v": [[1], [2, 3], None, [], None, [4], [None, 5], []],
     "w": [[1.0], [1.0], [1.0, 1.0], [1.0], None, None, [1.0, 1.0], None],
@@ -42,24 +55,126 @@ def test_counts_are_those_of_tfdv(columns: dict[str, Any], told: tuple[int, int,
     features, difference = found.features("data"), found.features("data")["vw_weight_length_diff"]
     ones = [round(features[name]["mean"]["value"] * source.rows) for name in ("vw_missing_value", "vw_missing_weight")]
     assert (*ones, difference["min"]["value"], difference["max"]["value"]) == told
-    wrong = {one.feature for one in validate(found, Schema(PAIR.features)).anomalies if one.feature not in columns}
-    names = [feature.name for feature in PAIR.features]
-    assert wrong == {name for name, bad in zip(names, (told[0], told[1], told[2:] != (0, 0)), strict=True) if bad}
-
-
-def test_the_rows_that_do_not_match_are_quoted() -> None:
-    table = pa.table({"v": [1, None, 3, None], "w": [0.5, 0.5, None, None]})
-    source = derived(source_of(table), PAIR)
-    schema = infer_schema(statistics(source_of(table)))
-    for feature in PAIR.features:
-        schema = schema.with_feature(feature)
-    found = anomalous_rows(source, validate(statistics(source), schema), schema).anomalies
-    assert {(one.feature, one.type): [row["row"] for row in one.rows] for one in found} == {
-        ("vw_missing_value", "INT_TYPE_BIG_INT"): [1],
-        ("vw_missing_weight", "INT_TYPE_BIG_INT"): [2],
-        ("vw_weight_length_diff", "INT_TYPE_BIG_INT"): [1],
-        ("vw_weight_length_diff", "INT_TYPE_SMALL_INT"): [2],
+    total = len(next(iter(columns.values())))
+    expected = {
+        "WEIGHTED_FEATURE_MISSING_VALUE": [told[0]],
+        "WEIGHTED_FEATURE_MISSING_WEIGHT": [told[1]],
+        "WEIGHTED_FEATURE_LENGTH_MISMATCH": [*told[2:]],
     }
+    anomalies = [one for one in validate(found, SCHEMA).anomalies if one.feature == "vw"]
+    assert {one.type: [int(end) for end in re.findall(r"-?\d+", one.observed)] for one in anomalies} == {
+        kind: numbers for kind, numbers in expected.items() if any(numbers)
+    }
+    quoted = anomalous_rows(pa.table(columns), Anomalies({"data": total}, anomalies), SCHEMA, limit=total).anomalies
+    values, weights = (columns.get(name, [None] * total) for name in ("v", "w"))
+    lengths = [(len(w or ()) - len(v or ())) for v, w in zip(values, weights, strict=True)]
+    shown: dict[str, list[Any]] = {
+        "WEIGHTED_FEATURE_MISSING_VALUE": [w is not None and v is None for v, w in zip(values, weights, strict=True)],
+        "WEIGHTED_FEATURE_MISSING_WEIGHT": [v is not None and w is None for v, w in zip(values, weights, strict=True)],
+        "WEIGHTED_FEATURE_LENGTH_MISMATCH": lengths,
+    }
+    for one in quoted:
+        assert [row["row"] for row in one.rows] == np.flatnonzero(shown[one.type]).tolist()
+
+
+def test_a_row_is_quoted_with_its_value_and_weight_first() -> None:
+    table = pa.table({"x": [0, 0, 0, 0], "w": [0.5, 0.5, None, None], "v": [1, None, 3, None]})
+    schema = replace(SCHEMA, features=(*SCHEMA.features, Feature("x", "int")))
+    found = anomalous_rows(table, validate(table, schema), schema).anomalies
+    assert {one.type: [list(row["values"].items()) for row in one.rows] for one in found} == {
+        "WEIGHTED_FEATURE_MISSING_VALUE": [[("v", None), ("w", 0.5), ("x", 0)]],
+        "WEIGHTED_FEATURE_MISSING_WEIGHT": [[("v", 3), ("w", None), ("x", 0)]],
+        "WEIGHTED_FEATURE_LENGTH_MISMATCH": [[("v", None), ("w", 0.5), ("x", 0)], [("v", 3), ("w", None), ("x", 0)]],
+    }
+    assert {one.feature for one in found} == {"vw"}
+    (mismatch,) = (one for one in found if "LENGTH" in one.type)
+    assert sorted((item["value"], item["count"]) for item in mismatch.values) == [(-1, 1), (1, 1)]
+    rows = anomalous_table(table, validate(table, schema), schema)
+    assert rows["anomaly.row"].to_pylist() == [1, 2]
+    assert rows["anomaly.types"].to_pylist() == [
+        ["vw: WEIGHTED_FEATURE_MISSING_VALUE", "vw: WEIGHTED_FEATURE_LENGTH_MISMATCH"],
+        ["vw: WEIGHTED_FEATURE_MISSING_WEIGHT", "vw: WEIGHTED_FEATURE_LENGTH_MISMATCH"],
+    ]
+
+
+def test_statistics_of_any_make() -> None:
+    """By the schema, of some columns, by hand, merged, of a slice, saved: the same answer; without any: it says so."""
+    table = pa.table({"v": [1, 2], "w": [0.5, None], "s": ["a", "b"]})
+    schema = replace(SCHEMA, features=(*SCHEMA.features, Feature("s", "string")))
+    ways = [
+        statistics(table, schema=schema),
+        statistics(table, schema=schema, columns=["v", "w"]),
+        statistics(derived(source_of(table), PAIR)),
+        statistics(derived(source_of(table), PAIR), schema=schema),
+        merge_statistics([statistics(table.slice(at, 1), schema=schema) for at in (0, 1)]),
+        statistics(table, schema=schema, slices=["s"]).of_slice("data", "s=b"),
+    ]
+    for found in ways:
+        kinds = [one.type for one in validate(found, schema).anomalies]
+        assert kinds == ["WEIGHTED_FEATURE_MISSING_WEIGHT", "WEIGHTED_FEATURE_LENGTH_MISMATCH"]
+    (unknown,) = validate(statistics(table), schema).anomalies
+    assert (unknown.type, unknown.severity, unknown.feature) == ("STATS_NOT_AVAILABLE", "WARNING", "vw")
+    assert statistics(table, schema=Schema()).document == statistics(table).document
+
+
+def test_single_examples() -> None:
+    found = validate_instance([{"v": 1, "w": 2.0}, {"v": 1, "w": None}], SCHEMA)
+    assert {one.type: [row["row"] for row in one.rows] for one in found.anomalies} == {
+        "WEIGHTED_FEATURE_MISSING_WEIGHT": [1],
+        "WEIGHTED_FEATURE_LENGTH_MISMATCH": [1],
+    }
+
+
+def test_no_change_of_the_schema_hides_it() -> None:
+    table = pa.table({"v": [1, 2], "w": [0.5, None], "y": [1, 2]})
+    patch = update_schema(SCHEMA, table)
+    assert [change.feature for change in patch.changes] == ["y"]
+    assert {one.type for one in patch.unresolved} == {
+        "WEIGHTED_FEATURE_MISSING_WEIGHT",
+        "WEIGHTED_FEATURE_LENGTH_MISMATCH",
+    }
+    assert patch.accept().weighted == (PAIR,)
+    text = schema_to_yaml(SCHEMA) + "# mine\n"
+    edited = edit_yaml(text, patch.accept())
+    assert edited.kept
+    assert "# mine" in edited.text
+    patch = update_schema(SCHEMA, table.append_column("vw", table["y"]))  # it cannot become a feature
+    assert [change.feature for change in patch.changes] == ["y"]
+    assert ("vw", "SCHEMA_NEW_COLUMN") in {(one.feature, one.type) for one in patch.unresolved}
+
+
+@pytest.mark.parametrize(
+    ("weighted", "anomaly", "message"),
+    [
+        (WeightedFeature("v", "v", "w"), "WEIGHTED_FEATURE_NAME_COLLISION", "'v' is named as a feature is"),
+        (
+            WeightedFeature("vw", "v", "u"),
+            "INVALID_SCHEMA_SPECIFICATION",
+            "its weights are of 'u', which is no",
+        ),
+        (WeightedFeature("vw", "a", "w"), "INVALID_SCHEMA_SPECIFICATION", "its values are of 'a', which is no"),
+        (WeightedFeature("vw", "v", ""), "INVALID_SCHEMA_SPECIFICATION", "its weights are no feature"),
+        (WeightedFeature("", "v", "w"), "INVALID_SCHEMA_SPECIFICATION", "has no name"),
+        (WeightedFeature("vw", "v", "w", "OLD"), "INVALID_SCHEMA_SPECIFICATION", "no stage 'OLD'"),
+    ],
+)
+def test_a_schema_that_contradicts_itself(weighted: WeightedFeature, anomaly: str, message: str) -> None:
+    with pytest.raises(SchemaError, match=message) as caught:
+        Schema(FEATURES, weighted=(weighted,))
+    assert [(one.anomaly, one.feature) for one in caught.value.problems] == [(anomaly, weighted.name)]
+    Schema(FEATURES, weighted=(replace(weighted, name="x", value="v", weight="w", stage="DEPRECATED"),))
+
+
+def test_two_of_one_name() -> None:
+    with pytest.raises(SchemaError, match="weighted feature 'vw' stands twice"):
+        Schema(FEATURES, weighted=(PAIR, PAIR))
+
+
+def test_the_page_shows_it() -> None:
+    assert "Weighted features" in SCHEMA.to_html()
+    assert "Weighted features" not in Schema(FEATURES).to_html()
+    (only,) = SCHEMA.to_dict()["weighted"]
+    assert only == {"name": "vw", "value": "v", "weight": "w", "stage": ""}
 
 
 def test_the_same_on_beam() -> None:

@@ -106,8 +106,11 @@ def infer_schema(case: dict[str, Any]) -> Any:
 
 def validate(case: dict[str, Any]) -> Any:
     config = case["config"]
+    options = dict(config.get("stats_options") or {})
+    if "schema" in options:  # the case's own, which weighted features are measured by
+        options["schema"] = schema_of(case)
     controls = [
-        statistics(case[side], config.get("stats_options")) if side in case else None
+        statistics(case[side], options) if side in case else None
         for side in ("previous_span", "serving", "previous_version")
     ]
     overrides = [
@@ -115,7 +118,7 @@ def validate(case: dict[str, Any]) -> Any:
         for text in config.get("severity_overrides") or ()
     ]
     custom = config.get("custom_validation")
-    current, schema = statistics(case["input"], config.get("stats_options")), schema_of(case)
+    current, schema = statistics(case["input"], options), schema_of(case)
     said = anomalies(
         validation_api.validate_statistics_internal(
             current,
