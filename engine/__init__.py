@@ -9,7 +9,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from . import extending as extending
     from . import ops as ops
+    from . import ragged as ragged
     from ._caller import raised_at as raised_at
     from .bundles.bundle import Bundle as Bundle
     from .bundles.bundle import BundleFn as BundleFn
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from .export import export_model as export_model
     from .graphs.graph import FieldSpec as FieldSpec
     from .graphs.graph import Graph as Graph
+    from .ragged.ragged import Ragged as Ragged
     from .tracing.columns import Column as Column
     from .training.loader import Batch as Batch
     from .training.loader import Loader as Loader
@@ -41,6 +44,7 @@ _HOMES = {
     "Graph": "graphs.graph",
     "Loader": "training.loader",
     "Model": "training.model",
+    "Ragged": "ragged.ragged",
     "STRATEGIES": "training.strategy",
     "Signature": "bundles.manifest",
     "Strategy": "training.strategy",
@@ -56,12 +60,12 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    if name == "ops":
-        return import_module(f"{__name__}.ops")
+    if name in ("extending", "ops", "ragged"):
+        return import_module(f"{__name__}.{name}")
     if name in _HOMES:
         return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES, "ops"])
+    return sorted([*globals(), *_HOMES, "extending", "ops", "ragged"])
