@@ -15,11 +15,14 @@ from ..errors import DrivetrainError, InputError
 from ._caller import raised_at
 from .bundles.bundle import Bundle
 from .bundles.manifest import export_facts
+from .extending.device import exporting
 from .graphs.graph import Graph, Output
-from .graphs.nodes import ARRAY_DTYPES, BATCH, Tensor
+from .graphs.nodes import ARRAY_DTYPES, BATCH, HostNode, Tensor
 from .lowering.lower import PLATFORMS, lower
 from .lowering.programs import Payload
-from .passes import EXPORTED, optimize
+from .ragged.convert import from_lengths
+from .ragged.feeding import DEVICE, flattened, lengths_of
+from .passes import FROZEN, optimize
 from .tracing.equations import graph_of_jaxpr
 from .tracing.primitives import in_32_bits, shaped
 from .transform import TRANSFORM
@@ -29,6 +32,7 @@ EVALUATE = "evaluate"
 
 
 @in_32_bits
+@exporting()
 def export_model(
     transform: Path,
     apply: Callable[[Any, Mapping[str, Any]], Any],
@@ -46,7 +50,8 @@ def export_model(
 
     Args:
         transform: The folder of the preprocessing bundle.
-        apply: `apply(params, features) -> outputs`; features are the transform's outputs without the label.
+        apply: `apply(params, features) -> outputs`; features are the transform's outputs without the label, lists of
+            numbers as `Ragged`.
         params: Any pytree of arrays.
         predict: Turns apply's outputs into a dict from name to an array with one row per row.
         label: The transform's output that is the label.
@@ -66,11 +71,12 @@ def export_model(
         raise InputError(f"{transform} has no signature {TRANSFORM!r}", fix="name the folder of a TransformGraph")
     if label not in outputs:
         raise InputError(f"the transform has no output {label!r}", fix=f"its outputs are {', '.join(outputs)}")
-    model = _Model(apply, params, predict, _features(source, label))
+    features, feeding = _features(source, label)
+    model = _Model(apply, params, predict, features)
     if label in model.names:
         raise InputError(f"the prediction {label!r} has the label's name", fix="name it otherwise, e.g. 'probability'")
     graph, programs = lower(
-        _joined(source, model.graph, outputs[label], label),
+        _joined(source, feeding, model.graph, outputs[label], label),
         "predict",
         programs=source.payload.programs,
         columns=tuple(source.graph.inputs.values()),
@@ -84,15 +90,25 @@ def export_model(
     return bundle
 
 
-def _features(source: Bundle, label: str) -> dict[str, Tensor]:
+def _features(source: Bundle, label: str) -> tuple[dict[str, tuple[Tensor, ...]], list[HostNode]]:
+    """The tensors of each feature (of lists two: values and lengths), and the nodes that make those of lists."""
     tensors = source.graph.tensors()
-    found = {
-        name: tensors[output.tensor] for name, output in source.graph.signatures[TRANSFORM].items() if name != label
-    }
-    return {name: tensor for name, tensor in found.items() if not tensor.column}
+    dims = len(lengths_of(source.graph.nodes))
+    found: dict[str, tuple[Tensor, ...]] = {}
+    feeding: list[HostNode] = []
+    for name, output in source.graph.signatures[TRANSFORM].items():
+        tensor = tensors[output.tensor]
+        if name == label:
+            continue
+        if not tensor.column:
+            found[name] = (tensor,)
+        elif tensor.dtype in DEVICE:
+            feeding.append(flattened(tensor, name, f"n{dims + len(feeding) + 1}"))
+            found[name] = feeding[-1].outputs
+    return found, feeding
 
 
-def _joined(source: Bundle, model: Graph, truth: Output, label: str) -> Graph:
+def _joined(source: Bundle, feeding: Sequence[HostNode], model: Graph, truth: Output, label: str) -> Graph:
     """One graph from raw columns to predictions: the transform's programs are called by the model's."""
     predicted = model.signatures[PREDICT]
     signatures = {PREDICT: predicted, EVALUATE: {**predicted, label: truth}}
@@ -100,8 +116,9 @@ def _joined(source: Bundle, model: Graph, truth: Output, label: str) -> Graph:
     whole = replace(
         model,
         inputs=source.graph.inputs,
-        nodes=(*source.graph.nodes, *model.nodes),
+        nodes=(*source.graph.nodes, *feeding, *model.nodes),
         signatures=signatures,
+        dims={name: _dim(name, model.dims[BATCH]) for name in (BATCH, *lengths_of((*source.graph.nodes, *feeding)))},
         weights={**frozen, **model.weights},
     )
     return whole.signature(EVALUATE)
@@ -110,14 +127,15 @@ def _joined(source: Bundle, model: Graph, truth: Output, label: str) -> Graph:
 class _Model:
     """Apply and predict, traced with a symbolic batch: a graph from features to predictions, params its weights."""
 
-    def __init__(self, apply: Any, params: Any, predict: Any, features: Mapping[str, Tensor]) -> None:
+    def __init__(self, apply: Any, params: Any, predict: Any, features: Mapping[str, tuple[Tensor, ...]]) -> None:
         leaves, self._tree = jax.tree_util.tree_flatten_with_path(params)
         arrays = {_weight_name(path): _array(path, leaf) for path, leaf in leaves}
         if len(arrays) != len(leaves):
             raise InputError("two of the model's params have the same path", fix="name them apart")
         self._apply, self._predict, self._features = apply, predict, features
         (batch,) = jax.export.symbolic_shape(BATCH)
-        shapes = [shaped((batch, *t.shape[1:]), t.dtype) for t in features.values()]
+        given = [tensor for tensors in features.values() for tensor in tensors]
+        shapes = [shaped((_dim(str(t.shape[0]), batch), *t.shape[1:]), t.dtype) for t in given]
         shapes += [shaped(array.shape, array.dtype) for array in arrays.values()]
         self.names = tuple[str, ...]()
         try:
@@ -138,24 +156,34 @@ class _Model:
                     fix="give one value or vector per row",
                 )
         places = {name: place for place, name in enumerate(self.names)}
-        inputs = [(name, tensor) for name, tensor in features.items()]
+        inputs = [(tensor.id, tensor) for tensor in given]
         traced = graph_of_jaxpr(closed, inputs, places, weights=arrays, signature=PREDICT, prefix="model/")
-        self.graph, self.reports = optimize(traced, EXPORTED)
+        self.graph, self.reports = optimize(traced, FROZEN)
 
     def _run(self, *arrays: Any) -> list[Any]:
-        features = dict(zip(self._features, arrays, strict=False))
-        params = jax.tree_util.tree_unflatten(self._tree, arrays[len(self._features) :])
-        given = self._predict(self._apply(params, features))
-        if not isinstance(given, Mapping) or not given or not all(isinstance(name, str) for name in given):
+        given = iter(arrays)
+        features = {}
+        for name, tensors in self._features.items():
+            values = [next(given) for _ in tensors]
+            features[name] = from_lengths(*values) if len(values) == 2 else values[0]
+        params = jax.tree_util.tree_unflatten(self._tree, list(given))
+        made = self._predict(self._apply(params, features))
+        if not isinstance(made, Mapping) or not made or not all(isinstance(name, str) for name in made):
             raise InputError(
-                f"predict returned {type(given).__name__}",
+                f"predict returned {type(made).__name__}",
                 fix='return a dict, e.g. {"probability": jax.nn.sigmoid(logits)}',
             )
-        for name, value in given.items():
+        for name, value in made.items():
             if not hasattr(value, "shape"):
                 raise InputError(f"prediction {name!r} is {value!r:.60}", fix="give one value or vector per row")
-        self.names = tuple(given)
-        return list(given.values())
+        self.names = tuple(made)
+        return list(made.values())
+
+
+def _dim(name: str, batch: Any) -> Any:  # symbolic dimensions
+    """The dimension of that name, in the scope of the batch."""
+    (dim,) = jax.export.symbolic_shape(name, scope=batch.scope)
+    return dim
 
 
 def _weight_name(path: Any) -> str:

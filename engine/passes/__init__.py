@@ -2,10 +2,15 @@
 
 from .arithmetic import simplify as simplify
 from .chain import EXPORTED as EXPORTED
+from .chain import FROZEN as FROZEN
 from .chain import STRUCTURAL as STRUCTURAL
 from .chain import Pass as Pass
 from .chain import PassReport as PassReport
 from .chain import optimize as optimize
+from .constants import drop_training as drop_training
+from .constants import fold as fold
+from .layers import fold_batch_norm as fold_batch_norm
+from .layers import fold_scaling as fold_scaling
 from .structural import forget_gradients as forget_gradients
 from .structural import inline as inline
 from .structural import prune as prune

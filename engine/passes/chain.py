@@ -10,6 +10,8 @@ from typing import Final
 
 from ..graphs.graph import Graph
 from .arithmetic import simplify
+from .constants import drop_training, fold
+from .layers import fold_batch_norm, fold_scaling
 from .structural import forget_gradients, inline, prune, share
 
 Pass = Callable[[Graph], Graph]
@@ -20,6 +22,11 @@ STRUCTURAL: Final[tuple[Pass, ...]] = (prune, inline, share, prune)
 
 EXPORTED: Final[tuple[Pass, ...]] = (prune, forget_gradients, share, simplify, share, prune)
 """What a graph goes through that will be run but not differentiated: results stay bitwise equal."""
+
+FROZEN: Final[tuple[Pass, ...]] = (
+    drop_training, *EXPORTED, fold, fold_batch_norm, fold_scaling, share, prune,
+)  # fmt: skip
+"""What a graph goes through whose weights will not change any more: the same to 1e-6."""
 
 
 @dataclass(frozen=True)

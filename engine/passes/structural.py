@@ -38,7 +38,7 @@ def _expanded(graph: Graph, bodies: Mapping[str, str]) -> Graph:
     """With calls replaced by their bodies, found under a param's name by op."""
     if not any(isinstance(node, DeviceOp) and node.op in bodies for node in graph.nodes):
         return graph
-    builder = Builder(_unused_prefix(graph, "inlined"))
+    builder = Builder(unused_prefix(graph, "inlined"))
     meaning: dict[str, Operand] = {}
     nodes: list[GraphNode] = []
     todo = list(reversed(graph.nodes))
@@ -166,7 +166,7 @@ def with_meaning(graph: Graph, meaning: Mapping[str, Operand]) -> Graph:
     return replace(graph, signatures=signatures, updates=updates, weights=weights, values=values)
 
 
-def _unused_prefix(graph: Graph, stem: str) -> str:
+def unused_prefix(graph: Graph, stem: str) -> str:
     """A prefix "stem/N/" that no tensor has."""
     taken = {tuple(name.lstrip("_").split("/")[:2]) for name in graph.tensors()}
     return next(f"{stem}/{n}/" for n in range(len(taken) + 1) if (stem, str(n)) not in taken)

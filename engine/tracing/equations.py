@@ -41,13 +41,13 @@ def graph_of_jaxpr(
     """
     builder = Builder(prefix)
     given = dict(weights or {})
-    for (_, tensor), var in zip(inputs, closed.jaxpr.invars, strict=False):
+    invars: Sequence[Any] = closed.jaxpr.invars
+    for (_, tensor), var in zip(inputs, invars, strict=False):
         builder.bind(var, tensor.id)
         builder.note_dims(var.aval.shape)
     held: dict[str, NDArray[Any]] = {}
     tensors: dict[str, Tensor] = {}
-    rest: Sequence[Any] = closed.jaxpr.invars[len(inputs) :]
-    for (name, value), var in zip(given.items(), rest, strict=True):
+    for (name, value), var in zip(given.items(), invars[len(inputs) :], strict=True):
         builder.bind(var, name)
         tensors[name] = Tensor(name, str(var.aval.dtype), _dims(var.aval.shape))
         if value is not None:
@@ -81,7 +81,8 @@ class Builder:
 
     def read(self, var: Any, *, keep: bool = False) -> str | Literal:
         """What a variable or literal of a jaxpr means; with `keep`, a literal becomes a constant with an id."""
-        found = Literal(var.val, str(var.aval.dtype)) if isinstance(var, jex.Literal) else self._env[var]
+        aval: Any = var.aval
+        found = Literal(var.val, str(aval.dtype)) if isinstance(var, jex.Literal) else self._env[var]
         return self.constant(found.value) if keep and isinstance(found, Literal) else found
 
     def constant(self, array: Any) -> str:
