@@ -20,6 +20,7 @@ from ..errors import InputError
 from .analyzing.analyzers import Analysis, AnalyzerPass, analysis, finish
 from .bundles.bundle import Bundle, BundleFn
 from .bundles.manifest import export_facts
+from .extending.device import exporting
 from .lowering.lower import PLATFORMS
 from .lowering.partition import Analyzer, Partition
 from .lowering.programs import Payload
@@ -32,6 +33,7 @@ TRANSFORM = "transform"
 
 
 @in_32_bits
+@exporting()
 def analyze(
     fn: Callable[[Mapping[str, Any]], Mapping[str, Any]],
     source: Source,

@@ -8,7 +8,7 @@
     assets/NAME.arrow        vocabularies as Arrow IPC
 
 Nothing in it depends on the time, the host or the folder: equal graphs give equal bytes. Loading parses JSON, Arrow,
-safetensors and StableHLO; nothing is unpickled or imported.
+safetensors and StableHLO; nothing is unpickled, and nothing imported that the bundle chooses (`engine.extending`).
 """
 
 from __future__ import annotations
@@ -29,11 +29,12 @@ from numpy.typing import NDArray
 
 from ...digest import canonical_json, sync_tree
 from ...errors import InputError
+from ..extending.extensions import Requirement, requirements
+from ..extending.registry import call_targets, check_node, host_kernels, require, requirements_of
 from ..graphs.graph import FieldSpec, Graph
 from ..graphs.json import graph_json, graph_of_json
 from ..graphs.nodes import DeviceStage, HostNode
 from ..host.columns import ARROW, as_value
-from ..host.kernels import host_op
 from ..lowering.programs import BundleError, Payload, Programs, program_facts, read_weights
 from .manifest import GRAPH, MANIFEST, Signature, broken, described, host_ops, manifest, read_folder, verified
 from .runner import Runner, to_arrow, to_numpy
@@ -54,6 +55,7 @@ class Bundle:
     payload: Payload
     export: Mapping[str, Any] = field(default_factory=dict)  # Any: JSON: what the device programs were exported with
     defaults: Mapping[str, Any] = field(default_factory=dict)  # Any: str, int, float, bool or None, by raw column
+    required: tuple[Requirement, ...] | None = None  # what its manifest said; None where it was made here
 
     @cached_property
     def signatures(self) -> Mapping[str, Signature]:
@@ -104,8 +106,18 @@ class Bundle:
         return "\n".join(lines)
 
     @cached_property
+    def extensions(self) -> tuple[Requirement, ...]:
+        """The ops from outside drivetrain that it needs, each with its distribution."""
+        if self.required is not None:
+            return self.required
+        used = set(host_ops(self.graph))
+        if call_targets():
+            used.update(*(program_facts(program).calls for program in self.payload.programs.values()))
+        return requirements_of(used)
+
+    @cached_property
     def _programs(self) -> Programs:
-        return Programs(self.payload)
+        return Programs(self.payload, call_targets(self.extensions))
 
     @cached_property
     def _runners(self) -> dict[str, Runner]:
@@ -169,16 +181,18 @@ class Bundle:
             files[f"weights/{group}.safetensors"] = save(arrays)
         for name, table in sorted(self.payload.assets.items()):
             files[f"assets/{name}.arrow"] = _write_ipc(table)
-        return {**files, MANIFEST: manifest(self.graph, self.signatures, self.export, facts, files)}
+        return {**files, MANIFEST: manifest(self.graph, self.signatures, self.extensions, self.export, facts, files)}
 
     @classmethod
     def from_files(cls, files: Mapping[str, bytes], where: str = "the bundle") -> Bundle:
         """The bundle of `to_files`' bytes; raises as `load`."""
         body = verified(files, where)
         try:
+            required = requirements(body["required_extensions"])
+            require(required)
             graph = graph_of_json(json.loads(files[GRAPH]))
-            payload = _payload(files, body)
-            bundle = cls(graph, payload, MappingProxyType(dict(body["export"]))).with_defaults(_defaults(body))
+            export = MappingProxyType(dict(body["export"]))
+            bundle = cls(graph, _payload(files, body), export, required=required).with_defaults(_defaults(body))
             _check(bundle, body)
         except InputError as error:
             raise BundleError(f"{where}: {error.message}", fix=error.fix) from error
@@ -236,9 +250,11 @@ def _payload(files: Mapping[str, bytes], body: Mapping[str, Any]) -> Payload:
 
 def _check(bundle: Bundle, body: Mapping[str, Any]) -> None:
     """Everything the graph refers to is there, before anything runs."""
+    tensors = bundle.graph.tensors()
     for node in bundle.graph.nodes:
         if isinstance(node, HostNode):
-            host_op(node.op).row(node.params, tuple(bundle.payload.assets[name] for name in node.assets))
+            check_node(node, tensors, bundle.extensions)
+            host_kernels(node.op).row(node.params, tuple(bundle.payload.assets[name] for name in node.assets))
         elif isinstance(node, DeviceStage):
             bundle.payload.programs[node.program]
             for name in node.weights:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from ...digest import digest
 from ...errors import InputError
+from ..extending.extensions import Requirement, requirements
 from ..graphs.graph import FieldSpec, Graph
 from ..graphs.nodes import HostNode
 from ..lowering.programs import BundleError, ProgramFacts
@@ -62,6 +63,7 @@ def export_facts(platforms: tuple[str, ...]) -> dict[str, Any]:  # Any: JSON
 def manifest(
     graph: Graph,
     signatures: Mapping[str, Signature],
+    required: Sequence[Requirement],
     export: Mapping[str, Any],
     programs: Mapping[str, ProgramFacts],
     files: Mapping[str, bytes],
@@ -71,7 +73,7 @@ def manifest(
         "format": FORMAT,
         "version": VERSION,
         "signatures": described(signatures),
-        "required_extensions": [],
+        "required_extensions": [requirement.to_json() for requirement in required],
         "export": dict(export),
         "host_ops": host_ops(graph),
         "programs": {name: facts_json(facts) for name, facts in programs.items()},
@@ -193,14 +195,10 @@ def _parse(data: bytes, where: str) -> dict[str, Any]:
             raise InputError(
                 f"{where} has bundle format {version}, this release reads up to {VERSION}", fix="upgrade drivetrain"
             )
-        sealed = body.pop("digest", None)
-        if version != VERSION or sealed != digest(FORMAT, body):
+        rest = {key: value for key, value in body.items() if key != "digest"}
+        if version != VERSION or body.get("digest") != digest(FORMAT, rest):
             raise ValueError("it does not match its own digest")
-        if body["required_extensions"]:
-            raise InputError(
-                f"{where} requires extensions that this release cannot load: {body['required_extensions']!r:.200}",
-                fix="upgrade drivetrain",
-            )
+        requirements(body["required_extensions"])
     except InputError:
         raise
     except (ValueError, KeyError, TypeError, RecursionError) as error:

@@ -14,6 +14,8 @@ from typing import Any, Final
 import jax
 
 from ...errors import InputError
+from ..extending.device import exporting
+from ..extending.registry import call_targets
 from ..graphs.graph import Graph
 from ..graphs.nodes import BATCH, DeviceOp, DeviceStage, GraphNode, HostNode, Tensor
 from ..tracing.equations import as_function, aval_of, function_of
@@ -227,11 +229,14 @@ def export_program(fn: Any, shapes: Sequence[Any], platforms: Sequence[str] = PL
         platforms: What to lower it for.
     """
     config: Any = jax.config  # it has the attribute, its type does not say so
-    with _EXPORTING:
+    known = [jax.export.DisabledSafetyCheck.custom_call(target) for target in sorted(call_targets())]
+    with _EXPORTING, exporting():
         limit = config.jax_traceback_in_locations_limit
         config.update(_LOCATIONS, 0)  # paths and line numbers would enter the digest
         try:
-            exported = jax.export.export(jax.jit(lambda *args: fn(*args)), platforms=tuple(platforms))(*shapes)
-            return bytes(exported.serialize())
+            export = jax.export.export(
+                jax.jit(lambda *args: fn(*args)), platforms=tuple(platforms), disabled_checks=known
+            )
+            return bytes(export(*shapes).serialize())
         finally:
             config.update(_LOCATIONS, limit)

@@ -1,8 +1,8 @@
 """Device programs: read from a bundle, checked before they may run, compiled when first called.
 
 A program comes with a bundle, perhaps from a stranger. It computes on arrays and must do nothing else: custom calls
-other than the numerical kernels that JAX keeps stable (LAPACK and the like) are refused, since one of them could call
-back into this process, and so are transfers, which would wait for ever.
+other than the numerical kernels that JAX keeps stable (LAPACK and the like) and the ops that its manifest requires are
+refused, since one of them could call back into this process, and so are transfers, which would wait for ever.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from ...errors import InputError, missing_extra
 from ..graphs.nodes import DeviceStage
 
-_CALLS: Final = re.compile(r"""custom_call\s+@"?([\w.$-]+)|call_target_name\s*=\s*"([^"]*)\"""")
+_CALLS: Final = re.compile(r"""custom_call\s+@(?:([\w.$-]+)|"([^"]*)")|call_target_name\s*=\s*"([^"]*)\"""")
 _NUMERICAL: Final = re.compile(
     r"(lapack|cusolver|cusparse|hipsolver|cu|hip)_\w+|stablehlo\.dynamic_\w+|Sharding|SPMD\w+|shape_assertion|Qr|Eigh"
     r"|LuDecomposition|ProductOfElementaryHouseholderReflectors|ApproxTopK|AllocateBuffer|annotate_device_placement"
@@ -47,8 +47,9 @@ class Payload:
 class Programs:
     """The device programs, deserialized and jitted when first called; shared by all signatures of a bundle."""
 
-    def __init__(self, payload: Payload) -> None:
+    def __init__(self, payload: Payload, calls: Collection[str] = ()) -> None:
         self.payload = payload
+        self._calls = calls  # targets of custom calls that extensions have registered and the bundle requires
         self._ready: dict[str, Callable[..., Any]] = {}
         self._weights: dict[str, Any] = {}
         self._lock = threading.Lock()
@@ -82,7 +83,7 @@ class Programs:
                 except Exception as error:  # flatbuffers and MLIR raise many kinds, asserts among them
                     raise _unusable(stage, f"it cannot be read ({type(error).__name__})") from error
                 for text in texts:
-                    _check_calls(stage, text)
+                    _check_calls(stage, text, self._calls)
                 self._check_shapes(stage, exported)
                 self._ready[stage.program] = jax.jit(exported.call)
 
@@ -105,6 +106,7 @@ class ProgramFacts:
         stablehlo: The version of StableHLO it is written in, e.g. "1.15.0".
         platforms: What it was lowered for: cpu, cuda, tpu.
         ops: StableHLO op → how often it stands in the program.
+        calls: Targets of its custom calls, those of its gradient too.
         portable: The same as plain StableHLO bytecode.
     """
 
@@ -112,6 +114,7 @@ class ProgramFacts:
     stablehlo: str
     platforms: tuple[str, ...]
     ops: Mapping[str, int]
+    calls: frozenset[str]
     portable: bytes
 
 
@@ -122,20 +125,30 @@ def program_facts(program: bytes) -> ProgramFacts:
     exported = jax.export.deserialize(bytearray(program))
     portable = bytes(exported.mlir_module_serialized)
     written = _STABLEHLO.search(portable[:64])
+    text = exported.mlir_module()
+    gradient = exported.vjp().mlir_module() if exported.has_vjp() else ""
     return ProgramFacts(
         exported.calling_convention_version,
         written[1].decode() if written else "",
         tuple(exported.platforms),
-        dict(sorted(Counter(_OPS.findall(exported.mlir_module())).items())),
+        dict(sorted(Counter(_OPS.findall(text)).items())),
+        frozenset(_called(text) + _called(gradient)),
         portable,
     )
 
 
-def _check_calls(stage: DeviceStage, text: str) -> None:
-    called = [first or second for first, second in _CALLS.findall(text)]
+def _called(text: str) -> list[str]:
+    return ["".join(groups) for groups in _CALLS.findall(text)]
+
+
+def _check_calls(stage: DeviceStage, text: str, allowed: Collection[str]) -> None:
+    called = _called(text)
     for name in called:
-        if not _NUMERICAL.fullmatch(name):
-            raise _unusable(stage, f"it calls {name!r:.80}, which is no numerical kernel of JAX")
+        if not _NUMERICAL.fullmatch(name) and name not in allowed:
+            raise _unusable(
+                stage,
+                f"it calls {name!r:.80}, which is no numerical kernel of JAX and no op that its manifest requires",
+            )
     if len(called) < text.count("custom_call"):
         raise _unusable(stage, "it has a custom call without a plain name")
     moved = _TRANSFERS.search(text)
