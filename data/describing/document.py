@@ -215,7 +215,8 @@ def statistics(
         quantiles: Levels of quantiles, ascending.
         custom: A user's accumulators by name, each made by a factory (that pickles by reference, for Beam). They see
             every column of the rows, and what their `result` gives, JSON-able, stands under "custom".
-        schema: A `Schema` whose weighted features are measured too: three columns of each (see `WeightedFeature`).
+        schema: A `Schema` whose weighted features are measured too: three columns of each (see `WeightedFeature`) are
+            described, but are no columns of the data to `infer_schema`, `drift` and expectations.
         progress: Told the rows done.
 
     Raises:
@@ -226,15 +227,16 @@ def statistics(
     """
     given = data if isinstance(data, Mapping) else {"data": data}
     sources = {str(name): source_of(one) for name, one in given.items()}
+    computed: dict[str, None] = {}
     if schema is not None:
         own = {name for source in sources.values() for name in source.columns}
         sources = {name: schema.measured(source) for name, source in sources.items()}
-        more = {name: None for source in sources.values() for name in source.columns if name not in own}
-        columns = None if columns is None else [*columns, *more]
+        computed = dict.fromkeys(name for source in sources.values() for name in source.columns if name not in own)
+        columns = None if columns is None else [*columns, *computed]
     options = StatisticsOptions(
         limit=limit, columns=columns, weight=weight, slices=slicings(slices), label=label, lift=lift_of(lift),
         correlations=correlations, sample_rate=sample_rate, seed=seed, top_values=top_values, buckets=buckets,
-        quantiles=quantiles, custom=custom or {},
+        quantiles=quantiles, custom=custom or {}, computed=tuple(computed),
     )  # fmt: skip
     if label is not None and find_spec("sklearn") is None:
         raise missing_extra("sklearn", "analysis")  # now, not after the pass

@@ -43,7 +43,7 @@ class StatisticsAccumulator:
 
     Attributes:
         rows: Rows counted (of a sample: those in it).
-        columns: The features' states by name.
+        columns: The features' states by name, those of computed columns too.
         slices: The statistics of each slice met.
         custom: A user's accumulators by name; as bytes where a stored state was read without their factories.
     """
@@ -63,6 +63,11 @@ class StatisticsAccumulator:
             LiftStates(self.options.label, self.options.lift) if self.options.label and self.options.lift else None
         )
         self.custom: dict[str, Accumulator | bytes] = {name: make() for name, make in self.options.custom.items()}
+
+    @property
+    def own(self) -> dict[str, ColumnState]:
+        """The states of the data's own columns, without those that were computed to check a schema by."""
+        return {name: column for name, column in self.columns.items() if name not in self.options.computed}
 
     def add_batch(self, batch: pa.RecordBatch) -> None:
         """Take in the rows of one batch.

@@ -59,11 +59,9 @@ def infer_schema(
     if chosen is None:
         raise InputError("no data set has rows, so there is nothing to infer a schema from", fix="check the input")
     features = statistics.features(chosen)
-    state = statistics.state(chosen)
+    own = statistics.state(chosen).own
     rules = Rules(max_values, shapes, slack, semantics)
-    return Schema(
-        features=tuple(infer_feature(described, state.columns[name], rules) for name, described in features.items())
-    )
+    return Schema(features=tuple(infer_feature(features[name], column, rules) for name, column in own.items()))
 
 
 @dataclass(frozen=True)

@@ -123,7 +123,7 @@ class _Check:
             )  # fmt: skip
             return
         yield from self.size()
-        yield from self.features(state.columns)
+        yield from self.features(state.own)
         for pair in self.schema.weighted:
             if pair.stage not in UNCHECKED and self.inside(pair.value) and self.inside(pair.weight):
                 yield from check_weighted(pair, state.columns, self.anomaly)
@@ -134,7 +134,7 @@ class _Check:
         return spec is None or self.schema.in_environment(spec, self.environment)
 
     def features(self, columns: Mapping[str, ColumnState]) -> Iterator[Anomaly]:
-        known = {name for pair in self.schema.weighted for name in pair.columns}  # computed, no data's own
+        known = {name for pair in self.schema.weighted for name in pair.columns}  # where computed by hand
         for spec in self.schema.features:
             known.add(spec.name)
             column = columns.get(spec.name)

@@ -2,25 +2,35 @@
 
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from drivetrain.data import (
     Anomalies,
+    Expectation,
     Feature,
     Schema,
     SchemaError,
+    Statistics,
+    Suite,
     WeightedFeature,
     anomalous_rows,
     anomalous_table,
+    check_expectations,
     derived,
+    drift,
     edit_yaml,
+    growing_directory,
+    infer_schema,
     merge_statistics,
     schema_to_yaml,
     source_of,
     statistics,
+    stream,
     update_schema,
     validate,
     validate_instance,
@@ -117,6 +127,41 @@ def test_statistics_of_any_make() -> None:
     assert statistics(table, schema=Schema()).document == statistics(table).document
 
 
+def test_what_is_computed_is_no_column_of_the_data(tmp_path: Path) -> None:
+    table = pa.table({"v": [1, 2], "w": [0.5, 1.5]})
+    plain, found = statistics(table), statistics(table, schema=SCHEMA)
+    found.save(tmp_path)
+    for one in (found, Statistics.load(tmp_path)):
+        assert infer_schema(one) == infer_schema(plain)
+        assert validate(one, Schema(FEATURES)).anomalies == ()
+        features = [feature for pair in drift(one, plain).pairs for feature in pair.features]
+        assert {feature.status for feature in features} == {"compared"}
+        suite = Suite("s", tuple(Expectation(kind, kwargs) for kind, kwargs in SHAPE.items()))
+        results = check_expectations(one, suite)
+        assert results.errors == 0
+        assert results.ways["statistics"] == len(SHAPE)
+        assert list(one.features("data")) == ["v", "w", *PAIR.columns]  # they are shown
+
+
+SHAPE: dict[str, dict[str, Any]] = {
+    "expect_table_column_count_to_equal": {"value": 2},
+    "expect_table_columns_to_match_set": {"column_set": ["v", "w"], "exact_match": True},
+    "expect_table_columns_to_match_ordered_list": {"column_list": ["v", "w"]},
+}
+
+
+def test_a_stream_measures_it(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    pq.write_table(pa.table({"v": [1, 2], "w": [0.5, None]}), tmp_path / "in" / "a.parquet")
+    (span,) = stream(growing_directory(tmp_path / "in", quiet=0), tmp_path / "out", schema=SCHEMA, idle=0.1)
+    assert span.anomalies is not None
+    assert {one.type for one in span.anomalies.anomalies} == {
+        "WEIGHTED_FEATURE_MISSING_WEIGHT",
+        "WEIGHTED_FEATURE_LENGTH_MISMATCH",
+    }
+    assert [row["row"] for row in span.anomalies.anomalies[0].rows] == [1]
+
+
 def test_single_examples() -> None:
     found = validate_instance([{"v": 1, "w": 2.0}, {"v": 1, "w": None}], SCHEMA)
     assert {one.type: [row["row"] for row in one.rows] for one in found.anomalies} == {
@@ -178,8 +223,10 @@ def test_the_page_shows_it() -> None:
 
 
 def test_the_same_on_beam() -> None:
-    source = derived(source_of(pa.table(MIXED)), PAIR)
-    local, beam = statistics(source), statistics(source, BeamExecutor())
+    table = pa.table({**MIXED, "x": range(8)})
+    features = (*FEATURES, Feature("x"))
+    schema = Schema(features, weighted=(PAIR, WeightedFeature("xw", "x", "w")))
+    local, beam = statistics(table, schema=schema), statistics(table, BeamExecutor(), schema=schema)
     assert local.state("data").to_bytes() == beam.state("data").to_bytes()
 
 
