@@ -11,10 +11,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ...errors import DrivetrainError, InputError
+from ..extending.registry import host_kernels
 from ..graphs.graph import Graph
 from ..graphs.nodes import BATCH, DeviceStage, GraphNode, HostNode
 from ..host.columns import Kernel, as_column, as_value
-from ..host.kernels import host_op
 from ..lowering.programs import Programs, node_failed
 
 SMALL: Final = 512
@@ -44,7 +44,7 @@ class Runner:
             return None
         assets = tuple(self._programs.payload.assets[name] for name in node.assets)
         try:
-            kernel: Kernel = getattr(host_op(node.op), kind)(node.params, assets)
+            kernel: Kernel = getattr(host_kernels(node.op), kind)(node.params, assets)
         except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError) as error:
             raise node_failed(node, error) from error
         return kernel
