@@ -15,11 +15,17 @@ if TYPE_CHECKING:
     from ._caller import raised_at as raised_at
     from .bundles.bundle import Bundle as Bundle
     from .bundles.bundle import BundleFn as BundleFn
+    from .bundles.compiled import keep_compiled as keep_compiled
     from .bundles.manifest import Signature as Signature
     from .bundles.manifest import reseal as reseal
+    from .bundles.refreshing import Refreshed as Refreshed
+    from .bundles.refreshing import refresh_bundle as refresh_bundle
+    from .bundles.verifying import BundleCheck as BundleCheck
+    from .bundles.verifying import verify_bundle as verify_bundle
     from .export import export_model as export_model
     from .graphs.graph import FieldSpec as FieldSpec
     from .graphs.graph import Graph as Graph
+    from .lowering.programs import BundleError as BundleError
     from .ragged.ragged import Ragged as Ragged
     from .tracing.columns import Column as Column
     from .training.loader import Batch as Batch
@@ -37,6 +43,8 @@ if TYPE_CHECKING:
 _HOMES = {
     "Batch": "training.loader",
     "Bundle": "bundles.bundle",
+    "BundleCheck": "bundles.verifying",
+    "BundleError": "lowering.programs",
     "BundleFn": "bundles.bundle",
     "Column": "tracing.columns",
     "EpochRecord": "training.training",
@@ -45,6 +53,7 @@ _HOMES = {
     "Loader": "training.loader",
     "Model": "training.model",
     "Ragged": "ragged.ragged",
+    "Refreshed": "bundles.refreshing",
     "STRATEGIES": "training.strategy",
     "Signature": "bundles.manifest",
     "Strategy": "training.strategy",
@@ -53,9 +62,12 @@ _HOMES = {
     "analyze": "transform",
     "apply": "transform",
     "export_model": "export",
+    "keep_compiled": "bundles.compiled",
     "nnx_model": "training.model",
     "raised_at": "_caller",
+    "refresh_bundle": "bundles.refreshing",
     "reseal": "bundles.manifest",
+    "verify_bundle": "bundles.verifying",
 }
 
 

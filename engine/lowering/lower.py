@@ -220,13 +220,22 @@ def _evaluate(graph: Graph, part: Sequence[_Device], env: dict[str, Any], calls:
     env.update(zip(made, as_function(function_of(graph, ops, read, made))(*(env[name] for name in read)), strict=True))
 
 
-def export_program(fn: Any, shapes: Sequence[Any], platforms: Sequence[str] = PLATFORMS) -> bytes:
+def export_program(
+    fn: Any,
+    shapes: Sequence[Any],
+    platforms: Sequence[str] = PLATFORMS,
+    *,
+    allowed: Sequence[Any] = (),
+    vjp_order: int = 0,
+) -> bytes:
     """Export a function as a serialized StableHLO program that holds no source paths.
 
     Args:
         fn: Takes and returns arrays.
         shapes: `jax.ShapeDtypeStruct` of each argument.
         platforms: What to lower it for.
+        allowed: `jax.export.DisabledSafetyCheck`s: custom calls that JAX does not keep stable.
+        vjp_order: How often the saved program can be differentiated.
     """
     config: Any = jax.config  # it has the attribute, its type does not say so
     known = [jax.export.DisabledSafetyCheck.custom_call(target) for target in sorted(call_targets())]
@@ -235,8 +244,8 @@ def export_program(fn: Any, shapes: Sequence[Any], platforms: Sequence[str] = PL
         config.update(_LOCATIONS, 0)  # paths and line numbers would enter the digest
         try:
             export = jax.export.export(
-                jax.jit(lambda *args: fn(*args)), platforms=tuple(platforms), disabled_checks=known
+                jax.jit(lambda *args: fn(*args)), platforms=tuple(platforms), disabled_checks=[*known, *allowed]
             )
-            return bytes(export(*shapes).serialize())
+            return bytes(export(*shapes).serialize(vjp_order=vjp_order))
         finally:
             config.update(_LOCATIONS, limit)

@@ -1,0 +1,75 @@
+"""Compiled executables, kept between processes in the user's own cache folder, beside no bundle.
+
+An executable is machine code: who writes it runs code in the process that loads it. So it is never part of a bundle,
+and the folder must be this user's alone. JAX's persistent compilation cache keys an entry by program, jaxlib, XLA flags
+and kind of device; the folder adds the processor's features, which XLA compiles for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import stat
+from importlib.metadata import version
+from pathlib import Path
+
+from ...errors import InputError, missing_extra
+
+
+def keep_compiled(folder: Path | None = None) -> Path:
+    """Keep what JAX compiles in this process, and use what earlier processes kept.
+
+    Args:
+        folder: Where; unless given `$XDG_CACHE_HOME/drivetrain/compiled` (`~/.cache/…`), or the folder that JAX itself
+            is already told (`JAX_COMPILATION_CACHE_DIR`). It may be deleted at any time.
+
+    Returns:
+        The folder for this jaxlib and processor.
+
+    Raises:
+        InputError: Others may write to the folder, or it belongs to somebody else.
+    """
+    try:
+        import jax
+    except ImportError as error:
+        raise missing_extra("jax", "engine") from error
+    from jax.experimental.compilation_cache import compilation_cache
+
+    config = jax.config
+    told = config.jax_compilation_cache_dir  # type: ignore[attr-defined]  # JAX types no option
+    if folder is None and told:
+        return Path(told)
+    home = folder or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "drivetrain" / "compiled"
+    _ours(home)
+    place = home / f"jaxlib-{version('jaxlib')}-{_processor()}"
+    _ours(place)
+    for option, value in (
+        ("jax_compilation_cache_dir", str(place)),
+        ("jax_persistent_cache_min_compile_time_secs", 0.0),
+        ("jax_persistent_cache_min_entry_size_bytes", -1),
+    ):
+        config.update(option, value)  # type: ignore[no-untyped-call]  # JAX types no option
+    compilation_cache.reset_cache()  # JAX looks for its folder once, which may have been before
+    return place
+
+
+def _ours(folder: Path) -> None:
+    """Make the folder for this user alone, or see that it is."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    found = folder.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o077:
+        raise InputError(
+            f"{folder} is open to others (or a link): executables that they put there would run here",
+            fix=f"chmod 700 {folder}, or name a folder of your own",
+        )
+
+
+def _processor() -> str:
+    """A digest of the machine's kind and its processor's features."""
+    told = [platform.machine(), platform.processor()]
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.is_file():
+        lines = cpuinfo.read_text("utf-8", "replace").splitlines()
+        told += sorted({line for line in lines if line.startswith(("flags", "Features", "model name"))})
+    return hashlib.sha256("\n".join(told).encode()).hexdigest()[:12]

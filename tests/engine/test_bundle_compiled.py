@@ -1,0 +1,64 @@
+"""Executables are kept where only this user can write, and used by the next process."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from drivetrain.engine import keep_compiled
+from drivetrain.errors import InputError
+from drivetrain.tests.fixtures.bundles.make import build, flights
+
+pytestmark = pytest.mark.engine
+
+PROCESS = """
+import json, sys
+from drivetrain.engine import Bundle, keep_compiled
+import jax
+seen = []
+jax.monitoring.register_event_listener(lambda event, **_: seen.append(event))
+jax.numpy.zeros(3) + 1  # compiled before the folder is known
+folder = keep_compiled()
+found = Bundle.load(sys.argv[1]).run_row("predict", json.loads(sys.argv[2]))
+print(json.dumps({"folder": str(folder), "probability": found["probability"],
+                  "hits": sum(event.endswith("/cache_hits") for event in seen)}))
+"""
+
+
+def test_the_next_process_compiles_nothing_anew(tmp_path: Path) -> None:
+    build(tmp_path / "made")
+    row = json.dumps(dict.fromkeys(flights(1, 1).column_names))
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    environment.pop("JAX_COMPILATION_CACHE_DIR", None)
+
+    def process() -> dict[str, Any]:
+        command = [sys.executable, "-c", PROCESS, str(tmp_path / "made" / "model"), row]
+        done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=200)
+        assert done.returncode == 0, done.stderr
+        answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        return answer
+
+    first, second = process(), process()
+    assert first["hits"] == 0 < second["hits"]
+    assert first["probability"] == second["probability"]
+    folder = Path(first["folder"])
+    assert folder == Path(second["folder"])
+    assert folder.is_relative_to(tmp_path / "cache" / "drivetrain" / "compiled")
+    assert list(folder.iterdir())
+    for place in (folder, folder.parent):
+        assert place.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_folder_that_others_can_write_to_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o755)
+    with pytest.raises(InputError, match="open is open to others"):
+        keep_compiled(tmp_path / "open")
+    (tmp_path / "mine").mkdir(mode=0o700)
+    (tmp_path / "link").symlink_to(tmp_path / "mine")
+    with pytest.raises(InputError, match="link is open to others"):
+        keep_compiled(tmp_path / "link")
+    assert list((tmp_path / "mine").iterdir()) == []
