@@ -109,12 +109,14 @@ def _trained(fn: Fn, run: TrainingRun) -> Trained:
 
 
 def _features(transform: Path, note: Callable[[str], None]) -> dict[str, FieldSpec]:
-    """The transformed columns that are arrays; a raw column handed through has no place on a device."""
+    """The transformed columns that are arrays or lists of numbers; another column has no place on a device."""
     from .. import engine
+    from ..engine.ragged.feeding import DEVICE
 
     bundle = engine.Bundle.load(transform)
     tensors = bundle.graph.tensors()
-    raw = [name for name, output in bundle.graph.signatures["transform"].items() if tensors[output.tensor].column]
+    columns = {name: tensors[output.tensor] for name, output in bundle.graph.signatures["transform"].items()}
+    raw = [name for name, t in columns.items() if t.column and t.dtype not in DEVICE]
     if raw:
         note(f"not among the features, being raw columns: {', '.join(raw)}")
     return {name: spec for name, spec in bundle.signatures["transform"].outputs.items() if name not in raw}

@@ -20,9 +20,9 @@ from .graphs.graph import Graph, Output
 from .graphs.nodes import ARRAY_DTYPES, BATCH, HostNode, Tensor
 from .lowering.lower import PLATFORMS, lower
 from .lowering.programs import Payload
+from .passes import FROZEN, optimize
 from .ragged.convert import from_lengths
 from .ragged.feeding import DEVICE, flattened, lengths_of
-from .passes import FROZEN, optimize
 from .tracing.equations import graph_of_jaxpr
 from .tracing.primitives import in_32_bits, shaped
 from .transform import TRANSFORM

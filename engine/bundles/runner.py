@@ -16,12 +16,14 @@ from ..graphs.graph import Graph
 from ..graphs.nodes import BATCH, DeviceStage, GraphNode, HostNode
 from ..host.columns import Kernel, as_column, as_value
 from ..lowering.programs import Programs, node_failed
+from ..ragged.feeding import Span, counting, filled, lengths_of, spans, zeros
 
 SMALL: Final = 512
 LARGE: Final = 8192
 """Device stages see 512 rows, or 8,192 at a time, padded by repeating zeros. So there are two compilations, and a row's
 result does not depend on how many rows came with it (measured: sizes from 512 up agree to the bit, smaller ones do
-not). A single row (`run_row`) runs at size 1."""
+not). The values of lists come in a bucket of a power of two, 512 at the least. A single row (`run_row`) runs at size 1,
+and its lists in buckets from 16 on."""
 
 Env = dict[str, Any]  # tensor id -> Arrow column, array, or one row's value
 
@@ -34,7 +36,9 @@ class Runner:
         self.outputs = {name: output.tensor for name, output in graph.signatures[signature].items()}
         self.signature = signature
         self._programs = programs
-        self._tensors = graph.tensors()
+        self._lengths = lengths_of(self.graph.nodes)
+        stages = [node for node in self.graph.nodes if isinstance(node, DeviceStage)]
+        self._counting = {stage.program: counting(stage) for stage in stages}
 
     def _kernels(self, kind: str) -> list[Kernel | None]:
         return [self._kernel(node, kind) for node in self.graph.nodes]
@@ -88,7 +92,8 @@ class Runner:
         """Run a node on a batch of `rows`, or where None on one row."""
         try:
             if kernel is not None:
-                env[node.outputs[0].id] = kernel(*(env[name] for name in node.inputs if name is not None))
+                made = kernel(*(env[name] for name in node.inputs if name is not None))
+                env.update(zip((t.id for t in node.outputs), made if len(node.outputs) > 1 else (made,), strict=True))
             elif isinstance(node, DeviceStage):
                 if rows is None:
                     self._device_row(node, env)
@@ -105,49 +110,53 @@ class Runner:
             fix=f"give it (the columns given are {', '.join(given)[:200]})",
         )
 
+    def _spans(self, stage: DeviceStage, env: Env, rows: Span, *smallest: int) -> dict[str, Span]:
+        """What of each symbolic dimension the stage sees at once."""
+        given = {dim: env[name] for dim, name in self._lengths.items()}
+        return spans(self._counting[stage.program], given, rows, *smallest)
+
     def _device_row(self, stage: DeviceStage, env: Env) -> None:
-        arrays = [
-            _zeros(dtype, shape, 1)
-            if name is None
-            else np.asarray([env[name]] if shape and shape[0] == BATCH else env[name], dtype=np.dtype(dtype))
-            for name, (dtype, shape) in zip(stage.inputs, stage.slots, strict=True)
-        ]
+        sizes = self._spans(stage, env, Span(0, 1, 1))
+        arrays = []
+        for name, (dtype, shape) in zip(stage.inputs, stage.slots, strict=True):
+            if name is None:
+                arrays.append(zeros(dtype, shape, sizes))
+            elif shape and shape[0] == BATCH:
+                arrays.append(np.asarray([env[name]], dtype=np.dtype(dtype)))
+            else:
+                arrays.append(_at(np.asarray(env[name], dtype=np.dtype(dtype)), shape, sizes))
         for tensor, value in zip(stage.outputs, self._programs(stage, arrays), strict=True):
             host = np.asarray(value)
-            env[tensor.id] = host[0] if tensor.batched else host
+            env[tensor.id] = host[0] if tensor.batched else _cut(host, tensor.shape, sizes)
 
     def _device(self, stage: DeviceStage, env: Env, rows: int) -> None:
         """Run a stage in chunks of the fixed sizes and put its outputs together."""
         size = SMALL if rows <= SMALL else LARGE
         parts: list[list[NDArray[Any]]] = []
         for start in range(0, max(rows, 1), size):
+            sizes = self._spans(stage, env, Span(start, min(start + size, rows), size), SMALL)
             arrays = [
-                _zeros(dtype, shape, size)
-                if name is None
-                else _chunk(env[name], start, size)
-                if shape and shape[0] == BATCH
-                else env[name]
+                zeros(dtype, shape, sizes) if name is None else _at(env[name], shape, sizes)
                 for name, (dtype, shape) in zip(stage.inputs, stage.slots, strict=True)
             ]
-            parts.append(self._programs(stage, arrays))
+            made = self._programs(stage, arrays)
+            parts.append([_cut(np.asarray(a), t.shape, sizes) for t, a in zip(stage.outputs, made, strict=True)])
         for place, tensor in enumerate(stage.outputs):
-            found = [np.asarray(part[place]) for part in parts]
-            env[tensor.id] = _joined(found)[:rows] if tensor.batched else found[0]
+            found = [part[place] for part in parts]
+            whole = len(found) == 1 or not (tensor.shape and isinstance(tensor.shape[0], str))
+            env[tensor.id] = found[0] if whole else np.concatenate(found)
 
 
-def _joined(parts: list[NDArray[Any]]) -> NDArray[Any]:
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+def _at(values: NDArray[Any], shape: tuple[str | int, ...], sizes: Mapping[str, Span]) -> NDArray[Any]:
+    """What of an array the device gets."""
+    dim = shape[0] if shape else 0
+    return filled(values, sizes[dim]) if isinstance(dim, str) else values
 
 
-def _chunk(values: NDArray[Any], start: int, size: int) -> NDArray[Any]:
-    part = values[start : start + size]
-    if len(part) == size:
-        return part
-    return np.concatenate([part, np.zeros((size - len(part), *part.shape[1:]), part.dtype)])
-
-
-def _zeros(dtype: str, shape: tuple[str | int, ...], rows: int) -> NDArray[Any]:
-    return np.zeros(tuple(rows if dim == BATCH else int(dim) for dim in shape), np.dtype(dtype))
+def _cut(values: NDArray[Any], shape: tuple[str | int, ...], sizes: Mapping[str, Span]) -> NDArray[Any]:
+    """What the device gave, without what was filled up."""
+    dim = shape[0] if shape else 0
+    return values[: sizes[dim].end - sizes[dim].begin] if isinstance(dim, str) else values
 
 
 def to_arrow(value: Any) -> pa.Array:  # Any: an Arrow column or an array

@@ -27,14 +27,24 @@ class FieldSpec:
 
     Attributes:
         dtype: string, int64, float64, bool, list<string>, list<int64> or list<float64> for a column (each may be
-            missing); a JAX dtype for an array.
-        shape: Of one row's value: `()` for a scalar.
+            missing); a JAX dtype for an array. In transformed examples a list may be of any number: "list<float32>".
+        shape: Of one row's value, or of one value of a row's list: `()` for a scalar.
         size: How many ids a category has, unknown and missing included; None for what is no category.
     """
 
     dtype: str
     shape: tuple[int, ...] = ()
     size: int | None = None
+
+    @property
+    def ragged(self) -> bool:
+        """Whether a row is a list of any length: dtype "list<…>"."""
+        return self.dtype.startswith("list<")
+
+    @property
+    def value_dtype(self) -> str:
+        """The dtype of one value: of what a list is of, else `dtype`."""
+        return self.dtype[5:-1] if self.ragged else self.dtype
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...errors import InputError
 from .graph import Graph, Output
-from .nodes import ARRAY_DTYPES, BATCH, COLUMN_DTYPES, DeviceStage, GraphNode, HostNode, Tensor
+from .nodes import ARRAY_DTYPES, COLUMN_DTYPES, SYMBOL, DeviceStage, GraphNode, HostNode, Tensor
 
 
 def graph_json(graph: Graph) -> dict[str, Any]:  # Any: JSON
@@ -109,8 +109,9 @@ def _dtype(value: object, *, column: bool) -> str:
 
 def _shape(value: Any) -> tuple[str | int, ...]:  # Any: JSON
     for place, dim in enumerate(value):
-        if not (isinstance(dim, int) and not isinstance(dim, bool) and dim >= 0) and not (place == 0 and dim == BATCH):
-            raise ValueError(f"shape {value!r}")
+        counted = isinstance(dim, int) and not isinstance(dim, bool) and dim >= 0
+        if not counted and not (place == 0 and isinstance(dim, str) and SYMBOL.fullmatch(dim)):
+            raise ValueError(f"shape {value!r:.80}")
     return tuple(value)
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 BATCH: Final = "b"
 """The symbolic leading dimension of everything that has one value per row."""
+
+SYMBOL: Final = re.compile(r"b|n[0-9]{1,9}")
+"""What a symbolic dimension is called: the batch, or the first, second … number of values that lists hold."""
 
 LIST_DTYPES: Final = ("list<string>", "list<int64>", "list<float64>")
 """Columns of which one row is a list of any length, or missing."""
@@ -23,7 +27,8 @@ class Tensor:
     Attributes:
         id: Its name within the graph.
         dtype: Of a column: string, int64, float64, bool or a list of the first three; of an array: a JAX dtype.
-        shape: `("b",)` for one scalar per row, `("b", 3)` for a vector per row, `()` for one value in all.
+        shape: `("b",)` for one scalar per row, `("b", 3)` for a vector per row, `()` for one value in all; `("n1",)`
+            for the values of all rows' lists, one after the other.
         column: True for a nullable Arrow column on the host, False for a dense array.
     """
 

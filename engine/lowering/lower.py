@@ -205,9 +205,13 @@ def _evaluate(graph: Graph, part: Sequence[_Device], env: dict[str, Any], calls:
     """Run equations, or one stage, on traced arrays."""
     first = part[0]
     if isinstance(first, DeviceStage):
-        rows = next(array.shape[0] for name in first.inputs if name is not None for array in [env[name]] if array.shape)
+        given = [(name, shape[0]) for name, (_, shape) in zip(first.inputs, first.slots, strict=True) if name and shape]
+        sizes = {dim: env[name].shape[0] for name, dim in given}
         inputs = [
-            jax.numpy.zeros(tuple(rows if dim == BATCH else dim for dim in shape), dtype) if name is None else env[name]
+            # Nothing depends on what is not given: where its size shows nowhere, any will do.
+            jax.numpy.zeros([sizes.get(dim, 1) if isinstance(dim, str) else dim for dim in shape], dtype)
+            if name is None
+            else env[name]
             for name, (dtype, shape) in zip(first.inputs, first.slots, strict=True)
         ]
         results = calls[first.program](*inputs, *(env[name] for name in first.weights))

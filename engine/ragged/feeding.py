@@ -1,0 +1,91 @@
+"""Feeding lists to device stages: which part of the flat values belongs to which rows, and in what bucket it goes.
+
+In a graph a list on the device is two tensors, both made by one host node "flatten": the values, whose leading
+dimension is a symbol of its own ("n1"), and the lengths, one per row. Whatever else has that dimension belongs to the
+same rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..graphs.nodes import BATCH, DeviceStage, GraphNode, HostNode, Tensor
+from .rows import SMALLEST, bucket
+
+FLATTEN: Final = "flatten"
+UNFLATTEN: Final = "unflatten"
+DEVICE: Final = {"list<int64>": "int32", "list<float64>": "float32"}
+"""List columns that the device can take, and the dtype of their values there."""
+
+
+class Span(NamedTuple):
+    """What of a dimension goes to the device at once: places `begin` to `end`, filled up to `size` with zeros."""
+
+    begin: int
+    end: int
+    size: int
+
+
+def lengths_of(nodes: Iterable[GraphNode]) -> dict[str, str]:
+    """Each dimension that counts values, and the tensor that tells how many of them each row has."""
+    found = {}
+    for node in nodes:
+        if isinstance(node, HostNode) and node.op == FLATTEN and len(node.outputs) == 2:
+            values, lengths = node.outputs
+            found[str(values.shape[0])] = lengths.id
+    return found
+
+
+def flattened(column: Tensor, name: str, dim: str) -> HostNode:
+    """The host node that makes values and lengths for the device of a column of lists of numbers.
+
+    Args:
+        column: Of dtype list<int64> or list<float64>.
+        name: What it is called, also in errors.
+        dim: The dimension of its values.
+    """
+    dtype = DEVICE[column.dtype]
+    values = Tensor(f"{name}/values", dtype, (dim,))
+    lengths = Tensor(f"{name}/lengths", "int32")
+    return HostNode(FLATTEN, (column.id,), (values, lengths), {"dtype": dtype, "column": name})
+
+
+def counting(stage: DeviceStage) -> tuple[str, ...]:
+    """The dimensions of a stage's inputs and outputs that count values."""
+    shapes = [shape for _, shape in stage.slots] + [tensor.shape for tensor in stage.outputs]
+    dims = dict.fromkeys(shape[0] for shape in shapes if shape)
+    return tuple(dim for dim in dims if isinstance(dim, str) and dim != BATCH)
+
+
+def spans(dims: Sequence[str], lengths: Mapping[str, Any], rows: Span, smallest: int = SMALLEST) -> dict[str, Span]:
+    """The span of every symbolic dimension, for a span of the rows.
+
+    Args:
+        dims: Those that count values.
+        lengths: How many values each row has, by dimension; one that is not here has none: nothing is read from it.
+        rows: The rows that go to the device.
+        smallest: The smallest bucket of values.
+    """
+    found = {BATCH: rows}
+    for dim in dims:
+        each: NDArray[np.int64] = np.asarray(lengths.get(dim, 0), np.int64).reshape(-1)
+        begin, count = int(each[: rows.begin].sum()), int(each[rows.begin : rows.end].sum())
+        found[dim] = Span(begin, begin + count, bucket(count, smallest))
+    return found
+
+
+def filled(values: NDArray[Any], span: Span) -> NDArray[Any]:
+    """The span of an array, filled up with zeros."""
+    part = values[span.begin : span.end]
+    if len(part) == span.size:
+        return part
+    return np.concatenate([part, np.zeros((span.size - len(part), *part.shape[1:]), part.dtype)])
+
+
+def zeros(dtype: str, shape: Sequence[str | int], sizes: Mapping[str, Span]) -> NDArray[Any]:
+    """An array in place of one that nothing depends on."""
+    return np.zeros(tuple(sizes[dim].size if isinstance(dim, str) else dim for dim in shape), np.dtype(dtype))
