@@ -1,0 +1,74 @@
+"""A function traced for one signature: its jaxpr, and the compiled program."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+from jax.extend.core import ClosedJaxpr
+
+from ...errors import InputError
+from .._caller import caller
+from .signatures import CallSignature, Parameters, Static, joined, signature_of, split
+from .symbolic import check, program
+
+
+@dataclass(frozen=True)
+class ConcreteFunction:
+    """A function traced for one signature; callable with arguments that fit it.
+
+    Attributes:
+        name: The function's name.
+        signature: Its arguments: tensors by shape and dtype, Python values as they were.
+        jaxpr: What was traced, from the flat tensors to the flat results; the graph is made of it.
+        in_tree: The PyTreeDef of (args, kwargs), Python values among the leaves.
+        out_tree: The PyTreeDef of what it returns.
+    """
+
+    name: str
+    signature: CallSignature
+    jaxpr: ClosedJaxpr
+    in_tree: Any  # a PyTreeDef
+    out_tree: Any  # a PyTreeDef
+    _static: Static
+    _given: tuple[jax.ShapeDtypeStruct, ...]
+    _parameters: Parameters
+
+    @functools.cached_property
+    def _program(self) -> Callable[..., Sequence[Any]]:  # Any: arrays
+        return program(self.jaxpr, self._given)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:  # Any: the user's arguments and results
+        """Run it; Python values that it was traced for may be left out.
+
+        Raises:
+            InputError: The arguments do not fit the signature.
+        """
+        known, named = joined(self._static, self._given)
+        rest = known[len(args) :] if not any(map(_holds_struct, known[len(args) :])) else ()
+        named = {name: value for name, value in named.items() if not _holds_struct(value)}
+        static, tensors = split(*self._parameters.canonical((*args, *rest), {**named, **kwargs}))
+        return self.run(static, tensors)
+
+    def run(self, static: Static, tensors: Sequence[Any]) -> Any:  # Any: tensors; the user's results
+        """Run it on arguments that were taken apart."""
+        if static != self._static:
+            found = signature_of(self._parameters, static, tensors)
+            raise InputError(
+                f"{self.name} was traced for ({self.signature}) and called with ({found})",
+                fix="give the same Python values and structure, or trace another concrete function",
+                where=caller(),
+            )
+        names = [item.name for item in self.signature.arguments if item.spec is not None]
+        check(names, tensors, self._given)
+        return jax.tree.unflatten(self.out_tree, self._program(*tensors))
+
+    def __str__(self) -> str:
+        return f"{self.name}({self.signature})"
+
+
+def _holds_struct(tree: object) -> bool:
+    return any(isinstance(leaf, jax.ShapeDtypeStruct) for leaf in jax.tree.leaves(tree))

@@ -1,0 +1,192 @@
+"""Derivatives of functions: gradients of one's own, Jacobians, Hessians and their products with a vector."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from ...errors import InputError
+from .._caller import caller
+from .autograph import CONVERTING, convert
+from .values import Spec
+
+Tree = Any  # a tree of arrays, the user's
+Fn = Callable[..., Tree]
+
+
+def custom_gradient(fn: Fn) -> Fn:
+    """Give a function a gradient of one's own; a decorator.
+
+    Args:
+        fn: Returns `(y, grad)`; `grad` takes the gradient of y and returns that of each argument, a tuple where there
+            are several. What `grad` reads of the computation is kept for the way back.
+
+    Returns:
+        A function that returns y. Higher derivatives go through `grad`.
+
+    Raises:
+        InputError: When it is called or differentiated: `fn` returns something else, or `grad` gives another number
+            of gradients, or shapes that are not those of the arguments.
+    """
+
+    @functools.wraps(fn)
+    def run(*args: Tree, **kwargs: Any) -> Tree:  # Any: passed on to fn as they are
+        inner = convert(fn) if CONVERTING.get() else fn
+
+        @jax.custom_gradient  # type: ignore[untyped-decorator]  # JAX types it not
+        def pair(*args: Tree) -> tuple[Tree, Callable[[Tree], Tree]]:
+            found = inner(*args, **kwargs)
+            if not (isinstance(found, tuple) and len(found) == 2 and callable(found[1])):
+                raise InputError(
+                    f"{_name(fn)} must return (y, grad) and returns {type(found).__name__}",
+                    fix="return y, grad",
+                    where=_defined(fn),
+                )
+            value, back = found
+
+            def checked(weight: Tree) -> Tree:
+                parts = back(weight)
+                shape: Any = jax.tree.structure(parts)  # JAX types no comparison of PyTreeDefs
+                if len(args) == 1 and shape == jax.tree.structure(args[0]):
+                    parts = (parts,)
+                _check_parts(fn, tuple(parts) if isinstance(parts, (tuple, list)) else (parts,), args)
+                return parts[0] if len(args) == 1 else tuple(parts)
+
+            return value, checked
+
+        return pair(*args)
+
+    return run
+
+
+def _check_parts(fn: Fn, parts: tuple[Tree, ...], args: tuple[Tree, ...]) -> None:
+    if len(parts) != len(args):
+        raise InputError(
+            f"the gradient of {_name(fn)} gives {len(parts)} values for {len(args)} arguments",
+            fix="give one for each argument",
+            where=_defined(fn),
+        )
+    for place, (part, arg) in enumerate(zip(parts, args, strict=True)):
+        shapes = [[Spec.of(leaf).shape for leaf in jax.tree.leaves(tree)] for tree in (part, arg)]
+        if shapes[0] != shapes[1]:
+            raise InputError(
+                f"the gradient of {_name(fn)} for argument {place} has shapes {shapes[0]}, the argument {shapes[1]}",
+                fix="give it the shape of the argument",
+                where=_defined(fn),
+            )
+
+
+def _name(fn: Fn) -> str:
+    return getattr(fn, "__name__", type(fn).__name__)
+
+
+def _defined(fn: Fn) -> str | None:
+    code = getattr(fn, "__code__", None)
+    return caller() if code is None else f"{code.co_filename}:{code.co_firstlineno}"
+
+
+def jacobian(fn: Fn, argnums: int | Sequence[int] = 0) -> Fn:
+    """The function that gives the Jacobian.
+
+    Args:
+        fn: From arrays to arrays.
+        argnums: By which arguments.
+
+    Returns:
+        A function of the same arguments; for an output of shape s and an argument of shape t an array of shape s + t,
+        in the structure of the output and, for several argnums, a tuple. Forward mode where the output has at least
+        as many elements as the arguments, else reverse mode; both give the same numbers.
+    """
+    chosen = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+
+    def run(*args: Tree, **kwargs: Any) -> Tree:  # Any: passed on as they are
+        given = sum(_elements(args[place]) for place in chosen)
+        made = _elements(jax.eval_shape(functools.partial(fn, **kwargs), *args))
+        mode = jax.jacfwd if made >= given else jax.jacrev
+        return mode(fn, argnums)(*args, **kwargs)
+
+    return run
+
+
+def hessian(fn: Fn, argnums: int | Sequence[int] = 0) -> Fn:
+    """The function that gives the Hessian: for an argument of shape t an array of shape t + t.
+
+    Returns:
+        A function of the same arguments, by forward over reverse mode.
+    """
+    return jax.hessian(fn, argnums)
+
+
+def hvp(fn: Fn, args: Sequence[Tree], vectors: Sequence[Tree]) -> Tree:
+    """The Hessian of a scalar function times a vector, without the Hessian: the derivative of the gradient along it.
+
+    Args:
+        fn: From arrays to a scalar.
+        args: Where, one for each argument.
+        vectors: Along what, in the structure and shapes of `args`.
+
+    Returns:
+        The product, a tuple in the structure of `args`; the first of it where there is one argument.
+
+    Raises:
+        InputError: The vectors do not fit the arguments, or the function is not scalar.
+    """
+    shapes = [[jnp.shape(leaf) for leaf in jax.tree.leaves(tree)] for tree in (tuple(args), tuple(vectors))]
+    if shapes[0] != shapes[1]:
+        raise InputError(
+            f"the vectors have shapes {shapes[1]}, the arguments {shapes[0]}",
+            fix="give a vector for each argument, of its shape",
+            where=caller(),
+        )
+    _scalar(jax.eval_shape(fn, *args), fn)
+    slope = jax.grad(fn, tuple(range(len(args))))
+    _, found = jax.jvp(slope, tuple(args), tuple(vectors))
+    return found[0] if len(args) == 1 else found
+
+
+def value_and_gradient(fn: Fn, argnums: int | Sequence[int] = 0, *, has_aux: bool = False) -> Fn:
+    """The function that gives a scalar function's value and gradient in one pass.
+
+    Args:
+        fn: From arrays to a scalar, or with `has_aux` to (scalar, anything).
+        argnums: By which arguments.
+        has_aux: Whether there is more than the scalar.
+
+    Returns:
+        A function of the same arguments that gives (what fn gives, the gradient; a tuple for several argnums).
+
+    Raises:
+        InputError: When it is called: the function is not scalar.
+    """
+    both = jax.value_and_grad(fn, argnums, has_aux=has_aux)
+
+    @functools.wraps(fn)
+    def run(*args: Tree, **kwargs: Any) -> Tree:  # Any: passed on as they are
+        try:
+            return both(*args, **kwargs)
+        except TypeError:
+            found = jax.eval_shape(functools.partial(fn, **kwargs), *args)
+            _scalar(found[0] if has_aux else found, fn)
+            raise
+
+    return run
+
+
+def _scalar(found: Tree, fn: Fn) -> None:
+    leaves = jax.tree.leaves(found)
+    if len(leaves) != 1 or leaves[0].shape != () or not jnp.issubdtype(leaves[0].dtype, jnp.inexact):
+        shown = ", ".join(f"{leaf.dtype}{list(leaf.shape)}" for leaf in leaves)
+        raise InputError(
+            f"{_name(fn)} gives {shown or 'nothing'}, and only a floating scalar has a gradient",
+            fix="sum or average it, or take jacobian",
+            where=caller(),
+        )
+
+
+def _elements(tree: Tree) -> int:
+    return sum(math.prod(jnp.shape(leaf)) for leaf in jax.tree.leaves(tree))

@@ -1,0 +1,180 @@
+"""return, break and continue as flags: after this, every block of a function ends at its end.
+
+What follows a branch that ends (`if c: return a` … rest) moves into the other branch; what follows one that may end is
+guarded by the flags. The same idea as in TensorFlow's AutoGraph (Moldovan et al., 2019, section 7.2).
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+RETURNED: Final = "ag__returned"
+VALUE: Final = "ag__value"
+
+Scope = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)
+Loop = (ast.For, ast.While)
+N = TypeVar("N", bound=ast.AST)
+
+
+@dataclass(frozen=True)
+class Flags:
+    """The names of a loop's flags."""
+
+    broke: str
+    skipped: str
+
+
+class FlaggedFor(ast.For):
+    """A for loop that goes on only while none of `flags` is set."""
+
+    flags: tuple[str, ...] = ()
+
+
+def expression(text: str, at: ast.AST) -> ast.expr:
+    """Parse an expression and give it the place of a node of the user's."""
+    return _placed(ast.parse(text, mode="eval").body, at)
+
+
+def statement(text: str, at: ast.AST) -> ast.stmt:
+    """Parse a statement and give it the place of a node of the user's."""
+    return _placed(ast.parse(text).body[0], at)
+
+
+def _placed(made: N, at: ast.AST) -> N:
+    for node in ast.walk(made):
+        ast.copy_location(node, at)
+    return made
+
+
+def lowered(body: Sequence[ast.stmt]) -> list[ast.stmt]:
+    """A function's body without return, break and continue inside of its branches and loops."""
+    returns = any(_contains(item, ast.Return, into_loops=True) for item in body if not isinstance(item, ast.Return))
+    jumps = _Jumps(returns)
+    made = jumps.block(body, None)
+    if not returns:
+        return made
+    first, last = body[0], body[-1]
+    head = [statement(f"{RETURNED} = False", first), statement(f"{VALUE} = ag__.NO_VALUE", first)]
+    tail = statement(f"return ag__.returned({RETURNED}, {VALUE}, {_ends(body)})", last)
+    return [*head, *made, tail]
+
+
+class _Jumps:
+    def __init__(self, returns: bool) -> None:
+        self.returns = returns
+        self.loops = 0
+
+    def block(self, body: Sequence[ast.stmt], loop: Flags | None) -> list[ast.stmt]:
+        made: list[ast.stmt] = []
+        for place, item in enumerate(body):
+            rest = body[place + 1 :]
+            if isinstance(item, ast.Return) and self.returns:
+                value = item.value or ast.copy_location(ast.Constant(None), item)
+                made.append(ast.copy_location(ast.Assign([_name(VALUE, item)], value), item))
+                return [*made, statement(f"{RETURNED} = True", item)]
+            if isinstance(item, (ast.Break, ast.Continue)) and loop is not None:
+                flag = loop.broke if isinstance(item, ast.Break) else loop.skipped
+                return [*made, statement(f"{flag} = True", item)]
+            if isinstance(item, Loop):
+                made += self.loop(item)
+            elif isinstance(item, ast.If) and self.jumps(item):
+                if _ends(item.body):
+                    return [*made, self.branch(item, item.body, [*item.orelse, *rest], loop)]
+                if item.orelse and _ends(item.orelse):
+                    return [*made, self.branch(item, [*item.body, *rest], item.orelse, loop)]
+                made.append(self.branch(item, item.body, item.orelse, loop))
+            else:
+                made.append(self.inside(item, loop))
+            flags = self.flags(item, loop)
+            if flags and rest:
+                return [*made, self.guarded(flags, rest, loop, item)]
+        return made
+
+    def branch(
+        self, item: ast.If, body: Sequence[ast.stmt], orelse: Sequence[ast.stmt], loop: Flags | None
+    ) -> ast.stmt:
+        return ast.copy_location(ast.If(item.test, self.block(body, loop), self.block(orelse, loop)), item)
+
+    def guarded(self, flags: Sequence[str], rest: Sequence[ast.stmt], loop: Flags | None, at: ast.AST) -> ast.stmt:
+        test = expression(f"ag__.none_of({', '.join(flags)})", at)
+        return ast.copy_location(ast.If(test, self.block(rest, loop), []), at)
+
+    def inside(self, item: ast.stmt, loop: Flags | None) -> ast.stmt:
+        """A compound statement with its blocks lowered; anything else as it is."""
+        if isinstance(item, Scope):
+            return item
+        for name in ("body", "orelse", "finalbody"):
+            if isinstance(getattr(item, name, None), list):
+                setattr(item, name, self.block(getattr(item, name), loop))
+        for case in [*getattr(item, "handlers", ()), *getattr(item, "cases", ())]:
+            case.body = self.block(case.body, loop)
+        if isinstance(item, ast.Try) and item.orelse and (flags := self.flags(item, loop)):
+            test = expression(f"ag__.none_of({', '.join(flags)})", item)
+            item.orelse = [ast.copy_location(ast.If(test, item.orelse, []), item)]
+        return item
+
+    def loop(self, item: ast.For | ast.While) -> list[ast.stmt]:
+        self.loops += 1
+        flags = Flags(f"ag__broke_{self.loops}", f"ag__skipped_{self.loops}")
+        breaks = any(_contains(inner, ast.Break) for inner in item.body)
+        skips = any(_contains(inner, ast.Continue) for inner in item.body)
+        returns = self.returns and any(_contains(inner, ast.Return, into_loops=True) for inner in item.body)
+        body = self.block(item.body, flags)
+        if skips:
+            body.insert(0, statement(f"{flags.skipped} = False", item))
+        ends = ([flags.broke] if breaks else []) + ([RETURNED] if returns else [])
+        made: list[ast.stmt] = [statement(f"{flags.broke} = False", item)] if breaks else []
+        if isinstance(item, ast.While):
+            test = item.test
+            if ends:
+                going = expression(f"ag__.none_of({', '.join(ends)})", item)
+                test = ast.copy_location(ast.BoolOp(ast.And(), [going, test]), item)
+            made.append(ast.copy_location(ast.While(test, body, []), item))
+        else:
+            loop = FlaggedFor(item.target, item.iter, body, [])
+            loop.flags = tuple(ends)
+            made.append(ast.copy_location(loop, item))
+        if item.orelse:
+            made += [self.guarded(ends, item.orelse, None, item)] if ends else self.block(item.orelse, None)
+        return made
+
+    def jumps(self, item: ast.stmt) -> bool:
+        return _contains(item, (ast.Break, ast.Continue)) or (
+            self.returns and _contains(item, ast.Return, into_loops=True)
+        )
+
+    def flags(self, item: ast.stmt, loop: Flags | None) -> list[str]:
+        """The flags that a statement may set."""
+        found = [RETURNED] if self.returns and _contains(item, ast.Return, into_loops=True) else []
+        if loop is not None and not isinstance(item, Loop):
+            found += [loop.broke] if _contains(item, ast.Break) else []
+            found += [loop.skipped] if _contains(item, ast.Continue) else []
+        return found
+
+
+def _name(name: str, at: ast.AST) -> ast.Name:
+    return ast.copy_location(ast.Name(name, ast.Store()), at)
+
+
+def _contains(item: ast.AST, kinds: type[ast.AST] | tuple[type[ast.AST], ...], *, into_loops: bool = False) -> bool:
+    """Whether there is such a statement in this scope; break and continue of inner loops are their own."""
+    if isinstance(item, kinds):
+        return True
+    if isinstance(item, Scope) or (isinstance(item, Loop) and not into_loops):
+        return False
+    return any(_contains(child, kinds, into_loops=into_loops) for child in ast.iter_child_nodes(item))
+
+
+def _ends(body: Sequence[ast.stmt]) -> bool:
+    """Whether every path through a block jumps or raises."""
+    for item in body:
+        if isinstance(item, (ast.Return, ast.Break, ast.Continue, ast.Raise)):
+            return True
+        if isinstance(item, ast.If) and _ends(item.body) and _ends(item.orelse):
+            return True
+        if isinstance(item, ast.With) and _ends(item.body):
+            return True
+    return False

@@ -1,0 +1,59 @@
+"""Hints at the head of a loop: a bound on its steps, and whether it is unrolled."""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Final
+
+from ...errors import InputError
+from .._caller import caller
+
+
+@dataclass(frozen=True)
+class LoopOptions:
+    """How a loop becomes part of the graph.
+
+    Attributes:
+        max_steps: The most steps it ever takes, or None.
+        unroll: True to unroll it in Python, False to keep a long range one loop, None to decide by its length.
+    """
+
+    max_steps: int | None = None
+    unroll: bool | None = None
+
+
+DEFAULTS: Final[ContextVar[LoopOptions]] = ContextVar("drivetrain_loops", default=LoopOptions())  # noqa: B039  # frozen
+
+
+def loop_options(*, max_steps: int | None = None, unroll: bool | None = None) -> LoopOptions:
+    """Say how the loop becomes part of the graph; the first statement of its body. In Python it does nothing.
+
+    Args:
+        max_steps: A bound on the steps, which makes the loop a scan over that many: it then has gradients, and its
+            memory grows with the bound. A loop that has not ended by then stops, and its floats are NaN.
+        unroll: For a loop over a range or the rows of a tensor: True repeats the body in the graph, one copy for each
+            step, with Python numbers as the range's index; False keeps a range one loop.
+
+    Returns:
+        The options, for `@function(max_steps=…)` to merge.
+
+    Raises:
+        InputError: `max_steps` is no positive whole number.
+    """
+    given: object = max_steps  # callers without types are told, too
+    if given is not None and (isinstance(given, bool) or not isinstance(given, int) or given < 1):
+        raise InputError(f"max_steps is {max_steps!r}", fix="give a whole number of at least 1", where=caller())
+    return LoopOptions(max_steps, unroll)
+
+
+def set_max_steps(steps: int) -> LoopOptions:
+    """`loop_options(max_steps=steps)`.
+
+    Returns:
+        The options.
+
+    Raises:
+        InputError: `steps` is no positive whole number.
+    """
+    return loop_options(max_steps=steps)

@@ -1,0 +1,393 @@
+"""Control flow as calls: the syntax tree of a function with `if`, `while`, `for`, `and` … handed to operators.
+
+Each block becomes a function of its own; what it assigns is the state that a getter reads and a setter writes. Every
+node keeps its place in the user's file, so tracebacks, debuggers and JAX's own source lines need no map.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from .jumps import FlaggedFor, Scope, expression, lowered, statement
+from .source import Definition, parameters
+
+HINTS: Final = ("loop_options", "set_max_steps")
+_MUTATORS: Final = (
+    "add", "append", "appendleft", "clear", "discard", "extend", "insert", "pop", "popitem", "remove", "reverse",
+    "setdefault", "sort", "update",
+)  # fmt: skip
+
+
+def rewritten(node: Definition, owner: str | None) -> ast.FunctionDef:
+    """The function with its control flow as operator calls. `owner` is the class whose private names it may use."""
+    if isinstance(node, ast.Lambda):
+        answer = ast.copy_location(ast.Return(node.body), node.body)
+        tree = ast.FunctionDef("ag__lambda", node.args, [answer], [])
+        ast.copy_location(tree, node)
+    else:
+        tree = node
+        tree.decorator_list = []
+        tree.returns = None
+    for arg in ast.walk(tree.args):
+        if isinstance(arg, ast.arg):
+            arg.annotation = None
+    # Defaults are taken from the function itself: here they only keep their number.
+    tree.args.defaults = [ast.Constant(None) for _ in tree.args.defaults]
+    tree.args.kw_defaults = [None if item is None else ast.Constant(None) for item in tree.args.kw_defaults]
+    shared = [item for item in _own(tree) if isinstance(item, (ast.Global, ast.Nonlocal))]
+    tree.body = lowered(_Hoisted().body(tree))
+    given = parameters(node)
+    outer = {name for item in shared for name in item.names}
+    globals_ = {name for item in shared if isinstance(item, ast.Global) for name in item.names}
+    blocks = [item for item in _own(tree) if isinstance(item, (ast.If, ast.For, ast.While))]
+    state = {name for block in blocks for name in assigned([block])}
+    change = _Rewrite(state, globals_, owner, given[0] if given else None)
+    body = [made for item in tree.body for made in change.statements(item)]
+    unset = [name for name in sorted(state) if name not in outer and name not in given]
+    head = [statement(f"{name} = ag__.Unset({name!r})", tree.body[0]) for name in unset]
+    tree.body = [*shared, *head, *body]
+    return tree
+
+
+class _Hoisted(ast.NodeTransformer):
+    """Takes `global` and `nonlocal` out of the blocks, and annotations off local names, which no block could share."""
+
+    def body(self, tree: ast.FunctionDef) -> list[ast.stmt]:
+        made = [found for item in tree.body if (found := self.visit(item)) is not None]
+        return made or [ast.copy_location(ast.Pass(), tree.body[0])]
+
+    def visit_Global(self, node: ast.Global) -> ast.stmt:
+        return ast.copy_location(ast.Pass(), node)
+
+    def visit_Nonlocal(self, node: ast.Nonlocal) -> ast.stmt:
+        return ast.copy_location(ast.Pass(), node)
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.stmt:
+        made = ast.Assign([node.target], node.value) if node.value is not None else ast.Pass()
+        return ast.copy_location(made, node)
+
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        return node if isinstance(node, Scope) else super().generic_visit(node)
+
+
+def assigned(body: Iterable[ast.AST]) -> list[str]:
+    """The names that statements assign in their own scope, in order."""
+    found: set[str] = set()
+    for item in body:
+        for node in [item, *_own(item)]:
+            if isinstance(node, ast.Name) and isinstance(node.ctx, (ast.Store, ast.Del)):
+                found.add(node.id)
+            elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+                found.add(node.name)
+            elif isinstance(node, (ast.Import, ast.ImportFrom)):
+                found.update((alias.asname or alias.name).split(".")[0] for alias in node.names)
+            elif isinstance(node, (ast.MatchAs, ast.MatchStar)) and node.name:
+                found.add(node.name)
+            elif isinstance(node, ast.MatchMapping) and node.rest:
+                found.add(node.rest)
+    return sorted(found)
+
+
+def _own(node: ast.AST) -> Iterator[ast.AST]:
+    """What is below a node, without what belongs to inner functions, classes and comprehensions."""
+    if isinstance(node, (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
+        yield from (item.target for item in ast.walk(node) if isinstance(item, ast.NamedExpr))
+        return
+    for child in ast.iter_child_nodes(node):
+        yield child
+        if not isinstance(child, Scope):
+            yield from _own(child)
+
+
+class _Rewrite(ast.NodeTransformer):
+    def __init__(self, state: set[str], globals_: set[str], owner: str | None, first: str | None) -> None:
+        self.state = state
+        self.globals = globals_
+        self.owner = owner
+        self.first = first
+        self.made = 0
+
+    def statements(self, node: ast.stmt) -> list[ast.stmt]:
+        found = self.visit(node)
+        return found if isinstance(found, list) else [found]
+
+    # --- scopes of their own: converted when they are called -----------------------------------------------------
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.AST:
+        return node
+
+    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> ast.AST:
+        return node
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        return node
+
+    def visit_Lambda(self, node: ast.Lambda) -> ast.AST:
+        return node
+
+    # --- statements ----------------------------------------------------------------------------------------------
+
+    def visit_If(self, node: ast.If) -> list[ast.stmt]:
+        names = assigned([node])
+        test = self.visit(node.test)
+        yes, no, get, put = (self._new(word) for word in ("then", "else", "get", "set"))
+        call = expression(
+            f"ag__.if_(0, {yes}, {no}, {get}, {put}, {tuple(names)!r}, {self._changes(node, names)})", node
+        )
+        assert isinstance(call, ast.Call)
+        call.args[0] = test
+        return [
+            self._function(yes, "", names, node.body, node),
+            self._function(no, "", names, node.orelse, node),
+            *self._accessors(get, put, names, node),
+            ast.copy_location(ast.Expr(call), node),
+        ]
+
+    def visit_While(self, node: ast.While) -> list[ast.stmt]:
+        names = assigned([node])
+        test, body, get, put = (self._new(word) for word in ("test", "while", "get", "set"))
+        call = self._loop_call(
+            f"ag__.while_({test}, {body}, {get}, {put}, {tuple(names)!r}, {self._changes(node, names)}, 0)", node
+        )
+        answer = ast.copy_location(ast.Return(node.test), node.test)
+        return [
+            self._function(test, "", assigned([node.test]), [answer], node),
+            self._function(body, "", names, node.body, node),
+            *self._accessors(get, put, names, node),
+            call,
+        ]
+
+    def visit_FlaggedFor(self, node: FlaggedFor) -> list[ast.stmt]:
+        return self.visit_For(node)
+
+    def visit_For(self, node: ast.For) -> list[ast.stmt]:
+        names = assigned([node])
+        body, get, put = (self._new(word) for word in ("for", "get", "set"))
+        flags = node.flags if isinstance(node, FlaggedFor) else ()
+        test = f"lambda: ag__.none_of({', '.join(flags)})" if flags else "None"
+        call = (
+            f"ag__.for_(0, {body}, {test}, {get}, {put}, {tuple(names)!r}, {self._changes(node, names)}, "
+            f"{_only_assigns(node.body)}, 0)"
+        )
+        made = self._loop_call(call, node)
+        assert isinstance(made, ast.Expr)
+        assert isinstance(made.value, ast.Call)
+        made.value.args[0] = self.visit(node.iter)
+        take = ast.copy_location(ast.Assign([node.target], expression("ag__item", node.target)), node.target)
+        return [
+            self._function(body, "ag__item", names, [take, *node.body], node),
+            *self._accessors(get, put, names, node),
+            made,
+        ]
+
+    def _loop_call(self, text: str, node: ast.While | ast.For) -> ast.stmt:
+        """A loop operator's call; its last argument gives the hint at the head of the body."""
+        made = statement(text, node)
+        assert isinstance(made, ast.Expr)
+        assert isinstance(made.value, ast.Call)
+        hint = _hint(node.body)
+        made.value.args[-1] = expression("None", node)
+        if hint is not None:
+            lazy = expression("lambda: 0", node)
+            assert isinstance(lazy, ast.Lambda)
+            lazy.body = hint
+            made.value.args[-1] = lazy
+        return made
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> list[ast.stmt]:
+        self.generic_visit(node)
+        if isinstance(node.target, ast.Name) and node.target.id in self.state:
+            return [statement(f"ag__.load({node.target.id})", node), node]
+        return [node]
+
+    def visit_Delete(self, node: ast.Delete) -> list[ast.stmt]:
+        made: list[ast.stmt] = []
+        for target in node.targets:
+            if isinstance(target, ast.Name) and target.id in self.state:
+                made.append(statement(f"{target.id} = ag__.Unset({target.id!r})", node))
+            else:
+                made.append(ast.copy_location(ast.Delete([target]), node))
+        return made
+
+    def visit_Assert(self, node: ast.Assert) -> ast.stmt:
+        made = statement("ag__.assert_(lambda: 0, lambda: 0)", node)
+        assert isinstance(made, ast.Expr)
+        call = made.value
+        assert isinstance(call, ast.Call)
+        for place, part in enumerate((node.test, node.msg)):
+            lazy = call.args[place]
+            assert isinstance(lazy, ast.Lambda)
+            lazy.body = self.visit(part) if part is not None else expression("None", node)
+        return made
+
+    def visit_Raise(self, node: ast.Raise) -> list[ast.stmt]:
+        return [statement("ag__.may_raise()", node), self.generic_visit(node)]  # type: ignore[list-item]
+
+    # --- expressions ---------------------------------------------------------------------------------------------
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        if isinstance(node.ctx, ast.Load) and node.id in self.state and not node.id.startswith("ag__"):
+            return expression(f"ag__.load({node.id})", node)
+        return node
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        if self.owner and node.attr.startswith("__") and not node.attr.endswith("__"):
+            node.attr = f"_{self.owner.lstrip('_')}{node.attr}"
+        return self.generic_visit(node)
+
+    def visit_BoolOp(self, node: ast.BoolOp) -> ast.expr:
+        if _binds(node):
+            return self._plain(node)
+        word = "and_" if isinstance(node.op, ast.And) else "or_"
+        return self._lazy(f"ag__.{word}", node.values, node)
+
+    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
+        self.generic_visit(node)
+        if not isinstance(node.op, ast.Not):
+            return node
+        call = expression("ag__.not_(0)", node)
+        assert isinstance(call, ast.Call)
+        call.args = [node.operand]
+        return call
+
+    def visit_IfExp(self, node: ast.IfExp) -> ast.expr:
+        if _binds(node):
+            return self._plain(node)
+        return self._lazy("ag__.choose", [node.test, node.body, node.orelse], node)
+
+    def visit_Compare(self, node: ast.Compare) -> ast.AST:
+        if len(node.ops) == 1 or _binds(node):
+            return self.generic_visit(node)
+        words = tuple(type(op).__name__ for op in node.ops)
+        call = self._lazy("ag__.compare", [node.left, *node.comparators], node)
+        call.args.insert(0, expression(repr(words), node))
+        return call
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        if isinstance(node.func, ast.Name) and node.func.id == "super" and not node.args and self.first:
+            return expression(f"super(__class__, {self.first})", node)
+        self.generic_visit(node)
+        if isinstance(node.func, ast.Attribute) and getattr(node.func.value, "id", None) == "ag__":
+            return node  # an operator of ours
+        wrapped = expression("ag__.callee(0)", node.func)
+        assert isinstance(wrapped, ast.Call)
+        wrapped.args = [node.func]
+        node.func = wrapped
+        return node
+
+    def _plain(self, node: ast.expr) -> ast.expr:
+        made = self.generic_visit(node)
+        assert isinstance(made, ast.expr)
+        return made
+
+    def _lazy(self, operator: str, parts: Sequence[ast.expr], node: ast.expr) -> ast.Call:
+        call = expression(f"{operator}()", node)
+        assert isinstance(call, ast.Call)
+        for part in parts:
+            lazy = expression("lambda: 0", part)
+            assert isinstance(lazy, ast.Lambda)
+            lazy.body = self.visit(part)
+            call.args.append(lazy)
+        return call
+
+    # --- blocks as functions -------------------------------------------------------------------------------------
+
+    def _new(self, word: str) -> str:
+        self.made += 1
+        return f"ag__{word}_{self.made}"
+
+    def _function(
+        self,
+        name: str,
+        parameter: str,
+        names: Sequence[str],
+        body: Sequence[ast.stmt],
+        node: ast.AST,
+    ) -> ast.stmt:
+        made = statement(f"def {name}({parameter}): pass", node)
+        assert isinstance(made, ast.FunctionDef)
+        inside = [*self._declared(names, node), *(new for item in body for new in self.statements(item))]
+        made.body = inside or made.body
+        return made
+
+    def _declared(self, names: Sequence[str], node: ast.AST) -> list[ast.stmt]:
+        ours = [name for name in names if name not in self.globals]
+        shared = [name for name in names if name in self.globals]
+        made = [statement(f"nonlocal {', '.join(ours)}", node)] if ours else []
+        return made + ([statement(f"global {', '.join(shared)}", node)] if shared else [])
+
+    def _accessors(self, get: str, put: str, names: Sequence[str], node: ast.AST) -> list[ast.stmt]:
+        reads = ", ".join(names) + ("," if len(names) == 1 else "")
+        getter = statement(f"def {get}(): return ({reads})", node)
+        setter = statement(f"def {put}(ag__values): pass", node)
+        assert isinstance(setter, ast.FunctionDef)
+        if names:
+            setter.body = [*self._declared(names, node), statement(f"({reads}) = ag__values", node)]
+        return [getter, setter]
+
+    def _changes(self, node: ast.AST, names: Sequence[str]) -> str:
+        """Source of a tuple of (what is changed in place, how, a thunk of its owner): staging refuses those."""
+        found: dict[str, str] = {}
+        for item in _own(node):
+            if isinstance(item, (ast.Attribute, ast.Subscript)) and isinstance(item.ctx, (ast.Store, ast.Del)):
+                target: ast.expr = item
+                how = "set"
+            elif (
+                isinstance(item, ast.Expr)
+                and isinstance(item.value, ast.Call)
+                and isinstance(item.value.func, ast.Attribute)
+                and item.value.func.attr in _MUTATORS
+            ):
+                target = item.value.func
+                how = item.value.func.attr
+            else:
+                continue
+            assert isinstance(target, (ast.Attribute, ast.Subscript))
+            root = _root(target)
+            if root is None or root in names:  # made within the block: nobody outside sees it
+                continue
+            owner = ast.unparse(target.value)
+            found[f"({ast.unparse(target)!r}, {how!r}, lambda: {owner})"] = ""
+        for name in names:
+            if name in self.globals:
+                found[f"({name!r}, 'global', lambda: None)"] = ""
+        return f"({', '.join(found)}{',' if found else ''})"
+
+
+def _binds(node: ast.AST) -> bool:
+    """Whether an expression assigns by :=, which a thunk could not do for its function."""
+    return any(isinstance(item, ast.NamedExpr) for item in ast.walk(node))
+
+
+def _root(node: ast.expr) -> str | None:
+    while isinstance(node, (ast.Attribute, ast.Subscript)):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else None
+
+
+def _hint(body: Sequence[ast.stmt]) -> ast.expr | None:
+    """The call of a hint at the head of a loop's body (after our own flags), as a copy."""
+    for item in body[:2]:
+        if isinstance(item, ast.Expr) and isinstance(item.value, ast.Call):
+            called = item.value.func
+            name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
+            if name in HINTS:
+                copied = ast.parse(ast.unparse(item.value), mode="eval").body
+                for node in ast.walk(copied):
+                    ast.copy_location(node, item)
+                return copied
+    return None
+
+
+def _only_assigns(body: Sequence[ast.stmt]) -> bool:
+    """Whether a body does nothing but assign local names: then it may be traced for all steps at once."""
+    plain = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.If, ast.For, ast.While, ast.Pass, ast.Assert)
+    for item in body:
+        for node in [item, *_own(item)]:
+            if isinstance(node, ast.stmt) and not isinstance(node, plain) and _hint([node]) is None:
+                return False
+            if isinstance(node, (ast.Attribute, ast.Subscript)) and not isinstance(node.ctx, ast.Load):
+                return False
+    return True

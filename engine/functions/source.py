@@ -1,0 +1,95 @@
+"""A function's syntax tree, and a function made anew of a changed tree, in the user's file and lines."""
+
+from __future__ import annotations
+import __future__
+
+import ast
+import inspect
+import linecache
+from collections.abc import Callable, Iterator
+from types import CellType, CodeType, FunctionType
+from typing import Any
+
+HELPER = "ag__"
+
+Definition = ast.FunctionDef | ast.Lambda
+
+
+def definition(fn: FunctionType) -> Definition | None:
+    """A fresh copy of the syntax tree that a function was compiled from; None where there is no source."""
+    code = fn.__code__
+    text = "".join(linecache.getlines(code.co_filename, fn.__globals__))
+    if not text:
+        return None
+    try:
+        found = [node for node in _functions(ast.parse(text)) if _is(node, code)]
+    except SyntaxError:  # the file has changed since it was imported
+        return None
+    if len(found) > 1:  # several lambdas on a line
+        found = [node for node in found if _covers(node, code)]
+    return found[0] if len(found) == 1 else None
+
+
+def _functions(tree: ast.AST) -> Iterator[Definition]:
+    return (node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.Lambda)))
+
+
+def _is(node: Definition, code: CodeType) -> bool:
+    name = "<lambda>" if isinstance(node, ast.Lambda) else node.name
+    first = min([node.lineno, *(item.lineno for item in getattr(node, "decorator_list", ()))])
+    return name == code.co_name and first == code.co_firstlineno and parameters(node) == _parameters(code)
+
+
+def _covers(node: Definition, code: CodeType) -> bool:
+    body = node.body if isinstance(node, ast.Lambda) else node
+    places = [place for place in code.co_positions() if place[2] is not None and place[0] == body.lineno and place[3]]
+    inside = [place for place in places if (body.col_offset, body.end_col_offset) == (place[2], place[3])]
+    return bool(inside)
+
+
+def parameters(node: Definition) -> list[str]:
+    """The names of all parameters, in the order of the compiler."""
+    args = node.args
+    named = [arg.arg for arg in [*args.posonlyargs, *args.args, *args.kwonlyargs]]
+    return named + [arg.arg for arg in (args.vararg, args.kwarg) if arg is not None]
+
+
+def _parameters(code: CodeType) -> list[str]:
+    count = code.co_argcount + code.co_kwonlyargcount
+    count += bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
+    return list(code.co_varnames[:count])
+
+
+def compiled(tree: ast.FunctionDef, fn: FunctionType) -> CodeType:
+    """The code of a changed tree; its free variables are those of the function it came from, and the helper."""
+    free = [HELPER, *fn.__code__.co_freevars]
+    outer = ast.parse("def ag__factory():\n  pass")
+    factory = outer.body[0]
+    assert isinstance(factory, ast.FunctionDef)
+    # Assigned here, these are free in the function inside: the compiler then takes them from cells.
+    factory.body = [ast.parse(f"{' = '.join(free)} = None").body[0], tree]
+    ast.fix_missing_locations(outer)
+    flags = fn.__code__.co_flags & __future__.annotations.compiler_flag
+    code = compile(outer, fn.__code__.co_filename, "exec", dont_inherit=True, flags=flags)
+    return _named(_named(code, "ag__factory"), tree.name)
+
+
+def made_of(code: CodeType, fn: FunctionType, helper: object) -> Callable[..., Any]:  # Any: the user's function
+    """A function of the changed code, with the globals, closure cells and defaults of the one it came from."""
+    cells = dict(zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True))
+    cells[HELPER] = CellType(helper)
+    made = FunctionType(
+        code, fn.__globals__, fn.__name__, fn.__defaults__, tuple(cells[name] for name in code.co_freevars)
+    )
+    made.__kwdefaults__ = fn.__kwdefaults__
+    made.__qualname__ = fn.__qualname__
+    return made
+
+
+def _named(code: CodeType, name: str) -> CodeType:
+    return next(item for item in code.co_consts if isinstance(item, CodeType) and item.co_name == name)
+
+
+def is_generator(code: CodeType) -> bool:
+    """Whether a call makes a generator or coroutine: those are left as they are."""
+    return bool(code.co_flags & (inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR))
