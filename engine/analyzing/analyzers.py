@@ -17,6 +17,7 @@ from typing import Any, Final, Self
 import pyarrow as pa
 
 from ...errors import InputError
+from .documents import Documents
 from .finishing import ANALYZERS
 from .keyed import Elementwise, Keyed
 from .moments import Moments, Size
@@ -64,6 +65,7 @@ STATES: Final[Mapping[str, Callable[[dict[str, Any], Any], Any]]] = {  # Any: JS
     "elementwise-numbers": lambda options, _: Elementwise(Numbers, options["width"]),
     "keyed-moments": lambda options, _: Keyed(Moments, options["key"]),
     "keyed-numbers": lambda options, _: Keyed(partial(Numbers, _PER_KEY), options["key"]),
+    "documents": lambda options, _: Documents(),
     "reduced": lambda options, reducer: Reduced(reducer),
 }
 

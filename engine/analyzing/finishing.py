@@ -109,6 +109,7 @@ ANALYZERS: Final[Mapping[str, AnalyzerKind]] = {
     "count_per_key": AnalyzerKind(lambda params: ("words", ()), _count_per_key),
     "moments_per_key": AnalyzerKind(lambda params: ("keyed-moments", ("key",)), _per_key),
     "quantiles_per_key": AnalyzerKind(lambda params: ("keyed-numbers", ("key",)), _quantiles_per_key),
+    "documents": AnalyzerKind(lambda params: ("documents", ()), lambda params, state: state.frequencies()),
     "reduce": AnalyzerKind(lambda params: ("reduced", ("reducer",)), lambda params, state: state.result()),
 }
 """Every analyzer by name. Boundaries of quantiles, medians and the like are NaN where no value was seen."""

@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ...errors import InputError
-from . import text, vectors
+from . import text, tokens, vectors, words
 from .columns import ARROW, INT32, Assets, Kernel, Params, codes_of, is_missing, present, too_wide
 
 
@@ -170,4 +170,15 @@ _OPS: Final = {
     "text": HostOp(text.text_batch, text.text_row),
     "dense": HostOp(vectors.dense_batch, vectors.dense_row),
     "multi_hot": HostOp(vectors.multi_hot_batch, vectors.multi_hot_row),
+    **{name: HostOp(*words.kernels(make)) for name, make in words.OPS.items()},
+    "concat": HostOp(words.concat_batch, words.concat_row),
+    "join": HostOp(words.join_batch, words.join_row),
+    "list_count": HostOp(tokens.count_batch, tokens.count_row),
+    "ngrams": HostOp(tokens.ngrams_batch, tokens.ngrams_row),
+    "distinct": HostOp(tokens.distinct_batch, tokens.distinct_row),
+    "list_affine": HostOp(tokens.affine_batch, tokens.affine_row),
+    "list_buckets": HostOp(tokens.buckets_batch, tokens.buckets_row),
+    "modulo": HostOp(tokens.modulo_batch, tokens.modulo_row),
+    "terms": HostOp(tokens.terms_batch, tokens.terms_row),
+    "tfidf": HostOp(tokens.tfidf_batch, tokens.tfidf_row),
 }

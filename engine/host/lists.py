@@ -64,7 +64,7 @@ class Lists(NamedTuple):
 
 def is_list(kind: pa.DataType) -> bool:
     """Whether an Arrow type is one of the lists."""
-    return pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
 def lists_of(column: pa.Array) -> Lists:

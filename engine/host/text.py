@@ -12,14 +12,18 @@ import pyarrow.compute as pc
 from ...errors import InputError
 from .columns import ARROW, Assets, Kernel, Params, by_word, too_wide
 from .fingerprint64 import fingerprint64
+from .lists import on_each, on_flat
+from .siphash import siphash
 
 
 def _lookup_of(params: Params, assets: Assets) -> tuple[dict[str, int], Callable[[str], int], int]:
-    words = assets[0].column("value").to_pylist()
+    words = assets[0].column("value").to_pylist() if assets else params["words"]
     known = {word: index for index, word in enumerate(words)}
-    buckets = int(params["oov_buckets"])
+    buckets, default = int(params["oov_buckets"]), int(params.get("default", -1))
 
     def unknown(word: str) -> int:
+        if not buckets:
+            return default
         return len(words) + (fingerprint64(word) % buckets if buckets > 1 else 0)
 
     return known, unknown, len(words) + buckets
@@ -33,7 +37,7 @@ def spelled(value: object) -> str:
 
 
 def lookup_batch(params: Params, assets: Assets) -> Kernel:
-    """The id of each word: known, unknown (by hash bucket) or missing."""
+    """The id of each word: known, unknown (by hash bucket, or the default) or missing; in lists, of every word."""
     known, unknown, missing = _lookup_of(params, assets)
 
     def of_word(word: object) -> int:
@@ -41,7 +45,7 @@ def lookup_batch(params: Params, assets: Assets) -> Kernel:
         found = known.get(text)
         return unknown(text) if found is None else found
 
-    return lambda column: by_word(column, of_word, missing, np.int32)
+    return on_flat(lambda column: by_word(column, of_word, missing, np.int32))
 
 
 def lookup_row(params: Params, assets: Assets) -> Kernel:
@@ -55,19 +59,27 @@ def lookup_row(params: Params, assets: Assets) -> Kernel:
         found = known.get(text)
         return unknown(text) if found is None else found
 
-    return kernel
+    return on_each(kernel, bool(params.get("list")))
+
+
+def _hash_of(params: Params) -> Callable[[object], int]:
+    buckets, key = int(params["buckets"]), params.get("key")
+    if key is None:
+        return lambda value: fingerprint64(spelled(value)) % buckets
+    halves = int(key[0]), int(key[1])
+    return lambda value: siphash(spelled(value), halves) % buckets
 
 
 def hash_batch(params: Params, assets: Assets) -> Kernel:
-    """The hash bucket of each word; one more id for missing."""
-    buckets = int(params["buckets"])
-    return lambda column: by_word(column, lambda word: fingerprint64(spelled(word)) % buckets, buckets, np.int32)
+    """The hash bucket of each word, by SipHash where there is a key; one more id for missing."""
+    bucket, missing = _hash_of(params), int(params["buckets"])
+    return on_flat(lambda column: by_word(column, bucket, missing, np.int32))
 
 
 def hash_row(params: Params, assets: Assets) -> Kernel:
     """As `hash_batch`, for one value."""
-    buckets = int(params["buckets"])
-    return lambda value: buckets if value is None else fingerprint64(spelled(value)) % buckets
+    bucket, missing = _hash_of(params), int(params["buckets"])
+    return on_each(lambda value: missing if value is None else bucket(value), bool(params.get("list")))
 
 
 _COMPARE: Final[dict[str, Callable[[Any, Any], bool]]] = {
@@ -109,7 +121,7 @@ def _plain(column: pa.Array) -> pa.Array:
     return decoded.cast(pa.string())
 
 
-def _parse_of(params: Params) -> Callable[[str], float | int | bool]:
+def _parse_of(params: Params) -> Callable[[str], Any]:
     target, name = params["dtype"], params["column"]
 
     def parse(word: str) -> float | int | bool:
@@ -125,19 +137,25 @@ def _parse_of(params: Params) -> Callable[[str], float | int | bool]:
             raise too_wide(name, None, number)
         return number
 
-    return parse
+    def or_default(word: str) -> object:
+        try:
+            return parse(word)
+        except InputError:
+            return params["default"]
+
+    return or_default if "default" in params else parse
 
 
 def parse_batch(params: Params, assets: Assets) -> Kernel:
-    """Text as numbers or booleans; a word that is none raises."""
+    """Text as numbers or booleans; for a word that is none the default, where there is one, else it raises."""
     parse, kind = _parse_of(params), ARROW[params["dtype"]]
-    return lambda column: pa.array(by_word(column, parse, None, object), kind)
+    return on_flat(lambda column: pa.array(by_word(column, parse, None, object), kind))
 
 
 def parse_row(params: Params, assets: Assets) -> Kernel:
     """As `parse_batch`, for one value."""
     parse = _parse_of(params)
-    return lambda value: None if value is None else parse(value)
+    return on_each(lambda value: None if value is None else parse(value), bool(params.get("list")))
 
 
 def text_batch(params: Params, assets: Assets) -> Kernel:

@@ -1,0 +1,55 @@
+"""Documents: in how many rows' lists each id occurs, for the inverse document frequency."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...data.counting.tables import NumberTable, count_numbers, merge_numbers
+from .states import Rows, read_columns, write_columns
+
+
+class Documents:
+    """How many lists there are (an empty one is one, a missing one is none), and how many hold each id."""
+
+    def __init__(self) -> None:
+        self.documents = 0
+        self.table = NumberTable(np.zeros(0, np.int64), np.zeros(0, np.int64))
+
+    def add(self, rows: Rows) -> None:
+        """Take in one batch's lists of ids."""
+        (column,) = rows.values
+        self.documents += len(column) - column.null_count
+        parents = pc.list_parent_indices(column).to_numpy(zero_copy_only=False)
+        ids = column.flatten().to_numpy(zero_copy_only=False)
+        pairs = np.unique(np.stack([parents.astype(np.int64), ids.astype(np.int64)], axis=1), axis=0)
+        self._take(count_numbers(pairs[:, 1].copy()))
+
+    def _take(self, table: NumberTable) -> None:
+        self.table = merge_numbers([self.table, table])
+
+    def merge(self, other: Documents) -> None:
+        """Take in another state."""
+        self.documents += other.documents
+        self._take(other.table)
+
+    def compact(self) -> None:
+        """Nothing to do: one table is kept."""
+
+    def frequencies(self) -> pa.Table:
+        """Columns `id` and `documents` (int64), ids ascending; the first row, of id −1, counts all documents."""
+        ids = np.concatenate(([-1], self.table.values)).astype(np.int64)
+        counts = np.concatenate(([self.documents], self.table.counts)).astype(np.int64)
+        return pa.table({"id": pa.array(ids), "documents": pa.array(counts)})
+
+    def to_bytes(self) -> bytes:
+        """The frequencies as Arrow IPC."""
+        table = self.frequencies()
+        return write_columns({name: table.column(name).combine_chunks() for name in table.column_names})
+
+    def load(self, data: bytes) -> None:
+        """Become the state that `to_bytes` wrote."""
+        ids, counts = (column.to_numpy() for column in read_columns(data))
+        self.documents = int(counts[0])
+        self.table = NumberTable(ids[1:], counts[1:])

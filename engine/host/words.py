@@ -1,0 +1,192 @@
+"""Text ops by Arrow's own functions: one function of a string array is both the batch kernel and the row kernel.
+
+Regular expressions are RE2's: no backtracking, so no text and no pattern takes more than linear time. A batch's
+dictionary is looked at once per distinct word. Null stays null; in lists every text is looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from itertools import chain
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...errors import InputError
+from .columns import ARROW, Assets, Kernel, Params
+from .lists import is_list, lists_of
+
+Words = Callable[[pa.Array], pa.Array]  # a string array → an array as long, null for null
+
+
+def kernels(make: Callable[[Params], Words]) -> tuple[Callable[..., Kernel], Callable[..., Kernel]]:
+    """The makers of a batch kernel and of a row kernel."""
+
+    def batch(params: Params, assets: Assets) -> Kernel:
+        fn = make(params)
+
+        def kernel(column: pa.Array) -> pa.Array:
+            if is_list(column.type):
+                lists = lists_of(column)
+                return lists.with_flat(fn(lists.flat))
+            if not pa.types.is_dictionary(column.type):
+                return fn(column)
+            made = fn(column.dictionary.cast(pa.string()))
+            if pa.types.is_string(made.type):
+                return pa.DictionaryArray.from_arrays(column.indices, made)
+            return made.take(column.indices)
+
+        return kernel
+
+    def row(params: Params, assets: Assets) -> Kernel:
+        fn = make(params)
+
+        def kernel(value: Any) -> Any:
+            if value is None:
+                return None
+            if isinstance(value, list):
+                return fn(pa.array(value, pa.string())).to_pylist()
+            return fn(pa.array([value], pa.string()))[0].as_py()
+
+        return kernel
+
+    return batch, row
+
+
+def strip(params: Params) -> Words:
+    """Without the characters (default: Unicode whitespace) at both ends."""
+    characters = params["characters"]
+    return pc.utf8_trim_whitespace if characters is None else lambda words: pc.utf8_trim(words, characters)
+
+
+def lower(params: Params) -> Words:
+    """In lower case, by Unicode, character by character."""
+    return lambda words: pc.utf8_lower(words)
+
+
+def upper(params: Params) -> Words:
+    """In upper case, as `lower`."""
+    return lambda words: pc.utf8_upper(words)
+
+
+def replace(params: Params) -> Words:
+    r"""Every match replaced; \1 … \9 are its groups."""
+    pattern, by = params["pattern"], params["replacement"]
+    return lambda words: pc.replace_substring_regex(words, pattern, by)
+
+
+def matches(params: Params) -> Words:
+    """Whether the pattern matches somewhere, or all of the text."""
+    pattern = rf"\A(?:{params['pattern']})\z" if params["full"] else params["pattern"]
+    return lambda words: pc.match_substring_regex(words, pattern)
+
+
+def starts_with(params: Params) -> Words:
+    """Whether the text starts with another."""
+    return lambda words: pc.starts_with(words, params["part"])
+
+
+def ends_with(params: Params) -> Words:
+    """Whether the text ends with another."""
+    return lambda words: pc.ends_with(words, params["part"])
+
+
+def length(params: Params) -> Words:
+    """Code points or UTF-8 bytes."""
+    of = {"chars": pc.utf8_length, "bytes": pc.binary_length}[params["unit"]]
+    return lambda words: of(words).cast(pa.int64())
+
+
+def substr(params: Params) -> Words:
+    """Code points start … stop − 1; negative ones count from the end."""
+    start, stop = params["start"], params["stop"]
+    return lambda words: pc.utf8_slice_codeunits(words, start, stop)
+
+
+def translate(params: Params) -> Words:
+    """By a table of words; the default for others."""
+    kind, known = ARROW[params["dtype"]], pa.array([key for key, _ in params["table"]], pa.string())
+    values = pa.array([*(value for _, value in params["table"]), params["default"]], kind)
+
+    def fn(words: pa.Array) -> pa.Array:
+        found = values.take(pc.index_in(words, value_set=known).fill_null(len(known)))
+        return pc.if_else(words.is_valid(), found, pa.scalar(None, kind))
+
+    return fn
+
+
+def split(params: Params) -> Words:
+    """Cut where the pattern matches (default: at whitespace), empty pieces dropped."""
+    pattern = params["pattern"]
+
+    def fn(words: pa.Array) -> pa.Array:
+        if pattern is None:
+            made = pc.utf8_split_whitespace(words)
+        else:
+            # Not split_pattern_regex: it never ends where a pattern matches nothing, as "x*" and "\b" do.
+            mark = _unused(words)
+            made = pc.split_pattern(pc.replace_substring_regex(words, pattern, mark), mark)
+        lists = lists_of(made)
+        return lists.where(pc.not_equal(lists.flat, "").to_numpy(zero_copy_only=False)).column()
+
+    return fn
+
+
+def _unused(words: pa.Array) -> str:
+    """A character that none of the words has."""
+    for code in chain(range(0xFDD0, 0xFDF0), range(0xE000, 0xF900)):  # noncharacters, then those of private use
+        if not pc.any(pc.match_substring(words, chr(code))).as_py():
+            return chr(code)
+    raise InputError("a text has every character of private use", fix="clean it before it is split")
+
+
+def concat_batch(params: Params, assets: Assets) -> Kernel:
+    """Texts of several columns and constants joined; null where one is."""
+    parts, separator = params["parts"], params["separator"]
+
+    def kernel(*columns: pa.Array) -> pa.Array:
+        given = iter(columns)
+        texts = [next(given) if part is None else pa.scalar(part) for part in parts]
+        plain = [t.dictionary_decode() if isinstance(t, pa.DictionaryArray) else t for t in texts]
+        return pc.binary_join_element_wise(*(t.cast(pa.string()) for t in plain), separator)
+
+    return kernel
+
+
+def concat_row(params: Params, assets: Assets) -> Kernel:
+    """As `concat_batch`, for one row."""
+    parts, separator = params["parts"], params["separator"]
+
+    def kernel(*values: str | None) -> str | None:
+        given = iter(values)
+        texts = [next(given) if part is None else part for part in parts]
+        return None if any(text is None for text in texts) else separator.join(texts)
+
+    return kernel
+
+
+def join_batch(params: Params, assets: Assets) -> Kernel:
+    """The texts of each list joined; a missing list is null, an empty one the empty text."""
+    return lambda column: pc.binary_join(column, params["separator"])
+
+
+def join_row(params: Params, assets: Assets) -> Kernel:
+    """As `join_batch`, for one list."""
+    return lambda values: None if values is None else params["separator"].join(values)
+
+
+OPS: Final[Mapping[str, Callable[[Params], Words]]] = {
+    "strip": strip,
+    "lower": lower,
+    "upper": upper,
+    "regex_replace": replace,
+    "matches": matches,
+    "starts_with": starts_with,
+    "ends_with": ends_with,
+    "length": length,
+    "substr": substr,
+    "translate": translate,
+    "split": split,
+}
+"""The ops of one text, by name."""
