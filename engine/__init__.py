@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from .bundles.bundle import Bundle as Bundle
     from .bundles.bundle import BundleFn as BundleFn
     from .bundles.compiled import keep_compiled as keep_compiled
+    from .bundles.inverse import inverse as inverse
     from .bundles.manifest import Signature as Signature
     from .bundles.manifest import reseal as reseal
     from .bundles.refreshing import Refreshed as Refreshed
@@ -62,6 +63,7 @@ _HOMES = {
     "analyze": "transform",
     "apply": "transform",
     "export_model": "export",
+    "inverse": "bundles.inverse",
     "keep_compiled": "bundles.compiled",
     "nnx_model": "training.model",
     "raised_at": "_caller",

@@ -106,6 +106,7 @@ ANALYZERS: Final[Mapping[str, AnalyzerKind]] = {
     "correlation": _products(lambda params, state: state.correlation()),
     "pca": _products(lambda params, state: state.components(params["k"])),
     "vocabulary": AnalyzerKind(_words_of, _vocabulary),
+    "vocabulary_size": AnalyzerKind(_words_of, lambda params, state: _vocabulary(params, state).num_rows),
     "count_per_key": AnalyzerKind(lambda params: ("words", ()), _count_per_key),
     "moments_per_key": AnalyzerKind(lambda params: ("keyed-moments", ("key",)), _per_key),
     "quantiles_per_key": AnalyzerKind(lambda params: ("keyed-numbers", ("key",)), _quantiles_per_key),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Final, Generic, TypeVar
 
 import numpy as np
@@ -46,8 +47,8 @@ class Keyed(Generic[S]):
         codes, values = codes[kept], values[kept]
         order = np.argsort(codes, kind="stable")
         codes, values = codes[order], values[order]
-        starts = np.flatnonzero(np.diff(codes, prepend=-1))
-        for start, end in zip(starts, [*starts[1:], len(codes)], strict=True):
+        starts = np.flatnonzero(np.diff(codes, prepend=-1)).tolist()
+        for start, end in pairwise([*starts, len(codes)]):
             word = words[codes[start]]
             if word is not None:
                 self._of(word).take(values[start:end])

@@ -16,6 +16,7 @@ import numpy as np
 from ...data.counting.tables import NumberTable
 
 _GAUSSIAN: Final = 0.1226017  # L-kurtosis of a normal distribution
+_FEWEST: Final = 8
 _ROUNDS: Final = 20
 _HALVINGS: Final = 11
 _CLOSE: Final = 1e-6
@@ -42,9 +43,12 @@ def l_moments(table: NumberTable | None) -> tuple[float, float, float, float]:
 
 
 def tukey_parameters(table: NumberTable | None) -> tuple[float, float, float, float]:
-    """Location, scale, and the left and right tail parameters h, both 0 where the tails are no longer than normal."""
+    """Location, scale, and the left and right tail parameters h, both 0 where the tails are no longer than normal.
+
+    Of fewer than 8 values the tails cannot be told, and count as normal.
+    """
     first, second, third, fourth = l_moments(table)
-    if second <= 0 or table is None or table.total < 4:
+    if second <= 0 or table is None or table.total < _FEWEST:
         return first, 1.0, 0.0, 0.0
     left, right = _tails(third / second, fourth / second)
     mean, scale = _mean_and_scale(left, right)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ...data.counting.tables import TextTable, binary, count_texts, merge_texts, sum_texts, top
 from .information import LabelCounts, informations
-from .states import Rows, frame, numbers_of, read_columns, texts_of, unframe, weights_of, write_columns
+from .states import Rows, frame, read_columns, texts_of, unframe, weights_of, write_columns
 
 _PENDING: Final = 16  # tables of batches merged at once
 
@@ -194,10 +194,6 @@ def _by_word(words: Words) -> dict[str, LabelCounts]:
 
 def _codes(column: pa.Array) -> tuple[NDArray[np.int64], pa.Array]:
     """Per row the place of its text among the distinct ones, −1 for null; and those as `large_binary`."""
-    if pa.types.is_floating(column.type):
-        numbers = numbers_of(column)
-        texts: Sequence[str | None] = [None if math.isnan(v) else f"{v:g}" for v in numbers.tolist()]
-        column = pa.array(texts, pa.string())
     encoded = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
     words = encoded.dictionary
     codes = encoded.indices.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)

@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ...errors import InputError
-from . import text, tokens, vectors, words
+from . import per_key, text, tokens, vectors, words
 from .columns import ARROW, INT32, Assets, Kernel, Params, codes_of, is_missing, present, too_wide
 
 
@@ -181,4 +181,7 @@ _OPS: Final = {
     "modulo": HostOp(tokens.modulo_batch, tokens.modulo_row),
     "terms": HostOp(tokens.terms_batch, tokens.terms_row),
     "tfidf": HostOp(tokens.tfidf_batch, tokens.tfidf_row),
+    "per_key": HostOp(per_key.per_key_batch, per_key.per_key_row),
+    "fill_learnt": HostOp(per_key.fill_learnt_batch, per_key.fill_learnt_row),
+    "words": HostOp(per_key.words_batch, per_key.words_row),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Unpack
 
 import jax
 import jax.numpy as jnp
@@ -10,14 +11,14 @@ import jax.numpy as jnp
 from ...errors import InputError
 from .._caller import caller
 from ..tracing.columns import Fact, Size, read
-from ..tracing.primitives import bind_analyzer, bind_host, current
+from ..tracing.primitives import bind_host, current
 from .common import Array, Value, at_least
+from .scaling import as_float
 from .statistics import quantiles
+from .vocabularies import Learning, Vocabulary, category, learn_vocabulary, vocabulary_of
 
 
-def vocabulary(
-    x: Value, *, top_k: int | None = None, min_count: int = 1, oov_buckets: int = 1, keep_empty: bool = False
-) -> Array:
+def vocabulary(x: Value, *, oov_buckets: int = 1, **learning: Unpack[Learning]) -> Array:
     """Ids of text (or integers, booleans) by a vocabulary learnt from the training data.
 
     With V words: 0 … V−1 are the words, most frequent first (ties: reverse code point order, integers as decimals),
@@ -25,28 +26,21 @@ def vocabulary(
 
     Args:
         x: The column.
-        top_k: Keep only so many words.
-        min_count: Keep only words seen so often.
         oov_buckets: Ids for unknown words, at least 1.
-        keep_empty: Whether the empty string may be a word; else it is unknown, as in TFT.
+        learning: As `learn_vocabulary` takes it: top_k, min_count, keep_empty, weights, labels, reserved, name ….
 
     Returns:
         int32 array.
     """
-    column = read(x, "given to vocabulary")
-    column._check_readable()
-    if column.dtype.startswith("float"):
-        raise InputError(
-            f"column {column.name!r} is float, no category", fix="bucketize it, or cast it to int32", where=caller()
-        )
+    return apply_vocabulary(x, learn_vocabulary(x, **learning), oov_buckets=oov_buckets)
+
+
+def apply_vocabulary(x: Value, vocabulary: Vocabulary | str, *, oov_buckets: int = 1) -> Array:
+    """Ids as `vocabulary` gives them, by a vocabulary that is learnt elsewhere in the function, or its name."""
+    column = category(x, "given to vocabulary")
     at_least("oov_buckets", oov_buckets, 1)
-    at_least("min_count", min_count, 1)
-    if top_k is not None:
-        at_least("top_k", top_k, 1)
-    handle = column.handle
-    wanted = {"top_k": top_k, "min_count": min_count, "keep_empty": keep_empty, "column": column.name}
-    words = bind_analyzer("vocabulary", [handle], ("vocabulary", ()), wanted)
-    (ids,) = bind_host("lookup", [handle, words], [("int32", ("b",), False)], {"oov_buckets": oov_buckets})
+    words = vocabulary_of(vocabulary).handle
+    (ids,) = bind_host("lookup", [column.handle, words], [("int32", ("b",), False)], {"oov_buckets": oov_buckets})
     return current().note(ids, Fact(column.name, complete=True, size=Size(oov_buckets + 1, words)))
 
 
@@ -62,25 +56,51 @@ def hash_buckets(x: Value, buckets: int) -> Array:
     return current().note(ids, Fact(column.name, complete=True, size=Size(buckets + 1)))
 
 
-def bucketize(x: Value, buckets: int) -> Array:
-    """int32 ids 0 … buckets−1 by quantiles of the training data, `buckets` for a missing value; see `apply_buckets`."""
+def bucketize(x: Value, buckets: int, *, weights: Value = None, elementwise: bool = False) -> Array:
+    """int32 ids 0 … buckets−1 by quantiles of the training data, `buckets` for a missing value; see `apply_buckets`.
+
+    With weights, or elementwise for an array [batch, d]: by what `quantiles` then gives.
+    """
     at_least("buckets", buckets, 2)
-    return apply_buckets(x, quantiles(x, buckets))
+    return apply_buckets(x, quantiles(x, buckets, weights=weights, elementwise=elementwise))
 
 
 def apply_buckets(x: Value, boundaries: Sequence[float] | Array) -> Array:
-    """Bucket i holds `boundaries[i-1] <= x < boundaries[i]`, as in TFT; the id after the last is a missing value's."""
+    """Bucket i holds `boundaries[i-1] <= x < boundaries[i]`, as in TFT; the id after the last is a missing value's.
+
+    For an array [batch, d] the boundaries may be [d, n]: those of each place.
+    """
     column = read(x, "given to apply_buckets")
     values = column.values
     edges = jnp.asarray(boundaries)
-    n = edges.shape[0]
-    if n <= 64:
+    n = edges.shape[-1]
+    if n <= 64 or edges.ndim > 1:
         ids = jnp.sum(values[..., None] >= edges, axis=-1, dtype=jnp.int32)
     else:
         ids = jnp.searchsorted(edges, values, side="right").astype(jnp.int32)
     if column.valid is not None:
         ids = jnp.where(column.valid, ids, n + 1)
     return current().note(ids, Fact(column.name, complete=True, size=Size(n + 2)))
+
+
+def apply_buckets_with_interpolation(x: Value, boundaries: Sequence[float] | Array) -> Array:
+    """float32 in 0 … 1: where x stands among the boundaries, linear between two of them; missing stays NaN (TFT: 0.5).
+
+    0 below the first and 1 from the last on, boundary i of n at i/(n−1); with one boundary a step. Where the boundaries
+    are of no value, 0.5.
+    """
+    values = as_float(read(x, "given to apply_buckets_with_interpolation"))
+    edges = jnp.asarray(boundaries, jnp.float32)
+    if edges.ndim != 1 or not edges.shape[0]:
+        raise InputError(f"boundaries of shape {edges.shape}", fix="give one or more, ascending", where=caller())
+    n = edges.shape[0]
+    place = jnp.searchsorted(edges, values, side="right")
+    low, high = edges[jnp.clip(place - 1, 0, n - 1)], edges[jnp.clip(place, 0, n - 1)]
+    width = jnp.where(high > low, high - low, 1.0)
+    between = (place - 1 + (values - low) / width) / max(n - 1, 1)
+    found = jnp.where(place == 0, 0.0, jnp.where(place == n, 1.0, between))
+    found = jnp.where(jnp.isnan(edges).all(), 0.5, found)
+    return jnp.where(jnp.isnan(values), jnp.nan, found)
 
 
 def one_hot(ids: Value, depth: int | None = None) -> Array:

@@ -7,36 +7,81 @@ import jax.numpy as jnp
 
 from ...errors import InputError
 from .._caller import caller
-from ..tracing.columns import Column, read
+from ..tracing.columns import Column, Fact, Inverse, read
+from ..tracing.primitives import current
 from . import statistics
 from .common import Array, Value
 
 
-def z_score(x: Value) -> Array:
-    """float32: (x − mean) / sqrt(var) of the training data; x − mean where var is 0. Missing stays NaN."""
+def z_score(x: Value, *, elementwise: bool = False) -> Array:
+    """float32: (x − mean) / sqrt(var) of the training data; x − mean where var is 0. Missing stays NaN.
+
+    Args:
+        x: A column, or an array of any shape.
+        elementwise: Whether each place of an array [batch, d] has a mean and a variance of its own.
+    """
     column = read(x, "given to z_score")
-    values = _as_float(column)
-    centre, spread = statistics.mean(x), statistics.var(x)
-    scale = jnp.where(spread > 0, jax.lax.sqrt(jnp.where(spread > 0, spread, 1.0)), 1.0)
-    return (values - jnp.nan_to_num(centre)) / scale
+    values = as_float(column)
+    centre, spread = statistics.mean(x, elementwise=elementwise), statistics.var(x, elementwise=elementwise)
+    made = standardized(values, centre, spread)
+    return current().note(made, Fact(column.name, inverse=Inverse("z_score", {}, (centre, spread))))
 
 
-def min_max(x: Value, low: float = 0.0, high: float = 1.0) -> Array:
+def standardized(values: Array, centre: Array, spread: Array) -> Array:
+    """(values − centre) / sqrt(spread); values − centre where the spread is 0, values where nothing is known."""
+    return (values - jnp.nan_to_num(centre)) / _deviation(spread)
+
+
+def _deviation(spread: Array) -> Array:
+    return jnp.where(spread > 0, jax.lax.sqrt(jnp.where(spread > 0, spread, 1.0)), 1.0)
+
+
+def min_max(x: Value, low: float = 0.0, high: float = 1.0, *, elementwise: bool = False) -> Array:
     """float32: the training data's smallest value at `low`, its largest at `high`, new values beyond are not cut.
 
-    Where they are the same (or there is none) every value is midway; TFT gives a sigmoid there.
+    Where they are the same (or there is none) every value is midway; TFT gives a sigmoid there. Elementwise as
+    `z_score`.
     """
-    if not low < high:
-        raise InputError(f"low {low} is not below high {high}", fix="swap them", where=caller())
+    check_range(low, high)
     column = read(x, "given to min_max")
-    values = _as_float(column)
-    least, most = (jnp.asarray(end, jnp.float32) for end in (statistics.min(x), statistics.max(x)))
+    values = as_float(column)
+    least, most = statistics.min(x, elementwise=elementwise), statistics.max(x, elementwise=elementwise)
+    made = between(values, jnp.asarray(least, jnp.float32), jnp.asarray(most, jnp.float32), low, high)
+    inverse = Inverse("min_max", {"low": low, "high": high}, (least, most))
+    return current().note(made, Fact(column.name, inverse=inverse))
+
+
+def between(values: Array, least: Array, most: Array, low: float, high: float) -> Array:
+    """Values with `least` moved to `low` and `most` to `high`; midway where these are the same or unknown."""
     span = most - least
     share = jnp.where(span > 0, (values - least) / jnp.where(span > 0, span, 1.0), 0.5)
     return jnp.where(jnp.isnan(values), jnp.nan, low + share * (high - low))
 
 
-def _as_float(column: Column) -> Array:
+def inverse_z_score(z: Value, x: Value, *, elementwise: bool = False) -> Array:
+    """float32: what `z_score(x)` was made from: z · sqrt(var) + mean, with the statistics of column `x`."""
+    values = as_float(read(z, "given to inverse_z_score"))
+    centre, spread = statistics.mean(x, elementwise=elementwise), statistics.var(x, elementwise=elementwise)
+    return values * _deviation(spread) + jnp.nan_to_num(centre)
+
+
+def inverse_min_max(y: Value, x: Value, low: float = 0.0, high: float = 1.0, *, elementwise: bool = False) -> Array:
+    """float32: what `min_max(x, low, high)` was made from; the one value of `x` where it has only one."""
+    check_range(low, high)
+    values = as_float(read(y, "given to inverse_min_max"))
+    ends = statistics.min(x, elementwise=elementwise), statistics.max(x, elementwise=elementwise)
+    least, most = (jnp.asarray(end, jnp.float32) for end in ends)
+    return (values - low) / (high - low) * (most - least) + least
+
+
+def check_range(low: float, high: float) -> None:
+    """Raise InputError, with the user's line, unless low < high."""
+    if not low < high:
+        raise InputError(f"low {low} is not below high {high}", fix="swap them", where=caller())
+
+
+def as_float(column: Column) -> Array:
+    """The values as float32, NaN where missing."""
     column.check_numeric("scaled")
     values = column.values.astype(jnp.float32)
     return (

@@ -12,11 +12,11 @@ from ...errors import InputError
 from .._caller import caller
 from ..tracing.columns import Column, Fact, both, isin, read, result
 from ..tracing.primitives import bind_host, current
-from .common import Array, Value
+from .common import Array, LearntText, Value
 
 
 def fill_missing(x: Value, value: Any) -> Value:
-    """`x` with `value` where it is missing: a constant, or an array such as `ops.mean(x)`.
+    """`x` with `value` where it is missing: a constant, an array such as `ops.mean(x)`, or `ops.mode(x)` of text.
 
     Returns:
         Text for text; else an array. Integers filled with a float become float32.
@@ -26,13 +26,16 @@ def fill_missing(x: Value, value: Any) -> Value:
     """
     column = read(x, "given to fill_missing")
     column._check_readable()
-    if (column.dtype == "string") != isinstance(value, str):
+    if (column.dtype == "string") != isinstance(value, (str, LearntText)):
         wanted = "text" if column.dtype == "string" else "a number"
         raise InputError(
             f"column {column.name!r} takes {wanted}, not {value!r:.40}", fix=f"fill with {wanted}", where=caller()
         )
     if isinstance(value, float) and not math.isfinite(value):
         raise InputError(f"{value} is no value to fill with", fix="use a finite number", where=caller())
+    if isinstance(value, LearntText):
+        (found,) = bind_host("fill_learnt", [column.handle, value.handle], [("string", ("b",), True)], {})
+        return Column(column.name, "string", Fact(column.name, found, "string"))
     if column.fact.handle is not None and isinstance(value, (str, bool, int, float)):
         return _fill_on_host(column, value)
     valid = column.valid

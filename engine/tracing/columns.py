@@ -8,7 +8,7 @@ array again.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
@@ -40,6 +40,21 @@ class Size:
 
 
 @dataclass(frozen=True)
+class Inverse:
+    """How an array is turned back into what it was made from: a rule of `engine.inverse`, and what it needs to know.
+
+    Attributes:
+        rule: "z_score" or "min_max".
+        settings: Numbers known while tracing.
+        results: Tracers of the analyzers' results.
+    """
+
+    rule: str
+    settings: Mapping[str, float]
+    results: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
 class Fact:
     """What is known about an array beyond its values: where it comes from, whether nothing is missing, its ids."""
 
@@ -48,6 +63,7 @@ class Fact:
     host: str | None = None  # that column's dtype
     complete: bool = False
     size: Size | None = None
+    inverse: Inverse | None = None
 
 
 class Column:

@@ -22,6 +22,15 @@ _DEVICE = {"string": "string", "int64": "int32", "float64": "float32", "bool": "
 
 
 @dataclass(frozen=True)
+class TracedInverse:
+    """A `columns.Inverse` whose results stand at some places among the jaxpr's outputs."""
+
+    rule: str
+    settings: Mapping[str, float]
+    places: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class TracedOutput:
     """One output of the function: where it stands among the jaxpr's outputs, and how many ids a category has."""
 
@@ -29,6 +38,7 @@ class TracedOutput:
     place: int
     extra_ids: int | None = None
     vocabulary_place: int | None = None
+    inverse: TracedInverse | None = None
 
 
 @dataclass(frozen=True)
@@ -185,9 +195,14 @@ def _emit(name: str, value: Any, flat: list[Any], batch: Any, where: str | None)
 
 
 def _sized(name: str, flat: list[Any], fact: Fact | None) -> TracedOutput:
-    """Describe the output that stands last in `flat`; a vocabulary that its number of ids depends on is put after."""
+    """Describe the output that stands last in `flat`; the results that its ids or its inverse depend on go after it."""
     place = len(flat) - 1
     size = fact.size if fact is not None else None
+    inverse = fact.inverse if fact is not None else None
+    if inverse is not None:
+        flat += inverse.results
+        places = tuple(range(place + 1, len(flat)))
+        return TracedOutput(name, place, inverse=TracedInverse(inverse.rule, inverse.settings, places))
     if size is None:
         return TracedOutput(name, place)
     if size.vocabulary is None:

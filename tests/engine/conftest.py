@@ -19,3 +19,29 @@ def problem() -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture
+def learn(tmp_path: Path):  # type: ignore[no-untyped-def]  # jax and Arrow are imported when it is used
+    """Analyse columns, transform them, and check that single rows give what the batch gives."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from drivetrain import data
+    from drivetrain.engine import analyze
+
+    def run(fn, **columns):  # type: ignore[no-untyped-def]
+        table = pa.table(columns)
+        pq.write_table(table, tmp_path / "data.parquet", row_group_size=3)
+        bundle = analyze(fn, data.open_parquet([tmp_path / "data.parquet"]), data.executor("local"))
+        (batch,) = table.combine_chunks().to_batches()
+        out = bundle.run("transform", batch)
+        for place, row in enumerate(table.to_pylist()):
+            for name, value in bundle.run_row("transform", row).items():
+                if value is None or isinstance(value, str):
+                    assert value == out[name][place]
+                else:
+                    np.testing.assert_allclose(np.asarray(value), out[name][place], rtol=2e-5, atol=1e-5, err_msg=name)
+        return bundle, out
+
+    return run
