@@ -58,7 +58,7 @@ def graph_of_jaxpr(
         tensors[name] = Tensor(name, str(array.dtype), array.shape)
         held[name] = array
     named = {name: Output(str(results[place])) for name, place in outputs.items()}
-    return Graph(dict(inputs), tuple(builder.nodes), {signature: named}, tensors, held, {}, builder.dims)
+    return Graph(dict(inputs), tuple(builder.nodes), {signature: named}, tensors, held, dims=builder.dims)
 
 
 class Builder:
