@@ -30,3 +30,8 @@ def raised_at(trace: TracebackType | None) -> str | None:
 
 def _is_users(file: str) -> bool:
     return not (file.startswith((_HERE, "<")) or "/site-packages/" in file or "/lib/python3" in file)
+
+
+def without_folder(where: str | None) -> str | None:
+    """Give "file:line" without the folder, for what is saved: equal code gives equal bytes wherever it lies."""
+    return None if where is None else where.rsplit("/", 1)[-1]

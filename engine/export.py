@@ -16,7 +16,7 @@ from ._caller import raised_at
 from .bundles.bundle import Bundle
 from .bundles.manifest import export_facts
 from .extending.device import exporting
-from .graphs.graph import Graph, Output
+from .graphs.graph import Check, Graph, Output
 from .graphs.nodes import ARRAY_DTYPES, BATCH, HostNode, Tensor
 from .lowering.lower import PLATFORMS, lower
 from .lowering.programs import Payload
@@ -93,7 +93,7 @@ def export_model(
 def _features(source: Bundle, label: str) -> tuple[dict[str, tuple[Tensor, ...]], list[HostNode]]:
     """The tensors of each feature (of lists two: values and lengths), and the nodes that make those of lists."""
     tensors = source.graph.tensors()
-    dims = len(lengths_of(source.graph.nodes))
+    first = max((int(dim[1:]) for dim in lengths_of(source.graph.nodes)), default=0) + 1
     found: dict[str, tuple[Tensor, ...]] = {}
     feeding: list[HostNode] = []
     for name, output in source.graph.signatures[TRANSFORM].items():
@@ -103,7 +103,7 @@ def _features(source: Bundle, label: str) -> tuple[dict[str, tuple[Tensor, ...]]
         if not tensor.column:
             found[name] = (tensor,)
         elif tensor.dtype in DEVICE:
-            feeding.append(flattened(tensor, name, f"n{dims + len(feeding) + 1}"))
+            feeding.append(flattened(tensor, name, f"n{first + len(feeding)}"))
             found[name] = feeding[-1].outputs
     return found, feeding
 
@@ -112,6 +112,7 @@ def _joined(source: Bundle, feeding: Sequence[HostNode], model: Graph, truth: Ou
     """One graph from raw columns to predictions: the transform's programs are called by the model's."""
     predicted = model.signatures[PREDICT]
     signatures = {PREDICT: predicted, EVALUATE: {**predicted, label: truth}}
+    checks = source.graph.checks.get(TRANSFORM, ())
     frozen = {name: Tensor(name, str(array.dtype), array.shape) for name, array in source.payload.weights.items()}
     whole = replace(
         model,
@@ -120,8 +121,17 @@ def _joined(source: Bundle, feeding: Sequence[HostNode], model: Graph, truth: Ou
         signatures=signatures,
         dims={name: _dim(name, model.dims[BATCH]) for name in (BATCH, *lengths_of((*source.graph.nodes, *feeding)))},
         weights={**frozen, **model.weights},
+        checks={PREDICT: _served(source.graph, checks, label), EVALUATE: checks},
     )
     return whole.signature(EVALUATE)
+
+
+def _served(transform: Graph, checks: tuple[Check, ...], label: str) -> tuple[Check, ...]:
+    """The checks that a prediction makes: all but those of columns that nothing but the label needs."""
+    outputs = transform.signatures[TRANSFORM]
+    rest = [output.tensor for name, output in outputs.items() if name != label]
+    alone = transform.needed([outputs[label].tensor]).inputs.keys() - transform.needed(rest).inputs.keys()
+    return tuple(check for check in checks if not alone & transform.needed([check.tensor]).inputs.keys())
 
 
 class _Model:

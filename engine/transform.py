@@ -22,6 +22,7 @@ from .bundles.bundle import Bundle, BundleFn
 from .bundles.inverse import INVERSES, inverse_table
 from .bundles.manifest import export_facts
 from .extending.device import exporting
+from .graphs.graph import Check
 from .lowering.lower import PLATFORMS
 from .lowering.partition import Analyzer, Partition
 from .lowering.programs import Payload
@@ -42,6 +43,7 @@ def analyze(
     progress: Progress = no_progress,
     *,
     schema: pa.Schema | None = None,
+    check_floats: bool = False,
 ) -> Bundle:
     """Trace a preprocessing function, compute its analyzers over the source, and freeze it.
 
@@ -53,6 +55,7 @@ def analyze(
         executor: Who walks its shards.
         progress: Told the rows done.
         schema: The columns and their types, where they are wider than the source's: float for integers.
+        check_floats: Whether a row fails whose float outputs are not all finite; each value is looked at then.
 
     Returns:
         A bundle with the signature "transform".
@@ -60,14 +63,16 @@ def analyze(
     Raises:
         InputError: The function is wrong (with the user's line), or a column has values that an analyzer cannot use.
     """
-    partition = Partition(trace(fn, source.schema if schema is None else schema))
+    partition = Partition(trace(fn, source.schema if schema is None else schema, check_floats=check_floats))
     analyzers = partition.analyzers()
     frozen = _Frozen(partition)
     for phase in range(1, max((analyzer.phase for analyzer in analyzers), default=0) + 1):
         wanted = [analyzer for analyzer in analyzers if analyzer.phase == phase]
         _run_phase(frozen, wanted, source, executor, progress)
     vocabularies = {value: len(frozen.assets[name]) for value, name in frozen.known.items() if name in frozen.assets}
-    return frozen.with_inverses(frozen.bundle(partition.outputs(vocabularies), TRANSFORM, "transform"))
+    return frozen.with_inverses(
+        frozen.bundle(partition.outputs(vocabularies), TRANSFORM, "transform", partition.checks())
+    )
 
 
 def apply(
@@ -134,9 +139,15 @@ class _Frozen:
             self.weights[name] = _as_array(analyzer, value)
         self.known[analyzer.value] = name
 
-    def bundle(self, wanted: Mapping[str, tuple[str, int | None]], signature: str, prefix: str) -> Bundle:
+    def bundle(
+        self,
+        wanted: Mapping[str, tuple[str, int | None]],
+        signature: str,
+        prefix: str,
+        checks: tuple[Check, ...] = (),
+    ) -> Bundle:
         """The part of the graph that computes some values, with all it needs."""
-        graph, programs = self.partition.lower(wanted, self.known, signature, prefix)
+        graph, programs = self.partition.lower(wanted, self.known, signature, prefix, checks)
         held = {**self.weights, **self.partition.constants}
         used = {name for node in graph.nodes for name in getattr(node, "weights", ())}
         named = {name for node in graph.nodes for name in getattr(node, "assets", ())}

@@ -157,6 +157,20 @@ class Bundle:
         made = {key: to_arrow(value) for key, value in self._runner(name).batch(self._completed(name, batch)).items()}
         return pa.RecordBatch.from_arrays(list(made.values()), names=list(made))
 
+    def run_each(
+        self, name: str, batch: pa.RecordBatch
+    ) -> tuple[dict[str, NDArray[Any]], NDArray[np.int64], dict[int, InputError]]:
+        """`run` for a batch of strangers: a row that cannot be used, or fails a check, spoils no other.
+
+        Returns:
+            The outputs of the rows that could be used; which rows these are; the error of each other row.
+
+        Raises:
+            InputError: No such signature; a column is missing or of another type.
+        """
+        found, kept, errors = self._runner(name).each(self._completed(name, batch))
+        return {key: to_numpy(value) for key, value in found.items()}, kept, errors
+
     def run_row(self, name: str, row: Mapping[str, object]) -> dict[str, object]:
         """Evaluate a signature on one row of Python values (None is missing); scalars come back as Python values."""
         runner = self._runner(name)
@@ -245,6 +259,7 @@ def _payload(files: Mapping[str, bytes], body: Mapping[str, Any]) -> Payload:
             weights |= read_weights(files[name])
         elif path.suffix == ".arrow":
             assets[path.stem] = pa.ipc.open_file(files[name]).read_all()
+            assets[path.stem].validate(full=True)  # offsets that lie would be followed out of the file
     return Payload(programs, weights, assets)
 
 

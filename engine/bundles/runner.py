@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ...errors import DrivetrainError, InputError
 from ..extending.registry import host_kernels
-from ..graphs.graph import Graph
+from ..graphs.graph import Check, Graph
 from ..graphs.nodes import BATCH, DeviceStage, GraphNode, HostNode
 from ..host.columns import Kernel, as_column, as_value
 from ..lowering.programs import Programs, node_failed
@@ -35,6 +35,7 @@ class Runner:
         self.graph = graph.signature(signature)
         self.outputs = {name: output.tensor for name, output in graph.signatures[signature].items()}
         self.signature = signature
+        self._checks = graph.checks.get(signature, ())
         self._programs = programs
         self._lengths = lengths_of(self.graph.nodes)
         stages = [node for node in self.graph.nodes if isinstance(node, DeviceStage)]
@@ -69,12 +70,16 @@ class Runner:
         """
         env: Env = {}
         for name, tensor in self.graph.inputs.items():
-            place = batch.schema.get_field_index(name)
-            if place < 0:
-                raise self._absent(name, batch.schema.names)
-            env[tensor.id] = as_column(batch.column(place), tensor.dtype, name)
+            env[tensor.id] = self._column(batch, name)
         for node, kernel in zip(self.graph.nodes, self._batch_kernels, strict=True):
             self._run(node, kernel, env, batch.num_rows)
+        for check in self._checks:
+            holds = np.asarray(env[check.tensor])
+            if not holds.all():
+                failed = np.flatnonzero(~holds)
+                row = int(failed[0])
+                shown = {name: batch.column(name)[row].as_py() for name in self._reads(check)}
+                raise _failed(check, shown, f" in row {row}", len(failed) - 1)
         return {name: env[tensor] for name, tensor in self.outputs.items()}
 
     def row(self, row: Mapping[str, object]) -> Env:
@@ -86,7 +91,43 @@ class Runner:
             env[tensor.id] = as_value(row[name], tensor.dtype, name)
         for node, kernel in zip(self.graph.nodes, self._row_kernels, strict=True):
             self._run(node, kernel, env, None)
+        for check in self._checks:
+            if not env[check.tensor]:
+                raise _failed(check, {name: row[name] for name in self._reads(check)}, "", 0)
         return {name: env[tensor] for name, tensor in self.outputs.items()}
+
+    def each(self, batch: pa.RecordBatch) -> tuple[Env, NDArray[np.int64], dict[int, InputError]]:
+        """`batch` where a row that cannot be used spoils no other: results, the rows they are of, errors by row.
+
+        Raises:
+            InputError: A column is missing or of another type, which is no single row's fault.
+        """
+        rows = np.arange(batch.num_rows)
+        try:
+            return self.batch(batch), rows, {}
+        except InputError as first:
+            whole = first
+        errors: dict[int, InputError] = {}
+        columns = {name: self._column(batch, name).to_pylist() for name in self.graph.inputs}
+        for place in range(batch.num_rows):
+            try:
+                self.row({name: values[place] for name, values in columns.items()})
+            except InputError as error:
+                errors[place] = error
+        if not errors:  # no row fails by itself, so it is not the rows
+            raise whole
+        kept = np.setdiff1d(rows, list(errors))
+        return self.batch(batch.take(pa.array(kept))), kept, errors
+
+    def _column(self, batch: pa.RecordBatch, name: str) -> pa.Array:
+        place = batch.schema.get_field_index(name)
+        if place < 0:
+            raise self._absent(name, batch.schema.names)
+        return as_column(batch.column(place), self.graph.inputs[name].dtype, name)
+
+    def _reads(self, check: Check) -> list[str]:
+        """The raw columns that a check depends on."""
+        return list(self.graph.needed([check.tensor]).inputs)
 
     def _run(self, node: GraphNode, kernel: Kernel | None, env: Env, rows: int | None) -> None:
         """Run a node on a batch of `rows`, or where None on one row."""
@@ -99,6 +140,10 @@ class Runner:
                     self._device_row(node, env)
                 else:
                     self._device(node, env, rows)
+        except InputError as error:
+            if error.where is None and isinstance(node, HostNode):  # the user's line, kept in the graph
+                raise InputError(error.message, fix=error.fix, where=node.where) from error
+            raise
         except DrivetrainError:
             raise
         except Exception as error:  # what a bundle says need not fit together, and that shows in many ways
@@ -112,7 +157,7 @@ class Runner:
 
     def _spans(self, stage: DeviceStage, env: Env, rows: Span, *smallest: int) -> dict[str, Span]:
         """What of each symbolic dimension the stage sees at once."""
-        given = {dim: env[name] for dim, name in self._lengths.items()}
+        given = {dim: env[name] for dim, name in self._lengths.items() if name in env}
         return spans(self._counting[stage.program], given, rows, *smallest)
 
     def _device_row(self, stage: DeviceStage, env: Env) -> None:
@@ -145,6 +190,16 @@ class Runner:
             found = [part[place] for part in parts]
             whole = len(found) == 1 or not (tensor.shape and isinstance(tensor.shape[0], str))
             env[tensor.id] = found[0] if whole else np.concatenate(found)
+
+
+def _failed(check: Check, values: Mapping[str, object], row: str, more: int) -> InputError:
+    shown = ", ".join(f"{name} = {value!r:.80}" for name, value in values.items())
+    others = f", and {more} rows more" if more else ""
+    return InputError(
+        f"check failed{row}{others}: {check.message} ({shown})",
+        fix="mend the row, or the check in the preprocessing function",
+        where=check.where,
+    )
 
 
 def _at(values: NDArray[Any], shape: tuple[str | int, ...], sizes: Mapping[str, Span]) -> NDArray[Any]:

@@ -22,6 +22,21 @@ class Output:
 
 
 @dataclass(frozen=True)
+class Check:
+    """What must hold of every row of a signature, or that row fails.
+
+    Attributes:
+        tensor: Bool, one value per row: True where it holds.
+        message: What it means for the user's data.
+        where: "file:line" of the check, the file without its folder.
+    """
+
+    tensor: str
+    message: str
+    where: str | None = None
+
+
+@dataclass(frozen=True)
 class FieldSpec:
     """One named input or output of a signature, or column of transformed examples.
 
@@ -62,6 +77,7 @@ class Graph:
         values: The weights whose values are known.
         updates: Signature → weight → the tensor that is its next value. This is all there is to mutable state: it
             goes in as a weight and comes out as a tensor.
+        checks: Signature → what must hold of its rows. They are roots as outputs are, so that no pass removes them.
         dims: The symbolic dimensions by name, as JAX has them.
     """
 
@@ -71,10 +87,11 @@ class Graph:
     weights: Mapping[str, Tensor] = field(default_factory=dict)
     values: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     updates: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    checks: Mapping[str, tuple[Check, ...]] = field(default_factory=dict)
     dims: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name in ("inputs", "weights", "values", "dims"):
+        for name in ("inputs", "weights", "values", "checks", "dims"):
             object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
         for name in ("signatures", "updates"):
             frozen = {key: MappingProxyType(dict(items)) for key, items in getattr(self, name).items()}
@@ -88,9 +105,10 @@ class Graph:
         return found
 
     def roots(self, signature: str) -> tuple[str, ...]:
-        """The tensors that a signature asks for: its outputs, then the next values of its weights."""
+        """The tensors that a signature asks for: its outputs, the next values of its weights, its checks."""
         outputs = (output.tensor for output in self.signatures[signature].values())
-        return tuple(dict.fromkeys((*outputs, *self.updates.get(signature, {}).values())))
+        checks = (check.tensor for check in self.checks.get(signature, ()))
+        return tuple(dict.fromkeys((*outputs, *self.updates.get(signature, {}).values(), *checks)))
 
     def needed(self, wanted: Iterable[str]) -> Graph:
         """The part of the graph that the wanted tensors depend on, exact per output of a device stage.
@@ -119,6 +137,7 @@ class Graph:
             weights={name: tensor for name, tensor in self.weights.items() if name in live},
             values={name: value for name, value in self.values.items() if name in live},
             updates={name: updates for name, updates in self.updates.items() if name in signatures},
+            checks={name: checks for name, checks in self.checks.items() if name in signatures},
         )
 
     def signature(self, name: str) -> Graph:
@@ -139,6 +158,7 @@ class Graph:
         for name, outputs in self.signatures.items():
             lines.append(f"  {name} -> " + ", ".join(f"{key}={out.tensor}" for key, out in outputs.items()))
             lines += [f"    {weight} := {tensor}" for weight, tensor in self.updates.get(name, {}).items()]
+            lines += [f"    check {check.tensor}: {check.message}" for check in self.checks.get(name, ())]
         return "\n".join(lines)
 
     def check(self) -> None:

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from ...errors import InputError
-from .graph import Graph, Output
+from .graph import Check, Graph, Output
 from .nodes import ARRAY_DTYPES, COLUMN_DTYPES, SYMBOL, DeviceStage, GraphNode, HostNode, Tensor
 
 
@@ -18,6 +18,10 @@ def graph_json(graph: Graph) -> dict[str, Any]:  # Any: JSON
         "signatures": [
             [name, [[key, {"tensor": out.tensor, "size": out.size}] for key, out in outputs.items()]]
             for name, outputs in graph.signatures.items()
+        ],
+        "checks": [
+            [name, [{"tensor": check.tensor, "message": check.message, "where": check.where} for check in checks]]
+            for name, checks in graph.checks.items()
         ],
     }
 
@@ -35,6 +39,12 @@ def graph_of_json(data: Any) -> Graph:  # Any: JSON from a file, checked here
             {
                 _text(name): {_text(key): Output(_text(out["tensor"]), _size(out["size"])) for key, out in outputs}
                 for name, outputs in data["signatures"]
+            },
+            checks={
+                _text(name): tuple(
+                    Check(_text(item["tensor"]), _text(item["message"]), _place(item["where"])) for item in checks
+                )
+                for name, checks in data.get("checks", [])
             },
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -57,6 +67,7 @@ def _node_json(node: GraphNode) -> dict[str, object]:
             "params": dict(node.params),
             "assets": list(node.assets),
             "outputs": outputs,
+            "where": node.where,
         }
     if not isinstance(node, DeviceStage):
         raise TypeError(f"{node} is not lowered: equations have no lasting form, programs have")
@@ -82,6 +93,7 @@ def _node(data: Any) -> GraphNode:  # Any: JSON
             outputs,
             {_text(k): v for k, v in params.items()},
             _texts(data["assets"]),
+            _place(data.get("where")),
         )
     if data["kind"] != "device":
         raise ValueError(f"node kind {data['kind']!r}")
@@ -119,6 +131,10 @@ def _text(value: object) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{value!r:.40} is no text")
     return value
+
+
+def _place(value: object) -> str | None:
+    return None if value is None else _text(value)
 
 
 def _texts(values: Any) -> tuple[str, ...]:  # Any: JSON

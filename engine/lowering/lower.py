@@ -14,12 +14,15 @@ from typing import Any, Final
 import jax
 
 from ...errors import InputError
+from .._caller import without_folder
 from ..extending.device import exporting
 from ..extending.registry import call_targets
 from ..graphs.graph import Graph
 from ..graphs.nodes import BATCH, DeviceOp, DeviceStage, GraphNode, HostNode, Tensor
+from ..ragged.feeding import values_of
 from ..tracing.equations import as_function, aval_of, function_of
 from ..tracing.primitives import shaped
+from .sizes import sizes_of
 
 PLATFORMS: Final = ("cpu", "cuda", "tpu")
 """What device stages are lowered for."""
@@ -53,7 +56,8 @@ def lower(
         The graph of host nodes and stages, which names weights but does not hold them, and the programs by name.
     """
     known = known or {}
-    levels = _levels(graph.nodes)
+    counting = values_of(graph.nodes)
+    levels = _levels(graph.nodes, counting)
     tensors = graph.tensors()
     roots = {root for name in graph.signatures for root in graph.roots(name)}
     nodes: list[GraphNode] = []
@@ -67,7 +71,7 @@ def lower(
             name for node, at in zip(graph.nodes, levels, strict=True) if at != level for name in node.inputs if name
         }
         device = [node for node in group if isinstance(node, _Device)]
-        plan = _Stage.of(graph, device, roots | read_later, tensors, known)
+        plan = _Stage.of(graph, device, roots | read_later, tensors, known, counting)
         name = f"{prefix}-{level // 2}"
         counted = plan.counted(f"rows/{name}", (*graph.inputs.values(), *columns))
         nodes += counted.extra
@@ -76,15 +80,16 @@ def lower(
     read = {name for node in nodes for name in node.inputs} | roots
     every = {tensor.id: tensor for tensor in (*graph.inputs.values(), *columns)}
     inputs = {name.removeprefix("column/"): every[name] for name in every if name in read}
-    return Graph(inputs, tuple(nodes), graph.signatures, updates=graph.updates), made
+    return Graph(inputs, tuple(nodes), graph.signatures, updates=graph.updates, checks=graph.checks), made
 
 
-def _levels(nodes: Sequence[GraphNode]) -> list[int]:
-    """Even for host nodes, odd for the device; a node comes after all that it reads."""
+def _levels(nodes: Sequence[GraphNode], counting: Mapping[str, Tensor]) -> list[int]:
+    """Even for host nodes, odd for the device; a node comes after all that it reads, and that gives it its size."""
     level: dict[str, int] = {}
     found = []
     for node in nodes:
-        at = max((level.get(name, 0) for name in node.inputs if name is not None), default=0)
+        sizes = [counting[dim].id for dim in sizes_of(node) if dim in counting] if counting else []
+        at = max((level.get(name, 0) for name in (*node.inputs, *sizes) if name is not None), default=0)
         at += at % 2 != isinstance(node, _Device)
         found.append(at)
         level.update((tensor.id, at) for tensor in node.outputs)
@@ -95,7 +100,7 @@ def _named(node: HostNode, known: Mapping[str, str]) -> HostNode:
     """A host node with what is known among its inputs as assets."""
     inputs = tuple(name for name in node.inputs if name not in known)
     assets = tuple(known[name] for name in node.inputs if name in known)
-    return replace(node, inputs=inputs, assets=(*node.assets, *assets))
+    return replace(node, inputs=inputs, assets=(*node.assets, *assets), where=without_folder(node.where))
 
 
 @dataclass(frozen=True)
@@ -117,12 +122,17 @@ class _Stage:
         outside: set[str],
         tensors: Mapping[str, Tensor],
         known: Mapping[str, str],
+        counting: Mapping[str, Tensor],
     ) -> _Stage:
         own = {tensor.id for node in nodes for tensor in node.outputs}
         read = dict.fromkeys(name for node in nodes for name in node.inputs if name is not None and name not in own)
         weights = [tensors[name] for name in read if name in graph.weights]
         held = dict.fromkeys(name for node in nodes if isinstance(node, DeviceStage) for name in node.weights)
         inputs = tuple(tensors[name] for name in read if name not in graph.weights)
+        if counting:
+            told = {dim for tensor in inputs for dim in tensor.shape}
+            sizes = set().union(*map(sizes_of, nodes)) & counting.keys()
+            inputs += tuple(counting[dim] for dim in sorted(sizes - told))
         outputs = tuple(tensor for node in nodes for tensor in node.outputs if tensor.id in outside)
         given = [known.get(tensor.id, tensor.id) for tensor in weights]
         more = [graph.weights[name] for name in held if name not in given]
@@ -174,6 +184,8 @@ class _Stage:
     def _needs(self) -> tuple[tuple[int, ...], ...]:
         """For each output the places of the inputs it depends on: one that carries the batch at the least."""
         reach: dict[str, set[int]] = {tensor.id: {place} for place, tensor in enumerate(self.inputs)}
+        telling = {tensor.shape[0]: place for place, tensor in enumerate(self.inputs) if tensor.shape}
+        counted = telling.keys() - {BATCH}
         for node in self.nodes:
             for place, tensor in enumerate(node.outputs):
                 read = (
@@ -181,7 +193,8 @@ class _Stage:
                     if isinstance(node, DeviceStage)
                     else node.inputs
                 )
-                reach[tensor.id] = set().union(*(reach.get(name, set()) for name in read if name is not None))
+                sizes = {telling[dim] for dim in sizes_of(node) if dim in telling} if counted else set()
+                reach[tensor.id] = sizes.union(*(reach.get(name, set()) for name in read if name is not None))
         batched = [place for place, tensor in enumerate(self.inputs) if tensor.batched]
         counting = set(batched[:1]) if not self.extra else {len(self.inputs) - 1}
         return tuple(

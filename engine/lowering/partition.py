@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from numpy.typing import NDArray
 
-from ..graphs.graph import Graph, Output
+from ..graphs.graph import Check, Graph, Output
 from ..graphs.nodes import BATCH, AnalyzerNode, Tensor
 from ..passes import STRUCTURAL, optimize
 from ..tracing.equations import graph_of_jaxpr
@@ -82,6 +82,11 @@ class Partition:
             found[output.name] = (results[str(output.place)].tensor, size)
         return found
 
+    def checks(self) -> tuple[Check, ...]:
+        """What must hold of every row."""
+        results = self.graph.signatures[_TRACE]
+        return tuple(Check(results[str(c.place)].tensor, c.message, c.where) for c in self.traced.checks)
+
     def inverses(self) -> dict[str, tuple[TracedInverse, list[str]]]:
         """How outputs are turned back, and the tensors of the results that this needs."""
         results = self.graph.signatures[_TRACE]
@@ -89,7 +94,12 @@ class Partition:
         return {name: (one, [results[str(place)].tensor for place in one.places]) for name, one in found.items()}
 
     def lower(
-        self, wanted: Mapping[str, tuple[str, int | None]], known: Mapping[str, str], signature: str, prefix: str
+        self,
+        wanted: Mapping[str, tuple[str, int | None]],
+        known: Mapping[str, str],
+        signature: str,
+        prefix: str,
+        checks: tuple[Check, ...] = (),
     ) -> tuple[Graph, dict[str, bytes]]:
         """The part of the graph that makes some tensors, as host nodes and exported device stages.
 
@@ -98,6 +108,7 @@ class Partition:
             known: An analyzer's tensor → the name of the weight or asset that holds its result.
             signature: The name of the one signature.
             prefix: Starts the names of the device programs.
+            checks: What must hold of the rows.
 
         Returns:
             The lowered graph, and its programs by name.
@@ -107,7 +118,11 @@ class Partition:
             node for node in self.graph.nodes if not (isinstance(node, AnalyzerNode) and node.outputs[0].id in known)
         )
         results = {value: self._tensors[value] for value in known if self._tensors[value].dtype != "vocabulary"}
-        part = replace(self.graph, nodes=kept, signatures=named, weights={**self.graph.weights, **results}).signature(
-            signature
+        whole = replace(
+            self.graph,
+            nodes=kept,
+            signatures=named,
+            checks={signature: checks} if checks else {},
+            weights={**self.graph.weights, **results},
         )
-        return lower(part, prefix, known=known, columns=self._columns)
+        return lower(whole.signature(signature), prefix, known=known, columns=self._columns)

@@ -20,10 +20,11 @@ from .categories import (
     one_hot,
     vocabulary,
 )
+from .checks import check, check_finite, check_range
 from .common import Columns
-from .lists import bag_of_words, deduplicate, multi_hot, ngrams, tfidf, to_dense, word_count
 from .gaussian import scale_to_gaussian
 from .imputing import imputed
+from .lists import bag_of_words, deduplicate, multi_hot, ngrams, tfidf, to_dense, word_count
 from .per_key import (
     bucketize_per_key,
     count_per_key,
@@ -36,6 +37,7 @@ from .per_key import (
     var_per_key,
     z_score_per_key,
 )
+from .ragged import to_ragged
 from .reduce import reduce
 from .scaling import inverse_min_max, inverse_z_score, min_max, z_score
 from .statistics import (
@@ -76,13 +78,13 @@ from .values import cast, fill_missing, is_in, is_missing, where
 from .vocabularies import Vocabulary, inverse_vocabulary, learn_vocabulary, vocabulary_size
 
 __all__ = [
-    "Columns", "Vocabulary", "apply_buckets", "apply_buckets_with_interpolation", "apply_vocabulary",
-    "bag_of_words", "bucketize", "bucketize_per_key", "cast", "concat", "correlation", "count", "count_per_key",
-    "covariance", "deduplicate", "ends_with", "fill_missing", "hash_buckets", "histogram", "imputed",
+    "Columns", "Vocabulary", "apply_buckets", "apply_buckets_with_interpolation", "apply_vocabulary", "bag_of_words",
+    "bucketize", "bucketize_per_key", "cast", "check", "check_finite", "check_range", "concat", "correlation", "count",
+    "count_per_key", "covariance", "deduplicate", "ends_with", "fill_missing", "hash_buckets", "histogram", "imputed",
     "inverse_min_max", "inverse_vocabulary", "inverse_z_score", "is_in", "is_missing", "join", "learn_vocabulary",
     "length", "lookup", "lower", "max", "max_per_key", "mean", "mean_per_key", "median", "min", "min_max",
     "min_max_per_key", "min_per_key", "mode", "multi_hot", "ngrams", "one_hot", "parse", "pca", "quantiles",
-    "quantiles_per_key", "reduce", "regex_contains", "regex_full_match", "regex_replace", "scale_to_gaussian",
-    "size", "split", "starts_with", "std", "strip", "substr", "sum", "sum_per_key", "tfidf", "to_dense", "upper",
+    "quantiles_per_key", "reduce", "regex_contains", "regex_full_match", "regex_replace", "scale_to_gaussian", "size",
+    "split", "starts_with", "std", "strip", "substr", "sum", "sum_per_key", "tfidf", "to_dense", "to_ragged", "upper",
     "var", "var_per_key", "vocabulary", "vocabulary_size", "where", "word_count", "z_score", "z_score_per_key",
 ]  # fmt: skip

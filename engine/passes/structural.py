@@ -163,7 +163,11 @@ def with_meaning(graph: Graph, meaning: Mapping[str, Operand]) -> Graph:
     updates = {
         name: {weight: of(tensor) for weight, tensor in updates.items()} for name, updates in graph.updates.items()
     }
-    return replace(graph, signatures=signatures, updates=updates, weights=weights, values=values)
+    checks = {
+        name: tuple(replace(check, tensor=of(check.tensor)) for check in checks)
+        for name, checks in graph.checks.items()
+    }
+    return replace(graph, signatures=signatures, updates=updates, checks=checks, weights=weights, values=values)
 
 
 def unused_prefix(graph: Graph, stem: str) -> str:

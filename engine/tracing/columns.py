@@ -228,11 +228,32 @@ def _operator(fn: Callable[[Any, Any], Any], *, swap: bool = False) -> Callable[
 
 _OPERATORS: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "add": jnp.add, "sub": jnp.subtract, "mul": jnp.multiply, "truediv": jnp.true_divide, "floordiv": jnp.floor_divide,
-    "mod": jnp.mod, "pow": jnp.power, "and": jnp.bitwise_and, "or": jnp.bitwise_or, "xor": jnp.bitwise_xor,
+    "mod": jnp.mod, "pow": jnp.power, "xor": jnp.bitwise_xor,
 }  # fmt: skip
+
+
+def _logic(name: str) -> Callable[[Column, object], Any]:
+    return lambda self, other: _either(self, other, decisive=name == "or")
+
+
+def _either(left: Any, right: Any, *, decisive: bool) -> Any:  # Any: columns, arrays, bools
+    """`|` where True decides, `&` where False does: whatever is missing on the other side (Kleene's logic)."""
+    fn = jnp.bitwise_or if decisive else jnp.bitwise_and
+    a, b = read(left, "given to & or |"), read(right, "given to & or |")
+    if a.dtype != "bool" or b.dtype != "bool" or (a.valid is None and b.valid is None):
+        return elementwise(fn, left, right)
+    there = [jnp.ones((), bool) if column.valid is None else column.valid for column in (a, b)]
+    decided = [valid & (column.values == decisive) for valid, column in zip(there, (a, b), strict=True)]
+    valid = (there[0] & there[1]) | decided[0] | decided[1]
+    return result(a.name, jnp.where(decided[0] | decided[1], decisive, fn(a.values, b.values)), valid)
+
+
 for _name, _fn in _OPERATORS.items():
     setattr(Column, f"__{_name}__", _operator(_fn))
     setattr(Column, f"__r{_name}__", _operator(_fn, swap=True))
+for _name in ("and", "or"):
+    setattr(Column, f"__{_name}__", _logic(_name))
+    setattr(Column, f"__r{_name}__", _logic(_name))  # the sides may change places
 
 
 def _flatten(column: Column) -> tuple[tuple[Any, ...], str]:

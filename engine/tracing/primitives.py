@@ -45,7 +45,7 @@ def _primitive(kind: str, name: str) -> Primitive:
         batch = next((aval.shape[0] for aval in avals if aval.shape), None)
         made = []
         for dtype, shape, _column in outputs:
-            dims = tuple(batch if dim == "b" else dim for dim in shape)
+            dims = tuple(_dim(dim, batch) for dim in shape)
             made.append(jax.core.ShapedArray(dims, HANDLE if dtype in _OPAQUE else dtype))
         return made
 
@@ -58,6 +58,13 @@ def _primitive(kind: str, name: str) -> Primitive:
         )
 
     return primitive
+
+
+def _dim(dim: str | int, batch: Any) -> Any:  # Any: symbolic dimensions
+    """The batch, a size, or by its name a symbolic dimension in the scope of the batch."""
+    if dim == "b" or isinstance(dim, int):
+        return batch if dim == "b" else dim
+    return jax.export.symbolic_shape(dim, scope=batch.scope)[0]
 
 
 _OPAQUE: Final = ("string", "int64", "float64", "column:bool", "vocabulary", *LIST_DTYPES)
@@ -110,11 +117,21 @@ class Trace:
     def __init__(self, batch: Any) -> None:
         self.batch = batch
         self._facts: dict[int, tuple[Any, Any]] = {}
+        self._dims: dict[int, tuple[Any, str]] = {}
+        self.checks: list[tuple[Any, str, str | None]] = []
 
     def note(self, array: Any, fact: Any) -> Any:
         """Remember a fact about an array; gives the array."""
         self._facts[id(array)] = (array, fact)  # the array is kept, so its id stays its own
         return array
+
+    def check(self, holds: Any, message: str, where: str | None) -> None:
+        """Remember what must hold of every row: a bool array, the message, the user's line."""
+        self.checks.append((holds, message, where))
+
+    def dim(self, handle: Any) -> str:
+        """The name of the dimension that counts the values of a list column: n1 for the first that asks, n2 …."""
+        return self._dims.setdefault(id(handle), (handle, f"n{len(self._dims) + 1}"))[1]
 
     def fact(self, array: Any) -> Any:
         """What was noted about this very array, or None."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,9 +13,10 @@ import jax.numpy as jnp
 import pyarrow as pa
 
 from ...errors import DrivetrainError, InputError
-from .._caller import caller, raised_at
+from .._caller import caller, raised_at, without_folder
 from ..graphs.nodes import ARRAY_DTYPES, LIST_DTYPES
 from ..host.columns import column_dtype
+from ..ragged.ragged import Ragged
 from .columns import Column, Fact, dense
 from .primitives import CURRENT, HANDLE, Trace, bind_host, shaped
 
@@ -42,6 +44,15 @@ class TracedOutput:
 
 
 @dataclass(frozen=True)
+class TracedCheck:
+    """What must hold of every row: where its bool array stands among the jaxpr's outputs."""
+
+    place: int
+    message: str
+    where: str | None
+
+
+@dataclass(frozen=True)
 class Traced:
     """A traced function. Its inputs are the columns' handles, in order; `batch` is the symbolic dimension."""
 
@@ -49,14 +60,18 @@ class Traced:
     columns: tuple[tuple[str, str], ...]
     outputs: tuple[TracedOutput, ...]
     batch: Any
+    checks: tuple[TracedCheck, ...] = ()
 
 
-def trace(fn: Callable[[Mapping[str, Any]], Mapping[str, Any]], schema: pa.Schema) -> Traced:
+def trace(
+    fn: Callable[[Mapping[str, Any]], Mapping[str, Any]], schema: pa.Schema, *, check_floats: bool = False
+) -> Traced:
     """Call the function once on symbolic columns.
 
     Args:
         fn: Takes a mapping from column name to `Column` or JAX array, returns one from output name to such.
         schema: The raw columns with their Arrow types.
+        check_floats: Whether every float output is to be finite in every row.
 
     Raises:
         InputError: The function used a column that does not exist, treated text as a number, gave something that is
@@ -68,14 +83,21 @@ def trace(fn: Callable[[Mapping[str, Any]], Mapping[str, Any]], schema: pa.Schem
     widths = {field.name: field.type.list_size for field in schema if pa.types.is_fixed_size_list(field.type)}
     (batch,) = jax.export.symbolic_shape("b")
     outputs: list[TracedOutput] = []
+    checks: list[TracedCheck] = []
 
     def run(*handles: Any) -> list[Any]:
-        token = CURRENT.set(Trace(batch))
+        tracing = Trace(batch)
+        token = CURRENT.set(tracing)
         try:
             given = fn(_Columns(columns, handles, widths))
             flat: list[Any] = []
             for name, value in _checked(fn, given).items():
                 outputs.append(_emit(name, value, flat, batch, _defined(fn)))
+                if check_floats:
+                    _check_finite(name, flat[outputs[-1].place], tracing, _defined(fn))
+            for holds, message, where in tracing.checks:
+                checks.append(TracedCheck(len(flat), message, without_folder(where)))
+                flat.append(holds)
             return flat
         finally:
             CURRENT.reset(token)
@@ -92,7 +114,13 @@ def trace(fn: Callable[[Mapping[str, Any]], Mapping[str, Any]], schema: pa.Schem
             fix=_advice(error),
             where=raised_at(error.__traceback__),
         ) from error
-    return Traced(jaxpr, columns, tuple(outputs), batch)
+    return Traced(jaxpr, columns, tuple(outputs), batch, tuple(checks))
+
+
+def _check_finite(name: str, array: Any, tracing: Trace, where: str | None) -> None:
+    if jnp.issubdtype(array.dtype, jnp.floating):
+        finite = jnp.all(jnp.isfinite(array), tuple(range(1, array.ndim)))
+        tracing.check(finite, f"output {name!r} is missing or not finite", where)
 
 
 def _advice(error: Exception) -> str | None:
@@ -165,6 +193,9 @@ def _checked(fn: Callable[..., Any], given: Any) -> Mapping[str, Any]:
 def _emit(name: str, value: Any, flat: list[Any], batch: Any, where: str | None) -> TracedOutput:
     """Append an output's arrays to `flat` and describe it."""
     column = value if isinstance(value, Column) else None
+    if isinstance(value, Ragged):
+        flat.append(_listed(name, value, where))
+        return _sized(name, flat, None)
     trace = CURRENT.get()
     fact = column.fact if column is not None else trace.fact(value) if trace is not None else None
     if column is not None and column.on_host:
@@ -192,6 +223,20 @@ def _emit(name: str, value: Any, flat: list[Any], batch: Any, where: str | None)
         )
     flat.append(array)
     return _sized(name, flat, fact)
+
+
+def _listed(name: str, value: Ragged, where: str | None) -> Any:  # Any: a tracer
+    """The handle of a list column of a Ragged's values."""
+    kind = {"f": "list<float64>", "i": "list<int64>", "u": "list<int64>"}.get(value.values.dtype.kind)
+    flattened = re.fullmatch(r"n\d+", str(value.segment_ids.shape[0]))
+    if kind is None or value.values.ndim != 1 or flattened is None:
+        raise InputError(
+            f"output {name!r} is {value!r}, which is no list column",
+            fix="give one number per value, of the rows that ops.to_ragged gave; pool or to_dense what else there is",
+            where=where,
+        )
+    (found,) = bind_host("unflatten", [value.lengths, value.values], [(kind, ("b",), True)], {"dtype": kind})
+    return found
 
 
 def _sized(name: str, flat: list[Any], fact: Fact | None) -> TracedOutput:
