@@ -94,8 +94,8 @@ def from_lengths(values: Array, lengths: Array) -> Ragged:
     if not _traced(values, lengths):
         return from_row_splits(values, splits_of(np.asarray(lengths)))
     rows, capacity = lengths.shape[0], values.shape[0]
-    begun = jnp.zeros(capacity + 1, jnp.int32).at[jnp.cumsum(lengths)].add(1, mode="drop", indices_are_sorted=True)
-    return Ragged(values, jnp.cumsum(begun, dtype=jnp.int32)[:-1], rows)
+    ended = jnp.zeros(capacity, jnp.int32).at[jnp.cumsum(lengths)].add(1, mode="drop", indices_are_sorted=True)
+    return Ragged(values, jnp.cumsum(ended, dtype=jnp.int32), rows)
 
 
 def from_dense(dense: Array, mask: Array) -> Ragged:

@@ -32,12 +32,16 @@ class Span(NamedTuple):
 
 def lengths_of(nodes: Iterable[GraphNode]) -> dict[str, str]:
     """Each dimension that counts values, and the tensor that tells how many of them each row has."""
-    found = {}
-    for node in nodes:
-        if isinstance(node, HostNode) and node.op == FLATTEN and len(node.outputs) == 2:
-            values, lengths = node.outputs
-            found[str(values.shape[0])] = lengths.id
-    return found
+    return {str(values.shape[0]): lengths.id for values, lengths in _flattened(nodes)}
+
+
+def values_of(nodes: Iterable[GraphNode]) -> dict[str, Tensor]:
+    """Each dimension that counts values, and the tensor of those values."""
+    return {str(values.shape[0]): values for values, _ in _flattened(nodes)}
+
+
+def _flattened(nodes: Iterable[GraphNode]) -> list[tuple[Tensor, ...]]:
+    return [n.outputs for n in nodes if isinstance(n, HostNode) and n.op == FLATTEN and len(n.outputs) == 2]
 
 
 def flattened(column: Tensor, name: str, dim: str) -> HostNode:

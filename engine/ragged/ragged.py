@@ -89,8 +89,8 @@ class Ragged:
     @property
     def positions(self) -> Array:
         """int32 [capacity]: the place of each value in its row, from 0 on; arbitrary in empty slots."""
-        places = jnp.arange(self.segment_ids.shape[0], dtype=jnp.int32)
-        return places - self.row_splits[self.segment_ids]
+        lengths = self.lengths
+        return jnp.arange(self.segment_ids.shape[0], dtype=jnp.int32) - self.spread(jnp.cumsum(lengths) - lengths)
 
     def map_values(self, fn: Callable[[Array], Array]) -> Ragged:
         """The same rows with `fn(values)` for values, [capacity, *any shape].

@@ -67,8 +67,15 @@ class Program:
         return placed
 
     def feed(self, stack: Batch) -> Arrays:
-        """Stacked batches on the devices, [depth, batch, ...], split over the batch."""
-        arrays: Arrays = jax.device_put(stack, self._stacked)
+        """Stacked batches on the devices, [depth, batch, ...], split over the batch.
+
+        The values of a `Ragged` are split too, wherever that falls: the segment ids say which row each belongs to,
+        and XLA adds up what the devices have of it. A bucket that does not split evenly goes to every device.
+        """
+        shards = self._placement.shards
+        whole = self._placement.everywhere()
+        wanted = jax.tree.map(lambda array: whole if array.shape[1] % shards else self._stacked, stack)
+        arrays: Arrays = jax.device_put(stack, wanted)
         return arrays
 
     def train(self, state: State, stack: Arrays, count: int) -> tuple[State, jax.Array]:
@@ -114,14 +121,15 @@ class Program:
             params = optax.apply_updates(state["params"], updates)
             return {"params": params, "optimizer": optimizer}, losses.at[index].set(value)
 
-        depth = len(next(iter(stack.values())))
+        depth = jax.tree.leaves(stack)[0].shape[0]
         start = (state, jnp.zeros(depth, jnp.float32))
         end: tuple[State, jax.Array] = jax.lax.fori_loop(0, count, step, start)
         return end
 
 
 def _batch(stack: Arrays, index: jax.Array) -> Arrays:
-    return {name: jax.lax.dynamic_index_in_dim(array, index, keepdims=False) for name, array in stack.items()}
+    batch: Arrays = jax.tree.map(lambda array: jax.lax.dynamic_index_in_dim(array, index, keepdims=False), stack)
+    return batch
 
 
 class Fit:
@@ -279,7 +287,8 @@ class Fit:
         """The error for a loss that is no number: names the step, and the column where the data is to blame."""
         epoch, number = divmod(step, self._data.batches)
         batch = next(self._data.epoch(epoch, number))
-        bad = [name for name, array in batch.items() if array.dtype.kind == "f" and not np.isfinite(array).all()]
+        arrays = {name: array.values if self._run.features[name].ragged else array for name, array in batch.items()}
+        bad = [name for name, array in arrays.items() if array.dtype.kind == "f" and not np.isfinite(array).all()]
         if bad:
             fix = f"column {', '.join(map(repr, bad))} of that batch holds NaN or infinity: clean it in preprocess"
         else:

@@ -16,13 +16,15 @@ import pyarrow.compute as pc
 from ...data import open_examples, splits
 from ...errors import InputError
 from ..graphs.graph import FieldSpec
+from ..ragged.rows import FlatRows, bucket, joined, read_lists
 
 WINDOW_BYTES = 128 * 2**20
 # Devices compute in 32 bits unless told otherwise; narrowing here is checked, on the device it would wrap silently.
 _NARROW = {"float64": "float32", "int64": "int32", "uint64": "uint32"}
 
 Array = npt.NDArray[Any]  # Any: one batch holds arrays of several dtypes
-Batch = dict[str, Array]
+Batch = dict[str, Any]  # Any: an array, or a `Ragged` where the feature is a list per row
+_Columns = dict[str, Array | FlatRows]
 
 
 class Loader:
@@ -33,6 +35,10 @@ class Loader:
     whole. Memory is bounded by one window and one row group. Every row comes once per epoch, except the last
     `rows % batch_size` of the order, which are left out so that all batches have one shape; they are different rows
     in every epoch. The state is (seed, epoch, batch): any batch can be reached without the ones before it.
+
+    A feature with a list per row (`FieldSpec("list<int64>")`) comes as a `Ragged` in the smallest bucket that holds
+    every batch of the epoch. So its size depends on data, seed and epoch alone, not on where a resumed run begins, and
+    hardly ever changes between epochs; the lengths that it follows from are read once, before the first batch.
 
     Attributes:
         rows: Rows in the split.
@@ -71,6 +77,7 @@ class Loader:
         self.split, self.features, self.batch_size, self.seed, self.shuffle = split, features, batch_size, seed, shuffle
         if not features:
             raise InputError("there are no features to train on", fix="return columns from preprocess")
+        self._content = content
         self._source = open_examples(content, split, features)
         self._sizes = [shard.rows for shard in self._source.shards]
         self.rows = sum(self._sizes)
@@ -80,39 +87,95 @@ class Loader:
                 fix=f"set batch_size to {self.rows} or less" if self.rows else "look at the split of ExampleGen",
             )
         self.batches = self.rows // batch_size
-        row_bytes = sum(device_dtype(spec).itemsize * math.prod(spec.shape) for spec in features.values())
-        self._window_rows = max(1, window_bytes // max(1, row_bytes))
+        self._window_bytes = window_bytes
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Batch]:
         """The batches of an epoch from number `start` on: arrays of shape [batch_size, *feature shape] by name.
 
+        Lists are `Ragged` of batch_size rows.
+
         Raises:
             InputError: A column holds missing values or text, or integers that need 64 bits.
         """
-        yield from self._blocks(epoch, start * self.batch_size, self.batch_size)
+        capacities = self._capacities(epoch)
+        for block in self._blocks(epoch, start * self.batch_size, self.batch_size):
+            yield {
+                name: _ragged(column, capacities[name]) if isinstance(column, FlatRows) else column
+                for name, column in block.items()
+            }
 
     def stacks(self, epoch: int, start: int, depth: int) -> Iterator[tuple[Batch, int]]:
         """The same batches, up to `depth` of them stacked: arrays [depth, batch_size, *feature shape], and how many.
 
-        Where fewer than `depth` are left in the epoch the rest is zeros.
+        The leaves of a `Ragged` are [depth, capacity, …]. Where fewer than `depth` are left in the epoch the rest is
+        zeros, and rows without values.
         """
+        capacities = self._capacities(epoch)
         for block in self._blocks(epoch, start * self.batch_size, depth * self.batch_size):
             rows = len(next(iter(block.values())))
-            if rows < depth * self.batch_size:
-                block = {name: _padded(array, depth * self.batch_size) for name, array in block.items()}
-            shaped = {name: a.reshape(depth, self.batch_size, *a.shape[1:]) for name, a in block.items()}
-            yield shaped, rows // self.batch_size
+            stack: Batch = {}
+            for name, column in block.items():
+                if isinstance(column, FlatRows):
+                    stack[name] = self._stacked(column, capacities[name], depth)
+                else:
+                    whole = _padded(column, depth * self.batch_size)
+                    stack[name] = whole.reshape(depth, self.batch_size, *whole.shape[1:])
+            yield stack, rows // self.batch_size
 
-    def _blocks(self, epoch: int, position: int, size: int) -> Iterator[Batch]:
+    def _stacked(self, column: FlatRows, capacity: int, depth: int) -> Any:  # a Ragged
+        size = self.batch_size
+        none = FlatRows(column.values[:0], np.zeros(size + 1, np.int64))
+        parts = [column[begin : begin + size] for begin in range(0, len(column), size)]
+        padded = [part.padded(capacity) for part in [*parts, *[none] * (depth - len(parts))]]
+        return _as_ragged(np.stack([values for values, _ in padded]), np.stack([ids for _, ids in padded]), size)
+
+    def _capacities(self, epoch: int) -> dict[str, int]:
+        """For each ragged feature the bucket of the fullest batch of the epoch."""
+        if not self._lengths:
+            return {}
+        begins = np.cumsum([0, *self._sizes])
+        stored = np.concatenate(
+            [
+                np.concatenate([np.arange(begins[shard], begins[shard + 1]) for shard in window])[order]
+                for window, order in self._orders(epoch)
+            ]
+        )[: self.batches * self.batch_size]
+        return {
+            name: bucket(int(lengths[stored].reshape(self.batches, self.batch_size).sum(axis=1).max()))
+            for name, lengths in self._lengths.items()
+        }
+
+    @cached_property
+    def _lengths(self) -> dict[str, npt.NDArray[np.int64]]:
+        """How many values each row of each ragged feature has, in stored order; read once."""
+        ragged = {name: spec for name, spec in self.features.items() if spec.ragged}
+        if not ragged:
+            return {}
+        source = open_examples(self._content, self.split, ragged)
+        parts: dict[str, list[npt.NDArray[np.int64]]] = {name: [] for name in ragged}
+        for shard in range(len(source.shards)):
+            for batch in source.read(shard):
+                for name, spec in ragged.items():
+                    parts[name].append(_lists(batch.column(name), name, spec, sum(map(len, parts[name]))).lengths)
+        return {name: np.concatenate(lengths) for name, lengths in parts.items()}
+
+    @cached_property
+    def _window_rows(self) -> int:
+        row_bytes = 0.0
+        for name, spec in self.features.items():
+            each = device_dtype(spec).itemsize * math.prod(spec.shape)
+            row_bytes += each * (self._lengths[name].mean() if spec.ragged else 1)
+        return max(1, int(self._window_bytes / max(1, row_bytes)))
+
+    def _blocks(self, epoch: int, position: int, size: int) -> Iterator[_Columns]:
         """Consecutive blocks of `size` rows (the last one of what is left) of the epoch's order from a row on."""
         end = self.batches * self.batch_size
         begin = 0  # of the window, in rows of the epoch
-        parts: list[Batch] = []
-        for number, window in enumerate(self._windows(epoch)):
-            rows = sum(self._sizes[shard] for shard in window)
+        parts: list[_Columns] = []
+        for window, order in self._orders(epoch):
+            rows = len(order)
             if begin + rows > position:
                 table = self._whole if rows == self.rows else self._read(window)
-                order = self._random(epoch, 1 + number).permutation(rows) if self.shuffle else np.arange(rows)
                 while position < min(begin + rows, end):
                     missing = size - sum(map(_length, parts))
                     take = order[position - begin :][: min(missing, end - position)]
@@ -123,6 +186,12 @@ class Loader:
                         parts = []
                 del table  # before the next window is read
             begin += rows
+
+    def _orders(self, epoch: int) -> Iterator[tuple[list[int], npt.NDArray[np.int64]]]:
+        """Each window of the epoch with the order of its rows, numbered as its shards store them."""
+        for number, window in enumerate(self._windows(epoch)):
+            rows = sum(self._sizes[shard] for shard in window)
+            yield window, self._random(epoch, 1 + number).permutation(rows) if self.shuffle else np.arange(rows)
 
     def _windows(self, epoch: int) -> list[list[int]]:
         """The shards (row groups) of each window; inside a window they keep their stored order."""
@@ -142,26 +211,36 @@ class Loader:
         return np.random.Generator(np.random.Philox(np.random.SeedSequence([self.seed, epoch, stream])))
 
     @cached_property
-    def _whole(self) -> Batch:
+    def _whole(self) -> _Columns:
         """All rows, kept: only used where one window holds them."""
         return self._read(range(len(self._sizes)))
 
-    def _read(self, shards: Iterable[int]) -> Batch:
+    def _read(self, shards: Iterable[int]) -> _Columns:
         chosen = list(shards)
         rows = sum(self._sizes[shard] for shard in chosen)
-        table = {name: np.empty((rows, *spec.shape), device_dtype(spec)) for name, spec in self.features.items()}
+        table = {
+            name: np.empty((rows, *spec.shape), device_dtype(spec))
+            for name, spec in self.features.items()
+            if not spec.ragged
+        }
+        lists: dict[str, list[FlatRows]] = {name: [] for name, spec in self.features.items() if spec.ragged}
         begin = 0
         for shard in chosen:
+            first = sum(self._sizes[:shard])
             for batch in self._source.read(shard):
                 for name, spec in self.features.items():
-                    table[name][begin : begin + batch.num_rows] = _values(batch.column(name), name, spec)
+                    if spec.ragged:
+                        lists[name].append(_lists(batch.column(name), name, spec, first))
+                    else:
+                        table[name][begin : begin + batch.num_rows] = _values(batch.column(name), name, spec)
                 begin += batch.num_rows
-        return table
+                first += batch.num_rows
+        return {name: joined(lists[name]) if spec.ragged else table[name] for name, spec in self.features.items()}
 
 
 def device_dtype(spec: FieldSpec) -> np.dtype[Any]:
-    """The dtype in a batch: 64-bit numbers become 32-bit ones."""
-    return np.dtype(_NARROW.get(spec.dtype, spec.dtype))
+    """The dtype in a batch, of a list's values: 64-bit numbers become 32-bit ones."""
+    return np.dtype(_NARROW.get(spec.value_dtype, spec.value_dtype))
 
 
 def split_rows(content: Path, split: str) -> int:
@@ -176,15 +255,39 @@ def split_rows(content: Path, split: str) -> int:
     return rows[split]
 
 
-def _length(batch: Batch) -> int:
+def _length(batch: _Columns) -> int:
     return len(next(iter(batch.values())))
 
 
-def _joined(parts: list[Batch]) -> Batch:
-    return parts[0] if len(parts) == 1 else {name: np.concatenate([p[name] for p in parts]) for name in parts[0]}
+def _joined(parts: list[_Columns]) -> _Columns:
+    if len(parts) == 1:
+        return parts[0]
+    found: _Columns = {}
+    for name in parts[0]:
+        columns = [part[name] for part in parts]
+        flat = [column for column in columns if isinstance(column, FlatRows)]
+        dense = [column for column in columns if not isinstance(column, FlatRows)]
+        found[name] = joined(flat) if flat else np.concatenate(dense)
+    return found
+
+
+def _ragged(rows: FlatRows, capacity: int) -> Any:  # a Ragged
+    return _as_ragged(*rows.padded(capacity), len(rows))
+
+
+def _as_ragged(values: Array, segment_ids: Array, rows: int) -> Any:  # a Ragged
+    from ..ragged.ragged import Ragged  # late: it is a pytree, and batches without lists need no JAX
+
+    return Ragged(values, segment_ids, rows)
+
+
+def _lists(array: pa.Array, name: str, spec: FieldSpec, first_row: int) -> FlatRows:
+    return read_lists(array, name, device_dtype(spec).name, spec.shape, first_row=first_row)
 
 
 def _padded(array: Array, rows: int) -> Array:
+    if len(array) == rows:
+        return array
     whole = np.zeros((rows, *array.shape[1:]), array.dtype)
     whole[: len(array)] = array
     return whole

@@ -22,8 +22,8 @@ class Model:
 
     Attributes:
         init: Parameters (a pytree of arrays) from a PRNG key. Traced under `jax.jit`.
-        apply: Outputs from parameters and features; features are arrays of shape [batch, *feature shape] by name,
-            without the label. Traced: no Python control flow on values.
+        apply: Outputs from parameters and features; features are arrays of shape [batch, *feature shape] by name (a
+            `Ragged` where a feature is a list per row), without the label. Traced: no Python control flow on values.
     """
 
     init: Callable[[jax.Array], Params]

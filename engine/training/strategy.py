@@ -87,6 +87,12 @@ class Placement:
         split = self.strategy.batch
         return NamedSharding(self.mesh, _spec(*(None,) * leading, split or None))
 
+    def everywhere(self) -> NamedSharding:
+        """The sharding of what every device has a copy of."""
+        from jax.sharding import NamedSharding
+
+        return NamedSharding(self.mesh, _spec())
+
     def state(self, tree: Any) -> Any:  # Any: pytrees have no type
         """The sharding of every array of a training state, as a tree of the same structure."""
         import jax

@@ -156,6 +156,8 @@ class TrainingRun:
     def batches(self, split: str = "train", epoch: int = 0, start: int = 0) -> Iterator[Batch]:
         """Batches for a training loop of one's own: numpy arrays [batch_size, *feature shape] by column.
 
+        A column of lists is a `Ragged` of batch_size rows.
+
         Args:
             split: "train" for the train split, shuffled by seed and epoch; another split's name gives its rows in
                 stored order.
