@@ -50,10 +50,10 @@ def flatten_row(params: Params, assets: Assets) -> Kernel:
 
 
 def unflatten_batch(params: Params, assets: Assets) -> Kernel:
-    """A list column of flat values and lengths; each row has a list, perhaps an empty one."""
+    """A list column of lengths and flat values; each row has a list, perhaps an empty one."""
     kind = ARROW[item_dtype(params["dtype"]) or ""]
 
-    def kernel(values: NDArray[Any], lengths: NDArray[np.int32]) -> pa.Array:
+    def kernel(lengths: NDArray[np.int32], values: NDArray[Any]) -> pa.Array:
         return Lists(pa.array(values).cast(kind), lengths.astype(np.int64), np.ones(len(lengths), bool)).column()
 
     return kernel
@@ -62,4 +62,4 @@ def unflatten_batch(params: Params, assets: Assets) -> Kernel:
 def unflatten_row(params: Params, assets: Assets) -> Kernel:
     """As `unflatten_batch`, for one row's values."""
     kind = float if item_dtype(params["dtype"]) == "float64" else int
-    return lambda values, length: [kind(value) for value in values]
+    return lambda length, values: [kind(value) for value in values]

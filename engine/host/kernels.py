@@ -12,8 +12,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ...errors import InputError
-from . import per_key, text, tokens, vectors, words
+from . import flat, per_key, text, tokens, vectors, words
 from .columns import ARROW, INT32, Assets, Kernel, Params, codes_of, is_missing, present, too_wide
+from .lists import is_list
 
 
 @dataclass(frozen=True)
@@ -133,6 +134,8 @@ def _fill_batch(params: Params, assets: Assets) -> Kernel:
     value, kind = params["value"], ARROW[params["dtype"]]
 
     def kernel(column: pa.Array) -> pa.Array:
+        if is_list(column.type):
+            return column.fill_null(pa.scalar(value, kind)) if column.null_count else column
         if pa.types.is_dictionary(column.type):
             codes, words = codes_of(column)
             if (codes == len(words)).any() or words.null_count:
@@ -168,6 +171,8 @@ _OPS: Final = {
     "compare": HostOp(text.compare_batch, text.compare_row),
     "parse": HostOp(text.parse_batch, text.parse_row),
     "text": HostOp(text.text_batch, text.text_row),
+    "flatten": HostOp(flat.flatten_batch, flat.flatten_row),
+    "unflatten": HostOp(flat.unflatten_batch, flat.unflatten_row),
     "dense": HostOp(vectors.dense_batch, vectors.dense_row),
     "multi_hot": HostOp(vectors.multi_hot_batch, vectors.multi_hot_row),
     **{name: HostOp(*words.kernels(make)) for name, make in words.OPS.items()},
