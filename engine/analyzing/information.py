@@ -43,8 +43,8 @@ def informations(
 
 def _information(word: str, found: LabelCounts, labels: LabelCounts, n: float, adjusted: bool, least: float) -> float:
     x = math.fsum(found.values())
-    if round(x) == round(n):
-        return 0.0  # it stands in every row, and tells nothing
+    if x == 0 or round(x) == round(n):
+        return 0.0  # it stands in no row or in every one, and tells nothing
     if x > n:
         raise InputError(
             f"the word {word!r:.80} occurs {x:g} times in rows of weight {n:g}",

@@ -76,7 +76,7 @@ class TaggedWords:
         self.rows = Words()
 
     def add(self, rows: Rows) -> None:
-        """Take in one batch; rows without a label, where there are labels, and rows of weight 0 are left out.
+        """Take in one batch; rows without a label, where there are labels, are left out.
 
         Raises:
             InputError: A weight is missing, negative or not finite.
@@ -89,7 +89,7 @@ class TaggedWords:
         (column,) = rows.values
         word, words = _codes(texts_of(column))
         weights = np.ones(len(word)) if rows.weight is None else weights_of(rows.weight, self.weight_name)
-        kept = (word >= 0) & (weights > 0)
+        kept = word >= 0
         label, labels = np.zeros(len(word), np.int64), binary(pa.array([""]))
         if rows.label is not None:
             label, labels = _codes(texts_of(rows.label))
@@ -155,7 +155,8 @@ def vocabulary(ranked: Ranked, params: Mapping[str, Any], key_fn: Callable[[str]
         Columns `value` (string) and `count` (int64; float64 for weights and information).
     """
     seen = [(word, count) for word, count in ranked if word or params["keep_empty"]]
-    kept = [(word, count) for word, count in seen if count >= params["min_count"]][: params["top_k"]]
+    least = -math.inf if params["min_count"] is None else params["min_count"]
+    kept = [(word, count) for word, count in seen if count >= least][: params["top_k"]]
     if key_fn is not None:
         covered: dict[object, int] = {}
         chosen = {word for word, _ in kept}

@@ -40,7 +40,7 @@ class Learning(TypedDict, total=False):
     """What `learn_vocabulary` may be told."""
 
     top_k: int | None
-    min_count: float
+    min_count: float | None
     keep_empty: bool
     weights: Value
     labels: Value
@@ -59,7 +59,7 @@ _NAMED: Final[WeakKeyDictionary[Trace, dict[str, Vocabulary]]] = WeakKeyDictiona
 def learn_vocabulary(
     *columns: Value,
     top_k: int | None = None,
-    min_count: float = 1,
+    min_count: float | None = None,
     keep_empty: bool = False,
     weights: Value = None,
     labels: Value = None,
@@ -78,7 +78,8 @@ def learn_vocabulary(
     Args:
         columns: Text, integers (as decimals), booleans, or lists of them. With weights or labels: one.
         top_k: Keep only so many words.
-        min_count: Keep only words with so many occurrences; so much weight, or information where labels are given.
+        min_count: Keep only words with so many occurrences; so much weight, or information where labels are given. None
+            keeps all, words of weight 0 and (adjusted) of negative information too.
         keep_empty: Whether the empty string may be a word.
         weights: Numbers, 0 or more and none missing: order by the sum of a word's weights instead of its count.
         labels: Text, integers or booleans: order by the mutual information of word and label, in bits, summed over the
@@ -199,10 +200,10 @@ def category(x: Value, doing: str) -> Column:
     return column
 
 
-def _check(top_k: int | None, min_count: float, reserved: Sequence[str], name: str | None) -> None:
+def _check(top_k: int | None, min_count: float | None, reserved: Sequence[str], name: str | None) -> None:
     if top_k is not None:
         at_least("top_k", top_k, 1)
-    if isinstance(min_count, bool) or not min_count >= 0:
+    if min_count is not None and (isinstance(min_count, bool) or not min_count >= 0):
         raise InputError(f"min_count is {min_count!r}", fix="use a number, 0 or more", where=caller())
     if isinstance(reserved, str) or not all(isinstance(word, str) for word in reserved):
         raise InputError(f"reserved is {reserved!r:.60}", fix="give a list of texts", where=caller())

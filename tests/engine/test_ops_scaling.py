@@ -189,3 +189,12 @@ def test_scaled_outputs_are_turned_back(learn: Any, tmp_path: Path) -> None:
         inverse(loaded, "x")
     with pytest.raises(InputError, match="no output 'nope'"):
         inverse(loaded, "nope")
+
+
+_GAUSSIAN = json.loads((Path(__file__).parent.parent / "golden" / "tft_gaussian.json").read_text())["cases"]
+
+
+@pytest.mark.parametrize("case", _GAUSSIAN, ids=[case["name"] for case in _GAUSSIAN])
+def test_gaussianization_is_tfts_of_one_batch(learn: Any, case: Any) -> None:
+    _, out = learn(lambda c: {"g": ops.scale_to_gaussian(c["x"])}, x=pa.array(case["x"], pa.float32()))
+    np.testing.assert_allclose(out["g"], case["gauss"], rtol=2e-5, atol=2e-6)
