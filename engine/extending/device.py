@@ -142,8 +142,9 @@ def ffi_op(
 
     def target(*arrays: Any, **settings: Any) -> Any:
         attributes = {key: _attribute(name, key, value) for key, value in settings.items()}
-        made = jax.ffi.ffi_call(name, rule(*arrays, **settings), vmap_method=vmap_method)
-        return made(*arrays, **attributes)
+        results, tree = jax.tree.flatten(rule(*arrays, **settings))
+        made = jax.ffi.ffi_call(name, results, vmap_method=vmap_method)
+        return jax.tree.unflatten(tree, made(*arrays, **attributes))
 
     by_platform: dict[str, Fn] = dict.fromkeys(kernels, target)
     run = target if plain is None else _by_platform(by_platform, plain)

@@ -108,6 +108,49 @@ def test_a_cpp_kernel_alone_has_a_shape_rule_and_no_gradient(library: Path) -> N
 
 
 @pytest.mark.slow
+def test_where_there_is_no_kernel_plain_jax_runs(library: Path) -> None:
+    op = extending.ffi_op("shop.elsewhere", {"cuda": extending.Native(library, "SoftClip")}, plain=clip)
+    np.testing.assert_allclose(jax.jit(lambda x: op(x, limit=2.0))(X), 2 * np.tanh(X / 2), rtol=1e-6)
+    check_grads(lambda x: op(x, limit=2.0), (X,), order=2, modes=["rev"], rtol=2e-2)
+    on_tpu = extending.pallas_op("math.on_tpu", plain=lambda x: x * 2, platforms=("tpu", "cuda"))(doubled)
+    np.testing.assert_array_equal(on_tpu(X), X * 2)
+
+
+SINE = """
+#include <cmath>
+#include "xla/ffi/api/ffi.h"
+namespace ffi = xla::ffi;
+static ffi::Error Impl(ffi::Buffer<ffi::F32> x, ffi::ResultBuffer<ffi::F32> s, ffi::ResultBuffer<ffi::F32> c) {
+  if (x.element_count() != s->element_count() || x.element_count() != c->element_count())
+    return ffi::Error::InvalidArgument("sizes differ");
+  for (size_t i = 0; i < x.element_count(); ++i) {
+    s->typed_data()[i] = std::sin(x.typed_data()[i]);
+    c->typed_data()[i] = std::cos(x.typed_data()[i]);
+  }
+  return ffi::Error::Success();
+}
+XLA_FFI_DEFINE_HANDLER_SYMBOL(Sine, Impl, ffi::Ffi::Bind().Arg<ffi::Buffer<ffi::F32>>()
+    .Ret<ffi::Buffer<ffi::F32>>().Ret<ffi::Buffer<ffi::F32>>());
+"""
+
+
+@pytest.mark.slow
+def test_a_kernel_may_give_several_arrays(tmp_path: Path) -> None:
+    (tmp_path / "sine.cc").write_text(SINE)
+    library = extending.compile_cpp(tmp_path / "sine.cc", tmp_path / "sine.so")
+    op = extending.ffi_op(
+        "shop.sine",
+        {"cpu": extending.Native(library, "Sine")},
+        plain=lambda x: (jnp.sin(x), jnp.cos(x)),
+        gradient=lambda arguments, made, cotangents: (cotangents[0] * made[1] - cotangents[1] * made[0],),
+    )
+    sine, cosine = jax.jit(op)(X)
+    np.testing.assert_allclose(sine, np.sin(X), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(cosine, np.cos(X), rtol=1e-5, atol=1e-6)
+    check_grads(op, (X,), order=2, modes=["rev"], rtol=2e-2)
+
+
+@pytest.mark.slow
 def test_another_kernel_of_a_name_that_xla_has_is_refused(library: Path, tmp_path: Path) -> None:
     extending.ffi_op("shop.taken", {"cpu": extending.Native(library, "SoftClip")}, plain=clip)
     other = tmp_path / "other.so"
