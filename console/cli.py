@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 import click
 
 from ..errors import Canceled, DrivetrainError
+from .bundle import bundle
 from .history import runs, show, why
 from .lineage import lineage
 from .run import resume, run
@@ -67,7 +68,7 @@ def cli() -> None:
     """Raw data to a served model and back: run pipelines, see what they did, and why."""
 
 
-for verb in (run, resume, runs, show, why, lineage, schema, fsck, doctor):
+for verb in (run, resume, runs, show, why, lineage, schema, bundle, fsck, doctor):
     cli.add_command(verb)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import importlib.util
 import platform
 import re
 import shutil
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import click
 
 from ..errors import DrivetrainError
+from .devices import devices
 from .settings import CRASH, OK, Settings, shared
 
 if TYPE_CHECKING:
@@ -135,17 +135,8 @@ def _version(distribution: str) -> str | None:
 
 
 def _devices() -> Iterator[Finding]:
-    if importlib.util.find_spec("jax") is None:
-        return
-    import jax
-
-    try:
-        devices = jax.devices()
-    except RuntimeError as error:  # a backend was asked for (JAX_PLATFORMS) that is not there
-        yield Finding("devices", "bad", str(error).partition("\n")[0])
-        return
-    kinds = [f"{device.platform}:{device.id} {device.device_kind}" for device in devices]
-    yield Finding("devices", "ok", ", ".join(kinds))
+    for what, state, text in devices():
+        yield Finding(what, state, text)
 
 
 def _root(settings: Settings) -> Iterator[Finding]:

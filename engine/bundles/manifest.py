@@ -164,6 +164,8 @@ def verified(files: Mapping[str, bytes], where: str) -> dict[str, Any]:
     Raises:
         InputError: A file is missing or was changed, or the manifest is no such manifest, or of a newer format.
     """
+    if MANIFEST not in files:
+        raise broken(where, f"{MANIFEST} is missing")
     body = _parse(files[MANIFEST], where)
     for name, size, checksum in _listed(body, where):
         if name not in files:

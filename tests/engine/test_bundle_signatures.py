@@ -91,7 +91,7 @@ def test_what_a_bundle_says_of_itself(model: Path) -> None:
     assert ["model/dense", "float32", [9, 8]] in said["weights"]
     assert [rows for _, rows in said["assets"]] == [5]  # UA, AA, DL, ÅØ, B6; an empty word is no word
     assert said["host_ops"]["lookup"] == 1
-    program = said["programs"]["model"]
+    (program,) = said["programs"].values()
     assert program["platforms"] == ["cpu", "cuda", "tpu"]
     assert program["ops"]["stablehlo.dot_general"] == 2 * 3  # two products, each lowered for three platforms
     assert bundle.describe() == Bundle.load(model).describe()

@@ -1,0 +1,134 @@
+"""`bundle show`, `verify` and `refresh`, and what `doctor` says of devices."""
+
+import importlib.metadata
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+pytest.importorskip("jax")
+
+import jax
+from drivetrain.console import devices
+from drivetrain.engine import Bundle, reseal
+from drivetrain.tests.fixtures.bundles.make import build
+
+pytestmark = pytest.mark.engine
+
+Json = dict[str, Any]
+Command = Callable[..., Result]
+Read = Callable[[Result], Json]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("bundle") / "made"
+    build(folder)
+    return folder / "model"
+
+
+def test_show_prints_what_a_bundle_is(model: Path, drivetrain: Command, last_json: Read) -> None:
+    said = last_json(drivetrain("bundle", "show", str(model), "--json"))
+    manifest = json.loads((model / "manifest.json").read_bytes())
+    assert {key: said[key] for key in manifest} == manifest
+    text = drivetrain("bundle", "show", str(model)).stdout
+    for part in (
+        f"digest {manifest['digest'][:12]}",
+        f"exported by JAX {jax.__version__} for cpu, cuda, tpu",
+        "in  hour: int64 = 12",
+        "in  origin: string = None",
+        "out  pair: float32[2]",
+        "1 × lookup",
+        "6 × dot_general",
+    ):
+        assert part in text, part
+    for name, size, checksum in manifest["files"]:
+        (line,) = (line for line in text.splitlines() if line.startswith(f"{name} "))
+        assert line.split()[1:] == [f"{size:,}", checksum[:12]]
+
+
+def test_verify_finds_what_is_wrong(model: Path, tmp_path: Path, drivetrain: Command, last_json: Read) -> None:
+    good = last_json(drivetrain("bundle", "verify", str(model), "--json"))
+    assert good["whole"] is True
+    assert good["checks"][0]["what"] == "files"
+    ran = {check["what"]: check["text"] for check in good["checks"]}
+    assert ran["signature predict"] == ran["signature evaluate"] == "ran, as a batch and as a row"
+    size = sum(file.stat().st_size for file in model.rglob("*") if file.is_file())
+    assert ran["files"] == f"7 files, {size:,} bytes, each as its digest says"
+
+    changed = shutil.copytree(model, tmp_path / "changed")
+    (weights,) = changed.glob("weights/model.safetensors")
+    weights.write_bytes(weights.read_bytes()[:-1] + b"\x01")
+    found = drivetrain("bundle", "verify", str(changed))
+    assert found.exit_code == 1
+    assert "bad files:" in found.stdout
+    assert "weights/model.safetensors does not match its digest" in found.stdout
+
+    (program,) = changed.glob("device/*.stablehlo")
+    shutil.rmtree(changed)
+    shutil.copytree(model, changed)
+    program.write_bytes(program.read_bytes()[:2000])
+    reseal(changed)
+    answer = last_json(drivetrain("bundle", "verify", str(changed), "--json"))
+    assert [check["what"] for check in answer["checks"] if not check["ok"]] == [
+        f"program {program.stem}",
+        "signature predict",
+        "signature evaluate",
+    ]
+
+    shutil.copytree(model, tmp_path / "other")
+    portable = tmp_path / "other" / "device" / f"{program.stem}.mlirbc"
+    portable.write_bytes(portable.read_bytes() + b"\x00")
+    reseal(tmp_path / "other")
+    assert (
+        "another program than the .stablehlo beside it"
+        in drivetrain("bundle", "verify", str(tmp_path / "other")).stdout
+    )
+
+    assert drivetrain("bundle", "verify", str(tmp_path)).exit_code == 2
+
+
+def test_refresh_says_what_it_did(model: Path, tmp_path: Path, drivetrain: Command, last_json: Read) -> None:
+    old = shutil.copytree(model, tmp_path / "old")
+    manifest = json.loads((old / "manifest.json").read_bytes())
+    manifest["export"]["jax"] = "0.9.9"
+    (old / "manifest.json").write_text(json.dumps(manifest))
+    reseal(old)
+    (name,) = manifest["programs"]
+    answer = last_json(drivetrain("bundle", "refresh", str(old), str(tmp_path / "new"), "--json"))
+    assert answer == {"path": str(tmp_path / "new"), "rewritten": [name], "kept": []}
+    assert Bundle.load(tmp_path / "new").export["refreshed_from"]["jax"] == "0.9.9"
+    assert "refreshed from" in drivetrain("bundle", "show", str(tmp_path / "new")).stdout
+    again = drivetrain("bundle", "refresh", str(tmp_path / "new"), str(tmp_path / "newer"))
+    assert f"1 taken over: this JAX wrote them ({name})" in again.stdout
+    assert drivetrain("bundle", "refresh", str(old), str(tmp_path / "new")).exit_code == 2
+
+
+def test_doctor_lists_devices_plugins_and_ops(
+    tmp_path: Path, drivetrain: Command, last_json: Read, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = tmp_path / "site"
+    (site / "acme-1.2.dist-info").mkdir(parents=True)
+    (site / "acme-1.2.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: acme\nVersion: 1.2\n")
+    (site / "acme-1.2.dist-info" / "entry_points.txt").write_text(
+        "[jax_plugins]\nnpu = acme_plugin\n[drivetrain.ops]\nacme = acme_ops.all\n"
+    )
+    (site / "acme_ops").mkdir()
+    monkeypatch.syspath_prepend(str(site))
+    found = {what: (state, text) for what, state, text in devices.devices()}
+    assert importlib.metadata.version("jaxlib") in found["jaxlib"][1]
+    for device in jax.devices():
+        state, text = found[f"device {device.platform}:{device.id}"]
+        assert state == "ok"
+        assert text.startswith(f"{device.device_kind}, ")
+        assert "GiB" in text
+    assert found["PJRT plugin npu"] == ("bad", "acme 1.2: its module is missing")
+    assert found["ops of acme"] == ("ok", "acme 1.2")
+    monkeypatch.chdir(tmp_path)
+    result = drivetrain("doctor", "--json")
+    assert result.exit_code == 1
+    assert {"what": "ops of acme", "state": "ok", "text": "acme 1.2"} in last_json(result)["findings"]

@@ -1,0 +1,81 @@
+"""Thousands of damaged and lying bundles: each is refused by an InputError, or works; nothing else ever happens."""
+
+import importlib.util
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from drivetrain.engine import verify_bundle
+from drivetrain.tests.fixtures.bundles.make import build
+
+pytestmark = pytest.mark.engine
+
+SCRIPT = Path(__file__).with_name("bundle_fuzz.py")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("fuzz") / "made"
+    build(folder)
+    return folder / "model"
+
+
+def outcomes(model: Path, start: int, stop: int, seconds: float) -> Counter[tuple[str, str]]:
+    """(kind, outcome) of each mutation, in processes of their own; as far as they come in the time."""
+    found: Counter[tuple[str, str]] = Counter()
+    end = time.monotonic() + seconds
+    while start < stop and time.monotonic() < end:
+        command = [sys.executable, "-W", "ignore", str(SCRIPT), str(model), str(start), str(stop), str(seconds)]
+        done = subprocess.run(
+            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, timeout=seconds + 120
+        )
+        told = [line.split(" ", 2) for line in done.stdout.splitlines()]
+        # JAX's own native code writes its complaints to the other stream; here stand our lines alone.
+        found.update((kind, outcome) for _, kind, outcome in told if outcome)
+        if done.returncode != 0:
+            number, kind = told[-1][:2]
+            # JAX's native reader broke on a program; verifying reads in a process of its own, so it must tell.
+            caught = kind == "a_program" and verified(model, int(number))
+            found[kind, "refused" if caught else f"ENDS THE PROCESS ({done.returncode}) in mutation {number}"] += 1
+        if not told:
+            break
+        start = max(start, int(told[-1][0])) + 1
+    return found
+
+
+def verified(model: Path, number: int) -> bool:
+    """Whether `verify_bundle` survives a mutation and says that reading the program does not."""
+    spec = importlib.util.spec_from_file_location(SCRIPT.stem, SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    with tempfile.TemporaryDirectory() as folder:
+        for name, data in module.mutated(module.read(model), number).items():
+            path = Path(folder, name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+        return any("reading it ends the process" in check.text for check in verify_bundle(Path(folder)) if not check.ok)
+
+
+def check(found: Counter[tuple[str, str]], least: int) -> None:
+    wrong = {key: count for key, count in found.items() if key[1] not in ("refused", "works")}
+    assert wrong == {}
+    assert found.total() >= least
+    assert {kind for kind, outcome in found if outcome == "refused"} >= {
+        "a_byte", "a_file", "a_manifest", "a_path", "a_graph", "deep", "a_program", "some_weights", "a_vocabulary",
+    }  # fmt: skip
+
+
+def test_two_hundred_mutations(model: Path) -> None:
+    check(outcomes(model, 0, 208, 120), 60)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+def test_thousands_of_mutations(model: Path) -> None:
+    check(outcomes(model, 208, 4000, 1000), 1500)
