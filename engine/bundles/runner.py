@@ -39,7 +39,7 @@ class Runner:
         self._programs = programs
         self._lengths = lengths_of(self.graph.nodes)
         stages = [node for node in self.graph.nodes if isinstance(node, DeviceStage)]
-        self._counting = {stage.program: counting(stage) for stage in stages}
+        self._counting = {stage.program: counting(stage, self._lengths) for stage in stages}
 
     def _kernels(self, kind: str) -> list[Kernel | None]:
         return [self._kernel(node, kind) for node in self.graph.nodes]

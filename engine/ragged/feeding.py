@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ...errors import InputError
 from ..graphs.nodes import BATCH, DeviceStage, GraphNode, HostNode, Tensor
 from .rows import SMALLEST, bucket
 
@@ -58,8 +59,18 @@ def flattened(column: Tensor, name: str, dim: str) -> HostNode:
     return HostNode(FLATTEN, (column.id,), (values, lengths), {"dtype": dtype, "column": name})
 
 
-def counting(stage: DeviceStage) -> tuple[str, ...]:
-    """The dimensions of a stage's inputs and outputs that count values."""
+def counting(stage: DeviceStage, lengths: Mapping[str, str]) -> tuple[str, ...]:
+    """The dimensions of a stage's inputs and outputs that count values.
+
+    Raises:
+        InputError: It reads values that no list gave: the bundle says what cannot be.
+    """
+    for name, (_, shape) in zip(stage.inputs, stage.slots, strict=True):
+        if name is not None and shape and isinstance(shape[0], str) and shape[0] not in (BATCH, *lengths):
+            raise InputError(
+                f"device/{stage.program}.stablehlo reads {name!r:.80}, and no list tells how long {shape[0]} is",
+                fix="fetch the bundle again, or run the step that made it",
+            )
     shapes = [shape for _, shape in stage.slots] + [tensor.shape for tensor in stage.outputs]
     dims = dict.fromkeys(shape[0] for shape in shapes if shape)
     return tuple(dim for dim in dims if isinstance(dim, str) and dim != BATCH)

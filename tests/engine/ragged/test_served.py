@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -26,6 +27,7 @@ from drivetrain.engine import (
     export_model,
     ops,
     ragged,
+    reseal,
 )
 from drivetrain.engine.host.kernels import host_op
 from drivetrain.errors import InputError
@@ -304,3 +306,77 @@ def test_a_model_may_need_the_lengths_alone(made: tuple[Path, Any], tmp_path: Pa
     np.testing.assert_array_equal(bundle.run("predict", batch)["lengths"], [700, 0, 1])
     np.testing.assert_array_equal(bundle.run("predict", batch)["age"], [1, 2, 1])
     assert bundle.run_row("predict", {"tags": [1] * 40, "age": 0.0}) == {"lengths": 40.0, "age": 1.0}
+
+
+def test_a_stage_that_reads_values_of_no_list_is_refused(made: tuple[Path, Any], tmp_path: Path) -> None:
+    shutil.copytree(made[0] / "model", tmp_path / "model")
+    graph = (tmp_path / "model" / "graph.json").read_text()
+    assert graph.count('"op":"flatten"') == 2
+    (tmp_path / "model" / "graph.json").write_text(
+        graph.replace('"tags/values","shape":["n1"]', '"tags/values","shape":["n7"]')
+    )
+    reseal(tmp_path / "model")
+    with pytest.raises(InputError, match="reads 'tags/values', and no list tells how long n1 is"):
+        Bundle.load(tmp_path / "model").run_row("predict", {"tags": [1], "scores": [], "age": 0.0})
+    (tmp_path / "model" / "graph.json").write_text(graph.replace('["n1"]', '["n 1; x"]'))
+    reseal(tmp_path / "model")
+    with pytest.raises(InputError, match="this is no graph"):
+        Bundle.load(tmp_path / "model")
+
+
+WORDS = np.array([f"w{number}" for number in range(30)])
+
+
+def by_vocabulary(columns: ops.Columns) -> ops.Columns:
+    return {
+        "tags": ops.vocabulary(columns["tags"], oov_buckets=2),
+        "label": ops.fill_missing(columns["label"], 0.0),
+    }
+
+
+def worded(count: int, seed: int, words: np.ndarray) -> pa.Table:
+    random = np.random.default_rng(seed)
+    tags = [random.choice(words, n).tolist() if n else None for n in random.integers(0, 6, count)]
+    label = [float(2 * sum(int(tag[1:]) < 15 for tag in row or ()) > len(row or ())) for row in tags]
+    return pa.table({"tags": pa.array(tags, pa.list_(pa.string())), "label": label})
+
+
+def test_words_to_ids_to_bags_to_predictions(tmp_path: Path) -> None:
+    """A list column of tags, a vocabulary over its values, an embedding bag trained on the ids, and served."""
+    from drivetrain.components.trainer import _features
+
+    pq.write_table(worded(2000, 0, WORDS), tmp_path / "raw.parquet")
+    source = data.open_parquet([tmp_path / "raw.parquet"])
+    graph = analyze(by_vocabulary, source, data.executor("local"))
+    graph.save(tmp_path / "graph")
+    apply(tmp_path / "graph", {"train": source}, tmp_path / "examples", data.executor("local"))
+    features = _features(tmp_path / "graph", lambda note: pytest.fail(note))
+    assert features["tags"] == FieldSpec("list<int64>", (), 32)  # 30 words and 2 for unknown ones
+    size = features["tags"].size
+    assert size is not None
+
+    def scores(params: Any, given: Any) -> Any:
+        return ragged.embedding_bag(params["table"], given["tags"], combiner="sqrtn")[:, 0] + params["bias"]
+
+    trained = TrainingRun(features, tmp_path / "examples", epochs=8, batch_size=100, eval_split=None).fit(
+        Model(lambda key: {"table": jnp.zeros((size, 1)), "bias": jnp.zeros(())}, scores),
+        loss=lambda logits, batch: optax.sigmoid_binary_cross_entropy(logits, batch["label"]).mean(),
+        predict=predict,
+        optimizer=optax.adam(0.05),
+        label="label",
+    )
+    export_model(tmp_path / "graph", scores, trained.params, predict, label="label", out=tmp_path / "model")
+    bundle = Bundle.load(tmp_path / "model")
+    unseen = worded(700, 1, np.append(WORDS, ["w30", "w31"]))
+    (batch,) = unseen.combine_chunks().to_batches()
+    found = bundle.run("predict", batch)["probability"]
+    assert ((found > 0.5) == unseen["label"].to_numpy()).mean() > 0.9
+    ids = dict(zip(graph.payload.assets["vocabulary-0"]["value"].to_pylist(), range(30), strict=True))
+    table_, bias = np.asarray(trained.params["table"], float)[:, 0], float(trained.params["bias"])
+    for place, row in enumerate(unseen.to_pylist()[:200]):
+        tags = row["tags"] or []
+        if set(tags) <= ids.keys():
+            logit = sum(table_[ids[tag]] for tag in tags) / np.sqrt(max(1, len(tags))) + bias
+            np.testing.assert_allclose(found[place], 1 / (1 + np.exp(-logit)), atol=1e-6)
+        one = bundle.run_row("predict", {"tags": row["tags"]})
+        np.testing.assert_allclose(np.asarray(one["probability"]), found[place], atol=1e-6)
