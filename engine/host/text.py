@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from ...errors import InputError
 from .columns import ARROW, Assets, Kernel, Params, by_word, too_wide
 from .fingerprint64 import fingerprint64
-from .lists import on_each, on_flat
+from .lists import is_list, lists_of, on_each, on_flat
 from .siphash import siphash
 
 
@@ -89,7 +89,7 @@ _COMPARE: Final[dict[str, Callable[[Any, Any], bool]]] = {
     "le": lambda a, b: a <= b,
     "gt": lambda a, b: a > b,
     "ge": lambda a, b: a >= b,
-    "in": lambda a, b: a in b,
+    "in": lambda a, b: any(item in b for item in a) if isinstance(a, list) else a in b,
 }
 
 
@@ -100,6 +100,11 @@ def compare_batch(params: Params, assets: Assets) -> Kernel:
         value = params["value"]
 
         def constant(column: pa.Array) -> pa.Array:
+            if is_list(column.type):
+                lists = lists_of(column)
+                hits = pc.is_in(lists.flat, pa.array(value, pa.string())).to_numpy(zero_copy_only=False)
+                found = np.bincount(lists.rows[hits], minlength=len(column)) > 0
+                return pa.array(found, mask=~lists.valid)
             return pa.array(by_word(column, lambda word: test(word, value), None, object), pa.bool_())
 
         return constant

@@ -197,11 +197,12 @@ def tfidf_row(params: Params, assets: Assets) -> Kernel:
     """As `tfidf_batch`, for one list."""
     weigh = _weigh(params, assets)
 
-    def kernel(ids: list[int] | None) -> list[Any] | None:
+    def kernel(ids: list[int] | None) -> list[float] | None:
         if ids is None:
             return None
         terms, counts = np.unique(np.array(ids, np.int64), return_counts=True)
-        return weigh(terms, counts, np.full(len(terms), len(ids))).tolist()
+        found: list[float] = weigh(terms, counts, np.full(len(terms), len(ids))).tolist()
+        return found
 
     return kernel
 

@@ -3,60 +3,85 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Unpack
+from typing import Any, Unpack
 
 import jax
 import jax.numpy as jnp
 
 from ...errors import InputError
 from .._caller import caller
-from ..tracing.columns import Fact, Size, read
+from ..tracing.columns import Column, Fact, Size, read
 from ..tracing.primitives import bind_host, current
 from .common import Array, Value, at_least
+from .lists import list_buckets
 from .scaling import as_float
 from .statistics import quantiles
 from .vocabularies import Learning, Vocabulary, category, learn_vocabulary, vocabulary_of
 
 
-def vocabulary(x: Value, *, oov_buckets: int = 1, **learning: Unpack[Learning]) -> Array:
-    """Ids of text (or integers, booleans) by a vocabulary learnt from the training data.
+def vocabulary(x: Value, *, oov_buckets: int = 1, default: int = -1, **learning: Unpack[Learning]) -> Value:
+    """Ids of text (or integers, booleans, or lists of them) by a vocabulary learnt from the training data.
 
     With V words: 0 … V−1 are the words, most frequent first (ties: reverse code point order, integers as decimals),
     V … V+oov_buckets−1 an unknown word (V + FarmHash Fingerprint64 mod oov_buckets), V+oov_buckets a missing value.
 
     Args:
-        x: The column.
-        oov_buckets: Ids for unknown words, at least 1.
+        x: The column. Of lists, every value counts.
+        oov_buckets: Ids for unknown words. 0 and `default`: as TFT has it.
+        default: The id of every unknown word, where there are no oov_buckets.
         learning: As `learn_vocabulary` takes it: top_k, min_count, keep_empty, weights, labels, reserved, name ….
 
     Returns:
-        int32 array.
+        int32 array; of lists, a list<int64> column, in which a missing list stays missing.
     """
-    return apply_vocabulary(x, learn_vocabulary(x, **learning), oov_buckets=oov_buckets)
+    return apply_vocabulary(x, learn_vocabulary(x, **learning), oov_buckets=oov_buckets, default=default)
 
 
-def apply_vocabulary(x: Value, vocabulary: Vocabulary | str, *, oov_buckets: int = 1) -> Array:
-    """Ids as `vocabulary` gives them, by a vocabulary that is learnt elsewhere in the function, or its name."""
+def apply_vocabulary(
+    x: Value, vocabulary: Vocabulary | str | Sequence[str], *, oov_buckets: int = 1, default: int = -1
+) -> Value:
+    """Ids as `vocabulary` gives them, by a vocabulary learnt elsewhere in the function, its name, or given words."""
     column = category(x, "given to vocabulary")
-    at_least("oov_buckets", oov_buckets, 1)
-    words = vocabulary_of(vocabulary).handle
-    (ids,) = bind_host("lookup", [column.handle, words], [("int32", ("b",), False)], {"oov_buckets": oov_buckets})
-    return current().note(ids, Fact(column.name, complete=True, size=Size(oov_buckets + 1, words)))
+    at_least("oov_buckets", oov_buckets, 0)
+    if type(default) is not int or not -(2**31) <= default < 2**31:
+        raise InputError(f"default is {default!r}", fix="use an id, such as -1", where=caller())
+    params: dict[str, Any] = {"oov_buckets": oov_buckets} | ({} if oov_buckets else {"default": default})
+    missing = int(column.item is None)
+    if isinstance(vocabulary, (Vocabulary, str)):
+        words = vocabulary_of(vocabulary).handle
+        return _ids("lookup", column, [words], params, Size(oov_buckets + missing, words))
+    params["words"] = list(vocabulary)
+    if not all(isinstance(word, str) for word in params["words"]) or len({*vocabulary}) != len(params["words"]):
+        raise InputError("a vocabulary holds something else than texts, or one twice", fix="mend it", where=caller())
+    return _ids("lookup", column, [], params, Size(len(params["words"]) + oov_buckets + missing))
 
 
-def hash_buckets(x: Value, buckets: int) -> Array:
-    """int32 ids without a vocabulary: FarmHash Fingerprint64 mod `buckets`; `buckets` itself for a missing value."""
-    column = read(x, "given to hash_buckets")
+def hash_buckets(x: Value, buckets: int, *, key: tuple[int, int] | None = None) -> Value:
+    """int32 ids without a vocabulary: FarmHash Fingerprint64 mod `buckets`; `buckets` itself for a missing value.
+
+    With a key of two 64-bit numbers, by SipHash-2-4 (`tf.strings.to_hash_bucket_strong`): who does not know the key
+    cannot choose words that meet. It stands in the bundle. Of lists, a list<int64> column, missing where the list is.
+    """
+    column = category(x, "given to hash_buckets")
     at_least("buckets", buckets, 1)
-    if column.dtype.startswith("float"):
-        raise InputError(
-            f"column {column.name!r} is float, no category", fix="bucketize it, or cast it to int32", where=caller()
-        )
-    (ids,) = bind_host("hash", [column.handle], [("int32", ("b",), False)], {"buckets": buckets})
-    return current().note(ids, Fact(column.name, complete=True, size=Size(buckets + 1)))
+    params: dict[str, Any] = {"buckets": buckets}
+    if key is not None:
+        if [0 <= half < 2**64 for half in key] != [True, True]:
+            raise InputError(f"the key is {key!r:.60}", fix="use two numbers below 2**64", where=caller())
+        params["key"] = [str(half) for half in key]  # JSON readers elsewhere keep no 64 bits
+    return _ids("hash", column, [], params, Size(buckets + int(column.item is None)))
 
 
-def bucketize(x: Value, buckets: int, *, weights: Value = None, elementwise: bool = False) -> Array:
+def _ids(op: str, column: Column, assets: list[Any], params: dict[str, Any], size: Size) -> Value:
+    inputs = [column.handle, *assets]
+    if column.item is None:
+        (ids,) = bind_host(op, inputs, [("int32", ("b",), False)], params)
+        return current().note(ids, Fact(column.name, complete=True, size=size))
+    (found,) = bind_host(op, inputs, [("list<int64>", ("b",), True)], {**params, "list": True})
+    return Column(column.name, "list<int64>", Fact(column.name, found, "list<int64>", column.fact.complete, size))
+
+
+def bucketize(x: Value, buckets: int, *, weights: Value = None, elementwise: bool = False) -> Value:
     """int32 ids 0 … buckets−1 by quantiles of the training data, `buckets` for a missing value; see `apply_buckets`.
 
     With weights, or elementwise for an array [batch, d]: by what `quantiles` then gives.
@@ -65,12 +90,14 @@ def bucketize(x: Value, buckets: int, *, weights: Value = None, elementwise: boo
     return apply_buckets(x, quantiles(x, buckets, weights=weights, elementwise=elementwise))
 
 
-def apply_buckets(x: Value, boundaries: Sequence[float] | Array) -> Array:
+def apply_buckets(x: Value, boundaries: Sequence[float] | Array) -> Value:
     """Bucket i holds `boundaries[i-1] <= x < boundaries[i]`, as in TFT; the id after the last is a missing value's.
 
-    For an array [batch, d] the boundaries may be [d, n]: those of each place.
+    For an array [batch, d] the boundaries may be [d, n]: those of each place. Lists give list<int64>, for NaN that id.
     """
     column = read(x, "given to apply_buckets")
+    if column.item is not None:
+        return list_buckets(column, boundaries)
     values = column.values
     edges = jnp.asarray(boundaries)
     n = edges.shape[-1]

@@ -15,13 +15,13 @@ from .common import Array, Value, at_least
 from .text import split, texts
 
 
-def to_dense(x: Value, width: int, fill: float | None = None) -> Array:
+def to_dense(x: Value, width: int, fill: Any = None) -> Array:
     """A list column of numbers as an array [batch, width]: float32 for lists of floats, int32 for whole numbers.
 
     Args:
         x: The column.
         width: How many values each row gets. A longer list is an error that names the row: nothing is cut silently.
-        fill: Stands for what a shorter or missing list lacks; None, for floats only, is NaN.
+        fill: A number, for what a shorter or missing list lacks; None, for floats only, is NaN.
 
     Raises:
         InputError: It is a list of text, or of whole numbers and there is no fill.
@@ -108,7 +108,7 @@ def tfidf(ids: Value, size: int | Array, smooth: bool = True) -> tuple[Column, C
     params: dict[str, Any] = {}
     inputs = [column.handle]
     if isinstance(size, jax.core.Tracer):
-        inputs.append(jax.lax.optimization_barrier(jnp.asarray(size, jnp.int32)))
+        inputs.append(_made(jnp.asarray(size, jnp.int32)))
     else:
         at_least("size", size, 1)
         params["size"] = size
@@ -138,12 +138,17 @@ def list_buckets(column: Column, boundaries: Any) -> Column:
     params, inputs = {}, [column.handle]
     edges = jnp.asarray(boundaries)
     if isinstance(edges, jax.core.Tracer):
-        inputs.append(jax.lax.optimization_barrier(edges))
+        inputs.append(_made(edges))
     else:
         params["edges"] = [float(edge) for edge in edges]
     (found,) = bind_host("list_buckets", inputs, [("list<int64>", ("b",), True)], params)
     size = Size(edges.shape[0] + 2)
     return Column(column.name, "list<int64>", Fact(column.name, found, "list<int64>", column.fact.complete, size))
+
+
+def _made(array: Array) -> Array:
+    """An analyzer's result as something that the device made: what a host op can read."""
+    return jax.lax.optimization_barrier(array)  # type: ignore[no-untyped-call]  # JAX types it not
 
 
 def _list(op: str, column: Column, params: dict[str, Any], dtype: str, size: Size | None = None) -> Column:

@@ -11,18 +11,21 @@ from ..tracing.columns import Column, Fact, Inverse, read
 from ..tracing.primitives import current
 from . import statistics
 from .common import Array, Value
+from .lists import moved
 
 
-def z_score(x: Value, *, elementwise: bool = False) -> Array:
+def z_score(x: Value, *, elementwise: bool = False) -> Value:
     """float32: (x − mean) / sqrt(var) of the training data; x − mean where var is 0. Missing stays NaN.
 
     Args:
-        x: A column, or an array of any shape.
+        x: A column, or an array of any shape; a column of lists gives lists, list<float64>.
         elementwise: Whether each place of an array [batch, d] has a mean and a variance of its own.
     """
     column = read(x, "given to z_score")
-    values = as_float(column)
     centre, spread = statistics.mean(x, elementwise=elementwise), statistics.var(x, elementwise=elementwise)
+    if column.item is not None:
+        return moved(column, jnp.nan_to_num(centre), _deviation(spread), 0.0)
+    values = as_float(column)
     made = standardized(values, centre, spread)
     return current().note(made, Fact(column.name, inverse=Inverse("z_score", {}, (centre, spread))))
 
@@ -36,16 +39,20 @@ def _deviation(spread: Array) -> Array:
     return jnp.where(spread > 0, jax.lax.sqrt(jnp.where(spread > 0, spread, 1.0)), 1.0)
 
 
-def min_max(x: Value, low: float = 0.0, high: float = 1.0, *, elementwise: bool = False) -> Array:
+def min_max(x: Value, low: float = 0.0, high: float = 1.0, *, elementwise: bool = False) -> Value:
     """float32: the training data's smallest value at `low`, its largest at `high`, new values beyond are not cut.
 
-    Where they are the same (or there is none) every value is midway; TFT gives a sigmoid there. Elementwise as
-    `z_score`.
+    Where they are the same (or there is none) every value is midway; TFT gives a sigmoid there. Elementwise, and
+    of lists, as `z_score`.
     """
     check_range(low, high)
     column = read(x, "given to min_max")
-    values = as_float(column)
     least, most = statistics.min(x, elementwise=elementwise), statistics.max(x, elementwise=elementwise)
+    if column.item is not None:
+        span = jnp.asarray(most, jnp.float32) - jnp.asarray(least, jnp.float32)
+        scale = jnp.where(span > 0, span / (high - low), jnp.inf)
+        return moved(column, jnp.nan_to_num(least), scale, jnp.where(span > 0, low, (low + high) / 2))
+    values = as_float(column)
     made = between(values, jnp.asarray(least, jnp.float32), jnp.asarray(most, jnp.float32), low, high)
     inverse = Inverse("min_max", {"low": low, "high": high}, (least, most))
     return current().note(made, Fact(column.name, inverse=inverse))

@@ -15,30 +15,32 @@ import pyarrow.compute as pc
 
 from ...errors import InputError
 from .._caller import caller
+from ..host.text import spelled
 from ..tracing.columns import Column, Fact, read
 from ..tracing.primitives import bind_host
 from .common import Value
+from .values import cast
 
 _HOST: Final = {"int32": "int64", "float32": "float64", "bool": "bool", "string": "string"}
 _DEVICE: Final = {host: device for device, host in _HOST.items()}
 
 
-def strip(x: Value, characters: str | None = None) -> Column:
+def strip(x: Value, characters: str | None = None) -> Value:
     """Text without whitespace, or without any of the characters, at both ends."""
     return _words("strip", x, {"characters": characters})
 
 
-def lower(x: Value) -> Column:
+def lower(x: Value) -> Value:
     """Text in lower case."""
     return _words("lower", x, {})
 
 
-def upper(x: Value) -> Column:
+def upper(x: Value) -> Value:
     """Text in upper case, character by character: ß becomes ẞ."""
     return _words("upper", x, {})
 
 
-def regex_replace(x: Value, pattern: str, replacement: str) -> Column:
+def regex_replace(x: Value, pattern: str, replacement: str) -> Value:
     r"""Text with every match of the pattern replaced; in the replacement, \1 … \9 are the match's groups, \0 all of it.
 
     Raises:
@@ -77,12 +79,12 @@ def length(x: Value, unit: str = "chars") -> Value:
     return _words("length", x, {"unit": unit}, "int64")
 
 
-def substr(x: Value, start: int, stop: int | None = None) -> Column:
+def substr(x: Value, start: int, stop: int | None = None) -> Value:
     """Code points `start` … `stop` − 1 of the text, as Python slices it: negative ones count from the end."""
     return _words("substr", x, {"start": start, "stop": stop})
 
 
-def split(x: Value, delimiters: str | None = None, *, regex: str | None = None) -> Column:
+def split(x: Value, delimiters: str | None = None, *, regex: str | None = None) -> Value:
     """The pieces of the text, a list<string>; empty pieces are dropped, as `tf.compat.v1.string_split` does.
 
     Args:
@@ -96,7 +98,7 @@ def split(x: Value, delimiters: str | None = None, *, regex: str | None = None) 
     if delimiters is not None and regex is not None:
         raise InputError("split by delimiters or by regex, not both", fix="give one of them", where=caller())
     if delimiters == "":
-        raise InputError("split by no delimiter", fix='give characters, or regex="" to split into characters')
+        raise InputError("split by no delimiter", fix='regex="" gives the single characters', where=caller())
     pattern = regex
     if delimiters is not None:
         pattern = "[" + "".join(f"\\x{{{ord(character):x}}}" for character in delimiters) + "]"
@@ -106,7 +108,7 @@ def split(x: Value, delimiters: str | None = None, *, regex: str | None = None) 
     return _made("split", [column], {"pattern": pattern}, "list<string>", column.fact.complete)
 
 
-def concat(*parts: Value | str, separator: str = "") -> Column:
+def concat(*parts: Value | str, separator: str = "") -> Value:
     """Text columns and constant texts put together row by row; missing where one of them is."""
     columns = [_text(part, "put together") for part in parts if not isinstance(part, str)]
     if not columns:
@@ -116,7 +118,7 @@ def concat(*parts: Value | str, separator: str = "") -> Column:
     return _made("concat", columns, {"parts": given, "separator": separator}, "string", complete)
 
 
-def join(x: Value, separator: str = " ") -> Column:
+def join(x: Value, separator: str = " ") -> Value:
     """The texts of each list put together; an empty list is the empty text, a missing one missing."""
     column = texts(x, "joined")
     return _made("join", [column], {"separator": separator}, "string", column.fact.complete)
@@ -136,10 +138,7 @@ def lookup(x: Value, table: Mapping[Any, Any], default: Any = None) -> Value:
     Raises:
         InputError: The table is empty or its values are of several kinds.
     """
-    from ..host.text import spelled
-    from .values import cast
-
-    values = [*table.values(), *([] if default is None else [default])]
+    values: list[Any] = [*table.values(), *([] if default is None else [default])]
     kinds = {type(value) for value in values}
     host = {str: "string", int: "int64", bool: "bool", float: "float64"}.get(next(iter(kinds), object))
     if kinds == {int, float}:
@@ -166,8 +165,6 @@ def parse(x: Value, dtype: str, default: Any = None) -> Value:
 
     `ops.cast` is for clean columns: it raises there. Lists of text need a default.
     """
-    from .values import cast
-
     if dtype not in ("float32", "int32", "bool"):
         raise InputError(f"text is not parsed as {dtype!r}", fix="use float32, int32 or bool", where=caller())
     column = read(x, "parsed")
@@ -180,10 +177,8 @@ def parse(x: Value, dtype: str, default: Any = None) -> Value:
     else:
         column = texts(column, "parsed")
     host = _HOST[dtype]
-    wanted: dict[str, type | tuple[type, ...]] = {"int64": int, "float64": (int, float), "bool": bool}
-    if default is not None and (
-        not isinstance(default, wanted[host]) or (isinstance(default, bool) and host != "bool") or default != default
-    ):
+    kinds = {"int64": (int,), "float64": (int, float), "bool": (bool,)}[host]
+    if default is not None and (type(default) not in kinds or default != default):
         raise InputError(f"the default {default!r} is no {dtype}", fix=f"use a {dtype}", where=caller())
     if host == "float64" and default is not None:
         default = float(default)

@@ -18,14 +18,18 @@ from .common import Array, LearntText, Value
 def fill_missing(x: Value, value: Any) -> Value:
     """`x` with `value` where it is missing: a constant, an array such as `ops.mean(x)`, or `ops.mode(x)` of text.
 
+    For a column of lists the constant is a list, and stands for a missing list; an empty list is not missing.
+
     Returns:
-        Text for text; else an array. Integers filled with a float become float32.
+        Text for text, lists for lists; else an array. Integers filled with a float become float32.
 
     Raises:
         InputError: Text is to be filled with a number, or numbers with text.
     """
     column = read(x, "given to fill_missing")
     column._check_readable()
+    if column.item is not None:
+        return _fill_lists(column, value)
     if (column.dtype == "string") != isinstance(value, (str, LearntText)):
         wanted = "text" if column.dtype == "string" else "a number"
         raise InputError(
@@ -43,6 +47,21 @@ def fill_missing(x: Value, value: Any) -> Value:
         return column.public()
     filled = jnp.where(valid, column.values, jnp.asarray(value) if not hasattr(value, "dtype") else value)
     return current().note(filled, Fact(column.name, complete=True, size=column.fact.size))
+
+
+def _fill_lists(column: Column, value: Any) -> Column:
+    kinds = {"string": str, "int64": int, "float64": (int, float)}[column.item or ""]
+    fits = isinstance(value, (list, tuple)) and not any(isinstance(v, bool) or v != v for v in value)
+    if not fits or not all(isinstance(v, kinds) for v in value):  # type: ignore[arg-type]  # a type or two
+        raise InputError(
+            f"column {column.name!r} takes a {column.dtype}, not {value!r:.40}",
+            fix="fill with a list such as []",
+            where=caller(),
+        )
+    filling = [float(v) for v in value] if column.item == "float64" else list(value)
+    params = {"value": filling, "dtype": column.dtype}
+    (found,) = bind_host("fill", [column.handle], [(column.dtype, ("b",), True)], params)
+    return Column(column.name, column.dtype, Fact(column.name, found, column.dtype, True, column.fact.size))
 
 
 def _fill_on_host(column: Column, value: Any) -> Value:
@@ -142,8 +161,8 @@ def where(condition: Value, x: Value, y: Value) -> Value:
 
 
 def is_in(x: Value, values: Sequence[str]) -> Value:
-    """Whether a text column's value is one of `values`; missing stays missing."""
+    """Whether a text column's value, or any text of a list, is one of `values`; missing stays missing."""
     column = read(x, "given to is_in")
-    if column.dtype != "string" or not all(isinstance(value, str) for value in values):
+    if column.dtype not in ("string", "list<string>") or not all(isinstance(value, str) for value in values):
         raise InputError("is_in takes a text column and texts", fix="compare numbers with ==", where=caller())
     return isin(column, sorted(set(values)))

@@ -213,7 +213,7 @@ LINE = "test_ops.py:"
         (lambda c: {"y": ops.fill_missing(c["x"], "a")}, "takes a number, not 'a'"),
         (lambda c: {"y": c["s"] == 3}, "compared with 3"),
         (lambda c: {"y": ops.vocabulary(c["x"])}, "is float, no category"),
-        (lambda c: {"y": ops.vocabulary(c["s"], oov_buckets=0)}, "oov_buckets is 0"),
+        (lambda c: {"y": ops.vocabulary(c["s"], oov_buckets=-1)}, "oov_buckets is -1"),
         (lambda c: {"y": 1 if c["i"] > 2 else 0}, "no single truth value"),
         (lambda c: {"y": 1 if c["x"] > 2 else 0}, "the preprocessing function failed"),
         (lambda c: {"y": c["x"] + c["v"].oops}, "has no 'oops'"),
