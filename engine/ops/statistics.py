@@ -46,8 +46,10 @@ def size(x: Value) -> Array:
     """int32 scalar: how many rows there are, those where `x` is missing included."""
     column = read(x, "given to size")
     column._check_readable()
-    handle = column.handle if column.on_host or column.fact.handle is not None else column.values
-    return bind_analyzer("size", [handle], ("int32", ()), {"column": column.name})
+    if column.on_host or column.fact.handle is not None:
+        return bind_analyzer("size", [column.handle], ("int32", ()), {"column": column.name})
+    (values, *_), _, _ = operands(x, "given to size")
+    return bind_analyzer("size", [values], ("int32", ()), {"column": column.name})
 
 
 def min(x: Value, *, elementwise: bool = False) -> Array:  # noqa: A001  # as sum

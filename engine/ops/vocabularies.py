@@ -17,6 +17,7 @@ from .common import Array, Value, at_least
 from .statistics import weight_of
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,80}")
+_TAKEN: Final = re.compile(r"inverses|(vocabulary|[a-z-]+-per-key|mode-of-text)-\d+")  # what assets are called unasked
 
 
 @dataclass(frozen=True)
@@ -207,6 +208,6 @@ def _check(top_k: int | None, min_count: float | None, reserved: Sequence[str], 
         raise InputError(f"min_count is {min_count!r}", fix="use a number, 0 or more", where=caller())
     if isinstance(reserved, str) or not all(isinstance(word, str) for word in reserved):
         raise InputError(f"reserved is {reserved!r:.60}", fix="give a list of texts", where=caller())
-    if name is not None and (not _NAME.fullmatch(name) or name == "inverses"):
-        fix = "use letters, digits, - and _; inverses is taken"
+    if name is not None and (not _NAME.fullmatch(name) or _TAKEN.fullmatch(name)):
+        fix = "use letters, digits, - and _" if not _NAME.fullmatch(name) else "drivetrain uses that name itself"
         raise InputError(f"a vocabulary cannot be named {name!r:.80}", fix=fix, where=caller())

@@ -18,7 +18,10 @@ from hypothesis import strategies as st
 X, W = (("value", "x"),), (("value", "w"),)
 ANALYSES = (
     Analysis("moments", X), Analysis("numbers", X), Analysis("words", W),
-    Analysis("moments", (("value", "n"), ("valid", "ok"))),
+    Analysis("moments", (("value", "n"), ("valid", "ok"))), Analysis("size", X),
+    Analysis("products", (("value", "v"),), '{"width": 2}'),
+    Analysis("elementwise-moments", (("value", "v"),), '{"width": 2}'),
+    Analysis("elementwise-numbers", (("value", "v"),), '{"width": 2}'),
 )  # fmt: skip
 WORDS = {"top_k": None, "min_count": 1, "keep_empty": True}
 
@@ -36,7 +39,8 @@ ROWS = st.lists(
 def batch(rows: list[Any]) -> pa.RecordBatch:
     x, w, n, ok = zip(*rows, strict=True) if rows else ((), (), (), ())
     columns = [pa.array(x, pa.float64()), pa.array(w, pa.string()), pa.array(n, pa.int64()), pa.array(ok, pa.bool_())]
-    return pa.RecordBatch.from_arrays(columns, names=["x", "w", "n", "ok"])
+    vectors = pa.array([[a, b] for a, b in zip(x, n, strict=True)], pa.list_(pa.float64(), 2))
+    return pa.RecordBatch.from_arrays([*columns, vectors], names=["x", "w", "n", "ok", "v"])
 
 
 def state(*parts: list[Any]) -> AnalyzerPass:
@@ -54,7 +58,12 @@ def test_split_merge_and_round_trip_change_nothing(rows: list[Any], i: int, j: i
     whole = state(rows)
     left = AnalyzerPass.from_bytes(state(rows[:i], rows[i:j]).to_bytes())
     left.merge(AnalyzerPass.from_bytes(state(rows[j:]).to_bytes()))
-    assert left.to_bytes() == whole.to_bytes()
+    assert left.to_bytes() == whole.to_bytes() == state(rows[::-1]).to_bytes()
+    assert left.result()["4"].rows == len(rows)
+    kept = np.array([[row[0], row[2]] for row in rows if row[0] is not None and math.isfinite(row[0])])
+    if len(kept):
+        spread = finish("covariance", {}, left.result()["5"])
+        np.testing.assert_allclose(spread, np.cov(kept.T, ddof=0), rtol=1e-6, atol=1e-3)
     x = np.array([row[0] for row in rows if row[0] is not None and math.isfinite(row[0])])
     moments, numbers, words, masked = (left.result()[str(i)] for i in range(4))
     if len(x):

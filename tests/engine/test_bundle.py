@@ -168,7 +168,7 @@ def test_an_edited_vocabulary_is_refused_and_resealed_changes_the_answer(made: P
     table = pa.ipc.open_file(file.read_bytes()).read_all()
     words = ["XX" if word == "UA" else word for word in table["value"].to_pylist()]
     with pa.ipc.new_file(file, table.schema) as writer:
-        writer.write_table(pa.table([words], schema=table.schema))
+        writer.write_table(pa.table([words, table["count"]], schema=table.schema))
     with pytest.raises(InputError, match=r"assets/vocabulary-0\.arrow does not match its digest"):
         Bundle.load(copy)
     reseal(copy)

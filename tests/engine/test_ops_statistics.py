@@ -74,6 +74,46 @@ def test_every_analyzer_leaves_out_what_is_no_finite_number(learn: Any) -> None:
     assert [str(v) for v in out["g"][1:5]] == ["nan", "nan", "inf", "-inf"]
 
 
+X = np.array([1.0, 2.0, 4.0, 7.0, 11.0, 16.0])
+ODD = np.array([NAN, INF, -INF, 100.0, 1.0])
+
+
+def gaussian(x: Any) -> Any:
+    return (x - X.mean()) / X.std()  # six values tell of no tails
+
+
+MAPPERS: dict[str, tuple[Any, Any]] = {
+    "z_score": (ops.z_score, lambda x: (x - X.mean()) / X.std()),
+    "min_max": (lambda x: ops.min_max(x, -1, 1), lambda x: -1 + 2 * (x - 1) / 15),
+    "scale_to_gaussian": (ops.scale_to_gaussian, gaussian),
+    "z_score_per_key": (lambda x: ops.z_score_per_key(x, ops.fill_missing(x > -9, True)), gaussian),
+    "bucketize": (
+        lambda x: ops.bucketize(x, 3),
+        lambda x: np.where(np.isnan(x), 3, np.searchsorted(X[[2, 4]], x, side="right")),
+    ),
+    "interpolation": (
+        lambda x: ops.apply_buckets_with_interpolation(x, [2.0, 4.0]),
+        lambda x: np.where(np.isnan(x), x, np.interp(x, [2, 4], [0, 1])),
+    ),
+    "imputed": (lambda x: ops.imputed(x, "median"), lambda x: np.where(np.isnan(x), np.median(X), x)),
+    "inverse_z_score": (lambda x: ops.inverse_z_score(x, x), lambda x: x * X.std() + X.mean()),
+    "inverse_min_max": (lambda x: ops.inverse_min_max(x, x), lambda x: x * 15 + 1),
+}
+
+
+@pytest.mark.parametrize("name", MAPPERS)
+def test_every_mapper_keeps_nan_and_gives_infinities_what_the_formula_gives(learn: Any, name: str) -> None:
+    op, wanted = MAPPERS[name]
+    bundle, out = learn(lambda c: {"y": op(c["x"])}, x=pa.array([*X, None, NAN]))
+    np.testing.assert_allclose(out["y"], wanted(np.array([*X, NAN, NAN])), rtol=1e-5, atol=1e-6)
+    odd = ODD[:-2] if name == "z_score_per_key" else ODD  # there -Inf has another key than the rest
+    with np.errstate(invalid="ignore"):
+        expected = wanted(odd)
+    if name == "z_score_per_key":
+        expected[2] = -INF
+    np.testing.assert_allclose(bundle.run("transform", pa.record_batch({"x": odd}))["y"], expected, rtol=1e-5)
+
+
 def test_of_no_value_at_all(learn: Any) -> None:
     fn = lambda c: {  # noqa: E731
         "mean": ops.mean(c["x"]), "median": ops.median(c["x"]), "mode": ops.mode(c["x"]), "sum": ops.sum(c["x"]),
@@ -272,6 +312,7 @@ class Failing(GeometricMean):
         (lambda c: {"y": ops.pca(jnp.stack([c["x"]], -1), 2)}, "k is 2, x has 1"),
         (lambda c: {"y": ops.histogram(c["x"], [1.0, 1.0])[0]}, "do not rise"),
         (lambda c: {"y": ops.median(c["w"])}, "column 'w' is text"),
+        (lambda c: {"y": ops.size(3.0)}, "size of something that is not one value per row"),
         (lambda c: {"y": ops.quantiles(c["x"], 2, weights=c["w"])}, "column 'w' is text"),
         (lambda c: {"y": ops.reduce(GeometricMean, c["x"])}, "is a class"),
         (lambda c: {"y": ops.reduce(object(), c["x"])}, "has no create, add, merge, extract"),

@@ -195,6 +195,7 @@ def test_ids_and_words_round_trip(learn: Any) -> None:
     [
         (lambda c: {"y": ops.apply_vocabulary(c["w"], "nope")}, "there is no vocabulary 'nope'"),
         (lambda c: {"y": ops.vocabulary(c["w"], name="a/b")}, "cannot be named 'a/b'"),
+        (lambda c: {"y": ops.vocabulary(c["w"], name="vocabulary-0")}, "cannot be named 'vocabulary-0'"),
         (lambda c: {"y": ops.vocabulary(c["w"], name="v") + ops.vocabulary(c["n"], name="v")}, "'v' is already learnt"),
         (lambda c: {"y": ops.vocabulary(c["w"], weights=c["w"])}, "column 'w' is text"),
         (lambda c: {"y": ops.vocabulary(c["w"], labels=c["x"])}, "column 'x' is float, no category"),
