@@ -21,6 +21,7 @@ from .extensions import owner
 from .registry import Fn, Op, register
 
 _DEVICE: Final = {"int64": "int32", "float64": "float32"}
+_EXACT: Final = {"string": str, "float64": float, "bool": bool}  # an int may be too wide
 
 
 @dataclass(frozen=True)
@@ -217,8 +218,15 @@ class _Python:
         returned = self.returns(settings)
         own = self._fn if self._by == "row" else self._row
         if own is not None:
-            fn = partial(self._guarded, own, settings)
-            return lambda *values: _one(self._fitted([fn(*values)], returned, 1))
+            fn, exact = partial(self._guarded, own, settings), _EXACT.get(returned.dtype)
+
+            def single(*values: Any) -> Any:
+                made = fn(*values)
+                if returned.column and (made is None or type(made) is exact):
+                    return made
+                return _one(self._fitted([made], returned, 1))
+
+            return single
         kinds = [ARROW[kind] for kind in params["inputs"]]
         batch = self.batch(params, assets)
 
