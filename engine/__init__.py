@@ -24,11 +24,27 @@ if TYPE_CHECKING:
     from .bundles.verifying import BundleCheck as BundleCheck
     from .bundles.verifying import verify_bundle as verify_bundle
     from .export import export_model as export_model
+    from .functions.autograph import do_not_convert as do_not_convert
+    from .functions.concrete import ConcreteFunction as ConcreteFunction
+    from .functions.derivatives import custom_gradient as custom_gradient
+    from .functions.derivatives import hessian as hessian
+    from .functions.derivatives import hvp as hvp
+    from .functions.derivatives import jacobian as jacobian
+    from .functions.derivatives import value_and_gradient as value_and_gradient
+    from .functions.function import Function as Function
+    from .functions.function import RetraceWarning as RetraceWarning
+    from .functions.function import eager as eager
+    from .functions.function import function as function
+    from .functions.gradients import Tape as Tape
+    from .functions.options import loop_options as loop_options
+    from .functions.options import set_max_steps as set_max_steps
+    from .functions.symbolic import TensorSpec as TensorSpec
     from .graphs.graph import FieldSpec as FieldSpec
     from .graphs.graph import Graph as Graph
     from .lowering.programs import BundleError as BundleError
     from .ragged.ragged import Ragged as Ragged
     from .tracing.columns import Column as Column
+    from .tracing.placing import on as on
     from .training.loader import Batch as Batch
     from .training.loader import Loader as Loader
     from .training.model import Model as Model
@@ -48,27 +64,43 @@ _HOMES = {
     "BundleError": "lowering.programs",
     "BundleFn": "bundles.bundle",
     "Column": "tracing.columns",
+    "ConcreteFunction": "functions.concrete",
     "EpochRecord": "training.training",
     "FieldSpec": "graphs.graph",
+    "Function": "functions.function",
     "Graph": "graphs.graph",
     "Loader": "training.loader",
     "Model": "training.model",
     "Ragged": "ragged.ragged",
     "Refreshed": "bundles.refreshing",
+    "RetraceWarning": "functions.function",
     "STRATEGIES": "training.strategy",
     "Signature": "bundles.manifest",
     "Strategy": "training.strategy",
+    "Tape": "functions.gradients",
+    "TensorSpec": "functions.symbolic",
     "Trained": "training.training",
     "TrainingRun": "training.training",
     "analyze": "transform",
     "apply": "transform",
+    "custom_gradient": "functions.derivatives",
+    "do_not_convert": "functions.autograph",
+    "eager": "functions.function",
     "export_model": "export",
+    "function": "functions.function",
+    "hessian": "functions.derivatives",
+    "hvp": "functions.derivatives",
     "inverse": "bundles.inverse",
+    "jacobian": "functions.derivatives",
     "keep_compiled": "bundles.compiled",
+    "loop_options": "functions.options",
     "nnx_model": "training.model",
+    "on": "tracing.placing",
     "raised_at": "_caller",
     "refresh_bundle": "bundles.refreshing",
     "reseal": "bundles.manifest",
+    "set_max_steps": "functions.options",
+    "value_and_gradient": "functions.derivatives",
     "verify_bundle": "bundles.verifying",
 }
 

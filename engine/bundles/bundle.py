@@ -16,7 +16,9 @@ from __future__ import annotations
 import io
 import json
 import math
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
@@ -170,6 +172,33 @@ class Bundle:
         """
         found, kept, errors = self._runner(name).each(self._completed(name, batch))
         return {key: to_numpy(value) for key, value in found.items()}, kept, errors
+
+    def run_stream(
+        self, name: str, batches: Iterable[pa.RecordBatch], *, ahead: int = 2
+    ) -> Iterator[dict[str, NDArray[Any]]]:
+        """`run` for one batch after the other, in order: while one is on the device, the next is on the host.
+
+        Args:
+            name: Which signature.
+            batches: Taken as they are needed, `ahead` at once.
+            ahead: Batches at work at the same time; each takes its memory.
+
+        Raises:
+            InputError: As `run`, when the batch's turn comes.
+        """
+        self._runner(name)  # an unknown name is told before the first batch is taken
+        waiting: deque[Future[dict[str, NDArray[Any]]]] = deque()
+        with ThreadPoolExecutor(ahead, thread_name_prefix="drivetrain-batch") as pool:
+            try:
+                for batch in batches:
+                    waiting.append(pool.submit(self.run, name, batch))
+                    if len(waiting) == ahead:
+                        yield waiting.popleft().result()
+                while waiting:
+                    yield waiting.popleft().result()
+            finally:
+                for left in waiting:
+                    left.cancel()
 
     def run_row(self, name: str, row: Mapping[str, object]) -> dict[str, object]:
         """Evaluate a signature on one row of Python values (None is missing); scalars come back as Python values."""

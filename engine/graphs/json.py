@@ -22,6 +22,7 @@ def graph_json(graph: Graph) -> dict[str, Any]:  # Any: JSON
         "checks": [
             [name, [{"tensor": check.tensor, "message": check.message, "where": check.where} for check in checks]]
             for name, checks in graph.checks.items()
+            if checks
         ],
     }
 
@@ -79,6 +80,8 @@ def _node_json(node: GraphNode) -> dict[str, object]:
         "weights": list(node.weights),
         "outputs": outputs,
         "needs": [list(positions) for positions in node.needs],
+        "device": node.device,
+        "flops": node.flops,
     }
 
 
@@ -102,7 +105,16 @@ def _node(data: Any) -> GraphNode:  # Any: JSON
     needs = tuple(tuple(_index(item, len(inputs)) for item in positions) for positions in data["needs"])
     if len(slots) != len(inputs) or len(needs) != len(outputs):
         raise ValueError("a device stage's inputs and slots, or outputs and needs, differ in number")
-    return DeviceStage(_text(data["program"]), inputs, slots, _texts(data["weights"]), outputs, needs)
+    return DeviceStage(
+        _text(data["program"]),
+        inputs,
+        slots,
+        _texts(data["weights"]),
+        outputs,
+        needs,
+        _place(data.get("device")),
+        _size(data.get("flops")) or 0,
+    )
 
 
 def _tensor(data: Any) -> Tensor:  # Any: JSON

@@ -74,6 +74,8 @@ class DeviceStage:
         weights: Names of the arrays it takes after the inputs.
         outputs: What it gives; an output nobody needs is simply not read.
         needs: For each output, the positions of the inputs it depends on.
+        device: Where a hint of `on(...)` wants it, such as "cpu:1" or "gpu"; None leaves it to what it costs.
+        flops: Floating-point operations per row, counted from shapes.
     """
 
     program: str
@@ -82,10 +84,13 @@ class DeviceStage:
     weights: tuple[str, ...]
     outputs: tuple[Tensor, ...]
     needs: tuple[tuple[int, ...], ...]
+    device: str | None = None
+    flops: int = 0
 
     def __str__(self) -> str:
         given = ", ".join("·" if name is None else name for name in self.inputs)
-        return f"device<{self.program}>({given}; {len(self.weights)} weights)"
+        at = f" on {self.device}" if self.device else ""
+        return f"device<{self.program}>({given}; {len(self.weights)} weights){at}"
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,7 @@ def costs(graph: Graph, rows: int = 512, sizes: Mapping[str, int] | None = None)
     tensors = graph.tensors()
     found: list[tuple[GraphNode, Cost]] = []
     for node in graph.nodes:
-        moved = sum(_bytes(tensors[name], dims, rows) for name in node.inputs if name is not None)
+        moved = sum(_bytes(tensors[name], dims, rows) for name in node.inputs if name in tensors)  # not assets
         moved += sum(_bytes(tensor, dims, rows) for tensor in node.outputs)
         if isinstance(node, DeviceOp):
             work = _equation(node.equation, dims, rows)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import jax
 
@@ -22,6 +22,7 @@ from ..graphs.nodes import BATCH, DeviceOp, DeviceStage, GraphNode, HostNode, Te
 from ..ragged.feeding import values_of
 from ..tracing.equations import as_function, aval_of, function_of
 from ..tracing.primitives import shaped
+from .cost import costs
 from .sizes import sizes_of
 
 PLATFORMS: Final = ("cpu", "cuda", "tpu")
@@ -31,6 +32,8 @@ _LOCATIONS: Final = "jax_traceback_in_locations_limit"
 _EXPORTING: Final = threading.Lock()  # the setting is the process's
 
 _Device = DeviceOp | DeviceStage
+HOST: Final = "host"
+_ROWS: Final = 512  # what a cost per row is counted at
 
 
 def lower(
@@ -57,43 +60,60 @@ def lower(
     """
     known = known or {}
     counting = values_of(graph.nodes)
-    levels = _levels(graph.nodes, counting)
+    places = _places(graph.nodes, counting)
     tensors = graph.tensors()
     roots = {root for name in graph.signatures for root in graph.roots(name)}
     nodes: list[GraphNode] = []
     made: dict[str, bytes] = {}
-    for level in sorted(set(levels)):
-        group = [node for node, at in zip(graph.nodes, levels, strict=True) if at == level]
-        if level % 2 == 0:
+    for place in sorted(set(places)):
+        group = [node for node, at in zip(graph.nodes, places, strict=True) if at == place]
+        if place.device == HOST:
             nodes += [_named(node, known) for node in group if isinstance(node, HostNode)]
             continue
         read_later = {
-            name for node, at in zip(graph.nodes, levels, strict=True) if at != level for name in node.inputs if name
+            name for node, at in zip(graph.nodes, places, strict=True) if at != place for name in node.inputs if name
         }
         device = [node for node in group if isinstance(node, _Device)]
         plan = _Stage.of(graph, device, roots | read_later, tensors, known, counting)
-        name = f"{prefix}-{level // 2}"
+        name = f"{prefix}-{len(made)}"
         counted = plan.counted(f"rows/{name}", (*graph.inputs.values(), *columns))
         nodes += counted.extra
         stage, made[name] = counted.export(name, graph, programs or {}, platforms)
-        nodes.append(stage)
+        nodes.append(replace(stage, device=place.device or None, flops=_flops(graph, device)))
     read = {name for node in nodes for name in node.inputs} | roots
     every = {tensor.id: tensor for tensor in (*graph.inputs.values(), *columns)}
     inputs = {name.removeprefix("column/"): every[name] for name in every if name in read}
     return Graph(inputs, tuple(nodes), graph.signatures, updates=graph.updates, checks=graph.checks), made
 
 
-def _levels(nodes: Sequence[GraphNode], counting: Mapping[str, Tensor]) -> list[int]:
-    """Even for host nodes, odd for the device; a node comes after all that it reads, and that gives it its size."""
-    level: dict[str, int] = {}
+class _Place(NamedTuple):
+    """Where a node runs, and after how many changes of place."""
+
+    level: int
+    device: str  # "" is the device that placement chooses
+
+
+def _places(nodes: Sequence[GraphNode], counting: Mapping[str, Tensor]) -> list[_Place]:
+    """A place for each node: after all that it reads, and that gives it its size; as few changes as that allows."""
+    made: dict[str, _Place] = {}
     found = []
     for node in nodes:
+        device = (node.device or "") if isinstance(node, _Device) else HOST
         sizes = [counting[dim].id for dim in sizes_of(node) if dim in counting] if counting else []
-        at = max((level.get(name, 0) for name in (*node.inputs, *sizes) if name is not None), default=0)
-        at += at % 2 != isinstance(node, _Device)
-        found.append(at)
-        level.update((tensor.id, at) for tensor in node.outputs)
+        read = [made[name] for name in (*node.inputs, *sizes) if name is not None and name in made]
+        first = 0 if device == HOST else 1  # what reads no host node waits for the first of them all the same
+        level = max((at.level + (at.device != device) for at in read), default=first)
+        found.append(_Place(level, device))
+        made.update((tensor.id, found[-1]) for tensor in node.outputs)
     return found
+
+
+def _flops(graph: Graph, nodes: Sequence[_Device]) -> int:
+    """Floating-point operations per row of a stage."""
+    mine = set(map(id, nodes))
+    work = [each for node, each in costs(graph, rows=_ROWS) if id(node) in mine]
+    inside = sum(node.flops for node in nodes if isinstance(node, DeviceStage))
+    return sum(each.flops + each.transcendentals for each in work) // _ROWS + inside
 
 
 def _named(node: HostNode, known: Mapping[str, str]) -> HostNode:

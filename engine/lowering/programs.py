@@ -19,7 +19,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ...errors import InputError, missing_extra
-from ..graphs.nodes import DeviceStage
+from ..graphs.nodes import BATCH, DeviceStage
+from .placement import device_of
 
 _CALLS: Final = re.compile(r"""custom_call\s+@(?:([\w.$-]+)|"([^"]*)")|call_target_name\s*=\s*"([^"]*)\"""")
 _NUMERICAL: Final = re.compile(
@@ -51,14 +52,33 @@ class Programs:
         self.payload = payload
         self._calls = calls  # targets of custom calls that extensions have registered and the bundle requires
         self._ready: dict[str, Callable[..., Any]] = {}
-        self._weights: dict[str, Any] = {}
+        self._weights: dict[tuple[str, Any], Any] = {}  # by name and device
+        self._chosen: dict[tuple[str, int], Any] = {}  # device by program and rows
         self._lock = threading.Lock()
 
     def __call__(self, stage: DeviceStage, arrays: list[NDArray[Any]]) -> list[Any]:
         """Call a stage with inputs of one batch size; raises as `prepare`."""
         if stage.program not in self._ready:
             self.prepare(stage)
-        return list(self._ready[stage.program](*arrays, *(self._weights[name] for name in stage.weights)))
+        rows = next((len(array) for array, slot in zip(arrays, stage.slots, strict=True) if BATCH in slot[1]), 1)
+        key = stage.program, rows
+        device = self._chosen[key] if key in self._chosen else self._choose(key, stage)
+        given = arrays if device is None else [_put(array, device) for array in arrays]
+        weights = (self._weights[name, device] for name in stage.weights)
+        return list(self._ready[stage.program](*given, *weights))
+
+    def _choose(self, key: tuple[str, int], stage: DeviceStage) -> Any:  # Any: jax.Device, None for the default
+        import jax
+
+        default = jax.local_devices()
+        other = [] if default[0].platform == "cpu" else jax.local_devices(backend="cpu")
+        device = device_of(stage, key[1], [*default, *other])
+        with self._lock:
+            for name in stage.weights:
+                if (name, device) not in self._weights:
+                    self._weights[name, device] = _put(self.payload.weights[name], device)
+            self._chosen[key] = device
+        return device
 
     def prepare(self, stage: DeviceStage) -> None:
         """Read and check a stage's program; it is compiled when first called.
@@ -71,9 +91,6 @@ class Programs:
         except ImportError as error:
             raise missing_extra("jax", "engine") from error
         with self._lock:
-            for name in stage.weights:
-                if name not in self._weights:
-                    self._weights[name] = jax.device_put(self.payload.weights[name])
             if stage.program not in self._ready:
                 try:
                     exported = jax.export.deserialize(bytearray(self.payload.programs[stage.program]))
@@ -95,6 +112,12 @@ class Programs:
             shown = [_shown(str(aval.dtype), aval.shape) for aval in found]
             if [_shown(dtype, shape) for dtype, shape in wanted] != shown:
                 raise _unusable(stage, f"it {what} {', '.join(shown)[:200]}, which is not what the graph says")
+
+
+def _put(array: Any, device: Any) -> Any:  # Any: numpy or JAX arrays; jax.Device, None for the default
+    import jax
+
+    return jax.device_put(array, device)
 
 
 @dataclass(frozen=True)

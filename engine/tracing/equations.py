@@ -17,7 +17,8 @@ from ..graphs.nodes import AnalyzerNode, DeviceOp, GraphNode, HostNode, Literal,
 from .primitives import KIND, settings_of
 
 _NO_SOURCE: Final = jex.DebugInfo("graph", "drivetrain", None, None)
-_ON: Final = "on:"
+_ON: Final = "on="
+_CAPTURED: Final = "constant:"
 
 
 def graph_of_jaxpr(
@@ -38,18 +39,24 @@ def graph_of_jaxpr(
         weights: Names of the arrays taken after the inputs, with their values where known.
         signature: The name of the graph's one signature.
         prefix: Starts the ids of what it adds: "transform/".
+
+    Raises:
+        InputError: A weight has the name of a captured array, or a host op stands inside a loop or branch.
     """
-    builder = Builder(prefix)
     given = dict(weights or {})
+    reserved = next((name for name in given if is_captured(name)), None)
+    if reserved is not None:
+        raise InputError(f"a weight is called {reserved!r}, as captured arrays are", fix="rename it")
+    builder = Builder(prefix)
     invars: Sequence[Any] = closed.jaxpr.invars
     for (_, tensor), var in zip(inputs, invars, strict=False):
         builder.bind(var, tensor.id)
-        builder.note_dims(var.aval.shape)
+        builder.shape(var.aval.shape)
     held: dict[str, NDArray[Any]] = {}
     tensors: dict[str, Tensor] = {}
     for (name, value), var in zip(given.items(), invars[len(inputs) :], strict=True):
         builder.bind(var, name)
-        tensors[name] = Tensor(name, str(var.aval.dtype), _dims(var.aval.shape))
+        tensors[name] = Tensor(name, str(var.aval.dtype), builder.shape(var.aval.shape))
         if value is not None:
             held[name] = value
     builder.add_jaxpr(closed.jaxpr, closed.consts)
@@ -64,31 +71,33 @@ def graph_of_jaxpr(
 class Builder:
     """Collects nodes from equations; variables become tensor ids, captured arrays constants, all under a prefix."""
 
-    def __init__(self, prefix: str = "") -> None:
+    def __init__(self, prefix: str = "", *, searched: bool = False) -> None:
+        """`searched` says that the equations are known to hold no host op within."""
         self.nodes: list[GraphNode] = []
         self.constants: dict[str, NDArray[Any]] = {}
         self.dims: dict[str, Any] = {}
         self._env: dict[Any, str | Literal] = {}
-        self._prefix, self._count = prefix, 0
+        self._prefix, self._count, self._searched = prefix, 0, searched
+        self._names: dict[int, tuple[Any, str]] = {}  # symbolic dimensions are slow to print
 
     def bind(self, var: Any, operand: str | Literal) -> None:
         """Let a variable mean a tensor or a literal."""
         self._env[var] = operand
 
-    def note_dims(self, shape: Iterable[Any]) -> None:
-        """Remember the symbolic dimensions of a shape."""
-        self.dims.update((str(dim), dim) for dim in shape if not isinstance(dim, int))
+    def shape(self, shape: Iterable[Any]) -> tuple[str | int, ...]:
+        """A shape with its symbolic dimensions by name; they are remembered."""
+        return tuple(dim if isinstance(dim, int) else self._dim(dim) for dim in shape)
 
     def read(self, var: Any, *, keep: bool = False) -> str | Literal:
         """What a variable or literal of a jaxpr means; with `keep`, a literal becomes a constant with an id."""
         aval: Any = var.aval
         found = Literal(var.val, str(aval.dtype)) if isinstance(var, jex.Literal) else self._env[var]
-        return self.constant(found.value) if keep and isinstance(found, Literal) else found
+        return self.constant(array_of(found)) if keep and isinstance(found, Literal) else found
 
     def constant(self, array: Any) -> str:
         """A captured array's id."""
         held = np.asarray(array)
-        name = f"{self._prefix}constant/{len(self.constants)}"
+        name = f"{self._prefix}{_CAPTURED}{len(self.constants)}"
         self.constants[name] = held
         return name
 
@@ -110,7 +119,7 @@ class Builder:
         kind = equation.params.get(KIND)
         operands = [self.read(var, keep=kind is not None) for var in equation.invars]
         device = hinted(equation) or device
-        if kind is None and holds_ours(equation):
+        if kind is None and not self._searched and holds_ours(equation):
             for var, result in zip(equation.outvars, self.inline(inlinable(equation), operands, device), strict=True):
                 self.bind(var, result)
             return
@@ -128,17 +137,48 @@ class Builder:
 
     def _output(self, equation: Any, place: int) -> Tensor:
         var = equation.outvars[place]
-        self.note_dims(getattr(var.aval, "shape", ()))
+        aval = var.aval
         name = f"{'_' if isinstance(var, jex.DropVar) else ''}{self._prefix}t{self._count}"
         self._count += 1
         described = equation.params.get("outputs") if KIND in equation.params else None
         if described is None:
-            return Tensor(name, str(getattr(var.aval, "dtype", "token")), _dims(getattr(var.aval, "shape", ())))
+            return Tensor(name, str(getattr(aval, "dtype", "token")), self.shape(getattr(aval, "shape", ())))
         dtype, _, column = described[place]
-        return Tensor(name, dtype.removeprefix("column:"), _dims(var.aval.shape), column=column)
+        return Tensor(name, dtype.removeprefix("column:"), self.shape(aval.shape), column=column)
+
+    def _dim(self, dim: Any) -> str:
+        known = self._names.get(id(dim))
+        if known is None:
+            known = self._names[id(dim)] = (dim, str(dim))
+            self.dims[known[1]] = dim
+        return known[1]
 
 
-def function_of(graph: Graph, nodes: Sequence[DeviceOp], inputs: Sequence[str], outputs: Sequence[str]) -> Any:
+def array_of(literal: Literal) -> NDArray[Any]:
+    """A literal's value as an array of its dtype; JAX may hold a Python number."""
+    return np.asarray(literal.value, np.dtype(literal.dtype))
+
+
+def literal_name(literal: Literal) -> str:
+    """The weight that a literal becomes where only a tensor will do."""
+    return f"{_CAPTURED}{literal.dtype}:{literal.value}"
+
+
+def is_captured(name: str) -> bool:
+    """Whether a weight is an array that a traced function captured: known, and the same for ever."""
+    return _CAPTURED in name
+
+
+def function_of(
+    graph: Graph,
+    nodes: Sequence[DeviceOp],
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    *,
+    avals: Mapping[str, Any] | None = None,
+    literals: Mapping[str, Any] | None = None,
+    debug_info: Any = _NO_SOURCE,  # jax.extend.core.DebugInfo
+) -> Any:
     """A closed jaxpr (`jax.extend.core.ClosedJaxpr`) made of some of a graph's equations.
 
     Args:
@@ -146,11 +186,16 @@ def function_of(graph: Graph, nodes: Sequence[DeviceOp], inputs: Sequence[str], 
         nodes: In an order in which they can run.
         inputs: The tensors given, in order.
         outputs: The tensors wanted: inputs or results of the nodes.
+        avals: What JAX calls the inputs, where that is known.
+        literals: Tensors that are scalars which stand in the program itself, with their values.
+        debug_info: Of the function that it was.
     """
     env: dict[str, Any] = {}
-    tensors = graph.tensors()
+    tensors = {} if avals is not None else graph.tensors()
     for name in inputs:
-        env[name] = jex.Var(aval_of(tensors[name], graph.dims))
+        env[name] = jex.Var(avals[name] if avals is not None else aval_of(tensors[name], graph.dims))
+    for name, value in (literals or {}).items():
+        env[name] = jex.Literal(value, jax.core.ShapedArray((), value.dtype))  # type: ignore[no-untyped-call]  # untyped
     equations = []
     effects: set[Any] = set()
     for node in nodes:
@@ -168,7 +213,7 @@ def function_of(graph: Graph, nodes: Sequence[DeviceOp], inputs: Sequence[str], 
         equations.append(equation.replace(invars=read, outvars=made))
         effects |= equation.effects
     jaxpr = jex.Jaxpr(
-        (), [env[n] for n in inputs], [env[n] for n in outputs], equations, frozenset(effects), debug_info=_NO_SOURCE
+        (), [env[n] for n in inputs], [env[n] for n in outputs], equations, frozenset(effects), debug_info=debug_info
     )
     return jex.ClosedJaxpr(jaxpr, [])
 
@@ -181,7 +226,10 @@ def aval_of(tensor: Tensor, dims: Mapping[str, Any]) -> Any:  # a jax.core.Shape
 
 def hinted(equation: Any) -> str | None:
     """The device that `on(...)` named around an equation."""
-    for part in reversed(str(equation.source_info.name_stack).split("/")):
+    text = str(equation.source_info.name_stack)
+    if _ON not in text:
+        return None
+    for part in reversed(text.split("/")):
         if part.startswith(_ON):
             return part.removeprefix(_ON)
     return None
@@ -233,7 +281,3 @@ def as_function(closed: Any) -> Callable[..., list[Any]]:  # arrays in, arrays o
     """A closed jaxpr as a Python function."""
     run: Callable[..., list[Any]] = jex.jaxpr_as_fun(closed)
     return run
-
-
-def _dims(shape: Iterable[Any]) -> tuple[str | int, ...]:
-    return tuple(dim if isinstance(dim, int) else str(dim) for dim in shape)
