@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import subprocess
@@ -380,3 +381,12 @@ def test_words_to_ids_to_bags_to_predictions(tmp_path: Path) -> None:
             np.testing.assert_allclose(found[place], 1 / (1 + np.exp(-logit)), atol=1e-6)
         one = bundle.run_row("predict", {"tags": row["tags"]})
         np.testing.assert_allclose(np.asarray(one["probability"]), found[place], atol=1e-6)
+
+
+def test_serving_compiles_once_per_bucket(made: tuple[Path, Any], caplog: pytest.LogCaptureFixture) -> None:
+    bundle = Bundle.load(made[0] / "model")
+    with jax.log_compiles(), caplog.at_level(logging.WARNING):
+        for count in range(1, 601):
+            bundle.run_row("predict", {"tags": [1] * count, "scores": [], "age": 0.0})
+    compiled = [record for record in caplog.records if "Finished XLA compilation" in record.message]
+    assert 3 <= len(compiled) <= np.log2(600)
