@@ -21,10 +21,11 @@ class Documents:
         """Take in one batch's lists of ids."""
         (column,) = rows.values
         self.documents += len(column) - column.null_count
-        parents = pc.list_parent_indices(column).to_numpy(zero_copy_only=False)
-        ids = column.flatten().to_numpy(zero_copy_only=False)
-        pairs = np.unique(np.stack([parents.astype(np.int64), ids.astype(np.int64)], axis=1), axis=0)
-        self._take(count_numbers(pairs[:, 1].copy()))
+        parents = pc.list_parent_indices(column).to_numpy(zero_copy_only=False).astype(np.int64)
+        ids = column.flatten().to_numpy(zero_copy_only=False)  # 0 … 2^31 − 1, so that a pair fits in 63 bits
+        span = int(ids.max()) + 1 if len(ids) else 1
+        pairs = count_numbers(parents * span + ids).values  # sorted: np.unique hashes, and is ten times as slow here
+        self._take(count_numbers(pairs % span))
 
     def _take(self, table: NumberTable) -> None:
         self.table = merge_numbers([self.table, table])

@@ -176,6 +176,8 @@ _OPS: Final = {
     "dense": HostOp(vectors.dense_batch, vectors.dense_row),
     "multi_hot": HostOp(vectors.multi_hot_batch, vectors.multi_hot_row),
     **{name: HostOp(*words.kernels(make)) for name, make in words.OPS.items()},
+    "split": HostOp(words.kernels(words.split)[0], words.split_row),
+    "translate": HostOp(words.kernels(words.translate)[0], words.translate_row),
     "concat": HostOp(words.concat_batch, words.concat_row),
     "join": HostOp(words.join_batch, words.join_row),
     "list_count": HostOp(tokens.count_batch, tokens.count_row),

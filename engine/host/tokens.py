@@ -208,13 +208,12 @@ def tfidf_row(params: Params, assets: Assets) -> Kernel:
 
 
 def _counted(lists: Lists) -> tuple[Lists, NDArray[np.int64]]:
-    """Each list's ids once, ascending, and how often each occurs in it."""
-    ids, rows = lists.flat.to_numpy(zero_copy_only=False), lists.rows
-    order = np.lexsort((ids, rows))
-    ids, rows = ids[order], rows[order]
-    starts = np.flatnonzero(np.concatenate(([True], (np.diff(ids) != 0) | (np.diff(rows) != 0)))[: len(ids)])
-    lengths = np.bincount(rows[starts], minlength=len(lists.lengths)).astype(np.int64)
-    return Lists(pa.array(ids[starts]), lengths, lists.valid), np.diff(starts, append=len(ids))
+    """Each list's ids (0 … 2^31 − 1) once, ascending, and how often each occurs in it."""
+    ids = lists.flat.to_numpy(zero_copy_only=False)
+    span = int(ids.max()) + 1 if len(ids) else 1
+    pairs, counts = np.unique(lists.rows * span + ids, return_counts=True)
+    lengths = np.bincount(pairs // span, minlength=len(lists.lengths)).astype(np.int64)
+    return Lists(pa.array(pairs % span), lengths, lists.valid), counts
 
 
 def _weigh(params: Params, assets: Assets) -> Callable[..., NDArray[np.float64]]:

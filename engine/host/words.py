@@ -116,21 +116,61 @@ def translate(params: Params) -> Words:
     return fn
 
 
+def translate_row(params: Params, assets: Assets) -> Kernel:
+    """As `translate`, for one text or list: Arrow's search builds its table anew at every call."""
+    known, default = dict(params["table"]), params["default"]
+    if params["dtype"] == "float64":
+        known, default = {k: float(v) for k, v in known.items()}, None if default is None else float(default)
+
+    def kernel(value: Any) -> Any:
+        if isinstance(value, list):
+            return [known.get(word, default) for word in value]
+        return None if value is None else known.get(value, default)
+
+    return kernel
+
+
 def split(params: Params) -> Words:
-    """Cut where the pattern matches (default: at whitespace), empty pieces dropped."""
-    pattern = params["pattern"]
+    """Cut at whitespace, at every one of the delimiters, or where the pattern matches; empty pieces dropped."""
+    cut = _pieces(params)
 
     def fn(words: pa.Array) -> pa.Array:
-        if pattern is None:
-            made = pc.utf8_split_whitespace(words)
-        else:
-            # Not split_pattern_regex: it never ends where a pattern matches nothing, as "x*" and "\b" do.
-            mark = _unused(words)
-            made = pc.split_pattern(pc.replace_substring_regex(words, pattern, mark), mark)
-        lists = lists_of(made)
+        lists = lists_of(cut(words))
         return lists.where(pc.not_equal(lists.flat, "").to_numpy(zero_copy_only=False)).column()
 
     return fn
+
+
+def split_row(params: Params, assets: Assets) -> Kernel:
+    """As `split`, for one text; delimiters need no Arrow."""
+    cut, delimiters = _pieces(params), params["delimiters"]
+
+    def pieces(value: str) -> list[str]:
+        if delimiters is None:
+            found: list[str] = cut(pa.array([value], pa.string()))[0].as_py()
+            return found
+        for other in delimiters[1:]:
+            value = value.replace(other, delimiters[0])
+        return value.split(delimiters[0])
+
+    return lambda value: None if value is None else [piece for piece in pieces(value) if piece]
+
+
+def _pieces(params: Params) -> Words:
+    delimiters, pattern = params["delimiters"], params["pattern"]
+
+    def cut(words: pa.Array) -> pa.Array:
+        if delimiters is not None:
+            for other in delimiters[1:]:
+                words = pc.replace_substring(words, other, delimiters[0])
+            return pc.split_pattern(words, delimiters[0])
+        if pattern is None:
+            return pc.utf8_split_whitespace(words)
+        # Not split_pattern_regex: it never ends where a pattern matches nothing, as "x*" and "\b" do.
+        mark = _unused(words)
+        return pc.split_pattern(pc.replace_substring_regex(words, pattern, mark), mark)
+
+    return cut
 
 
 def _unused(words: pa.Array) -> str:
@@ -186,7 +226,5 @@ OPS: Final[Mapping[str, Callable[[Params], Words]]] = {
     "ends_with": ends_with,
     "length": length,
     "substr": substr,
-    "translate": translate,
-    "split": split,
 }
 """The ops of one text, by name."""

@@ -99,13 +99,11 @@ def split(x: Value, delimiters: str | None = None, *, regex: str | None = None) 
         raise InputError("split by delimiters or by regex, not both", fix="give one of them", where=caller())
     if delimiters == "":
         raise InputError("split by no delimiter", fix='regex="" gives the single characters', where=caller())
-    pattern = regex
-    if delimiters is not None:
-        pattern = "[" + "".join(f"\\x{{{ord(character):x}}}" for character in delimiters) + "]"
-    if pattern is not None:
-        _check(pattern)
+    if regex is not None:
+        _check(regex)
     column = _text(x, "split")
-    return _made("split", [column], {"pattern": pattern}, "list<string>", column.fact.complete)
+    params = {"delimiters": delimiters, "pattern": regex}
+    return _made("split", [column], params, "list<string>", column.fact.complete)
 
 
 def concat(*parts: Value | str, separator: str = "") -> Value:

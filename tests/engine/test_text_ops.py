@@ -89,7 +89,7 @@ def test_regular_expressions_equal_pythons(pattern: str, values: list[str | None
     assert agree("matches", full, values, "string") == each(values, lambda v: re.fullmatch(pattern, v) is not None)
     assert agree("matches", part, values, "string") == each(values, lambda v: re.search(pattern, v) is not None)
     found = agree("regex_replace", {"pattern": pattern, "replacement": r"<\0>"}, values, "string")
-    pieces = agree("split", {"pattern": pattern}, values, "string")
+    pieces = agree("split", {"delimiters": None, "pattern": pattern}, values, "string")
     if pattern not in ("x*", ""):  # Python and RE2 differ on empty matches next to others
         assert found == each(values, lambda v: re.sub(pattern, r"<\g<0>>", v))
         grouped = pattern.replace("(", "(?:")
@@ -99,17 +99,18 @@ def test_regular_expressions_equal_pythons(pattern: str, values: list[str | None
 @given(WORDS)
 def test_split_drops_empty_pieces(values: list[str | None]) -> None:
     wanted = each(values, lambda v: [piece for piece in re.split("[ ,b]", v) if piece])
-    assert agree("split", {"pattern": "[ ,b]"}, values, "string") == wanted
-    assert agree("split", {"pattern": ""}, values, "string") == each(values, list)
+    assert agree("split", {"delimiters": " ,b", "pattern": None}, values, "string") == wanted
+    assert agree("split", {"delimiters": None, "pattern": "[ ,b]"}, values, "string") == wanted
+    assert agree("split", {"delimiters": None, "pattern": ""}, values, "string") == each(values, list)
     ascii_only = [v for v in values if v is None or v.isascii()]
-    known = agree("split", {"pattern": None}, ascii_only, "string")
+    known = agree("split", {"delimiters": None, "pattern": None}, ascii_only, "string")
     assert known == each(ascii_only, lambda v: re.sub("[\x1c-\x1f]", " ", v).split())
-    agree("split", {"pattern": None}, values, "string")
+    agree("split", {"delimiters": None, "pattern": None}, values, "string")
 
 
 def test_split_marks_no_text_that_has_the_mark() -> None:
     text = "\ufdd0a b\ufdd1 c" + "".join(map(chr, range(0xFDD0, 0xFDF0)))
-    assert agree("split", {"pattern": " "}, [text], "string") == [text.split(" ")]
+    assert agree("split", {"delimiters": None, "pattern": " "}, [text], "string") == [text.split(" ")]
 
 
 @given(TOKENS)
