@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import pairwise
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from ...data.counting.tables import binary
 from ...errors import InputError
 from .states import Numeric, Rows, finite_of, frame, numbers_of, read_columns, texts_of, unframe, vectors, write_columns
+
+_WAITING: Final = 1 << 20  # rows
 
 S = TypeVar("S", bound=Numeric)
 
@@ -20,12 +23,17 @@ KEYS: Final = 1 << 18
 
 
 class Keyed(Generic[S]):
-    """A state per key (text, whole number or boolean). Rows whose key or value is missing are left out."""
+    """A state per key (text, whole number or boolean). Rows whose key or value is missing are left out.
+
+    Rows wait until there are 2^20 of them, so that each key's state is given many at once.
+    """
 
     def __init__(self, make: Callable[[], S], name: str) -> None:
         self.make = make
         self.name = name
         self.states: dict[bytes, S] = {}
+        self._places: dict[bytes, int] = {}  # of the keys, in the order they were met
+        self._waiting: list[tuple[NDArray[np.int64], NDArray[Any]]] = []
 
     def add(self, rows: Rows) -> None:
         """Take in one batch.
@@ -39,19 +47,43 @@ class Keyed(Generic[S]):
         key = texts_of(flat.key)
         encoded = key if pa.types.is_dictionary(key.type) else key.dictionary_encode()
         words = binary(texts_of(encoded.dictionary)).to_pylist()
-        codes = encoded.indices.cast(pa.int64()).fill_null(-1).to_numpy(zero_copy_only=False)
+        named = np.array([word is not None for word in words] + [False])
+        codes = encoded.indices.cast(pa.int64()).fill_null(len(words)).to_numpy(zero_copy_only=False)
         values = numbers_of(column)
-        kept = codes >= 0
+        kept = named[codes]
         if values.dtype.kind == "f":
             kept &= np.isfinite(values)
         codes, values = codes[kept], values[kept]
-        order = np.argsort(codes, kind="stable")
-        codes, values = codes[order], values[order]
-        starts = np.flatnonzero(np.diff(codes, prepend=-1)).tolist()
-        for start, end in pairwise([*starts, len(codes)]):
-            word = words[codes[start]]
-            if word is not None:
-                self._of(word).take(values[start:end])
+        if not len(codes):
+            return
+        places = np.zeros(len(words), np.int64)
+        for code in np.flatnonzero(np.bincount(codes, minlength=len(words))).tolist():
+            places[code] = self._place(words[code])
+        if self._waiting and self._waiting[0][1].dtype != values.dtype:
+            self._settle()
+        self._waiting.append((places[codes], values))
+        if sum(len(waiting) for waiting, _ in self._waiting) >= _WAITING:
+            self._settle()
+
+    def _place(self, word: bytes) -> int:
+        found = self._places.get(word)
+        if found is None:
+            self._of(word)
+            found = self._places[word] = len(self._places)
+        return found
+
+    def _settle(self) -> None:
+        """Give the states what waits for them."""
+        if not self._waiting:
+            return
+        places, values = (np.concatenate(parts) for parts in zip(*self._waiting, strict=True))
+        self._waiting = []
+        order = np.argsort(places, kind="stable")
+        places, values = places[order], values[order]
+        words = list(self._places)
+        starts = np.flatnonzero(np.diff(places, prepend=-1)).tolist()
+        for start, end in pairwise([*starts, len(places)]):
+            self.states[words[places[start]]].take(values[start:end])
 
     def _of(self, word: bytes) -> S:
         found = self.states.get(word)
@@ -66,16 +98,20 @@ class Keyed(Generic[S]):
 
     def merge(self, other: Keyed[S]) -> None:
         """Take in another state. Raises as `add`."""
+        self._settle()
+        other._settle()
         for word, state in other.states.items():
             self._of(word).merge(state)
 
     def compact(self) -> None:
         """Compact each."""
+        self._settle()
         for state in self.states.values():
             state.compact()
 
     def items(self) -> Iterator[tuple[str, S]]:
         """Key and state, in the order of the keys' bytes."""
+        self._settle()
         for word in sorted(self.states):
             yield word.decode(), self.states[word]
 
