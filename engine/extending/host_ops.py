@@ -241,8 +241,10 @@ class _Python:
         except DrivetrainError:
             raise
         except Exception as error:  # the op's own code failed: whatever it is, name its line
+            rows = [value for value in values if not isinstance(value, pa.Array)]
+            on = f" on {', '.join(map(repr, rows)):.120}" if rows else ""
             raise InputError(
-                f"op {self.name!r} failed: {type(error).__name__}: {error!s:.200}",
+                f"op {self.name!r} failed{on}: {type(error).__name__}: {error!s:.200}",
                 fix=f"{fn.__qualname__} must take every value that the columns have, None among them",
                 where=raised_at(error.__traceback__),
             ) from error
