@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -148,13 +149,16 @@ def read_folder(root: Path) -> dict[str, bytes]:
     if path.stat().st_size > _MANIFEST_BYTES:
         raise broken(str(root), f"{MANIFEST} is larger than {_MANIFEST_BYTES >> 20} MiB")
     files = {MANIFEST: path.read_bytes()}
-    for name, size, _ in _listed(_parse(files[MANIFEST], str(root)), str(root)):
-        target = root / name
-        if target.is_symlink() or not target.is_file():
-            raise broken(str(root), f"{name} is missing")
-        if target.stat().st_size != size:  # before it is read
-            raise broken(str(root), f"{name} does not match its digest")
-        files[name] = target.read_bytes()
+    try:
+        for name, size, _ in _listed(_parse(files[MANIFEST], str(root)), str(root)):
+            target = root / name
+            if not target.is_file() or target.resolve() != root.resolve() / name:  # a link leads elsewhere
+                raise broken(str(root), f"{name} is missing")
+            if target.stat().st_size != size:  # before it is read
+                raise broken(str(root), f"{name} does not match its digest")
+            files[name] = target.read_bytes()
+    except (OSError, ValueError, MemoryError) as error:  # a name too long for a file, say
+        raise broken(str(root), f"a file cannot be read ({error!r:.120})") from error
     return files
 
 
@@ -197,8 +201,7 @@ def _parse(data: bytes, where: str) -> dict[str, Any]:
             raise InputError(
                 f"{where} has bundle format {version}, this release reads up to {VERSION}", fix="upgrade drivetrain"
             )
-        rest = {key: value for key, value in body.items() if key != "digest"}
-        if version != VERSION or body.get("digest") != digest(FORMAT, rest):
+        if version != VERSION or not isinstance(body["digest"], str) or body["digest"] != _digest(body):
             raise ValueError("it does not match its own digest")
         requirements(body["required_extensions"])
     except InputError:
@@ -208,14 +211,34 @@ def _parse(data: bytes, where: str) -> dict[str, Any]:
     return body
 
 
+def _digest(body: Mapping[str, Any]) -> str | None:
+    """The digest that a manifest should have; None where it holds what none of ours does, a NUL say."""
+    try:
+        return digest(FORMAT, {key: value for key, value in body.items() if key != "digest"})
+    except InputError:
+        return None
+
+
 def _listed(body: Mapping[str, Any], where: str) -> list[tuple[str, int, str]]:
-    listed = []
+    listed: list[tuple[str, int, str]] = []
+    seen: set[str] = set()
     try:
         for name, size, checksum in body["files"]:
-            parts = PurePosixPath(name).parts
-            if not parts or name.startswith("/") or "\\" in name or any(part in ("..", ".") for part in parts):
-                raise ValueError(f"the path {name!r}")
+            path = PurePosixPath(name)
+            odd = path.is_absolute() or str(path) != name or name in (".", MANIFEST) or "\\" in name
+            if odd or ".." in path.parts or name in seen:
+                raise ValueError(f"the path {name!r:.80}")
+            seen.add(name)
             listed.append((name, size, checksum))
+        if sum(size for _, size, _ in listed) > _memory():
+            raise ValueError("it lists more bytes than this machine has memory")
     except (KeyError, TypeError, ValueError) as error:
         raise broken(where, f"{MANIFEST} is not valid ({error!s:.100})") from error
     return listed
+
+
+def _memory() -> float:
+    """Bytes of memory of this machine."""
+    if not hasattr(os, "sysconf"):
+        return float("inf")
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
