@@ -36,7 +36,8 @@ def custom_gradient(fn: Fn) -> Fn:
 
     @functools.wraps(fn)
     def run(*args: Tree, **kwargs: Any) -> Tree:  # Any: passed on to fn as they are
-        inner = convert(fn) if CONVERTING.get() else fn
+        converting = CONVERTING.get()
+        inner = convert(fn) if converting else fn
 
         @jax.custom_gradient  # type: ignore[untyped-decorator]  # JAX types it not
         def pair(*args: Tree) -> tuple[Tree, Callable[[Tree], Tree]]:
@@ -48,6 +49,7 @@ def custom_gradient(fn: Fn) -> Fn:
                     where=_defined(fn),
                 )
             value, back = found
+            back = convert(back) if converting else back  # it runs later, when nothing converts any more
 
             def checked(weight: Tree) -> Tree:
                 parts = back(weight)

@@ -156,7 +156,11 @@ class Function:
                 found = run(*args, **kwargs)
         except DrivetrainError:
             raise
-        except (jax.errors.JAXTypeError, jax.errors.JAXIndexError) as error:
+        except (
+            jax.errors.JAXTypeError,
+            jax.errors.JAXIndexError,
+            jax.errors.InconclusiveDimensionOperation,
+        ) as error:
             raise InputError(
                 f"{self._name}: {str(error).splitlines()[0]}",
                 fix=self._advice(error),
@@ -174,6 +178,8 @@ class Function:
     def _advice(self, error: Exception) -> str:
         if not self._autograph:
             return "without autograph use lax.cond, lax.while_loop, jnp.where"
+        if isinstance(error, jax.errors.InconclusiveDimensionOperation):
+            return "a branch of Python's cannot depend on an unknown size: give the TensorSpec a number there"
         if isinstance(error, jax.errors.TracerArrayConversionError):
             return "use jax.numpy in place of numpy"
         if isinstance(error, jax.errors.TracerIntegerConversionError):

@@ -54,7 +54,7 @@ class Rows:
 
     leaves: list[Any]  # JAX arrays
     tree: Any  # a PyTreeDef
-    length: int
+    length: int  # or a symbolic dimension
     first: range | None = None
 
     @classmethod
@@ -81,7 +81,7 @@ class Rows:
         """A row of its leaves."""
         return jax.tree.unflatten(self.tree, leaves)
 
-    def row(self, place: int) -> Any:  # Any: one row
+    def row(self, place: Any) -> Any:  # Any: an integer, Python's or traced; one row
         """The row at a place."""
         return self.rebuilt([leaf[place] for leaf in self.leaves])
 
@@ -103,6 +103,7 @@ def staged(items: Any) -> Rows | Steps | None:  # Any: what the user iterates ov
 
 def range_(*bounds: Any) -> Any:  # Any: integers; a range or Steps
     """`range` that takes tensors."""
+    bounds = tuple(jnp.asarray(bound) if jax.export.is_symbolic_dim(bound) else bound for bound in bounds)
     if not any(is_traced(bound) for bound in bounds):
         return builtins.range(*bounds)
     for bound in bounds:

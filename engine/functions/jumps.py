@@ -46,11 +46,14 @@ def statement(text: str, at: ast.AST) -> ast.stmt:
 def _placed(made: N, at: ast.AST) -> N:
     for node in ast.walk(made):
         ast.copy_location(node, at)
+        if isinstance(node, (ast.expr, ast.stmt)):  # a call that spans lines would count as on its last
+            node.end_lineno, node.end_col_offset = node.lineno, node.col_offset
     return made
 
 
 def lowered(body: Sequence[ast.stmt]) -> list[ast.stmt]:
     """A function's body without return, break and continue inside of its branches and loops."""
+    body = [_Bindings().visit(item) for item in body]
     returns = any(_contains(item, ast.Return, into_loops=True) for item in body if not isinstance(item, ast.Return))
     jumps = _Jumps(returns)
     made = jumps.block(body, None)
@@ -60,6 +63,22 @@ def lowered(body: Sequence[ast.stmt]) -> list[ast.stmt]:
     head = [statement(f"{RETURNED} = False", first), statement(f"{VALUE} = ag__.NO_VALUE", first)]
     tail = statement(f"return ag__.returned({RETURNED}, {VALUE}, {_ends(body)})", last)
     return [*head, *made, tail]
+
+
+class _Bindings(ast.NodeTransformer):
+    """`while (n := f()): …` as `while True:` with a break: what := assigns then belongs to the body."""
+
+    def visit_While(self, node: ast.While) -> ast.While:
+        self.generic_visit(node)
+        if any(isinstance(item, ast.NamedExpr) for item in ast.walk(node.test)):
+            leave = ast.copy_location(ast.Break(), node.test)
+            test = ast.copy_location(ast.UnaryOp(ast.Not(), node.test), node.test)
+            node.body.insert(0, ast.copy_location(ast.If(test, [*node.orelse, leave], []), node.test))
+            node.test, node.orelse = ast.copy_location(ast.Constant(True), node.test), []
+        return node
+
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        return node if isinstance(node, Scope) else super().generic_visit(node)
 
 
 class _Jumps:
@@ -78,6 +97,7 @@ class _Jumps:
             if isinstance(item, (ast.Break, ast.Continue)) and loop is not None:
                 flag = loop.broke if isinstance(item, ast.Break) else loop.skipped
                 return [*made, statement(f"{flag} = True", item)]
+            flags = self.flags(item, loop)  # read before the item is lowered
             if isinstance(item, Loop):
                 made += self.loop(item)
             elif isinstance(item, ast.If) and self.jumps(item):
@@ -88,7 +108,6 @@ class _Jumps:
                 made.append(self.branch(item, item.body, item.orelse, loop))
             else:
                 made.append(self.inside(item, loop))
-            flags = self.flags(item, loop)
             if flags and rest:
                 return [*made, self.guarded(flags, rest, loop, item)]
         return made
@@ -106,12 +125,13 @@ class _Jumps:
         """A compound statement with its blocks lowered; anything else as it is."""
         if isinstance(item, Scope):
             return item
+        flags = self.flags(item, loop)
         for name in ("body", "orelse", "finalbody"):
             if isinstance(getattr(item, name, None), list):
                 setattr(item, name, self.block(getattr(item, name), loop))
         for case in [*getattr(item, "handlers", ()), *getattr(item, "cases", ())]:
             case.body = self.block(case.body, loop)
-        if isinstance(item, ast.Try) and item.orelse and (flags := self.flags(item, loop)):
+        if isinstance(item, ast.Try) and item.orelse and flags:
             test = expression(f"ag__.none_of({', '.join(flags)})", item)
             item.orelse = [ast.copy_location(ast.If(test, item.orelse, []), item)]
         return item

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jax import lax
 
@@ -81,6 +82,10 @@ def for_(
     elif isinstance(over, Rows):
         if options.unroll:
             _in_python(block, (over.row(place) for place in range(over.length)), body, test)
+        elif jax.export.is_symbolic_dim(over.length):  # a batch of any size: lax.scan wants to know it
+            refuse_changes(changes, "a for")
+            steps = Steps(0, jnp.asarray(over.length), 1)
+            _repeat(block, lambda place: body(over.row(place)), test, steps, options)
         elif over.length:
             refuse_changes(changes, "a for")
             _scan(block, body, test, over)

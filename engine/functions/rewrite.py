@@ -24,10 +24,11 @@ def rewritten(node: Definition, owner: str | None) -> ast.FunctionDef:
     """The function with its control flow as operator calls. `owner` is the class whose private names it may use."""
     if isinstance(node, ast.Lambda):
         answer = ast.copy_location(ast.Return(node.body), node.body)
-        tree = ast.FunctionDef("ag__lambda", node.args, [answer], [])
+        tree = ast.FunctionDef("ag__made", node.args, [answer], [])
         ast.copy_location(tree, node)
     else:
         tree = node
+        tree.name = "ag__made"  # its own name is free in it: a global, or a cell of the function around
         tree.decorator_list = []
         tree.returns = None
     for arg in ast.walk(tree.args):

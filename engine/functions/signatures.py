@@ -212,7 +212,12 @@ def changes(new: CallSignature, old: CallSignature) -> list[Change]:
 def _change(name: str, old: Argument, new: Argument) -> Change:
     a, b = old.spec, new.spec
     if a is None and b is None:
-        fix = f"pass {name} as an array, jnp.asarray(…), unless the graph must be another for each value"
+        number = str(new.value).lstrip("-")[:1].isdigit()
+        fix = (
+            f"pass {name} as an array, jnp.asarray(…), unless the graph must be another for each value"
+            if number
+            else f"each value of {name} has a graph of its own: give it few"
+        )
     elif a is None or b is None:
         fix = f"pass {name} as an array each time, or as a Python value each time"
     elif a.dtype != b.dtype:

@@ -71,7 +71,8 @@ def compiled(tree: ast.FunctionDef, fn: FunctionType) -> CodeType:
     ast.fix_missing_locations(outer)
     flags = fn.__code__.co_flags & __future__.annotations.compiler_flag
     code = compile(outer, fn.__code__.co_filename, "exec", dont_inherit=True, flags=flags)
-    return _named(_named(code, "ag__factory"), tree.name)
+    made = _named(_named(code, "ag__factory"), tree.name)
+    return made.replace(co_name=fn.__code__.co_name, co_qualname=fn.__code__.co_qualname)
 
 
 def made_of(code: CodeType, fn: FunctionType, helper: object) -> Callable[..., Any]:  # Any: the user's function
