@@ -276,6 +276,20 @@ def test_lists_on_the_device_inside_preprocess(tmp_path: Path) -> None:
     np.testing.assert_allclose(model_bundle.run("predict", batch)["out"], wanted, atol=1e-5)
     np.testing.assert_allclose(np.asarray(model_bundle.run_row("predict", raw[7])["out"]), wanted[7], atol=1e-5)
 
+    # a model that needs one list takes no other, though one program of the transform computes on both
+    counted = tmp_path / "counted"
+    export_model(
+        tmp_path / "graph",
+        lambda p, f: f["count"] + p,
+        np.float32(1),
+        lambda out: {"out": out},
+        label="label",
+        out=counted,
+    )
+    assert set(Bundle.load(counted).signatures["predict"].inputs) == {"clicks"}
+    lengths = Bundle.load(counted).run("predict", batch.select(["clicks"]))["out"]
+    np.testing.assert_array_equal(lengths, found["count"] + 1)
+
 
 @pytest.mark.parametrize(
     ("fn", "message"),
