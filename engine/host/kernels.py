@@ -174,6 +174,7 @@ _OPS: Final = {
     "flatten": HostOp(flat.flatten_batch, flat.flatten_row),
     "unflatten": HostOp(flat.unflatten_batch, flat.unflatten_row),
     "dense": HostOp(vectors.dense_batch, vectors.dense_row),
+    "asset_size": HostOp(text.size_of, text.size_of),
     "multi_hot": HostOp(vectors.multi_hot_batch, vectors.multi_hot_row),
     **{name: HostOp(*words.kernels(make)) for name, make in words.OPS.items()},
     "split": HostOp(words.kernels(words.split)[0], words.split_row),

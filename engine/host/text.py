@@ -29,6 +29,12 @@ def _lookup_of(params: Params, assets: Assets) -> tuple[dict[str, int], Callable
     return known, unknown, len(words) + buckets
 
 
+def size_of(params: Params, assets: Assets) -> Kernel:
+    """How many words a vocabulary has, for a batch and for a row."""
+    size = np.int32(assets[0].num_rows)
+    return lambda: size
+
+
 def spelled(value: object) -> str:
     """How a value that is no string is looked up: integers in decimal, booleans as true and false."""
     return (

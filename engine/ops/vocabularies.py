@@ -160,8 +160,13 @@ def vocabulary_of(given: Vocabulary | str) -> Vocabulary:
     return known[given]
 
 
-def vocabulary_size(vocabulary: Vocabulary | str) -> Array:
-    """int32 scalar: how many words it has, reserved ones included."""
+def vocabulary_size(vocabulary: Vocabulary | str | Value) -> Array:
+    """int32 scalar: how many words it has, reserved ones included; of ids, the vocabulary that made them."""
+    if not isinstance(vocabulary, (Vocabulary, str)):
+        size = read(vocabulary, "given to vocabulary_size").fact.size
+        if size is None or size.vocabulary is None:
+            raise InputError("these ids are of no learnt vocabulary", fix="pass what vocabulary gave", where=caller())
+        return bind_host("asset_size", [size.vocabulary], [("int32", (), False)], {})[0]
     found = vocabulary_of(vocabulary)
     return bind_analyzer("vocabulary_size", list(found.inputs), ("int32", ()), {**dict(found.params), "name": None})
 
