@@ -199,7 +199,7 @@ def _run_phase(
     for analyzer in analyzers:
         names = [partition.tensor(value).id for value in analyzer.inputs]
         reducer = recall(analyzer.params["reducer"]) if "reducer" in analyzer.params else None
-        of.append(analysis(analyzer.kind, analyzer.params, names, reducer))
+        of.append(analysis(analyzer.kind, analyzer.params, names, reducer, analyzer.where))
         analyses[of[-1]] = None
     values = {partition.tensor(value).id: (value, None) for analyzer in analyzers for value in analyzer.inputs}
     bundle = frozen.bundle(values, "analyze", "analyze")

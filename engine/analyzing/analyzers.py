@@ -9,7 +9,8 @@ exact, so its memory grows with the number of distinct words. A pass keeps up to
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, Self
@@ -40,12 +41,14 @@ class Analysis:
         columns: (role, column of the batch): "value", "valid" (which rows count), "key", "weight", "label".
         options: What the state needs to be made, as canonical JSON.
         reducer: A user's own, for the kind "reduced"; it does not enter the state's bytes.
+        where: The user's line, for errors; nor does it.
     """
 
     kind: str
     columns: tuple[tuple[str, str], ...]
     options: str = "{}"
     reducer: Any = field(default=None, compare=False)  # Any: a `Reducer`; `options` names it
+    where: str | None = field(default=None, compare=False)
 
     def new(self) -> State:
         """An empty state."""
@@ -80,14 +83,16 @@ class AnalyzerPass:
     def add_batch(self, batch: pa.RecordBatch) -> None:
         """Take in one batch."""
         for analysis, state in zip(self.analyses, self.states, strict=True):
-            state.add(Rows.of(batch, analysis.columns))
+            with _at(analysis):
+                state.add(Rows.of(batch, analysis.columns))
 
     def merge(self, other: Self) -> None:
         """Take in the states of the shards that follow."""
         if other.analyses != self.analyses:
             raise InputError("these states belong to different analyzers", fix="analyse again")
-        for mine, theirs in zip(self.states, other.states, strict=True):
-            mine.merge(theirs)
+        for analysis, mine, theirs in zip(self.analyses, self.states, other.states, strict=True):
+            with _at(analysis):
+                mine.merge(theirs)
 
     def compact(self) -> None:
         """Merge what is pending."""
@@ -135,7 +140,20 @@ class AnalyzerPass:
         return made
 
 
-def analysis(kind: str, params: Mapping[str, Any], columns: list[str], reducer: Any = None) -> Analysis:
+@contextmanager
+def _at(analysis: Analysis) -> Iterator[None]:
+    """Name the user's line in an error that has none."""
+    try:
+        yield
+    except InputError as error:
+        if error.where is not None or analysis.where is None:
+            raise
+        raise InputError(error.message, fix=error.fix, where=analysis.where) from error
+
+
+def analysis(
+    kind: str, params: Mapping[str, Any], columns: list[str], reducer: Any = None, where: str | None = None
+) -> Analysis:
     """The state an analyzer reads.
 
     Args:
@@ -143,11 +161,12 @@ def analysis(kind: str, params: Mapping[str, Any], columns: list[str], reducer: 
         params: Of the analyzer; "roles" says what each column is (by default a value, then which rows count).
         columns: The batch's columns, in that order.
         reducer: A user's own, or None.
+        where: The user's line.
     """
     state, options = ANALYZERS[kind].state(params)
     roles = params.get("roles") or ["value", "valid"]
     chosen = json.dumps({name: params[name] for name in options}, sort_keys=True)
-    return Analysis(state, tuple(zip(roles, columns, strict=False)), chosen, reducer)
+    return Analysis(state, tuple(zip(roles, columns, strict=False)), chosen, reducer, where)
 
 
 def finish(kind: str, params: Mapping[str, Any], state: Any, key_fn: Any = None) -> Any:

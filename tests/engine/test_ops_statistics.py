@@ -195,8 +195,9 @@ def test_weighted_buckets(learn: Any) -> None:
     ],
 )
 def test_bad_weights_are_refused(learn: Any, w: Any, says: str) -> None:
-    with pytest.raises(InputError, match=says):
+    with pytest.raises(InputError, match=says) as caught:
         learn(lambda c: {"q": ops.quantiles(c["x"], 2, weights=c["w"])}, x=[1.0, 2.0], w=pa.array(w))
+    assert "test_ops_statistics.py:" in str(caught.value.where)
 
 
 def test_weighted_quantiles_beyond_the_table_come_from_a_sketch(monkeypatch: pytest.MonkeyPatch) -> None:
