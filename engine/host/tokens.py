@@ -20,10 +20,13 @@ def ngrams_batch(params: Params, assets: Assets) -> Kernel:
 
     def kernel(column: pa.Array) -> pa.Array:
         lists = lists_of(column)
+        longest = int(lists.lengths.max(initial=0))
+        if longest < lo:
+            return lists.where(np.zeros(len(lists.flat), bool)).column()
         left = np.repeat(lists.ends, lists.lengths) - np.arange(len(lists.flat))  # values from here to the list's end
         texts: list[pa.Array] = []
         starts: list[NDArray[np.int64]] = []
-        for n in range(lo, hi + 1):
+        for n in range(lo, min(hi, longest) + 1):
             start = np.flatnonzero(left >= n)
             words = [lists.flat.take(pa.array(start + place)) for place in range(n)]
             texts.append(pc.binary_join_element_wise(*words, separator))

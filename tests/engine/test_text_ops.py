@@ -182,6 +182,13 @@ def test_ngrams_equal_a_loop(values: list[Any], lo: int, more: int) -> None:
     assert agree("ngrams", params, values, "list<string>") == [None if row is None else runs(row) for row in values]
 
 
+def test_no_size_of_ngrams_takes_long() -> None:
+    for lo in (1, 3, 10**12):
+        params = {"lo": lo, "hi": 10**12, "separator": "_"}
+        found = agree("ngrams", params, [["a", "b", "c"], None, []], "list<string>")
+        assert found == [["a", "a_b", "a_b_c", "b", "b_c", "c"] if lo == 1 else ["a_b_c"] if lo == 3 else [], None, []]
+
+
 @given(TOKENS, IDS, NUMBERS)
 def test_distinct_keeps_the_first_of_each(texts: list[Any], ids: list[Any], numbers: list[Any]) -> None:
     for values, dtype in ((texts, "list<string>"), (ids, "list<int64>")):

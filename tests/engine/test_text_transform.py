@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from drivetrain import data
-from drivetrain.engine import Bundle, analyze, ops
+from drivetrain.engine import Bundle, analyze, export_model, ops, ragged
 from drivetrain.errors import InputError
 
 pytestmark = pytest.mark.engine
@@ -268,3 +268,36 @@ def test_the_pages_example(learn: Any) -> None:
     assert out["label"].tolist() == [1, 0, -1, -1]
     assert out["pairs"].sum(axis=1).tolist() == [2, 1, 0, 0]
     assert bundle.run_row("transform", {"review": "unseen", "mood": "bad"})["terms"] == [3]
+
+
+def test_a_served_model_reads_text_and_lists(tmp_path: Path) -> None:
+    def preprocess(c: Any) -> Any:
+        words = ops.split(c["t"])
+        return {
+            "x": ops.to_dense(ops.z_score(c["x"]), 2, fill=0),
+            "bag": ops.multi_hot(ops.apply_vocabulary(words, ["a", "b"], oov_buckets=0), 2),
+            "ids": ops.vocabulary(words),
+            "y": ops.lookup(c["m"], {"good": 1.0, "bad": 0.0}, default=0.0),
+        }
+
+    def model(params: Any, features: Any) -> Any:
+        pooled = ragged.embedding_bag(params["table"], features["ids"])[:, 0]
+        return features["x"].sum(axis=1) + features["bag"] @ params["w"] + pooled
+
+    params = {"w": np.array([10.0, 20.0], np.float32), "table": np.arange(8, dtype=np.float32).reshape(8, 1)}
+    x, t, m = [[1.0, 3.0], [5.0], [], None], ["a a", "b c", "", None], ["good", "bad", None, "odd"]
+    table = pa.table({"x": pa.array(x), "t": pa.array(t), "m": pa.array(m)})
+    pq.write_table(table, tmp_path / "data.parquet")
+    source = data.open_parquet([tmp_path / "data.parquet"])
+    analyze(preprocess, source, data.executor("local")).save(tmp_path / "graph")
+    export_model(tmp_path / "graph", model, params, lambda o: {"p": o}, label="y", out=tmp_path / "model")
+    bundle = Bundle.load(tmp_path / "model")
+    (batch,) = table.to_batches()
+    found = bundle.run("predict", batch)["p"]
+    values = np.array([1.0, 3.0, 5.0])
+    z = (values - values.mean()) / values.std()
+    # Words by count: a, then b and c in reverse order; the mean of their rows of the table.
+    wanted = [z[0] + z[1] + 10 + 0, z[2] + 20 + (1 + 2) / 2, 0, 0]
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+    rows = [bundle.run_row("predict", row)["p"] for row in table.to_pylist()]
+    np.testing.assert_allclose(rows, wanted, rtol=1e-5, atol=1e-6)
