@@ -8,9 +8,11 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
-from drivetrain.engine import verify_bundle
-from drivetrain.tests.fixtures.bundles.make import build
+from drivetrain import data
+from drivetrain.engine import analyze, ops, verify_bundle
+from drivetrain.tests.fixtures.bundles.make import build, flights
 
 pytestmark = pytest.mark.engine
 
@@ -22,6 +24,32 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("fuzz") / "made"
     build(folder)
     return folder / "model"
+
+
+def words(columns: ops.Columns) -> ops.Columns:
+    """Every kind of host op that takes params a stranger could bend: patterns, counts, widths, tables, lists, keys."""
+    text = ops.concat(columns["carrier"], columns["origin"], separator=" ")
+    pieces = ops.split(ops.lower(ops.regex_replace(text, "[A-J]+", "x y")), " ")
+    ids = ops.hash_buckets(pieces, 5)
+    return {
+        "grams": ops.to_dense(ops.hash_buckets(ops.ngrams(pieces, (1, 2), separator="_"), 9), width=12, fill=0),
+        "dense": ops.to_dense(ids, width=12, fill=0),
+        "many": ops.multi_hot(ids),
+        "long": ops.fill_missing(ops.cast(ops.length(text), "float32"), 0.0),
+        "seen": ops.fill_missing(ops.regex_contains(text, "(a+)+$"), False),
+        "table": ops.fill_missing(ops.lookup(columns["origin"], {"EWR": 1, "JFK": 2}, 0), 0),
+        "key": ops.fill_missing(ops.z_score_per_key(columns["dep_delay"], columns["carrier"]), 0.0),
+        "delay": ops.z_score(ops.fill_missing(columns["dep_delay"], 0.0)),
+        "part": ops.vocabulary(ops.substr(columns["carrier"], 0, 1)),
+    }
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("texts")
+    pq.write_table(flights(300, 0), folder / "raw.parquet")
+    analyze(words, data.open_parquet([folder / "raw.parquet"]), data.executor("local")).save(folder / "graph")
+    return folder / "graph"
 
 
 def outcomes(model: Path, start: int, stop: int, seconds: float) -> Counter[tuple[str, str]]:
@@ -73,6 +101,12 @@ def check(found: Counter[tuple[str, str]], least: int) -> None:
 
 def test_two_hundred_mutations(model: Path) -> None:
     check(outcomes(model, 0, 208, 120), 60)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_mutations_of_text_ops(texts: Path) -> None:
+    check(outcomes(texts, 0, 1300, 500), 400)
 
 
 @pytest.mark.slow
