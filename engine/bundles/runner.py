@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any, Final
 
@@ -16,6 +16,7 @@ from ..graphs.graph import Check, Graph
 from ..graphs.nodes import BATCH, DeviceStage, GraphNode, HostNode
 from ..host.columns import Kernel, as_column, as_value
 from ..lowering.programs import Programs, node_failed
+from ..lowering.single import fits
 from ..ragged.feeding import Span, counting, filled, lengths_of, spans, zeros
 
 SMALL: Final = 512
@@ -89,8 +90,9 @@ class Runner:
             if name not in row:
                 raise self._absent(name, row)
             env[tensor.id] = as_value(row[name], tensor.dtype, name)
-        for node, kernel in zip(self.graph.nodes, self._row_kernels, strict=True):
-            self._run(node, kernel, env, None)
+        with np.errstate(over="ignore"):  # beyond float32 is an infinity, as XLA would have it
+            for step in self._row_steps:
+                step(env)
         for check in self._checks:
             if not env[check.tensor]:
                 raise _failed(check, {name: row[name] for name in self._reads(check)}, "", 0)
@@ -129,25 +131,52 @@ class Runner:
         """The raw columns that a check depends on."""
         return list(self.graph.needed([check.tensor]).inputs)
 
-    def _run(self, node: GraphNode, kernel: Kernel | None, env: Env, rows: int | None) -> None:
-        """Run a node on a batch of `rows`, or where None on one row."""
+    def _run(self, node: GraphNode, kernel: Kernel | None, env: Env, rows: int) -> None:
+        """Run a node on a batch of `rows`."""
         try:
             if kernel is not None:
                 made = kernel(*(env[name] for name in node.inputs if name is not None))
                 env.update(zip((t.id for t in node.outputs), made if len(node.outputs) > 1 else (made,), strict=True))
             elif isinstance(node, DeviceStage):
-                if rows is None:
-                    self._device_row(node, env)
-                else:
-                    self._device(node, env, rows)
-        except InputError as error:
-            if error.where is None and isinstance(node, HostNode):  # the user's line, kept in the graph
-                raise InputError(error.message, fix=error.fix, where=node.where) from error
-            raise
-        except DrivetrainError:
-            raise
-        except Exception as error:  # what a bundle says need not fit together, and that shows in many ways
-            raise node_failed(node, error) from error
+                self._device(node, env, rows)
+        except Exception as error:
+            raise _explained(node, error) from error
+
+    @cached_property
+    def _row_steps(self) -> list[Callable[[Env], None]]:
+        """What one row goes through, with as little as possible left to decide."""
+        return [self._row_step(node, kernel) for node, kernel in zip(self.graph.nodes, self._row_kernels, strict=True)]
+
+    def _row_step(self, node: GraphNode, kernel: Kernel | None) -> Callable[[Env], None]:
+        read = [name for name in node.inputs if name is not None]
+        made = [tensor.id for tensor in node.outputs]
+        if isinstance(node, DeviceStage):
+            names, programs, whole = node.inputs, self._programs, fits(node)
+
+            def on_device(env: Env) -> None:
+                try:
+                    if not whole:
+                        return self._device_row(node, env)
+                    found = programs.single(node)([None if name is None else env[name] for name in names])
+                    return env.update(zip(made, found, strict=True))
+                except Exception as error:
+                    raise _explained(node, error) from error
+
+            return on_device
+        assert kernel is not None
+        work, single = kernel, made[0] if len(made) == 1 else None
+
+        def on_host(env: Env) -> None:
+            try:
+                found = work(*[env[name] for name in read])
+            except Exception as error:
+                raise _explained(node, error) from error
+            if single is not None:
+                env[single] = found
+            else:
+                env.update(zip(made, found, strict=True))
+
+        return on_host
 
     def _absent(self, name: str, given: Any) -> InputError:  # Any: names
         return InputError(
@@ -161,6 +190,7 @@ class Runner:
         return spans(self._counting[stage.program], given, rows, *smallest)
 
     def _device_row(self, stage: DeviceStage, env: Env) -> None:
+        """One row of a stage whose inputs are not all of a fixed number of words."""
         sizes = self._spans(stage, env, Span(0, 1, 1))
         arrays = []
         for name, (dtype, shape) in zip(stage.inputs, stage.slots, strict=True):
@@ -190,6 +220,15 @@ class Runner:
             found = [part[place] for part in parts]
             whole = len(found) == 1 or not (tensor.shape and isinstance(tensor.shape[0], str))
             env[tensor.id] = found[0] if whole else np.concatenate(found)
+
+
+def _explained(node: GraphNode, error: Exception) -> DrivetrainError:
+    """The error to raise for one that a node raised."""
+    if isinstance(error, InputError) and error.where is None and isinstance(node, HostNode):
+        return InputError(error.message, fix=error.fix, where=node.where)  # the user's line, kept in the graph
+    if isinstance(error, DrivetrainError):
+        return error
+    return node_failed(node, error)  # what a bundle says need not fit together, and that shows in many ways
 
 
 def _failed(check: Check, values: Mapping[str, object], row: str, more: int) -> InputError:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from ...errors import InputError, missing_extra
 from ..graphs.nodes import BATCH, DeviceStage
 from .placement import device_of
+from .single import SingleRow
 
 _CALLS: Final = re.compile(r"""custom_call\s+@(?:([\w.$-]+)|"([^"]*)")|call_target_name\s*=\s*"([^"]*)\"""")
 _NUMERICAL: Final = re.compile(
@@ -54,6 +55,7 @@ class Programs:
         self._ready: dict[str, Callable[..., Any]] = {}
         self._weights: dict[tuple[str, Any], Any] = {}  # by name and device
         self._chosen: dict[tuple[str, int], Any] = {}  # device by program and rows
+        self._singles: dict[str, SingleRow] = {}
         self._lock = threading.Lock()
 
     def __call__(self, stage: DeviceStage, arrays: list[NDArray[Any]]) -> list[Any]:
@@ -66,6 +68,16 @@ class Programs:
         given = arrays if device is None else [_put(array, device) for array in arrays]
         weights = (self._weights[name, device] for name in stage.weights)
         return list(self._ready[stage.program](*given, *weights))
+
+    def single(self, stage: DeviceStage) -> SingleRow:
+        """A stage for which `fits` holds, prepared for one row at a time; raises as `prepare`."""
+        if stage.program not in self._singles:
+            if stage.program not in self._ready:
+                self.prepare(stage)
+            device = self._choose((stage.program, 1), stage)
+            weights = [self._weights[name, device] for name in stage.weights]
+            self._singles[stage.program] = SingleRow(stage, self._ready[stage.program], weights, device)
+        return self._singles[stage.program]
 
     def _choose(self, key: tuple[str, int], stage: DeviceStage) -> Any:  # Any: jax.Device, None for the default
         import jax

@@ -1,0 +1,111 @@
+"""One row on the device: its inputs in one buffer, its results in another, small weights inside the program.
+
+A call of a jitted function costs per argument. Thirty arguments cost more than what a small model computes, so for
+single rows a stage is compiled a second time: all inputs come as 32-bit words of one array, all outputs leave as such.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..graphs.nodes import BATCH, DeviceStage
+
+_WORDS: Final = {"float32": np.float32, "int32": np.int32, "uint32": np.uint32, "bool": np.int32}
+_SMALL: Final = 4 << 20  # bytes of weights that may stand in the program itself
+
+Shape = tuple[str | int, ...]
+
+
+class SingleRow:
+    """A stage for one row: values in, arrays out."""
+
+    def __init__(self, stage: DeviceStage, call: Callable[..., Any], weights: Sequence[Any], device: Any) -> None:
+        """Prepare; compiled when first called.
+
+        Args:
+            stage: One for which `fits` holds.
+            call: The exported program: inputs, then weights.
+            weights: Its weights, on the device.
+            device: Where to run it: a `jax.Device`, or None for the default.
+        """
+        import jax
+        import jax.numpy as jnp
+
+        self._device = device
+        self._inputs, self._size = _layout(stage.slots)
+        outputs, _ = _layout([(tensor.dtype, tensor.shape) for tensor in stage.outputs])
+        self._outputs = [
+            (slice(at.start, at.stop), dtype, shape[1:] if tensor.batched else shape)
+            for (at, dtype, shape), tensor in zip(outputs, stage.outputs, strict=True)
+        ]
+        small = sum(weight.nbytes for weight in weights) <= _SMALL
+        self._weights = () if small else tuple(weights)
+
+        def run(words: Any, *given: Any) -> Any:
+            arrays = [_unpack(words[at], dtype, shape) for at, dtype, shape in self._inputs]
+            made = call(*arrays, *(given or weights))
+            return jnp.concatenate([_pack(array) for array in made])
+
+        def _unpack(words: Any, dtype: str, shape: tuple[int, ...]) -> Any:
+            array = words != 0 if dtype == "bool" else jax.lax.bitcast_convert_type(words, _WORDS[dtype])
+            return array.reshape(shape)
+
+        def _pack(array: Any) -> Any:
+            flat = array.reshape(-1)
+            return flat.astype(jnp.int32) if flat.dtype == bool else jax.lax.bitcast_convert_type(flat, jnp.int32)
+
+        self._run = jax.jit(run)
+
+    def __call__(self, values: Sequence[Any]) -> list[Any]:
+        """Each output's array, or scalar where it has one value per row.
+
+        Args:
+            values: Of each input: a number or an array; None where nothing that is read depends on it.
+        """
+        words = np.zeros(self._size, np.int32)
+        views = {np.int32: words, np.float32: words.view(np.float32), np.uint32: words.view(np.uint32)}
+        for (at, dtype, _), value in zip(self._inputs, values, strict=True):
+            if value is not None:
+                views[_WORDS[dtype]][at] = value if at.stop - at.start == 1 else np.ravel(value)
+        if self._device is not None:
+            import jax
+
+            words = jax.device_put(words, self._device)
+        made = np.asarray(self._run(words, *self._weights))
+        floats = made.view(np.float32)
+        return [_of(floats if dtype == "float32" else made, at, dtype, shape) for at, dtype, shape in self._outputs]
+
+
+def fits(stage: DeviceStage) -> bool:
+    """Whether one row of a stage is made of a fixed number of 32-bit words."""
+    every = [*stage.slots, *((tensor.dtype, tensor.shape) for tensor in stage.outputs)]
+    return all(
+        dtype in _WORDS
+        and all(isinstance(dim, int) or (dim == BATCH and place == 0) for place, dim in enumerate(shape))
+        for dtype, shape in every
+    )
+
+
+def _layout(slots: Sequence[tuple[str, Shape]]) -> tuple[list[tuple[slice, str, tuple[int, ...]]], int]:
+    """Where in the buffer each array of one row stands; how many words there are."""
+    found, start = [], 0
+    for dtype, dims in slots:
+        shape = tuple(1 if isinstance(dim, str) else dim for dim in dims)
+        stop = start + math.prod(shape)
+        found.append((slice(start, stop), dtype, shape))
+        start = stop
+    return found, start
+
+
+def _of(words: NDArray[Any], at: slice, dtype: str, shape: tuple[int, ...]) -> Any:
+    found = words[at] if shape else words[at.start]
+    if dtype == "bool":
+        found = found != 0
+    elif dtype == "uint32":
+        found = found.view(np.uint32)
+    return found.reshape(shape) if shape else found

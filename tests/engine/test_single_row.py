@@ -1,0 +1,63 @@
+"""One row through its own compiled form of a stage: the same as a batch of one through the general one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("jax")
+
+import jax.numpy as jnp
+from drivetrain import data
+from drivetrain.engine import analyze, ops
+from drivetrain.engine.graphs.nodes import DeviceStage
+from drivetrain.engine.lowering.single import fits
+
+pytestmark = pytest.mark.engine
+
+
+def learned(fn: Any, **columns: Any) -> Any:
+    return analyze(fn, data.source_of(pa.table(columns)), data.executor("local"))
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_every_kind_of_word_comes_and_goes(large: bool) -> None:
+    table = np.random.default_rng(0).normal(size=(2 << 20 if large else 8, 1)).astype(np.float32)  # over 4 MiB, or not
+
+    def preprocess(columns: ops.Columns) -> ops.Columns:
+        x = columns["x"]
+        vector = jnp.stack([x, x * 2, jnp.full_like(x, 7)], -1)
+        return {
+            "float": x + jnp.asarray(table)[0, 0],
+            "int": ops.fill_missing(columns["i"], -1) * 3,
+            "bool": ops.fill_missing(columns["flag"], True),
+            "unsigned": ops.cast(ops.fill_missing(columns["i"], 0), "uint32") + jnp.uint32(4_000_000_000),
+            "matrix": vector[:, :, None] * jnp.ones((1, 1, 2)),
+            "word": ops.vocabulary(columns["s"]),
+        }
+
+    bundle = learned(preprocess, x=[1.5, None, -0.0], i=[5, None, -7], flag=[True, False, None], s=["a", None, "b"])
+    assert all(fits(node) for node in bundle.graph.nodes if isinstance(node, DeviceStage))
+    rows = [
+        {"x": 1.5, "i": 5, "flag": False, "s": "a"},
+        {"x": None, "i": None, "flag": None, "s": None},
+        {"x": float("inf"), "i": -(2**31), "flag": True, "s": "new"},
+        {"x": 1e300, "i": 2**31 - 1, "flag": True, "s": ""},
+    ]
+    types = {"x": pa.float64(), "i": pa.int64(), "flag": pa.bool_(), "s": pa.string()}
+    batch = pa.RecordBatch.from_pylist(rows, schema=pa.schema(types))
+    whole = bundle.run("transform", batch)
+    for place, row in enumerate(rows):
+        one = bundle.run_row("transform", row)
+        for name, values in whole.items():
+            got = np.asarray(one[name], values.dtype)
+            np.testing.assert_array_equal(got, values[place], err_msg=f"{name} of {row}")
+
+
+def test_stages_of_other_widths_go_the_general_way() -> None:
+    bundle = learned(lambda c: {"half": c["x"].astype(jnp.float16)}, x=[1.5, 2.5])
+    assert not all(fits(node) for node in bundle.graph.nodes if isinstance(node, DeviceStage))
+    assert bundle.run_row("transform", {"x": 1.5}) == {"half": 1.5}
