@@ -38,6 +38,11 @@ class ConcreteFunction:
     _parameters: Parameters
 
     @functools.cached_property
+    def _fitting(self) -> set[object]:
+        """Shapes and dtypes that were compared with the signature, so that a call costs no more than its program."""
+        return set()
+
+    @functools.cached_property
     def _program(self) -> Callable[..., Sequence[Any]]:  # Any: arrays
         return program(self.jaxpr, self._given)
 
@@ -62,8 +67,11 @@ class ConcreteFunction:
                 fix="give the same Python values and structure, or trace another concrete function",
                 where=caller(),
             )
-        names = [item.name for item in self.signature.arguments if item.spec is not None]
-        check(names, tensors, self._given)
+        shapes = tuple((tensor.shape, tensor.dtype) for tensor in tensors)
+        if shapes not in self._fitting:
+            names = [item.name for item in self.signature.arguments if item.spec is not None]
+            check(names, tensors, self._given)
+            self._fitting.add(shapes)
         return jax.tree.unflatten(self.out_tree, self._program(*tensors))
 
     def __str__(self) -> str:

@@ -86,7 +86,7 @@ class Function:
         self._warn_at = retrace_warning
         self._traces: list[_Trace] = []
         self._concrete: dict[Any, ConcreteFunction] = {}  # by static values and avals
-        self._signatures: dict[Static, ConcreteFunction] = {}
+        self._signatures: dict[Static | None, ConcreteFunction] = {}
         # With reduce_retracing: what was seen first, then the trace for all sizes, or None if there can be none.
         self._relaxed: dict[Any, ConcreteFunction | tuple[Spec, ...] | None] = {}
         self._listening = True
@@ -262,7 +262,7 @@ class Function:
         """The concrete function of the input signature; arguments behind it are Python values."""
         signature = self.input_signature or ()
         head, rest = args[:bound], args[bound + len(signature) :]
-        key = split((*head, *rest), kwargs)[0]
+        key = split((*head, *rest), kwargs)[0] if head or rest or kwargs else None
         if key not in self._signatures:
             self._signatures[key] = self.get_concrete_function(*head, *signature, *rest, **kwargs)
         return self._signatures[key]
