@@ -101,6 +101,34 @@ def test_a_program_that_calls_back_is_refused(made: Path, tmp_path: Path) -> Non
         use(folder)
 
 
+def test_a_gradient_that_calls_back_is_refused(made: Path, tmp_path: Path) -> None:
+    name = "xla_ffi_python_cpu_callback"
+    (program,) = made.glob("device/*.stablehlo")
+    honest: Any = jax.export.deserialize(bytearray(program.read_bytes()))
+
+    @jax.custom_vjp
+    def call(*arrays: Any) -> Any:
+        return honest.call(*arrays)
+
+    def backward(arrays: Any, _: Any) -> Any:
+        run: Any = jax.ffi.ffi_call(name, STRUCT((), jnp.float32))
+        return tuple(
+            run(index=np.uint64(5)) + jnp.zeros_like(a)
+            if a.dtype == jnp.float32
+            else np.zeros(a.shape, jax.dtypes.float0)
+            for a in arrays
+        )
+
+    call.defvjp(lambda *arrays: (call(*arrays), arrays), backward)
+    allowed = [jax.export.DisabledSafetyCheck.custom_call(name)]
+    shapes = [STRUCT(aval.shape, aval.dtype) for aval in honest.in_avals]
+    evil = jax.export.export(jax.jit(call), platforms=["cpu"], disabled_checks=allowed)(*shapes)
+    assert name not in evil.mlir_module()
+    folder = edited(made, tmp_path / "evil", f"device/{program.name}", bytes(evil.serialize(vjp_order=1)))
+    with pytest.raises(InputError, match=f"device/{program.name}.*calls '{name}'"):
+        use(folder)
+
+
 def test_a_program_of_other_shapes_or_no_program_is_refused(made: Path, tmp_path: Path) -> None:
     (program,) = made.glob("device/*.stablehlo")
     other = jax.export.export(jax.jit(lambda x: x + 1))(STRUCT((4,), jnp.float32))
