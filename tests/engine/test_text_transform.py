@@ -299,5 +299,5 @@ def test_a_served_model_reads_text_and_lists(tmp_path: Path) -> None:
     # Words by count: a, then b and c in reverse order; the mean of their rows of the table.
     wanted = [z[0] + z[1] + 10 + 0, z[2] + 20 + (1 + 2) / 2, 0, 0]
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
-    rows = [bundle.run_row("predict", row)["p"] for row in table.to_pylist()]
+    rows: list[Any] = [bundle.run_row("predict", row)["p"] for row in table.to_pylist()]
     np.testing.assert_allclose(rows, wanted, rtol=1e-5, atol=1e-6)
