@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import warnings
 import weakref
@@ -337,3 +338,47 @@ def test_wrong_arguments_are_pythons_errors() -> None:
         graph()
     with pytest.raises(TypeError, match="nonsense"):
         graph(ONES, nonsense=1)
+
+
+class Doubler:
+    def __call__(self, x: Any) -> Any:
+        return x * 2 if x > 0 else x
+
+
+def above(x: Any, low: float) -> Any:
+    if x > low:
+        return x
+    return x * 0 + low
+
+
+def test_callable_objects_and_partials_are_converted() -> None:
+    for fn in (Doubler(), lambda x: Doubler()(x)):
+        graph = function(fn)
+        assert [float(graph(jnp.float32(v))) for v in (3, -3)] == [6.0, -3.0]
+    graph = function(functools.partial(above, low=3.0))
+    assert [float(graph(jnp.float32(v))) for v in (1, 5)] == [3.0, 5.0]
+
+
+def test_nnx_modules_are_traced_through_and_branch() -> None:
+    nnx = pytest.importorskip("flax.nnx")
+
+    class Net(nnx.Module):  # type: ignore[misc, name-defined]  # imported here: flax is an extra
+        def __init__(self) -> None:
+            self.layer = nnx.Linear(3, 2, rngs=nnx.Rngs(0))
+
+        def __call__(self, x: Any) -> Any:
+            y = self.layer(x)
+            if y.sum() > 0:
+                y = -y
+            return y
+
+    @function
+    def run(net: Any, x: Any) -> Any:
+        return net(x)
+
+    for seed in range(4):
+        x = np.random.default_rng(seed).normal(size=(2, 3)).astype(np.float32)
+        net = Net()
+        plain = np.asarray(net.layer(x))
+        np.testing.assert_allclose(run(net, x), -plain if plain.sum() > 0 else plain, rtol=1e-6)
+    assert run.trace_count == 1
