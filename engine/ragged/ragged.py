@@ -119,7 +119,10 @@ class Ragged:
 
     def spread(self, per_row: Array) -> Array:
         """What stands per row, [rows, ...], beside each of the row's values: [capacity, ...], zeros in empty slots."""
-        return jnp.asarray(per_row).at[self.segment_ids].get(mode="fill", fill_value=0, indices_are_sorted=True)
+        array = jnp.asarray(per_row)
+        if self.rows == 0:  # nothing to gather from, which JAX refuses
+            return jnp.zeros((*self.segment_ids.shape, *array.shape[1:]), array.dtype)
+        return array.at[self.segment_ids].get(mode="fill", fill_value=0, indices_are_sorted=True)
 
     def __getitem__(self, rows: slice) -> Ragged:
         """A slice of the rows, in the same capacity; the slice is static.

@@ -81,6 +81,8 @@ def test_a_batch_of_empty_rows_only() -> None:
 def test_no_rows_at_all() -> None:
     none = ragged.from_lists([])
     assert ragged.sum(none).shape == ragged.max(none).shape == (0,)
+    assert ragged.to_lists(ragged.softmax(none)) == ragged.to_lists(none / np.zeros(0)) == []
+    assert ragged.to_dense(none, 3).shape == (0, 3)
     assert ragged.embedding_bag(jnp.ones((3, 2)), ragged.from_lists([], np.int32)).shape == (0, 2)
 
 
