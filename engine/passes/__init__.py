@@ -1,6 +1,7 @@
 """Passes: functions from graph to graph, chained, each saying what it removed. XLA does fusion and layout."""
 
 from .arithmetic import simplify as simplify
+from .bodies import tidy_bodies as tidy_bodies
 from .chain import EXPORTED as EXPORTED
 from .chain import FROZEN as FROZEN
 from .chain import STRUCTURAL as STRUCTURAL

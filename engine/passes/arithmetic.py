@@ -1,38 +1,48 @@
-"""Arithmetic simplification, only where the result is the same to the bit: for NaN, infinities and −0 too."""
+"""Arithmetic simplification, only where the result is the same to the bit: for infinities and −0 too, NaN stays NaN."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from typing import Final
 
 import numpy as np
 
 from ..graphs.graph import Graph
 from ..graphs.nodes import DeviceOp, GraphNode, Literal, Tensor
-from .structural import Operand, renamed, with_meaning
+from .meaning import Operand, renamed, with_meaning
 
 
 def simplify(graph: Graph) -> Graph:
-    """Without ops that give back an operand: x·1, x/1, x−0, casts to the same dtype, transposes that cancel."""
+    """Without ops that give back an operand: x·1, x/1, x−0, exact casts there and back, transposes that cancel.
+
+    Of two casts, reshapes, broadcasts or transposes one after the other the second does the work of both.
+    """
     tensors = graph.tensors()
     makers: dict[str, DeviceOp] = {}
     meaning: dict[str, Operand] = {}
     nodes: list[GraphNode] = []
+    changed = False
     for node in graph.nodes:
         node = renamed(node, meaning)
         if isinstance(node, DeviceOp):
             rule = _RULES.get(node.op)
-            same = rule(node, tensors, makers) if rule is not None else None
-            if same is not None and _alike(same, node.outputs[0], tensors):
-                meaning[node.outputs[0].id] = same
+            found = rule(node, tensors, makers) if rule is not None else None
+            if isinstance(found, DeviceOp):
+                changed, node = True, found
+                found = _RULES[node.op](node, tensors, makers)
+            if isinstance(found, (str, Literal)) and _alike(found, node.outputs[0], tensors):
+                meaning[node.outputs[0].id] = found
                 continue
             makers.update((tensor.id, node) for tensor in node.outputs)
         nodes.append(node)
-    return with_meaning(replace(graph, nodes=tuple(nodes)), meaning)
+    return with_meaning(replace(graph, nodes=tuple(nodes)), meaning) if meaning or changed else graph
 
 
-_Rule = Callable[[DeviceOp, dict[str, Tensor], dict[str, DeviceOp]], Operand | None]
+_Rule = Callable[[DeviceOp, dict[str, Tensor], dict[str, DeviceOp]], Operand | DeviceOp | None]
+"""What a node gives, if it is an operand; or the node that does its work and that of the one before."""
 
 
 def _alike(operand: Operand, output: Tensor, tensors: dict[str, Tensor]) -> bool:
@@ -47,15 +57,24 @@ def _is(operand: Operand, value: float) -> bool:
     """Whether an operand is this very number; 0.0 is not −0.0."""
     if not isinstance(operand, Literal):
         return False
-    number = np.asarray(operand.value)
-    return bool(number == value) and (number.dtype.kind != "f" or np.signbit(number) == np.signbit(value))
+    number = operand.value
+    return bool(number == value and math.copysign(1.0, float(number)) == math.copysign(1.0, value))
+
+
+@cache
+def _kind(dtype: str) -> str:
+    """A dtype's kind as numpy has it, f for JAX's own floats too."""
+    kind = np.dtype(dtype).kind
+    return "f" if kind == "V" else kind
 
 
 def _neutral(value: float, *, left: bool) -> _Rule:
     """A rule: an op with this number on the right (or, if `left`, on either side) gives the other operand."""
 
-    def rule(node: DeviceOp, tensors: dict[str, Tensor], makers: dict[str, DeviceOp]) -> Operand | None:
+    def rule(node: DeviceOp, tensors: dict[str, Tensor], makers: dict[str, DeviceOp]) -> Operand | DeviceOp | None:
         x, y = node.operands
+        if _kind(node.outputs[0].dtype) == "c":  # (∞ + i)·1 is no identity
+            return None
         if _is(y, value):
             return x
         return y if left and _is(x, value) else None
@@ -63,42 +82,86 @@ def _neutral(value: float, *, left: bool) -> _Rule:
     return rule
 
 
-def _add(node: DeviceOp, tensors: dict[str, Tensor], makers: dict[str, DeviceOp]) -> Operand | None:
+def _add(node: DeviceOp, tensors: dict[str, Tensor], makers: dict[str, DeviceOp]) -> Operand | DeviceOp | None:
     # x + 0.0 is no identity for floats: −0.0 + 0.0 is 0.0.
-    kind = np.dtype(node.outputs[0].dtype).kind if node.outputs[0].dtype != "bfloat16" else "f"
-    return _neutral(-0.0 if kind == "f" else 0, left=True)(node, tensors, makers)
+    return _neutral(-0.0 if _kind(node.outputs[0].dtype) == "f" else 0, left=True)(node, tensors, makers)
 
 
-def _first(node: DeviceOp, tensors: dict[str, Tensor], makers: dict[str, DeviceOp]) -> Operand | None:
+def _first(node: DeviceOp, tensors: dict[str, Tensor], makers: dict[str, DeviceOp]) -> Operand | DeviceOp | None:
     """Its first operand, if nothing about it changes."""
     return node.operands[0]
 
 
-def _twice(node: DeviceOp, tensors: dict[str, Tensor], makers: dict[str, DeviceOp]) -> Operand | None:
+def _twice(node: DeviceOp, tensors: dict[str, Tensor], makers: dict[str, DeviceOp]) -> Operand | DeviceOp | None:
     """Undone by the same op again."""
     (x,) = node.operands
     inner = makers.get(x) if isinstance(x, str) else None
     return inner.operands[0] if inner is not None and inner.op == node.op else None
 
 
-def _transposed(node: DeviceOp, tensors: dict[str, Tensor], makers: dict[str, DeviceOp]) -> Operand | None:
-    (x,) = node.operands
+def _before(node: DeviceOp, makers: dict[str, DeviceOp]) -> DeviceOp | None:
+    """What made the operand, if that is an op of the same kind on a tensor."""
+    x = node.operands[0]
+    inner = makers.get(x) if isinstance(x, str) and len(node.operands) == 1 else None
+    alike = inner is not None and inner.op == node.op and len(inner.operands) == 1
+    return inner if alike and inner is not None and isinstance(inner.operands[0], str) else None
+
+
+def _after(node: DeviceOp, inner: DeviceOp, **params: object) -> DeviceOp:
+    """The node on what another was made of, with other params."""
+    equation = node.equation.replace(params={**node.equation.params, **params}) if params else node.equation
+    return DeviceOp(node.op, inner.operands, node.outputs, equation, node.device)
+
+
+def _transposed(node: DeviceOp, tensors: dict[str, Tensor], makers: dict[str, DeviceOp]) -> Operand | DeviceOp | None:
     order = list(node.equation.params["permutation"])
     if order == sorted(order):
-        return x
-    inner = makers.get(x) if isinstance(x, str) else None
-    if inner is None or inner.op != "transpose":
+        return node.operands[0]
+    inner = _before(node, makers)
+    if inner is None:
         return None
     first = inner.equation.params["permutation"]
-    return inner.operands[0] if [first[place] for place in order] == sorted(order) else None
+    whole = [first[place] for place in order]
+    return inner.operands[0] if whole == sorted(order) else _after(node, inner, permutation=tuple(whole))
 
 
-def _same_both(node: DeviceOp, tensors: dict[str, Tensor], makers: dict[str, DeviceOp]) -> Operand | None:
+def _cast(node: DeviceOp, tensors: dict[str, Tensor], makers: dict[str, DeviceOp]) -> Operand | DeviceOp | None:
+    inner = _before(node, makers)
+    if inner is None:
+        return node.operands[0]
+    source, between = tensors[str(inner.operands[0])].dtype, inner.outputs[0].dtype
+    return _after(node, inner) if _exact(source, between) else node.operands[0]
+
+
+@cache
+def _exact(source: str, target: str) -> bool:
+    """Whether every value of a dtype is one of another."""
+    return bool(np.can_cast(np.dtype(source), np.dtype(target), "safe"))
+
+
+def _reshaped(node: DeviceOp, tensors: dict[str, Tensor], makers: dict[str, DeviceOp]) -> Operand | DeviceOp | None:
+    if node.equation.params["dimensions"] is not None:
+        return None
+    inner = _before(node, makers)
+    plain = inner is not None and inner.equation.params["dimensions"] is None
+    return _after(node, inner) if plain and inner is not None else node.operands[0]
+
+
+def _broadcast(node: DeviceOp, tensors: dict[str, Tensor], makers: dict[str, DeviceOp]) -> Operand | DeviceOp | None:
+    inner = _before(node, makers)
+    if inner is None:
+        return node.operands[0]
+    outer = node.equation.params["broadcast_dimensions"]
+    places = tuple(outer[dim] for dim in inner.equation.params["broadcast_dimensions"])
+    return _after(node, inner, broadcast_dimensions=places)
+
+
+def _same_both(node: DeviceOp, tensors: dict[str, Tensor], makers: dict[str, DeviceOp]) -> Operand | DeviceOp | None:
     x, y = node.operands
     return x if isinstance(x, str) and x == y else None
 
 
-def _selected(node: DeviceOp, tensors: dict[str, Tensor], makers: dict[str, DeviceOp]) -> Operand | None:
+def _selected(node: DeviceOp, tensors: dict[str, Tensor], makers: dict[str, DeviceOp]) -> Operand | DeviceOp | None:
     which, *cases = node.operands
     if isinstance(which, Literal):
         return cases[int(which.value)]
@@ -120,9 +183,9 @@ _RULES: Final[dict[str, _Rule]] = {
     "or": _same_both,
     "select_n": _selected,
     "copy": _first,
-    "convert_element_type": _first,
+    "convert_element_type": _cast,
     "stop_gradient": _first,
-    "reshape": lambda node, tensors, makers: None if node.equation.params["dimensions"] else node.operands[0],
-    "broadcast_in_dim": _first,
+    "reshape": _reshaped,
+    "broadcast_in_dim": _broadcast,
     "squeeze": _first,
 }

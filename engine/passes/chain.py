@@ -10,6 +10,7 @@ from typing import Final
 
 from ..graphs.graph import Graph
 from .arithmetic import simplify
+from .bodies import tidy_bodies
 from .constants import drop_training, fold
 from .layers import fold_batch_norm, fold_scaling
 from .structural import forget_gradients, inline, prune, share
@@ -20,7 +21,7 @@ Pass = Callable[[Graph], Graph]
 STRUCTURAL: Final[tuple[Pass, ...]] = (prune, inline, share, prune)
 """What every graph goes through: results stay bitwise equal."""
 
-EXPORTED: Final[tuple[Pass, ...]] = (prune, forget_gradients, share, simplify, share, prune)
+EXPORTED: Final[tuple[Pass, ...]] = (prune, share, forget_gradients, share, simplify, tidy_bodies, share, prune)
 """What a graph goes through that will be run but not differentiated: results stay bitwise equal."""
 
 FROZEN: Final[tuple[Pass, ...]] = (
@@ -59,13 +60,16 @@ def optimize(graph: Graph, passes: Sequence[Pass] = STRUCTURAL) -> tuple[Graph, 
         The last graph, and a report per pass, in order.
     """
     reports = []
+    before = _ops(graph)
+    last: dict[Pass, Graph] = {}
     for step in passes:
         start = perf_counter()
-        made = step(graph)
+        made = graph if last.get(step) is graph else step(graph)  # a second time changes nothing
         seconds = perf_counter() - start
-        gone = _ops(graph) - _ops(made)
-        reports.append(PassReport(step.__name__, len(graph.nodes), len(made.nodes), dict(gone), seconds))
-        graph = made
+        after = _ops(made) if made is not graph else before
+        reports.append(PassReport(step.__name__, len(graph.nodes), len(made.nodes), dict(before - after), seconds))
+        last[step] = graph = made
+        before = after
     return graph, tuple(reports)
 
 

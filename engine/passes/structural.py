@@ -3,52 +3,76 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-import numpy as np
+import jax
+from jax.extend import core as jex
 
-from ..graphs.graph import Graph, Output
-from ..graphs.nodes import AnalyzerNode, DeviceOp, DeviceStage, GraphNode, HostNode, Literal, Tensor
-from ..tracing.equations import CALLS, Builder
-
-Operand = str | Literal
+from ..graphs.graph import Graph
+from ..graphs.nodes import DeviceOp, DeviceStage, GraphNode, Tensor
+from ..tracing.equations import CALLS, Builder, is_captured
+from .meaning import Operand, renamed, unused_prefix, with_meaning
 
 _UNSHARED: Final = ("rng_uniform",)  # gives other numbers each time
-_CUSTOM: Final = {"custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr"}
+_JITTED: Final = dict.fromkeys(CALLS, "jaxpr")
+CALLED: Final = _JITTED | {"custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr", "remat2": "jaxpr"}
+"""Ops that call a function, and the param that holds it."""
+
+_PLAIN: Final = frozenset({bool, int, str, type(None)})
 
 
 def prune(graph: Graph) -> Graph:
     """Without what no signature needs."""
-    return graph.needed(root for name in graph.signatures for root in graph.roots(name))
+    made = graph.needed(root for name in graph.signatures for root in graph.roots(name))
+    same = len(made.nodes) == len(graph.nodes) and len(made.weights) == len(graph.weights)
+    return graph if same and len(made.inputs) == len(graph.inputs) else made
 
 
 def inline(graph: Graph) -> Graph:
     """With the bodies of jitted functions in place of the calls. Loops, branches and custom gradients stay calls."""
-    return _expanded(graph, dict.fromkeys(CALLS, "jaxpr"))
+    return expanded(graph, lambda node: body_of(node, _JITTED))
 
 
 def forget_gradients(graph: Graph) -> Graph:
     """With the bodies of functions that have a gradient of their own: for a graph that nobody will differentiate."""
-    return _expanded(graph, dict.fromkeys(CALLS, "jaxpr") | _CUSTOM)
+    return expanded(graph, callee)
 
 
-def _expanded(graph: Graph, bodies: Mapping[str, str]) -> Graph:
-    """With calls replaced by their bodies, found under a param's name by op."""
-    if not any(isinstance(node, DeviceOp) and node.op in bodies for node in graph.nodes):
+def callee(node: DeviceOp) -> Any | None:  # jax.extend.core.ClosedJaxpr
+    """What a call of any kind calls, if putting that in its place changes nothing but its gradient."""
+    return body_of(node, CALLED)
+
+
+def body_of(node: DeviceOp, bodies: Mapping[str, str]) -> Any | None:  # jax.extend.core.ClosedJaxpr
+    """The closed jaxpr under the param that an op's name leads to, unless it is called with shardings of its own."""
+    param = bodies.get(node.op)
+    if param is None:
+        return None
+    params = node.equation.params
+    hints = (*params.get("in_shardings", ()), *params.get("out_shardings", ()))
+    if any(isinstance(hint, jax.sharding.Sharding) for hint in hints):
+        return None
+    inner = params[param]
+    return inner if hasattr(inner, "consts") else jex.ClosedJaxpr(inner, [])
+
+
+def expanded(graph: Graph, body: Callable[[DeviceOp], Any | None]) -> Graph:
+    """With calls replaced by what they call, where `body` gives that."""
+    if not any(isinstance(node, DeviceOp) and body(node) is not None for node in graph.nodes):
         return graph
-    builder = Builder(unused_prefix(graph, "inlined"))
+    builder = Builder(unused_prefix(graph, "inlined"), searched=True)
     meaning: dict[str, Operand] = {}
     nodes: list[GraphNode] = []
     todo = list(reversed(graph.nodes))
     while todo:
         node = renamed(todo.pop(), meaning)
-        body = bodies.get(node.op) if isinstance(node, DeviceOp) else None
-        if body is None or not isinstance(node, DeviceOp):
+        inner = body(node) if isinstance(node, DeviceOp) else None
+        if inner is None or not isinstance(node, DeviceOp):
             nodes.append(node)
             continue
-        results = builder.inline(node.equation.params[body], node.operands, node.device)
+        results = builder.inline(inner, node.operands, node.device)
         meaning.update((tensor.id, made) for tensor, made in zip(node.outputs, results, strict=True))
         todo += reversed(builder.nodes)
         builder.nodes = []
@@ -67,110 +91,131 @@ def _expanded(graph: Graph, bodies: Mapping[str, str]) -> Graph:
 def share(graph: Graph) -> Graph:
     """With equal work done once: the same op on the same operands, and equal captured arrays."""
     meaning: dict[str, Operand] = _equal_values(graph)
-    seen: dict[Hashable, tuple[Tensor, ...]] = {}
+    keys = _Keys()
+    alike: dict[Hashable, list[GraphNode]] = {}
     nodes: list[GraphNode] = []
     for node in graph.nodes:
         node = renamed(node, meaning)
-        key = _key(node)
-        first = seen.setdefault(key, node.outputs) if key is not None else node.outputs
-        if first is node.outputs:
+        rough = keys.rough(node)
+        others = alike.setdefault(rough, []) if rough is not None else []
+        exact = keys.exact(node) if others else None  # params are compared where the rest is equal
+        first = next((other for other in others if keys.exact(other) == exact), None)
+        if first is None:
             nodes.append(node)
+            others.append(node)
         else:
-            meaning.update((mine.id, theirs.id) for mine, theirs in zip(node.outputs, first, strict=True))
-    return with_meaning(replace(graph, nodes=tuple(nodes)), meaning)
+            meaning.update((mine.id, theirs.id) for mine, theirs in zip(node.outputs, first.outputs, strict=True))
+    return with_meaning(replace(graph, nodes=tuple(nodes)), meaning) if meaning else graph
 
 
 def _equal_values(graph: Graph) -> dict[str, Operand]:
     """Captured arrays that equal an earlier one. Params keep apart: they may come to differ."""
     first: dict[Hashable, str] = {}
     meaning: dict[str, Operand] = {}
+    kept = changing(graph)
     for name, value in graph.values.items():
-        if "constant/" in name:
+        if is_captured(name) and name not in kept:
             found = first.setdefault((str(value.dtype), value.shape, value.tobytes()), name)
             if found != name:
                 meaning[name] = found
     return meaning
 
 
-def _key(node: GraphNode) -> Hashable | None:
-    """What makes two nodes do the same; None for one that is never shared."""
-    if isinstance(node, DeviceStage):
-        return None
-    if isinstance(node, (HostNode, AnalyzerNode)):
-        settings = json.dumps(dict(node.params), sort_keys=True)
-        return (type(node).__name__, node.op, node.inputs, settings, getattr(node, "assets", ()))
-    if node.equation.effects or node.op in _UNSHARED or any(tensor.id.startswith("_") for tensor in node.outputs):
-        return None
-    operands = tuple(
-        (str(operand.dtype), np.asarray(operand.value).tobytes()) if isinstance(operand, Literal) else operand
-        for operand in node.operands
-    )
-    return (node.op, operands, node.device, _frozen(node.equation.params))
+def changing(graph: Graph) -> set[str]:
+    """The weights that a signature gives a next value: what is known of them is only where they start."""
+    return {weight for updates in graph.updates.values() for weight in updates}
 
 
-def _frozen(value: Any) -> Hashable:  # Any: an equation's params
-    """A param as something that is equal where it means the same."""
-    if isinstance(value, Mapping):
-        return tuple((key, _frozen(item)) for key, item in sorted(value.items()))
-    if isinstance(value, (tuple, list)):
-        return tuple(map(_frozen, value))
-    if hasattr(value, "jaxpr") and hasattr(value, "consts"):
-        return ("jaxpr", str(value.jaxpr), tuple(map(id, value.consts)))
-    if hasattr(value, "eqns"):
-        return ("jaxpr", str(value))
-    try:
-        hash(value)
-    except TypeError:
-        return ("object", id(value))
-    return (type(value).__name__, value)
+class _Keys:
+    """What makes two nodes do the same."""
+
+    def __init__(self) -> None:
+        self._jaxprs: dict[int, Hashable] = {}  # the graph keeps them, so their ids stay their own
+        self._exact: dict[int, tuple[GraphNode, Hashable]] = {}  # a node is kept, so that its id stays its own
+
+    def rough(self, node: GraphNode) -> Hashable | None:
+        """Its op and operands; None for a node that is never shared."""
+        if isinstance(node, DeviceOp):
+            if node.equation.effects or node.op in _UNSHARED:
+                return None
+            operands = [o if isinstance(o, str) else (o.dtype, _bits(o.value)) for o in node.operands]
+            return (node.op, *operands)
+        return None if isinstance(node, DeviceStage) else (node.op, *node.inputs)
+
+    def exact(self, node: GraphNode) -> Hashable:
+        """The rest: params, device, assets, which outputs are read."""
+        found = self._exact.get(id(node))
+        if found is None:
+            found = self._exact[id(node)] = (node, self._settings(node))
+        return found[1]
+
+    def _settings(self, node: GraphNode) -> Hashable:
+        if isinstance(node, DeviceOp):
+            read = tuple([tensor.id[0] != "_" for tensor in node.outputs]) if len(node.outputs) > 1 else ()
+            return (node.device, read, self._params(node.equation.params))
+        params = json.dumps(dict(getattr(node, "params", {})), sort_keys=True)
+        return (type(node), params, getattr(node, "assets", ()))
+
+    def _params(self, params: Mapping[str, Any]) -> Hashable:
+        return tuple(
+            [
+                (name, value if type(value) in _PLAIN else self._frozen(value))
+                for name, value in params.items()  # a primitive's params always come in one order
+            ]
+        )
+
+    def _frozen(self, value: Any) -> Hashable:  # Any: an equation's param
+        """A param as something that is equal where it means the same."""
+        kind = type(value)
+        if kind in _PLAIN:
+            return value  # type: ignore[no-any-return]  # one of four hashable types
+        if kind is tuple or kind is list:
+            return tuple([item if type(item) in _PLAIN else self._frozen(item) for item in value])
+        if kind is float:
+            return ("float", value.hex())  # 0.0 == -0.0
+        if kind is dict:
+            return tuple([(key, self._frozen(item)) for key, item in sorted(value.items())])
+        if kind is jex.ClosedJaxpr:
+            return ("closed", self._jaxpr(value.jaxpr), tuple(map(id, value.consts)))
+        if kind is jex.Jaxpr:
+            return self._jaxpr(value)
+        try:
+            hash(value)
+        except TypeError:
+            return ("object", id(value))
+        return (kind, value)
+
+    def _jaxpr(self, jaxpr: Any) -> Hashable:
+        """A jaxpr with its variables numbered: equal for functions that do the same, whatever the variables are."""
+        found = self._jaxprs.get(id(jaxpr))
+        if found is None:
+            found = self._jaxprs[id(jaxpr)] = self._numbered(jaxpr)
+        return found
+
+    def _numbered(self, jaxpr: Any) -> Hashable:
+        places: dict[Any, int] = {}
+
+        def made(variables: Any) -> Hashable:
+            for var in variables:
+                places[var] = len(places)
+            return tuple([var.aval for var in variables])
+
+        def read(atoms: Any) -> Hashable:
+            return tuple(
+                [(atom.aval, _bits(atom.val)) if isinstance(atom, jex.Literal) else places[atom] for atom in atoms]
+            )
+
+        given = made((*jaxpr.constvars, *jaxpr.invars))
+        steps = []
+        for equation in jaxpr.eqns:
+            if equation.effects:
+                return ("effects", id(jaxpr))
+            operands = read(equation.invars)
+            params = self._params(equation.params)
+            steps.append((equation.primitive.name, operands, params, made(equation.outvars)))
+        return (len(jaxpr.constvars), given, tuple(steps), read(jaxpr.outvars))
 
 
-def meant(operand: Operand, meaning: Mapping[str, Operand]) -> Operand:
-    """What an operand stands for in the end: what it was replaced by may have been replaced itself."""
-    while isinstance(operand, str) and operand in meaning:
-        operand = meaning[operand]
-    return operand
-
-
-def renamed(node: GraphNode, meaning: Mapping[str, Operand]) -> GraphNode:
-    """The node with operands replaced by what they mean now."""
-    if not any(name in meaning for name in node.inputs if name is not None):
-        return node
-    if isinstance(node, DeviceOp):
-        return replace(node, operands=tuple(meant(operand, meaning) for operand in node.operands))
-    read = tuple(None if name is None else str(meant(name, meaning)) for name in node.inputs)
-    return replace(node, inputs=read)  # type: ignore[arg-type]  # None only in stages
-
-
-def with_meaning(graph: Graph, meaning: Mapping[str, Operand]) -> Graph:
-    """The graph with the results of its signatures replaced by what they mean now; a literal becomes a weight."""
-    weights, values = dict(graph.weights), dict(graph.values)
-
-    def of(name: str) -> str:
-        found = meant(name, meaning)
-        if isinstance(found, str):
-            return found
-        array = np.asarray(found.value)
-        made = f"constant/literal/{array.dtype}/{array}"
-        weights[made] = Tensor(made, str(array.dtype), array.shape)
-        values[made] = array
-        return made
-
-    signatures = {
-        name: {key: Output(of(output.tensor), output.size) for key, output in outputs.items()}
-        for name, outputs in graph.signatures.items()
-    }
-    updates = {
-        name: {weight: of(tensor) for weight, tensor in updates.items()} for name, updates in graph.updates.items()
-    }
-    checks = {
-        name: tuple(replace(check, tensor=of(check.tensor)) for check in checks)
-        for name, checks in graph.checks.items()
-    }
-    return replace(graph, signatures=signatures, updates=updates, checks=checks, weights=weights, values=values)
-
-
-def unused_prefix(graph: Graph, stem: str) -> str:
-    """A prefix "stem/N/" that no tensor has."""
-    taken = {tuple(name.lstrip("_").split("/")[:2]) for name in graph.tensors()}
-    return next(f"{stem}/{n}/" for n in range(len(taken) + 1) if (stem, str(n)) not in taken)
+def _bits(number: Any) -> Hashable:  # Any: what JAX holds in a literal
+    """A scalar as something that is equal for the same bits alone: −0.0 is not 0.0."""
+    return number.tobytes() if hasattr(number, "tobytes") else repr(number)

@@ -79,6 +79,7 @@ class Builder:
         self._env: dict[Any, str | Literal] = {}
         self._prefix, self._count, self._searched = prefix, 0, searched
         self._names: dict[int, tuple[Any, str]] = {}  # symbolic dimensions are slow to print
+        self._dtypes: dict[Any, str] = {}  # as are dtypes
 
     def bind(self, var: Any, operand: str | Literal) -> None:
         """Let a variable mean a tensor or a literal."""
@@ -90,8 +91,7 @@ class Builder:
 
     def read(self, var: Any, *, keep: bool = False) -> str | Literal:
         """What a variable or literal of a jaxpr means; with `keep`, a literal becomes a constant with an id."""
-        aval: Any = var.aval
-        found = Literal(var.val, str(aval.dtype)) if isinstance(var, jex.Literal) else self._env[var]
+        found = Literal(var.val, self._dtype(var.aval)) if isinstance(var, jex.Literal) else self._env[var]
         return self.constant(array_of(found)) if keep and isinstance(found, Literal) else found
 
     def constant(self, array: Any) -> str:
@@ -142,9 +142,16 @@ class Builder:
         self._count += 1
         described = equation.params.get("outputs") if KIND in equation.params else None
         if described is None:
-            return Tensor(name, str(getattr(aval, "dtype", "token")), self.shape(getattr(aval, "shape", ())))
+            return Tensor(name, self._dtype(aval), self.shape(getattr(aval, "shape", ())))
         dtype, _, column = described[place]
         return Tensor(name, dtype.removeprefix("column:"), self.shape(aval.shape), column=column)
+
+    def _dtype(self, aval: Any) -> str:
+        dtype = getattr(aval, "dtype", "token")
+        known = self._dtypes.get(dtype)
+        if known is None:
+            known = self._dtypes[dtype] = str(dtype)
+        return known
 
     def _dim(self, dim: Any) -> str:
         known = self._names.get(id(dim))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import jax
@@ -12,6 +13,7 @@ import numpy as np
 from drivetrain.engine.graphs.graph import Graph
 from drivetrain.engine.graphs.nodes import Tensor
 from drivetrain.engine.tracing.equations import graph_of_jaxpr
+from drivetrain.engine.tracing.primitives import shaped
 
 Arrays = Mapping[str, Any]
 
@@ -25,12 +27,13 @@ class Animal:
     params: Any
     inputs: Mapping[str, np.ndarray[Any, Any]]
 
-    def graph(self) -> Graph:
-        """As traced: the batch symbolic, params the weights."""
+    def graph(self, rows: int | None = None) -> Graph:
+        """As traced, params the weights: the batch symbolic, or of so many rows."""
         leaves, tree = jax.tree_util.tree_flatten_with_path(self.params)
         weights = {jax.tree_util.keystr(path, simple=True, separator="/"): np.asarray(leaf) for path, leaf in leaves}
-        (batch,) = jax.export.symbolic_shape("b")
-        given = {name: jax.ShapeDtypeStruct((batch, *a.shape[1:]), a.dtype) for name, a in self.inputs.items()}
+        (batch,) = jax.export.symbolic_shape("b") if rows is None else (rows,)
+        dim = "b" if rows is None else rows
+        given = {name: shaped((batch, *a.shape[1:]), a.dtype) for name, a in self.inputs.items()}
         names: list[str] = []
 
         def run(*arrays: Any) -> list[Any]:
@@ -40,9 +43,9 @@ class Animal:
             names[:] = made
             return list(made.values())
 
-        shapes = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in weights.values()]
+        shapes = [shaped(a.shape, a.dtype) for a in weights.values()]
         closed = jax.make_jaxpr(run)(*given.values(), *shapes)
-        inputs = [(n, Tensor(n, str(a.dtype), ("b", *a.shape[1:]))) for n, a in self.inputs.items()]
+        inputs = [(n, Tensor(n, str(a.dtype), (dim, *a.shape[1:]))) for n, a in self.inputs.items()]
         return graph_of_jaxpr(closed, inputs, {name: place for place, name in enumerate(names)}, weights=weights)
 
     def expected(self) -> dict[str, Any]:
@@ -63,9 +66,7 @@ def _ids(size: int, *shape: int) -> np.ndarray[Any, Any]:
 
 
 def _dense(*sizes: int) -> list[dict[str, np.ndarray[Any, Any]]]:
-    return [
-        {"w": _normal(a, b) / np.float32(np.sqrt(a)), "b": _normal(b)} for a, b in zip(sizes, sizes[1:], strict=False)
-    ]
+    return [{"w": _normal(a, b) / np.float32(np.sqrt(a)), "b": _normal(b)} for a, b in pairwise(sizes)]
 
 
 def _mlp(params: Any, x: Any) -> Any:

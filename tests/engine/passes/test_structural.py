@@ -1,0 +1,287 @@
+"""What structural passes remove on small graphs, and what they must leave alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+jax = pytest.importorskip("jax")
+import jax.numpy as jnp  # noqa: E402
+from drivetrain.engine.graphs.nodes import DeviceOp, HostNode, Tensor  # noqa: E402
+from drivetrain.engine.passes import (  # noqa: E402
+    EXPORTED,
+    STRUCTURAL,
+    forget_gradients,
+    inline,
+    optimize,
+    prune,
+    share,
+    simplify,
+    tidy_bodies,
+)
+from drivetrain.engine.tracing.equations import graph_of_jaxpr  # noqa: E402
+from drivetrain.errors import InputError  # noqa: E402
+
+from .graphs import ops, optimized, run, same_bits, traced, with_updates  # noqa: E402
+
+pytestmark = pytest.mark.engine
+
+X = np.asarray([-0.0, 0.0, 1.5, np.nan, np.inf, -np.inf, 1e-42, -3.0], np.float32)
+MATRIX = X[:, None] * np.ones(3, np.float32)
+
+
+def check(fn: Any, passes: Any, gone: dict[str, int], x: np.ndarray[Any, Any] = X) -> None:
+    """Assert what passes remove from `fn(x)`, by the difference in ops, and that nothing else changes."""
+    graph = traced(fn, x=x)
+    made = optimized(graph, passes)
+    assert dict(ops(graph) - ops(made)) == gone
+    same_bits(run(made, x=x), run(graph, x=x))
+
+
+def test_prune_removes_what_no_output_needs() -> None:
+    def fn(x: Any) -> Any:
+        jnp.cos(jnp.sin(x))
+        return x + 1
+
+    check(fn, prune, {"cos": 1, "sin": 1})
+
+
+def test_prune_keeps_effects() -> None:
+    def fn(x: Any) -> Any:
+        jax.debug.callback(lambda v: None, x)
+        return x + 1
+
+    assert ops(optimized(traced(fn, x=X), STRUCTURAL))["debug_callback"] == 1
+    assert ops(optimized(traced(fn, x=X), EXPORTED))["debug_callback"] == 1
+
+
+def test_share_does_equal_work_once() -> None:
+    check(lambda x: jnp.sin(x) * 2 + jnp.sin(x) * 2, share, {"sin": 1, "mul": 1})
+    check(lambda x: x + x.astype(jnp.int32) + x.astype(jnp.int32), share, {"convert_element_type": 2})
+
+
+def test_share_tells_literals_apart_by_their_bits() -> None:
+    check(lambda x: (x * 0.0, x * -0.0), share, {})
+    check(lambda x: (x.astype(jnp.int8), x.astype(jnp.int16)), share, {})
+
+
+def test_share_merges_equal_captured_arrays_but_not_params() -> None:
+    a, b = np.arange(3, dtype=np.float32), np.arange(3, dtype=np.float32)
+    graph = traced(lambda x: (x + a, x + b), x=MATRIX)
+    assert len(graph.weights) == 2
+    assert len(optimized(graph, STRUCTURAL).weights) == 1
+    params = traced(lambda x, v, w: (x + v, x + w), {"v": a, "w": b}, x=MATRIX)
+    assert len(optimized(params, EXPORTED).weights) == 2
+
+
+def test_a_param_that_has_the_name_of_a_captured_array_is_refused() -> None:
+    with pytest.raises(InputError, match="constant:0"):
+        traced(lambda x, w: x + w, {"constant:0": np.ones(3, np.float32)}, x=MATRIX)
+    assert len(traced(lambda x, w: x + w, {"constant/0": np.ones(3, np.float32)}, x=MATRIX).weights) == 1
+
+
+def test_captured_arrays_inside_functions_are_not_taken_for_each_other() -> None:
+    a, b = jnp.arange(3.0), jnp.arange(3.0) * 2
+    add_a, add_b = jax.jit(lambda x: x + a), jax.jit(lambda x: x + b)
+    check(lambda x: (add_a(x), add_b(x)), share, {}, MATRIX)
+    check(lambda x: (add_a(x), add_b(x)), inline, {"jit": 2}, MATRIX)
+
+
+def test_random_numbers_of_one_key_are_the_same_and_of_two_are_not() -> None:
+    def fn(x: Any) -> Any:
+        one, two = jax.random.key(1), jax.random.key(2)
+        return tuple(x + jax.random.uniform(key, (3,)) for key in (one, one, two))
+
+    graph = traced(fn, x=MATRIX)
+    made = optimized(graph, EXPORTED)
+    assert ops(made)["random_bits"] == 2
+    same_bits(run(made, x=MATRIX), run(graph, x=MATRIX))
+
+
+def test_work_with_several_results_is_shared_whichever_are_read() -> None:
+    check(lambda x: (jax.lax.top_k(x, 2)[0], jax.lax.top_k(x, 2)[0]), share, {"top_k": 1}, MATRIX)
+    check(lambda x: (jax.lax.top_k(x, 2)[0], jax.lax.top_k(x, 2)[1]), share, {"top_k": 1}, MATRIX)
+    check(lambda x: (jax.lax.top_k(x, 2)[0], jax.lax.top_k(x, 1)[0]), share, {}, MATRIX)
+
+
+def test_scans_with_equal_bodies_are_shared_and_with_others_not() -> None:
+    def scan(x: Any, by: float) -> Any:
+        return jax.lax.scan(lambda h, _: (h * by, None), x, length=3)[0]
+
+    check(lambda x: scan(x, 2.0) + scan(x, 2.0), share, {"scan": 1})
+    check(lambda x: (scan(x, 0.0), scan(x, -0.0)), share, {})
+
+
+def test_inline_takes_jitted_functions_and_leaves_custom_gradients() -> None:
+    graph = traced(lambda x: jax.nn.relu(jnp.clip(x, 0, 1)), x=X)
+    made = optimized(graph, inline)
+    assert ops(graph)["jit"] == 1
+    assert ops(made)["jit"] == 0
+    assert ops(made)["custom_jvp_call"] == 1
+    same_bits(run(made, x=X), run(graph, x=X))
+
+
+def test_forget_gradients_takes_custom_gradients_and_recomputation_too() -> None:
+    half = jax.custom_vjp(lambda x: x / 2)
+    half.defvjp(lambda x: (x / 2, None), lambda _, g: (g / 2,))
+    fn = lambda x: jax.checkpoint(jnp.sin)(half(jax.nn.relu(x)))  # noqa: E731
+    graph = traced(fn, x=X)
+    made = optimized(graph, forget_gradients)
+    assert set(ops(made)) == {"max", "div", "sin"}
+    same_bits(run(made, x=X), run(graph, x=X))
+    assert set(ops(optimized(graph, STRUCTURAL))) == {"custom_jvp_call", "custom_vjp_call", "remat2"}
+
+
+@pytest.mark.parametrize(
+    ("fn", "op"),
+    [
+        (lambda x: jax.lax.mul(x, np.float32(1)), "mul"),
+        (lambda x: jax.lax.mul(np.float32(1), x), "mul"),
+        (lambda x: jax.lax.div(x, np.float32(1)), "div"),
+        (lambda x: jax.lax.sub(x, np.float32(0)), "sub"),
+        (lambda x: jax.lax.add(x, np.float32(-0.0)), "add"),
+        (lambda x: jax.lax.max(x, x), "max"),
+        (lambda x: jax.lax.copy_p.bind(x), "copy"),
+    ],
+)
+def test_simplify_removes_what_does_nothing(fn: Any, op: str) -> None:
+    check(lambda x: (fn(x), x * 3), simplify, {op: 1})
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: x + 0.0,  # -0.0 + 0.0 is 0.0
+        lambda x: 0.0 - x,
+        lambda x: x - (-0.0),
+        lambda x: x * 0.0,  # NaN and infinities
+        lambda x: x - x,
+        lambda x: x / x,
+        lambda x: 1.0 / x,
+        lambda x: x.astype(jnp.bfloat16) + jnp.bfloat16(0),
+        lambda x: x.astype(jnp.float16) + jnp.float16(0),
+        lambda x: x.astype(jnp.complex64) * 1,
+        lambda x: x.astype(jnp.float16).astype(jnp.float32),  # digits are lost on the way
+        lambda x: jnp.nan_to_num(x).astype(jnp.int32).astype(jnp.float32),
+        lambda x: jnp.where(x > 0, x, -x),
+    ],
+)
+def test_simplify_leaves_what_does_something(fn: Any) -> None:
+    graph = optimized(traced(fn, x=X), (inline, prune))
+    check(fn, (inline, prune, simplify), dict(ops(traced(fn, x=X)) - ops(graph)))
+
+
+def test_exact_casts_there_and_back_go_and_others_become_one() -> None:
+    small = np.arange(-4, 4).astype(np.int8)
+    check(lambda x: x.astype(jnp.int32).astype(jnp.int8), (simplify, prune), {"convert_element_type": 2}, small)
+    check(lambda x: x.astype(jnp.int32).astype(jnp.float32), (simplify, prune), {"convert_element_type": 1}, small)
+    half = X.astype(np.float16)
+    check(lambda x: x.astype(jnp.float32).astype(jnp.float16), (simplify, prune), {"convert_element_type": 2}, half)
+    wide = np.asarray([2**30 + 1, -7], np.int32)
+    check(lambda x: x.astype(jnp.float32).astype(jnp.int32), (simplify, prune), {}, wide)
+    check(lambda x: x.astype(jnp.uint8).astype(jnp.int32), (simplify, prune), {}, wide)
+
+
+def test_of_two_reshapes_broadcasts_and_transposes_one_is_enough() -> None:
+    x = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    lax = jax.lax
+    check(lambda x: x.reshape(-1, 12).reshape(-1, 2, 6), (simplify, prune), {"reshape": 1}, x)
+    check(lambda x: x.reshape(-1).reshape(x.shape), (simplify, prune), {"reshape": 2}, x)
+    check(
+        lambda x: lax.broadcast_in_dim(
+            lax.broadcast_in_dim(x, (*x.shape, 5), (0, 1, 2)), (7, *x.shape, 5), (1, 2, 3, 4)
+        ),
+        (simplify, prune),
+        {"broadcast_in_dim": 1},
+        x,
+    )
+    check(lambda x: x.transpose(1, 2, 0).transpose(1, 0, 2), (simplify, prune), {"transpose": 1}, x)
+    check(lambda x: x.transpose(1, 2, 0).transpose(2, 0, 1), (simplify, prune), {"transpose": 2}, x)
+    square = np.arange(18, dtype=np.float32).reshape(2, 3, 3)
+    check(lambda x: x.transpose(2, 1, 0).transpose(1, 0, 2), (simplify, prune), {"transpose": 1}, square)
+
+
+def test_a_literal_that_an_output_becomes_is_a_weight() -> None:
+    graph = traced(lambda x: (jax.jit(lambda x: jnp.float16(2.5))(x), x), x=X)
+    made = optimized(graph, EXPORTED)
+    same_bits(run(made, x=X), run(graph, x=X))
+    assert ops(made) == {}
+
+
+def test_a_literal_that_a_host_node_reads_becomes_a_weight() -> None:
+    graph = traced(lambda x: (jax.jit(lambda x: 2.5)(x), x), x=X)
+    given = graph.signatures["call"]["0"].tensor
+    host = HostNode("column", (given,), (Tensor("host/column", "float64", (), column=True),), {"dtype": "float64"})
+    made, _ = optimize(replace(graph, nodes=(*graph.nodes, host)), (inline,))
+    made.check()
+    (read,) = made.nodes[-1].inputs
+    assert made.values[str(read)] == np.float32(2.5)
+
+
+def test_tidy_bodies_works_inside_loops_and_branches() -> None:
+    def fn(x: Any) -> Any:
+        def step(h: Any, _: Any) -> Any:
+            kept = jax.nn.relu(h) + jax.nn.relu(h) * 1.0
+            return kept, jnp.sin(h)
+
+        y, _ = jax.lax.scan(step, x, length=3)
+        return jax.lax.cond(y.sum() > 0, lambda v: jax.nn.relu(v), lambda v: v * 1.0, y)
+
+    graph = traced(fn, x=X)
+    made = optimized(graph, tidy_bodies)
+    (scan,) = (node for node in made.nodes if isinstance(node, DeviceOp) and node.op == "scan")
+    body = [equation.primitive.name for equation in scan.equation.params["jaxpr"].jaxpr.eqns]
+    assert body == ["max", "add"]
+    assert len(scan.outputs) == 1
+    (cond,) = (node for node in made.nodes if isinstance(node, DeviceOp) and node.op == "cond")
+    assert "custom_jvp_call" not in str(cond.equation.params["branches"])
+    same_bits(run(made, x=X), run(graph, x=X))
+
+
+def test_a_scan_carries_only_what_is_read() -> None:
+    def fn(x: Any) -> Any:
+        def step(state: Any, x: Any) -> Any:
+            total, count, last = state
+            return (total + count, count + 1, jnp.cos(last)), (total, last)
+
+        (total, _, _), (totals, _) = jax.lax.scan(step, (x, jnp.float32(0), x), jnp.arange(4))
+        return total, totals
+
+    graph = traced(fn, x=X)
+    made = optimized(graph, (tidy_bodies, prune))
+    (scan,) = (node for node in made.nodes if isinstance(node, DeviceOp) and node.op == "scan")
+    assert scan.equation.params["num_carry"] == 2  # the count is not read, but the total is made of it
+    assert "cos" not in str(scan.equation.params["jaxpr"])
+    same_bits(run(made, x=X), run(graph, x=X))
+
+
+def test_updates_stay_what_they_are() -> None:
+    count, equal = np.zeros(3, np.float32), np.zeros(3, np.float32)
+    graph = traced(lambda x, n, m: (x + n + m, n + x.sum(0), m * 1.0), {"n": count, "m": equal}, x=MATRIX[2:3])
+    state = with_updates(graph, n="1", m="2")
+    before = run(state, x=MATRIX[2:3])
+    for chain in (STRUCTURAL, EXPORTED):
+        made = optimized(state, chain)
+        assert set(made.updates["call"]) == {"n", "m"}
+        same_bits(run(made, x=MATRIX[2:3]), before)
+        given = {"n": count + 5, "m": equal - 2}
+        same_bits(run(made, x=MATRIX[2:3], **given), run(state, x=MATRIX[2:3], **given))
+
+
+def test_the_report_says_what_went() -> None:
+    _, (first,) = optimize(traced(lambda x: jnp.sin(x) + jnp.sin(x), x=X), (share,))
+    assert (first.name, first.before, first.after, first.removed) == ("share", 3, 2, {"sin": 1})
+    assert str(first).startswith("share: 3 -> 2 nodes in ")
+    assert str(first).endswith("(1 sin)")
+
+
+def test_an_equal_graph_made_of_equations_runs_as_jax_does() -> None:
+    def fn(x: Any) -> Any:
+        return jnp.tanh(x) @ jnp.ones((3, 2))
+
+    closed = jax.make_jaxpr(fn)(MATRIX)
+    graph = graph_of_jaxpr(closed, [("x", Tensor("x", "float32", MATRIX.shape))], {"0": 0})
+    np.testing.assert_allclose(run(graph, x=MATRIX)["0"], np.asarray(fn(MATRIX)), rtol=1e-6)
