@@ -9,6 +9,7 @@ from time import perf_counter
 from typing import Final
 
 from ..graphs.graph import Graph
+from ..graphs.nodes import DeviceStage
 from .arithmetic import simplify
 from .bodies import tidy_bodies
 from .constants import drop_training, fold
@@ -74,4 +75,4 @@ def optimize(graph: Graph, passes: Sequence[Pass] = STRUCTURAL) -> tuple[Graph, 
 
 
 def _ops(graph: Graph) -> Counter[str]:
-    return Counter(getattr(node, "op", "stage") for node in graph.nodes)
+    return Counter(["stage" if isinstance(node, DeviceStage) else node.op for node in graph.nodes])

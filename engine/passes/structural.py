@@ -11,7 +11,7 @@ import jax
 from jax.extend import core as jex
 
 from ..graphs.graph import Graph
-from ..graphs.nodes import DeviceOp, DeviceStage, GraphNode, Tensor
+from ..graphs.nodes import AnalyzerNode, DeviceOp, DeviceStage, GraphNode, HostNode, Tensor
 from ..tracing.equations import CALLS, Builder, is_captured
 from .meaning import Operand, renamed, unused_prefix, with_meaning
 
@@ -91,20 +91,23 @@ def expanded(graph: Graph, body: Callable[[DeviceOp], Any | None]) -> Graph:
 def share(graph: Graph) -> Graph:
     """With equal work done once: the same op on the same operands, and equal captured arrays."""
     meaning: dict[str, Operand] = _equal_values(graph)
-    keys = _Keys()
+    settings = _Settings()
     alike: dict[Hashable, list[GraphNode]] = {}
     nodes: list[GraphNode] = []
     for node in graph.nodes:
         node = renamed(node, meaning)
-        rough = keys.rough(node)
-        others = alike.setdefault(rough, []) if rough is not None else []
-        exact = keys.exact(node) if others else None  # params are compared where the rest is equal
-        first = next((other for other in others if keys.exact(other) == exact), None)
-        if first is None:
+        key = _rough(node)
+        if key is None:
+            nodes.append(node)
+            continue
+        others = alike.setdefault(key, [])
+        for first in others:  # params are compared where the rest is equal
+            if settings.equal(node, first):
+                meaning.update((mine.id, theirs.id) for mine, theirs in zip(node.outputs, first.outputs, strict=True))
+                break
+        else:
             nodes.append(node)
             others.append(node)
-        else:
-            meaning.update((mine.id, theirs.id) for mine, theirs in zip(node.outputs, first.outputs, strict=True))
     return with_meaning(replace(graph, nodes=tuple(nodes)), meaning) if meaning else graph
 
 
@@ -126,35 +129,41 @@ def changing(graph: Graph) -> set[str]:
     return {weight for updates in graph.updates.values() for weight in updates}
 
 
-class _Keys:
-    """What makes two nodes do the same."""
+def _rough(node: GraphNode) -> Hashable | None:
+    """A node's op and operands; None for one that is never shared."""
+    if isinstance(node, DeviceOp):
+        if node.equation.effects or node.op in _UNSHARED:
+            return None
+        return (node.op, *[o if isinstance(o, str) else (o.dtype, _bits(o.value)) for o in node.operands])
+    return None if isinstance(node, DeviceStage) else (node.op, *node.inputs)
+
+
+class _Settings:
+    """Whether nodes of one op on the same operands do the same."""
 
     def __init__(self) -> None:
         self._jaxprs: dict[int, Hashable] = {}  # the graph keeps them, so their ids stay their own
-        self._exact: dict[int, tuple[GraphNode, Hashable]] = {}  # a node is kept, so that its id stays its own
 
-    def rough(self, node: GraphNode) -> Hashable | None:
-        """Its op and operands; None for a node that is never shared."""
-        if isinstance(node, DeviceOp):
-            if node.equation.effects or node.op in _UNSHARED:
-                return None
-            operands = [o if isinstance(o, str) else (o.dtype, _bits(o.value)) for o in node.operands]
-            return (node.op, *operands)
-        return None if isinstance(node, DeviceStage) else (node.op, *node.inputs)
+    def equal(self, a: GraphNode, b: GraphNode) -> bool:
+        """Whether their params, devices and assets are equal, and the same of their outputs are read."""
+        if isinstance(a, DeviceOp) and isinstance(b, DeviceOp):
+            if a.device != b.device or [t.id[0] == "_" for t in a.outputs] != [t.id[0] == "_" for t in b.outputs]:
+                return False
+            mine, theirs = a.equation.params, b.equation.params
+            return mine.keys() == theirs.keys() and all(self._same(mine[name], theirs[name]) for name in mine)
+        if isinstance(a, (HostNode, AnalyzerNode)) and type(a) is type(b):
+            assets = [getattr(node, "assets", ()) for node in (a, b)]
+            written = [json.dumps(dict(getattr(node, "params", {})), sort_keys=True) for node in (a, b)]
+            return assets[0] == assets[1] and written[0] == written[1]
+        return False
 
-    def exact(self, node: GraphNode) -> Hashable:
-        """The rest: params, device, assets, which outputs are read."""
-        found = self._exact.get(id(node))
-        if found is None:
-            found = self._exact[id(node)] = (node, self._settings(node))
-        return found[1]
-
-    def _settings(self, node: GraphNode) -> Hashable:
-        if isinstance(node, DeviceOp):
-            read = tuple([tensor.id[0] != "_" for tensor in node.outputs]) if len(node.outputs) > 1 else ()
-            return (node.device, read, self._params(node.equation.params))
-        params = json.dumps(dict(getattr(node, "params", {})), sort_keys=True)
-        return (type(node), params, getattr(node, "assets", ()))
+    def _same(self, a: Any, b: Any) -> bool:  # Any: an equation's param, both
+        if a is b:
+            return True
+        kind = type(a)
+        if kind is not type(b):
+            return False
+        return bool(a == b) if kind in _PLAIN else self._frozen(a) == self._frozen(b)
 
     def _params(self, params: Mapping[str, Any]) -> Hashable:
         return tuple(
@@ -218,4 +227,6 @@ class _Keys:
 
 def _bits(number: Any) -> Hashable:  # Any: what JAX holds in a literal
     """A scalar as something that is equal for the same bits alone: −0.0 is not 0.0."""
-    return number.tobytes() if hasattr(number, "tobytes") else repr(number)
+    if isinstance(number, float):
+        return float.hex(number)
+    return int(number) if isinstance(number, int) else number.tobytes() if hasattr(number, "tobytes") else repr(number)

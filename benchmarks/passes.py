@@ -1,0 +1,183 @@
+"""What passes cost and save: trace and lower each graph of the zoo as traced, and after them with their time included.
+
+    python benchmarks/passes.py [--repeat 9] [graph …]
+
+CPU milliseconds of `jax.jit(...).lower` at 512 rows, medians of interleaved rounds, garbage collection in between.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from drivetrain.engine.graphs.graph import Graph
+from drivetrain.engine.graphs.nodes import DeviceOp
+from drivetrain.engine.passes import EXPORTED, optimize
+from drivetrain.engine.tracing.equations import as_function, aval_of, function_of
+from drivetrain.engine.tracing.primitives import shaped
+from drivetrain.tests.engine.zoo import Animal, zoo
+
+if __package__:
+    from .common import Bars, show
+else:
+    from common import Bars, show
+
+ROWS = 512
+NEVER_SLOWER = 1.0
+JOINED = 0.6
+
+
+def lowered(graph: Graph) -> Any:  # jax.stages.Lowered
+    """The graph as one jitted function, traced and lowered."""
+    (outputs,) = graph.signatures.values()
+    ops = [node for node in graph.nodes if isinstance(node, DeviceOp)]
+    given = [*graph.inputs.values(), *graph.weights.values()]
+    run = as_function(function_of(graph, ops, [t.id for t in given], [o.tensor for o in outputs.values()]))
+    avals = [aval_of(tensor, graph.dims) for tensor in given]
+    return jax.jit(lambda *arrays: run(*arrays)).lower(*(shaped(aval.shape, aval.dtype) for aval in avals))
+
+
+def milliseconds(work: Callable[[], object]) -> float:
+    """CPU time of a call."""
+    start = time.process_time()
+    work()
+    return (time.process_time() - start) * 1e3
+
+
+def measured(graph: Graph, repeat: int) -> tuple[float, float, float]:
+    """Milliseconds to lower it as it is, to run the passes, and to lower what they give: medians."""
+    rounds: list[tuple[float, float, float]] = []
+    for index in range(repeat + 1):
+        made: list[Graph] = []
+        gc.collect()
+        gc.disable()
+        before = milliseconds(lambda: lowered(graph))
+        own = milliseconds(lambda: made.append(optimize(graph, EXPORTED)[0]))  # noqa: B023  # called at once
+        after = milliseconds(lambda: lowered(made[0]))  # noqa: B023  # as above
+        gc.enable()
+        if index:
+            rounds.append((before, own, after))
+    before, own, after = (statistics.median(column) for column in zip(*rounds, strict=True))
+    return before, own, after
+
+
+def passes(repeat: int = 9, names: Sequence[str] = ()) -> tuple[dict[str, float], Bars]:
+    """Figures by name, and their bars."""
+    figures: dict[str, float] = {}
+    bars: dict[str, tuple[float, bool]] = {}
+    for animal in (*zoo(), *joined_graphs()):
+        if names and animal.name not in names:
+            continue
+        before, own, after = measured(animal.graph(ROWS), repeat)
+        figures[f"{animal.name}: as traced, ms"] = before
+        figures[f"{animal.name}: passes, ms"] = own
+        figures[f"{animal.name}: lowered after them, ms"] = after
+        figures[f"{animal.name}: ratio"] = (own + after) / before
+        bars[f"{animal.name}: ratio"] = (JOINED if animal.name.startswith("joined ") else NEVER_SLOWER, True)
+    return figures, bars
+
+
+# --- transform and model in one, the preparation written out for each head --------------------------------------
+
+
+def joined_graphs() -> list[Animal]:
+    """Bigger than the zoo's: each of several heads prepares the columns that it reads, as its author would write it."""
+    return [
+        _animal("joined flights, 4 heads", flights, ("late", "cancelled", "diverted", "early")),
+        _animal("joined flights, 2 heads with a debug output", inspected, ("late", "cancelled")),
+        _animal("joined taxi, 3 heads", taxi, ("tip", "fare", "duration")),
+    ]
+
+
+NUMBERS = ("dep_delay", "distance", "air_time", "temperature", "wind")
+WORDS = {"carrier": 16, "origin": 4, "dest": 105, "month": 13}
+
+
+def prepared(given: Mapping[str, Any], statistics: Mapping[str, Any], edges: Any) -> dict[str, Any]:
+    """Imputed and clipped z-scores, buckets, ids in range, a cyclic hour."""
+    made: dict[str, Any] = {}
+    for name in NUMBERS:
+        mean, variance = statistics[name][0], statistics[name][1]
+        filled = jnp.where(jnp.isnan(given[name]), mean, given[name])
+        made[name] = jnp.clip((filled - mean) / jnp.where(variance > 0, jnp.sqrt(variance), 1.0), -5.0, 5.0)
+        made[f"{name}_missing"] = jnp.isnan(given[name]).astype(jnp.float32)
+    for name, size in WORDS.items():
+        made[name] = jnp.where((given[name] >= 0) & (given[name] < size), given[name], size - 1)
+    made["bucket"] = jax.nn.one_hot(jnp.sum(given["hour"][:, None] >= edges, -1, dtype=jnp.int32), 5)
+    made["hour_sin"] = jnp.sin(given["hour"] * (2 * np.pi / 24))
+    made["hour_cos"] = jnp.cos(given["hour"] * (2 * np.pi / 24))
+    return made
+
+
+def features(params: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
+    """All columns side by side."""
+    ready = prepared(given, params["statistics"], params["edges"])
+    numbers = [ready[name] for name in (*NUMBERS, *(f"{name}_missing" for name in NUMBERS), "hour_sin", "hour_cos")]
+    embedded = [params["tables"][name].astype(jnp.float32)[ready[name]] for name in WORDS]
+    return jnp.concatenate([jnp.stack(numbers, -1), *embedded, ready["bucket"]], -1)
+
+
+def flights(params: Any, given: Any) -> dict[str, Any]:
+    """A dense layer and a probability per head."""
+    made = {}
+    for head, layers in params["heads"].items():
+        hidden = jax.nn.relu(features(params, given) @ layers["w"] + layers["b"])
+        made[head] = jax.nn.sigmoid(hidden @ layers["v"])[:, 0]
+    return made
+
+
+def inspected(params: Any, given: Any) -> dict[str, Any]:
+    """The same, and for each head a correlation of its features beside it, which is the same."""
+    made = flights(params, given)
+    for head in params["heads"]:
+        x = features(params, given)
+        centred = (x - x.mean(0)) / (x.std(0) + 1e-6)
+        made[f"{head}_correlation"] = jnp.broadcast_to((centred.T @ centred).max(), (x.shape[0],))
+    return made
+
+
+def taxi(params: Any, given: Any) -> dict[str, Any]:
+    """Crosses and logarithms, then a wide and a deep part per head."""
+    made = {}
+    for head, layers in params["heads"].items():
+        x = features(params, given)
+        logs = jnp.stack([jnp.log1p(jnp.abs(jnp.nan_to_num(given[name]))) for name in NUMBERS], -1)
+        crossed = (given["carrier"] * 7 + given["origin"] * 3 + given["dest"]) % 97
+        wide = params["crosses"][jnp.abs(crossed)] + logs.mean(-1)
+        deep = jax.nn.silu(x @ layers["w"] + layers["b"]) @ layers["v"]
+        made[head] = jax.nn.softplus(wide + deep[:, 0])
+    return made
+
+
+def _animal(name: str, apply: Any, heads: Sequence[str]) -> Animal:
+    random = np.random.default_rng(5)
+
+    def normal(*shape: int) -> np.ndarray[Any, Any]:
+        return random.normal(size=shape).astype(np.float32)
+
+    width = 2 * len(NUMBERS) + 2 + 4 * len(WORDS) + 5
+    params = {
+        "statistics": {name: np.abs(normal(2)) for name in NUMBERS},
+        "edges": np.asarray([5, 9, 15, 20], np.float32),
+        "tables": {name: normal(size, 4).astype(np.float16) for name, size in WORDS.items()},
+        "crosses": normal(97),
+        "heads": {head: {"w": normal(width, 32) / 4, "b": normal(32), "v": normal(32, 1)} for head in heads},
+    }
+    inputs = {name: normal(24) for name in NUMBERS} | {"hour": np.abs(normal(24)) * 8}
+    inputs |= {name: random.integers(-1, size + 2, 24).astype(np.int32) for name, size in WORDS.items()}
+    return Animal(name, apply, params, inputs)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repeat", type=int, default=9)
+    parser.add_argument("graphs", nargs="*")
+    chosen = parser.parse_args()
+    show(*passes(chosen.repeat, chosen.graphs))
