@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ...errors import InputError
-from . import flat, per_key, text, tokens, vectors, words
+from . import flat, fused, per_key, text, tokens, vectors, words
 from .columns import ARROW, INT32, Assets, Kernel, Params, codes_of, is_missing, present, too_wide
 from .lists import is_list
 
@@ -39,6 +39,9 @@ def host_op(name: str) -> HostOp:
 
 
 # --- values and valid: the way from a column to the device ----------------------------------------------------------
+
+
+_ALL_FIT: Final = 65504.0  # within float16, hence in every float
 
 
 def _values_batch(params: Params, assets: Assets) -> Kernel:
@@ -70,10 +73,12 @@ def _values_row(params: Params, assets: Assets) -> Kernel:
             return missing
         if dtype == np.int32 and value not in INT32:
             raise too_wide(name, None, value)
-        if dtype.kind == "f":
-            with np.errstate(over="ignore"):
-                return dtype.type(value)
-        return value
+        if dtype.kind != "f":
+            return value
+        if -_ALL_FIT < value < _ALL_FIT:
+            return dtype.type(value)
+        with np.errstate(over="ignore"):
+            return dtype.type(value)
 
     return kernel
 
@@ -142,12 +147,15 @@ def _fill_batch(params: Params, assets: Assets) -> Kernel:
                 filled = pa.chunked_array([words, pa.array([value], words.type)]).combine_chunks().fill_null(value)
                 return filled.take(pa.array(codes))
             return column
+        whole = not pa.types.is_floating(column.type)  # nothing is NaN
         if column.type != kind:
             column = column.cast(kind)
-        if pa.types.is_floating(column.type):
-            values = column.to_numpy(zero_copy_only=False)
-            return pa.array(np.where(np.isnan(values), value, values))
-        return column.fill_null(value) if column.null_count else column
+        filled = column.fill_null(value) if column.null_count else column
+        if whole:
+            return filled
+        values = filled.to_numpy(zero_copy_only=False)
+        nan = np.isnan(values)
+        return pa.array(np.where(nan, value, values)) if nan.any() else filled
 
     return kernel
 
@@ -179,6 +187,7 @@ _OPS: Final = {
     **{name: HostOp(*words.kernels(make)) for name, make in words.OPS.items()},
     "split": HostOp(words.kernels(words.split)[0], words.split_row),
     "translate": HostOp(words.kernels(words.translate)[0], words.translate_row),
+    "fused": HostOp(fused.fused_batch, fused.fused_row),
     "concat": HostOp(words.concat_batch, words.concat_row),
     "join": HostOp(words.join_batch, words.join_row),
     "list_count": HostOp(tokens.count_batch, tokens.count_row),

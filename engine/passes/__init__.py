@@ -16,3 +16,4 @@ from .structural import forget_gradients as forget_gradients
 from .structural import inline as inline
 from .structural import prune as prune
 from .structural import share as share
+from .text import fuse_text as fuse_text

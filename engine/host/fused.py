@@ -1,0 +1,59 @@
+"""Ops on one text, one after the other, as a single op: a column's dictionary goes through all of them, rows once.
+
+A column that comes without a dictionary gets one first, so that each op looks at every distinct word once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import pyarrow as pa
+
+from .columns import Assets, Kernel, Params
+from .lists import is_list
+
+STEPS: Final = ("strip", "lower", "upper", "regex_replace", "substr")
+"""Ops that make text of one text: what a fused op starts with."""
+LAST: Final = (*STEPS, "matches", "starts_with", "ends_with", "length", "lookup", "hash", "compare", "parse")
+"""Ops of one text that may also stand at its end."""
+
+
+def _kernels(kind: str, params: Params, assets: Assets) -> Sequence[Kernel]:
+    from .kernels import host_op
+
+    made = []
+    taken = 0
+    for step in params["steps"]:
+        count = int(step["assets"])
+        if step["op"] not in LAST:
+            raise ValueError(f"{step['op']!r:.80} is no op of one text")
+        made.append(getattr(host_op(step["op"]), kind)(step["params"], assets[taken : taken + count]))
+        taken += count
+    return made
+
+
+def fused_batch(params: Params, assets: Assets) -> Kernel:
+    """All steps, on the distinct words of a column."""
+    kernels = _kernels("batch", params, assets)
+
+    def kernel(column: pa.Array) -> Any:  # Any: a column, or an array of ids
+        if not (is_list(column.type) or pa.types.is_dictionary(column.type)):
+            column = column.dictionary_encode()
+        for step in kernels:
+            column = step(column)
+        return column
+
+    return kernel
+
+
+def fused_row(params: Params, assets: Assets) -> Kernel:
+    """As `fused_batch`, for one value."""
+    kernels = _kernels("row", params, assets)
+
+    def kernel(value: Any) -> Any:
+        for step in kernels:
+            value = step(value)
+        return value
+
+    return kernel
