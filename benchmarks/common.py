@@ -53,7 +53,8 @@ def flights() -> pa.Table:
 
 def write(table: pa.Table, path: Path, times: int = 1) -> Path:
     """The rows so many times over, in row groups of 65,536."""
-    with pq.ParquetWriter(path, table.schema) as writer:
+    # The old name of a list's items, which TFX reads alone.
+    with pq.ParquetWriter(path, table.schema, use_compliant_nested_type=False) as writer:
         for _ in range(times):
             writer.write_table(table, row_group_size=65_536)
     return path

@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
-from common import child, decode, flights, interleaved, show, timed, write
+from drivetrain.benchmarks.common import child, decode, flights, interleaved, show, timed, write
 
 PEER = """
 import sys, time, resource

@@ -12,6 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+# A timing is never a test: on a busy machine an example may take any time.
+settings.register_profile("drivetrain", deadline=None)
+settings.load_profile("drivetrain")
 
 # What DRIVETRAIN_REQUIRE may name, and a module that proves it is there. Tests carry the first four as markers.
 NEEDS = {

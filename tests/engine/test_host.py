@@ -10,7 +10,7 @@ from drivetrain.engine.host.columns import as_column, as_value
 from drivetrain.engine.host.fingerprint64 import fingerprint64
 from drivetrain.engine.host.kernels import host_op
 from drivetrain.errors import InputError
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 WORDS = st.lists(
@@ -156,7 +156,3 @@ def test_types_are_checked_by_name() -> None:
         as_value(True, "int64", "x")
     with pytest.raises(InputError, match="no host op 'nope'"):
         host_op("nope")
-
-
-settings.register_profile("engine", deadline=None)
-settings.load_profile("engine")

@@ -12,13 +12,11 @@ from drivetrain.engine import Bundle, FieldSpec, analyze
 from drivetrain.engine.host.columns import as_column, as_value, present
 from drivetrain.engine.host.kernels import host_op
 from drivetrain.errors import InputError
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 pytestmark = pytest.mark.engine
 
-settings.register_profile("engine", deadline=None)  # a first call may compile
-settings.load_profile("engine")
 
 NAN = float("nan")
 FLOATS = st.lists(st.none() | st.lists(st.none() | st.floats(width=32), max_size=5), max_size=8)

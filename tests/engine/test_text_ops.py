@@ -15,13 +15,11 @@ from drivetrain.engine.host.columns import as_column, as_value
 from drivetrain.engine.host.fingerprint64 import fingerprint64
 from drivetrain.engine.host.kernels import host_op
 from drivetrain.engine.host.siphash import siphash
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 pytestmark = pytest.mark.engine
 
-settings.register_profile("engine", deadline=None)  # a first call may compile
-settings.load_profile("engine")
 
 TEXT = st.sampled_from(["", " ", "a", "aa b", "Ab,c", "İstanbul", "straße", "日本 語", "a\n", "12", "-3.5", "true"])
 WORDS = st.lists(st.none() | TEXT | st.text(max_size=12), max_size=12)
