@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from . import ops as ops
     from . import ragged as ragged
     from ._caller import raised_at as raised_at
+    from .analyzing.spans import AnalyzerCache as AnalyzerCache
+    from .analyzing.spans import Span as Span
     from .bundles.bundle import Bundle as Bundle
     from .bundles.bundle import BundleFn as BundleFn
     from .bundles.compiled import keep_compiled as keep_compiled
@@ -58,6 +60,7 @@ if TYPE_CHECKING:
     from .transform import apply as apply
 
 _HOMES = {
+    "AnalyzerCache": "analyzing.spans",
     "Batch": "training.loader",
     "Bundle": "bundles.bundle",
     "BundleCheck": "bundles.verifying",
@@ -76,6 +79,7 @@ _HOMES = {
     "RetraceWarning": "functions.function",
     "STRATEGIES": "training.strategy",
     "Signature": "bundles.manifest",
+    "Span": "analyzing.spans",
     "Strategy": "training.strategy",
     "Tape": "functions.gradients",
     "TensorSpec": "functions.symbolic",

@@ -76,9 +76,9 @@ STATES: Final[Mapping[str, Callable[[dict[str, Any], Any], Any]]] = {  # Any: JS
 class AnalyzerPass:
     """The states of all analyzers of one phase, a `data.Accumulator`."""
 
-    def __init__(self, analyses: tuple[Analysis, ...]) -> None:
+    def __init__(self, analyses: tuple[Analysis, ...], states: list[State] | None = None) -> None:
         self.analyses = analyses
-        self.states: list[State] = [analysis.new() for analysis in analyses]
+        self.states = [analysis.new() for analysis in analyses] if states is None else states
 
     def add_batch(self, batch: pa.RecordBatch) -> None:
         """Take in one batch."""

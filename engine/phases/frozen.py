@@ -1,0 +1,95 @@
+"""What a transform has learnt so far: the results of analyzers, and any part of the graph with them in it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ...errors import InputError
+from ..bundles.bundle import Bundle
+from ..bundles.inverse import INVERSES, inverse_table
+from ..bundles.manifest import export_facts
+from ..graphs.graph import Check
+from ..lowering.lower import PLATFORMS
+from ..lowering.partition import Analyzer, Partition
+from ..lowering.programs import Payload
+
+
+@dataclass
+class Frozen:
+    """The analyzer results so far: names by value, and what the names stand for."""
+
+    partition: Partition
+    known: dict[str, str] = field(default_factory=dict)
+    weights: dict[str, NDArray[Any]] = field(default_factory=dict)
+    assets: dict[str, pa.Table] = field(default_factory=dict)
+
+    def take(self, analyzer: Analyzer, value: Any) -> None:
+        """Keep one analyzer's result."""
+        column = str(analyzer.params["column"])
+        if isinstance(value, pa.Table):
+            name = str(analyzer.params.get("name") or f"{analyzer.kind.replace('_', '-')}-{len(self.assets)}")
+            fields = [pa.field(f.name, f.type, nullable=False) for f in value.schema]
+            self.assets[name] = pa.table(value.columns, schema=pa.schema(fields, metadata={"column": column}))
+        else:
+            label = base = f"transform/{column}/{analyzer.kind}"
+            while label in self.weights:
+                label = f"{base}#{len(self.weights)}"
+            name = label
+            self.weights[name] = _as_array(analyzer, value)
+        self.known[analyzer.value] = name
+
+    def bundle(
+        self,
+        wanted: Mapping[str, tuple[str, int | None]],
+        signature: str,
+        prefix: str,
+        checks: tuple[Check, ...] = (),
+    ) -> Bundle:
+        """The part of the graph that computes some values, with all it needs."""
+        graph, programs = self.partition.lower(wanted, self.known, signature, prefix, checks)
+        held = {**self.weights, **self.partition.constants}
+        used = {name for node in graph.nodes for name in getattr(node, "weights", ())}
+        named = {name for node in graph.nodes for name in getattr(node, "assets", ())}
+        weights = {name: held[name] for name in sorted(used)}
+        assets = {name: self.assets[name] for name in sorted(named)}
+        return Bundle(graph, Payload(programs, weights, assets), export_facts(PLATFORMS))
+
+    def with_inverses(self, bundle: Bundle) -> Bundle:
+        """The bundle, with an asset that says how scaled outputs are turned back, if there are any."""
+        rules = {
+            output: (how.rule, how.settings, [self.weights[self.known[tensor]].tolist() for tensor in tensors])
+            for output, (how, tensors) in self.partition.inverses().items()
+        }
+        if not rules:
+            return bundle
+        assets = {**bundle.payload.assets, INVERSES: inverse_table(rules)}
+        return replace(bundle, payload=replace(bundle.payload, assets=assets))
+
+
+def _as_array(analyzer: Analyzer, value: Any) -> NDArray[Any]:
+    dtype = np.dtype(analyzer.dtype)
+    numbers = np.asarray(value, np.float64 if dtype.kind == "f" else object)
+    if dtype.kind == "i":
+        column = analyzer.params["column"]
+        for number in np.ravel(numbers):
+            if isinstance(number, float) and math.isnan(number):
+                raise InputError(
+                    f"{analyzer.kind} of column {column!r}: the data has no value of it",
+                    fix="drop the column, or fill_missing first",
+                    where=analyzer.where,
+                )
+            if not -(2**31) <= number < 2**31:
+                raise InputError(
+                    f"{analyzer.kind} of column {column!r} is {number}, which does not fit in int32 on the device",
+                    fix="ops.cast it to float32 first",
+                    where=analyzer.where,
+                )
+    with np.errstate(over="ignore"):
+        return numbers.astype(dtype).reshape(analyzer.shape)
