@@ -12,6 +12,7 @@ from .errors import BuildError, DrivetrainError, InputError
 
 if TYPE_CHECKING:
     from .console.session import open  # noqa: A004 - it is `dt.open`
+    from .engine import hub
     from .metadata import Artifact
     from .pipelines import component, files, latest, latest_blessed, pipeline, query, when
 
@@ -19,6 +20,7 @@ _HOMES = {
     "Artifact": ".metadata",
     "component": ".pipelines",
     "files": ".pipelines",
+    "hub": ".engine",
     "latest": ".pipelines",
     "latest_blessed": ".pipelines",
     "open": ".console.session",
@@ -34,6 +36,7 @@ __all__ = [
     "InputError",
     "component",
     "files",
+    "hub",
     "latest",
     "latest_blessed",
     "open",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from . import extending as extending
+    from . import hub as hub
     from . import ops as ops
     from . import ragged as ragged
     from ._caller import raised_at as raised_at
@@ -110,7 +111,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    if name in ("extending", "ops", "ragged"):
+    if name in ("extending", "hub", "ops", "ragged"):
         return import_module(f"{__name__}.{name}")
     if name in _HOMES:
         return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
@@ -118,4 +119,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES, "extending", "ops", "ragged"])
+    return sorted([*globals(), *_HOMES, "extending", "hub", "ops", "ragged"])

@@ -65,7 +65,8 @@ class Bundle:
         tensors = self.graph.tensors()
         found = {}
         for name, outputs in self.graph.signatures.items():
-            inputs = {key: FieldSpec(tensor.dtype) for key, tensor in self.graph.signature(name).inputs.items()}
+            given = self.graph.signature(name).inputs.items()
+            inputs = {key: FieldSpec(t.dtype, tuple(int(d) for d in t.shape[1:])) for key, t in given}
             made = {key: (tensors[out.tensor], out.size) for key, out in outputs.items()}
             specs = {
                 key: FieldSpec(t.dtype, tuple(int(d) for d in t.shape[1:]), size) for key, (t, size) in made.items()

@@ -15,7 +15,7 @@ from ...digest import digest
 from ...errors import InputError
 from ..extending.extensions import Requirement, requirements
 from ..graphs.graph import FieldSpec, Graph
-from ..graphs.nodes import HostNode
+from ..graphs.nodes import COLUMN_DTYPES, HostNode
 from ..lowering.programs import BundleError, ProgramFacts
 
 FORMAT: Final = "drivetrain-bundle"
@@ -41,14 +41,16 @@ class Signature:
 
     def __str__(self) -> str:
         given = [
-            f"{name}: {spec.dtype}?" + (f" = {self.defaults[name]!r}" if name in self.defaults else "")
+            f"{name}: {_shown(spec)}{'?' if spec.dtype in COLUMN_DTYPES else ''}"
+            + (f" = {self.defaults[name]!r}" if name in self.defaults else "")
             for name, spec in self.inputs.items()
         ]
-        made = [
-            f"{name}: {spec.dtype}" + (f"[{','.join(map(str, spec.shape))}]" if spec.shape else "")
-            for name, spec in self.outputs.items()
-        ]
+        made = [f"{name}: {_shown(spec)}" for name, spec in self.outputs.items()]
         return f"({', '.join(given)}) -> {', '.join(made)}"
+
+
+def _shown(spec: FieldSpec) -> str:
+    return spec.dtype + (f"[{','.join(map(str, spec.shape))}]" if spec.shape else "")
 
 
 def export_facts(platforms: tuple[str, ...]) -> dict[str, Any]:  # Any: JSON

@@ -12,6 +12,7 @@ from ..graphs.graph import Check, Graph, Output
 from ..graphs.nodes import BATCH, AnalyzerNode, Tensor
 from ..passes import STRUCTURAL, optimize
 from ..tracing.equations import graph_of_jaxpr
+from ..tracing.primitives import GIVEN
 from ..tracing.trace import Traced, TracedInverse
 from .lower import lower
 
@@ -58,11 +59,18 @@ class Partition:
         return self._tensors[value]
 
     def analyzers(self) -> list[Analyzer]:
-        """The analyzers that the outputs need, in order."""
+        """The analyzers that the outputs need and that look at data, in order."""
+        return [analyzer for analyzer in self._analyzers() if analyzer.kind != GIVEN]
+
+    def given(self) -> list[Analyzer]:
+        """What the outputs need that needs no data: tables that came with a saved graph, by their param "table"."""
+        return [analyzer for analyzer in self._analyzers() if analyzer.kind == GIVEN]
+
+    def _analyzers(self) -> list[Analyzer]:
         depths: dict[str, int] = {}
         found = []
         for node in self.graph.nodes:
-            analyzer = isinstance(node, AnalyzerNode)
+            analyzer = isinstance(node, AnalyzerNode) and node.op != GIVEN
             depth = max((depths.get(name, 0) for name in node.inputs if name is not None), default=0) + analyzer
             depths.update((tensor.id, depth) for tensor in node.outputs)
             if isinstance(node, AnalyzerNode):

@@ -20,6 +20,9 @@ HANDLE: Final = "uint32"
 
 KIND: Final = "drivetrain_kind"
 
+GIVEN: Final = "given"
+"""The analyzer that needs no data: a table that came with a saved graph; its param "table" names it (`objects`)."""
+
 P = ParamSpec("P")
 R = TypeVar("R")
 

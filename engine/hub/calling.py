@@ -1,0 +1,73 @@
+"""Saved programs as functions that JAX differentiates: once, which is what they are saved for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+
+from ...errors import InputError
+from ..bundles.bundle import Bundle
+from ..extending.registry import call_targets
+from ..graphs.nodes import DeviceStage
+from ..lowering.programs import Programs
+
+Call = Callable[..., Any]  # Any: JAX arrays; a stage's inputs, then its weights
+
+
+def calls_of(bundle: Bundle, stages: Mapping[str, DeviceStage], name: str) -> dict[str, Call]:
+    """Each stage's program as a function, read and checked as for running it.
+
+    Args:
+        bundle: Holds the programs.
+        stages: Those to call, by program.
+        name: The module's, for errors.
+
+    Raises:
+        BundleError: A program is damaged, is not what the graph says, or would do more than compute.
+    """
+    programs = Programs(bundle.payload, call_targets(bundle.extensions))
+    made = {}
+    for program, stage in stages.items():
+        programs.prepare(stage)
+        exported = jax.export.deserialize(bytearray(bundle.payload.programs[program]))
+        made[program] = _call(exported, name)
+    return made
+
+
+def has_gradient(bundle: Bundle, stages: Mapping[str, DeviceStage]) -> bool:
+    """Whether every stage's program was saved with its gradient."""
+    return all(jax.export.deserialize(bytearray(bundle.payload.programs[name])).has_vjp() for name in stages)
+
+
+def _call(exported: Any, name: str) -> Call:  # Any: jax.export.Exported
+    @jax.custom_jvp
+    def once(values: Any) -> Any:
+        return values
+
+    @once.defjvp
+    def again(primals: Any, tangents: Any) -> Any:
+        raise InputError(
+            f"{name} was differentiated twice, and its program is saved with its first gradient only",
+            fix="take Hessians of the code that made it, or of what stands around it",
+        )
+
+    @jax.custom_vjp
+    def call(*arrays: Any) -> Any:
+        return exported.call(*arrays)
+
+    def forward(*arrays: Any) -> Any:
+        if not exported.has_vjp():
+            raise InputError(
+                f"{name} was saved without its gradient, and was differentiated",
+                fix="publish it by hub.module(fn, params, inputs), or keep gradients out: jax.lax.stop_gradient",
+            )
+        return jax.vjp(exported.call, *once(arrays))
+
+    def backward(pull: Any, cotangents: Any) -> Any:
+        pull, given = once((pull, cotangents))
+        return pull(given)
+
+    call.defvjp(forward, backward)
+    return call
