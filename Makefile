@@ -43,6 +43,8 @@ format: $(STAMP)  ## Put the code into its shape
 bench: $(STAMP)  ## The figures, each against a reference measured in the same run
 	$(BIN)/python benchmarks/flights.py
 	$(BIN)/python benchmarks/data.py
+	$(BIN)/python benchmarks/engine.py
+	$(BIN)/python benchmarks/passes.py
 
 lock: $(STAMP)  ## Resolve constraints.txt anew for Python 3.11 to 3.13
 	$(BIN)/python -m pip install --quiet uv
