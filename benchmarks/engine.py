@@ -308,8 +308,8 @@ def table() -> dict[str, float]:
 def peer(tft: str, folder: Path) -> dict[str, float]:
     """Analyse and transform 3.4 M rows, imports not counted: TFT and ours, in processes of their own.
 
-    TFT reads the TFRecords of tf.Example that TFX's ExampleGen writes, and Parquet columns of lists; ours reads Parquet,
-    as our ExampleGen writes it.
+    TFT reads TFRecords of tf.Example, as TFX's ExampleGen writes them, and Parquet columns of lists; ours reads
+    Parquet, as our ExampleGen writes it.
     """
     used = ["dep_delay", "dep_time", "sched_dep_time", "distance", "hour", "month", "arr_delay"]
     table = flights().select([*used, "carrier", "origin", "dest"])
