@@ -68,9 +68,7 @@ def test_fold_leaves_what_would_grow_what_is_random_and_what_changes() -> None:
 
 
 def test_drop_training_works_in_functions_loops_and_branches() -> None:
-    @jax.jit
-    def layer(x: Any) -> Any:
-        return dropout(x, 0.5, jax.random.key(3)) * 2
+    layer = jax.jit(lambda x: dropout(x, 0.5, jax.random.key(3)) * 2)
 
     def fn(x: Any) -> Any:
         def step(h: Any, _: Any) -> Any:
@@ -127,6 +125,7 @@ def test_batch_norm_goes_into_any_convolution(layout: str, bias: bool) -> None:
     assert gone["fold_batch_norm"]["mul"] == gone["fold_batch_norm"]["sub"] == 1
 
 
+@pytest.mark.slow
 def test_flax_modules_in_inference_mode_are_folded() -> None:
     nnx = pytest.importorskip("flax.nnx")
 

@@ -36,7 +36,12 @@ def chain(*ops: tuple[str, dict[str, object]], wanted: tuple[int, ...] = ()) -> 
     return Graph({"t": Tensor("column/t", "string", column=True)}, tuple(nodes), {"call": outputs})
 
 
-CHAIN = (("strip", STRIP), ("lower", {}), ("regex_replace", SWAP), ("lookup", LOOKUP))
+CHAIN: tuple[tuple[str, dict[str, object]], ...] = (
+    ("strip", STRIP),
+    ("lower", {}),
+    ("regex_replace", SWAP),
+    ("lookup", LOOKUP),
+)
 
 
 def test_a_chain_becomes_one_node_that_survives_json() -> None:
