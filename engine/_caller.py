@@ -14,7 +14,7 @@ def caller() -> str | None:
     """Give "file:line" of the nearest caller outside the engine and the libraries; None where there is none."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        if _is_users(frame.f_code.co_filename):
+        if is_users(frame.f_code.co_filename):
             return f"{frame.f_code.co_filename}:{frame.f_lineno}"
         frame = frame.f_back
     return None
@@ -23,12 +23,13 @@ def caller() -> str | None:
 def raised_at(trace: TracebackType | None) -> str | None:
     """Give "file:line" of the innermost of the user's frames in a traceback; None where there is none."""
     for summary in reversed(traceback.extract_tb(trace)):
-        if _is_users(summary.filename):
+        if is_users(summary.filename):
             return f"{summary.filename}:{summary.lineno}"
     return None
 
 
-def _is_users(file: str) -> bool:
+def is_users(file: str) -> bool:
+    """Whether a file holds neither the engine nor a library."""
     return not (file.startswith((_HERE, "<")) or "/site-packages/" in file or "/lib/python3" in file)
 
 

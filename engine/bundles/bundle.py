@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from types import MappingProxyType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -41,6 +41,9 @@ from ..lowering.programs import BundleError, Payload, Programs, program_facts, r
 from .manifest import GRAPH, MANIFEST, Signature, broken, described, host_ops, manifest, read_folder, verified
 from .runner import Runner, to_arrow, to_numpy
 from .window import check_window
+
+if TYPE_CHECKING:
+    from ...data.schemas.schema import Schema
 
 # What reading contents of the wrong form raises; Arrow reports a broken file as an OSError.
 _UNFIT: Final = (
@@ -107,6 +110,32 @@ class Bundle:
         programs = ", ".join(self.payload.programs) or "nothing"
         lines.append(f"  device: {programs}; {len(held['weights'])} weights of {numbers:,} numbers")
         return "\n".join(lines)
+
+    def to_html(self) -> str:
+        """A page that works offline: the drawing, the signatures, every node with its cost."""
+        from .drawn import bundle_page
+
+        return bundle_page(self)
+
+    def _repr_html_(self) -> str:
+        from ...report.html import framed
+
+        return framed(self.to_html())
+
+    def output_schema(self, signature: str = "transform") -> Schema:
+        """The schema of a signature's outputs: names, types, shapes, the ids of categories, what may be missing.
+
+        Of a category the domain is 0 … size − 1 (from −1 where unknown words have that id), and the evidence says so and
+        names the vocabulary. An array has a value in every row, though a float may be NaN; a column may miss values.
+
+        Raises:
+            InputError: There is no such signature.
+        """
+        from .output_schema import output_schema  # late: serving needs no schemas
+
+        if signature not in self.signatures:
+            raise InputError(f"no signature {signature!r}", fix=f"use one of {', '.join(self.signatures)}")
+        return output_schema(self, signature)
 
     @cached_property
     def extensions(self) -> tuple[Requirement, ...]:

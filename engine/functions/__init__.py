@@ -1,5 +1,6 @@
 """Functions as graphs: tracing by signature, Python control flow on tensors, gradients."""
 
+from .as_graph import stateful
 from .autograph import convert, do_not_convert
 from .concrete import ConcreteFunction
 from .derivatives import custom_gradient, hessian, hvp, jacobian, value_and_gradient
@@ -11,5 +12,5 @@ from .symbolic import TensorSpec
 __all__ = [
     "ConcreteFunction", "Function", "LoopOptions", "RetraceWarning", "Tape", "TensorSpec",
     "convert", "custom_gradient", "do_not_convert", "eager", "function", "hessian",
-    "hvp", "jacobian", "loop_options", "set_max_steps", "value_and_gradient",
+    "hvp", "jacobian", "loop_options", "set_max_steps", "stateful", "value_and_gradient",
 ]  # fmt: skip

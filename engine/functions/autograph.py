@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 import jax
 import jax.numpy as jnp
 
-from .._caller import _is_users
+from .._caller import is_users
 from . import branches, iterables, loops, values
 from .rewrite import rewritten
 from .source import HELPER, compiled, definition, is_generator, made_of
@@ -66,7 +66,7 @@ def convert(fn: Callable[..., Any]) -> Callable[..., Any]:  # Any: the user's fu
 def _convertible(fn: FunctionType) -> bool:
     code = fn.__code__
     return (
-        _is_users(code.co_filename)
+        is_users(code.co_filename)
         and not code.co_filename.startswith(_STDLIB)
         and HELPER not in code.co_freevars
         and not is_generator(code)

@@ -12,6 +12,8 @@ from jax.extend.core import ClosedJaxpr
 
 from ...errors import InputError
 from .._caller import caller
+from ..graphs.graph import Graph
+from .as_graph import graph_of
 from .signatures import CallSignature, Parameters, Static, joined, signature_of, split
 from .symbolic import check, program
 
@@ -38,6 +40,15 @@ class ConcreteFunction:
     _parameters: Parameters
 
     @functools.cached_property
+    def graph(self) -> Graph:
+        """Its graph: inputs by argument (`x`, `params['w']`), outputs by key or position, captured arrays as weights.
+
+        The one signature is "call"; what is returned alone is called "result". `stateful` gives the graph in which
+        some arguments are state.
+        """
+        return graph_of(self)
+
+    @functools.cached_property
     def _fitting(self) -> set[object]:
         """Shapes and dtypes that were compared with the signature, so that a call costs no more than its program."""
         return set()
@@ -54,8 +65,11 @@ class ConcreteFunction:
         """
         known, named = joined(self._static, self._given)
         rest = known[len(args) :] if not any(map(_holds_struct, known[len(args) :])) else ()
+        left = self._parameters.names[len(args) :]
+        by_name = next((place for place, name in enumerate(left) if name in kwargs), len(rest))
         named = {name: value for name, value in named.items() if not _holds_struct(value)}
-        static, tensors = split(*self._parameters.canonical((*args, *rest), {**named, **kwargs}))
+        named.update(zip(left[by_name:], rest[by_name:], strict=False))
+        static, tensors = split(*self._parameters.canonical((*args, *rest[:by_name]), {**named, **kwargs}))
         return self.run(static, tensors)
 
     def run(self, static: Static, tensors: Sequence[Any]) -> Any:  # Any: tensors; the user's results

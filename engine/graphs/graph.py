@@ -10,6 +10,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from ...errors import InputError
+from .describe import describe, text
 from .nodes import DeviceOp, DeviceStage, GraphNode, Tensor
 
 
@@ -150,16 +151,45 @@ class Graph:
             raise InputError(f"no signature {name!r}", fix=f"use one of {', '.join(self.signatures)}")
         return self.needed(self.roots(name))
 
+    def describe(self, rows: int = 512) -> dict[str, Any]:  # Any: JSON
+        """What there is and what it costs, as JSON: what the drawing is made of.
+
+        Args:
+            rows: How many rows the costs are for.
+
+        Returns:
+            `inputs` and `weights` (`id`, `type`; a weight's `bytes`), `nodes` (`op`, `kind`, `inputs`, `outputs`,
+            `where` in the user's code, `flops`, `bytes`, …), `signatures`, `rows`, and the `total` cost; an op's
+            `exact` is False where a loop's turns depend on the data.
+        """
+        return describe(self, rows)
+
+    def to_pandas(self, rows: int = 512) -> Any:  # a pandas.DataFrame: pandas ships no types
+        """One line per node: op, kind, shape and dtype of its first result, cost for so many rows, the user's line.
+
+        Raises:
+            DrivetrainError: pandas is not installed.
+        """
+        from ...data.frames import frame
+
+        columns = ("op", "kind", "type", "flops", "bytes", "device", "where")
+        nodes = describe(self, rows)["nodes"]
+        told = ({**node, "type": node["outputs"][0]["type"] if node["outputs"] else None} for node in nodes)
+        return frame(columns, ([node[column] for column in columns] for node in told))
+
+    def to_html(self) -> str:
+        """A page that works offline: the drawing, the signatures, every node with its cost."""
+        from ...report.graph import render
+
+        return render(describe(self, 512))
+
+    def _repr_html_(self) -> str:
+        from ...report.html import framed
+
+        return framed(self.to_html())
+
     def __repr__(self) -> str:
-        lines = [f"Graph({len(self.inputs)} inputs, {len(self.weights)} weights, {len(self.nodes)} nodes)"]
-        lines += [f"  {tensor}" for tensor in self.inputs.values()]
-        lines += [f"  {tensor} = weight" for tensor in self.weights.values()]
-        lines += [f"  {', '.join(map(str, node.outputs))} = {node}" for node in self.nodes]
-        for name, outputs in self.signatures.items():
-            lines.append(f"  {name} -> " + ", ".join(f"{key}={out.tensor}" for key, out in outputs.items()))
-            lines += [f"    {weight} := {tensor}" for weight, tensor in self.updates.get(name, {}).items()]
-            lines += [f"    check {check.tensor}: {check.message}" for check in self.checks.get(name, ())]
-        return "\n".join(lines)
+        return text(self)
 
     def check(self) -> None:
         """Raise InputError unless every tensor is made once, before it is read."""

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from .._caller import is_users
+
 BATCH: Final = "b"
 """The symbolic leading dimension of everything that has one value per row."""
 
@@ -126,6 +128,13 @@ class DeviceOp:
     def inputs(self) -> tuple[str, ...]:
         """The tensors among the operands, in order."""
         return tuple(operand for operand in self.operands if isinstance(operand, str))
+
+    @property
+    def where(self) -> str | None:
+        """The user's call that made it as "file:line"; None where it is not known."""
+        frames = getattr(self.equation.source_info.traceback, "frames", ())
+        found = next((frame for frame in frames if is_users(frame.file_name)), None)
+        return None if found is None else f"{found.file_name}:{found.line_num}"
 
     def __str__(self) -> str:
         at = f" on {self.device}" if self.device else ""

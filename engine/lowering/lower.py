@@ -17,12 +17,12 @@ from ...errors import InputError
 from .._caller import without_folder
 from ..extending.device import exporting
 from ..extending.registry import call_targets
+from ..graphs.cost import costs
 from ..graphs.graph import Graph
 from ..graphs.nodes import BATCH, DeviceOp, DeviceStage, GraphNode, HostNode, Tensor
 from ..ragged.feeding import values_of
 from ..tracing.equations import as_function, aval_of, function_of
 from ..tracing.primitives import shaped
-from .cost import costs
 from .sizes import sizes_of
 
 PLATFORMS: Final = ("cpu", "cuda", "tpu")
@@ -112,8 +112,7 @@ def _flops(graph: Graph, nodes: Sequence[_Device]) -> int:
     """Floating-point operations per row of a stage."""
     mine = set(map(id, nodes))
     work = [each for node, each in costs(graph, rows=_ROWS) if id(node) in mine]
-    inside = sum(node.flops for node in nodes if isinstance(node, DeviceStage))
-    return sum(each.flops + each.transcendentals for each in work) // _ROWS + inside
+    return sum(each.flops + each.transcendentals for each in work) // _ROWS
 
 
 def _named(node: HostNode, known: Mapping[str, str]) -> HostNode:

@@ -8,7 +8,6 @@ from typing import Any, Final
 import jax
 import numpy as np
 from jax.extend import core as jex
-from jax.extend import source_info_util
 from numpy.typing import NDArray
 
 from ...errors import InputError
@@ -240,13 +239,6 @@ def hinted(equation: Any) -> str | None:
         if part.startswith(_ON):
             return part.removeprefix(_ON)
     return None
-
-
-def where_of(node: GraphNode) -> str | None:
-    """Give "file:line" of the user's call that made a node; None where it is not known."""
-    if isinstance(node, DeviceOp):
-        return str(source_info_util.summarize(node.equation.source_info)).split(" ")[0]
-    return getattr(node, "where", None)
 
 
 def inlinable(equation: Any) -> Any:  # jax.extend.core.ClosedJaxpr

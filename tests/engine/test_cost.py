@@ -9,8 +9,8 @@ import pytest
 
 jax = pytest.importorskip("jax")
 
+from drivetrain.engine.graphs.cost import cost, costs  # noqa: E402
 from drivetrain.engine.graphs.nodes import Tensor  # noqa: E402
-from drivetrain.engine.lowering.cost import cost, costs  # noqa: E402
 from drivetrain.engine.tracing.equations import graph_of_jaxpr  # noqa: E402
 
 pytestmark = pytest.mark.engine

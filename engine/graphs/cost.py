@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-from jax.extend import core as jex
 
-from ..graphs.graph import Graph
-from ..graphs.nodes import BATCH, DeviceOp, GraphNode, Tensor
+from .graph import Graph
+from .nodes import BATCH, DeviceOp, DeviceStage, GraphNode, Tensor
 
 _TRANSCENDENTAL: Final = frozenset(
     {"exp", "exp2", "expm1", "log", "log1p", "sin", "cos", "tan", "tanh", "logistic", "rsqrt", "sqrt", "cbrt", "pow",
@@ -59,7 +58,7 @@ class Cost:
 
 
 def costs(graph: Graph, rows: int = 512, sizes: Mapping[str, int] | None = None) -> list[tuple[GraphNode, Cost]]:
-    """Each node with its cost; host nodes and lowered stages count the bytes of their arrays alone.
+    """Each node with its cost; host nodes count the bytes of their arrays alone, stages what was counted before.
 
     Args:
         graph: As traced or lowered.
@@ -76,7 +75,8 @@ def costs(graph: Graph, rows: int = 512, sizes: Mapping[str, int] | None = None)
             work = _equation(node.equation, dims, rows)
             found.append((node, Cost(work.flops, work.transcendentals, moved, work.exact)))
         else:
-            found.append((node, Cost(bytes=moved, exact=False)))
+            flops = node.flops * rows if isinstance(node, DeviceStage) else 0
+            found.append((node, Cost(flops, bytes=moved, exact=False)))
     return found
 
 
@@ -86,6 +86,8 @@ def cost(graph: Graph, rows: int = 512, sizes: Mapping[str, int] | None = None) 
 
 
 def _equation(equation: Any, dims: Mapping[str, int], rows: int) -> Cost:  # a jax.extend.core.JaxprEqn
+    from jax.extend.core import jaxprs_in_params  # late: whoever has equations has JAX
+
     name, params = equation.primitive.name, equation.params
     read = [_shape(var.aval, dims, rows) for var in equation.invars]
     made = [_shape(var.aval, dims, rows) for var in equation.outvars]
@@ -94,9 +96,8 @@ def _equation(equation: Any, dims: Mapping[str, int], rows: int) -> Cost:  # a j
         (left, _), _ = params["dimension_numbers"]
         return Cost(2 * size * math.prod(read[0][axis] for axis in left))
     if name == "conv_general_dilated":
-        kernel, spec = read[1], params["dimension_numbers"]
-        return Cost(2 * size * math.prod(kernel) // kernel[spec.rhs_spec[0]])
-    found: list[Any] = list(jex.jaxprs_in_params(params))  # open or closed, whatever their type says
+        return Cost(2 * _multiplications(params, read[0], read[1], made[0]))
+    found: list[Any] = list(jaxprs_in_params(params))  # open or closed, whatever their type says
     inner = [body if hasattr(body, "eqns") else body.jaxpr for body in found]
     if inner:
         bodies = [sum((_equation(e, dims, rows) for e in body.eqns), Cost()) for body in inner]
@@ -111,6 +112,25 @@ def _equation(equation: Any, dims: Mapping[str, int], rows: int) -> Cost:  # a j
     if name in _FREE:
         return Cost()
     return Cost(transcendentals=size) if name in _TRANSCENDENTAL else Cost(size)
+
+
+def _multiplications(
+    params: Mapping[str, Any], image: tuple[int, ...], kernel: tuple[int, ...], made: tuple[int, ...]
+) -> int:
+    """Of a convolution, without those that padding and dilation make with zero, as XLA counts."""
+    spec = params["dimension_numbers"]
+    count: int = made[spec.out_spec[0]] * made[spec.out_spec[1]] * kernel[spec.rhs_spec[1]]
+    windows = zip(
+        params["window_strides"], params["padding"], params["lhs_dilation"], params["rhs_dilation"], strict=True
+    )
+    for axis, (stride, (low, _), spread, step) in enumerate(windows, start=2):
+        out, size, taps = (
+            shape[places[axis]]
+            for shape, places in ((made, spec.out_spec), (image, spec.lhs_spec), (kernel, spec.rhs_spec))
+        )
+        at = np.arange(out)[:, None] * stride + np.arange(taps) * step - int(low)
+        count *= int(np.sum((at >= 0) & (at <= (size - 1) * spread) & (at % spread == 0)))
+    return count
 
 
 def _shape(aval: Any, dims: Mapping[str, int], rows: int) -> tuple[int, ...]:  # a JAX abstract value

@@ -1,0 +1,38 @@
+"""A bundle as a page: its graph, with what its programs hold and what its weights weigh."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ...report.graph import render
+from ..graphs.describe import describe
+from ..lowering.programs import program_facts
+
+if TYPE_CHECKING:
+    from .bundle import Bundle
+
+_ROWS: Final = 512
+_PLUMBING: Final = frozenset(
+    {"broadcast_in_dim", "compare", "concatenate", "constant", "convert", "custom_call", "dynamic_broadcast_in_dim",
+     "dynamic_reshape", "get_dimension_size", "iota", "reshape", "return", "select", "slice", "transpose"}
+)  # fmt: skip
+
+
+def bundle_page(bundle: Bundle) -> str:
+    """See `Bundle.to_html`."""
+    ops = {
+        name: {op.split(".", 1)[1]: count for op, count in sorted(program_facts(program).ops.items(), key=_most)}
+        for name, program in bundle.payload.programs.items()
+    }
+    described = describe(bundle.graph, _ROWS, ops)
+    described["weights"] = [
+        {"id": name, "type": f"{array.dtype}[{','.join(map(str, array.shape))}]", "bytes": array.nbytes}
+        for name, array in sorted(bundle.payload.weights.items())
+    ]
+    return render(described, f"Bundle: {', '.join(bundle.signatures)}")
+
+
+def _most(item: tuple[str, int]) -> tuple[bool, int, str]:
+    """What computes before what moves numbers about; what is frequent first."""
+    op, count = item
+    return op.split(".", 1)[1] in _PLUMBING, -count, op
