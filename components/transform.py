@@ -2,40 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import InputError
-from ..metadata import Examples, Schema, TransformGraph
+from ..metadata import AnalyzerCache, Examples, Schema, TransformGraph
 from ..pipelines import Fn, component, current, load
+from .schema_gen import write_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from ..data import Source
+    from .. import engine
     from ..data.schemas.schema import Schema as DataSchema
 
 
 class TransformOutputs(NamedTuple):
-    """The transformed rows, and the graph that makes them, in training and in serving."""
+    """The transformed rows, the graph that makes them in training and serving, their schema, and a cache."""
 
     examples: Examples
     graph: TransformGraph
+    schema: Schema
+    cache: AnalyzerCache
 
 
 @component
-def Transform(examples: Examples, schema: Schema, *, fn: Fn, analyze: Sequence[str] = ("train",)) -> TransformOutputs:
+def Transform(
+    examples: Examples,
+    schema: Schema,
+    *,
+    history: list[Examples] | None = None,
+    cache: AnalyzerCache | None = None,
+    fn: Fn,
+    analyze: Sequence[str] = ("train",),
+    transform: Sequence[str] | None = None,
+) -> TransformOutputs:
     """Transform examples with a preprocessing function, traced once into a graph.
 
     Args:
         examples: The raw rows.
         schema: What their columns must be.
+        history: Earlier spans that belong to the same data: learnt from and transformed together with `examples`, in
+            the order of their span numbers.
+        cache: What an earlier run learnt of each span, e.g. `dt.latest(AnalyzerCache)`: such a span is not read again
+            to learn from it, unless the function changed. It changes no result.
         fn: The user's `preprocess(columns) -> columns`, e.g. "features:preprocess"; see `drivetrain.engine.ops`.
         analyze: The splits that means, quantiles and vocabularies are learnt from.
+        transform: The splits to write; by default all.
 
     Returns:
-        All splits, transformed; and a bundle with the signature `transform`.
+        The splits, transformed; a bundle with the signature `transform`; the schema of the transformed rows, which also
+        lies beside the bundle; and what was learnt of each span, for the next run.
 
     Raises:
         InputError: The function is wrong (with its file and line), a split is unknown or empty, a column is not of
@@ -43,35 +60,62 @@ def Transform(examples: Examples, schema: Schema, *, fn: Fn, analyze: Sequence[s
     """
     # Late, so that building a pipeline and a cached run import neither JAX nor Arrow.
     from .. import data, engine
-    from ..data.schemas.yaml_read import load_schema
+    from ..data.schemas.yaml_read import load_schema, schema_to_yaml
 
     launch = current()
     executor = data.executor(launch.executor, launch.executor_options)
-    sources = {split: data.open_examples(examples.content, split) for split in data.splits(examples.content)}
-    training = _joined(sources, analyze)
-    types = _types(training.schema, load_schema(schema.content / "schema.yaml"))
-    graph = TransformGraph.new()
-    learnt = engine.analyze(load(fn), training, executor, launch.progress, schema=types)
-    learnt.save(graph.content)
-    made = Examples.new(span=examples.span)
-    written = engine.apply(graph.content, sources, made.content, executor, launch.progress, span=examples.span)
-    made.rows = written.rows
-    return TransformOutputs(made, graph)
+    every = [one.content for one in sorted([*(history or ()), examples], key=lambda one: one.span)]
+    known = [name for name in data.splits(examples.content) if all(name in data.splits(one) for one in every)]
+    learnt_from = _splits("analyze", analyze, known)
+    written = known if transform is None else _splits("transform", transform, known)
+    spans = [engine.Span.of(content, learnt_from) for content in every]
+    if not sum(span.source.rows for span in spans):
+        raise InputError(f"Transform: there are no rows in {', '.join(learnt_from)}", fix="analyze another split")
+    sources = {name: engine.Span.joined(engine.Span.of(content, [name]) for content in every) for name in written}
+    types = _types(engine.Span.joined(spans).schema, load_schema(schema.content / "schema.yaml"))
+
+    transformed = Examples.new(span=examples.span)
+    outputs = TransformOutputs(transformed, TransformGraph.new(), Schema.new(), AnalyzerCache.new())
+    later, done = sum(source.rows for source in sources.values()), 0
+
+    def learning(rows: int, total: int | None, unit: str) -> None:
+        nonlocal done
+        done = rows
+        launch.progress(rows, None if total is None else total + later, unit)
+
+    states = engine.AnalyzerCache(outputs.cache.extra, earlier=None if cache is None else cache.extra)
+    bundle = engine.analyze(load(fn), spans, executor, learning, schema=types, cache=states)
+    bundle.save(outputs.graph.content)
+    _note(states, launch.note)
+    outputs.cache.states = states.used + states.made
+    before = done
+
+    def applying(rows: int, total: int | None, unit: str) -> None:
+        launch.progress(before + rows, None if total is None else total + before, unit)
+
+    made = engine.apply(outputs.graph.content, sources, transformed.content, executor, applying, span=examples.span)
+    transformed.rows = made.rows
+    given = bundle.output_schema()
+    write_schema(given, outputs.schema.content, outputs.schema.extra)
+    (outputs.graph.content / "schema.yaml").write_text(schema_to_yaml(given), "utf-8")
+    return outputs
 
 
-def _joined(sources: Mapping[str, Source], analyze: Sequence[str]) -> Source:
-    """The splits to learn from, as one source: their shards one after the other."""
-    unknown = [split for split in analyze if split not in sources]
-    if unknown or not analyze:
-        raise InputError(
-            f"Transform: analyze names {unknown[0]!r}, which is no split" if unknown else "Transform: analyze is empty",
-            fix=f"name one of {', '.join(sources)}",
-        )
-    chosen = [sources[split] for split in dict.fromkeys(analyze)]
-    joined = replace(chosen[0], shards=tuple(shard for source in chosen for shard in source.shards))
-    if not joined.rows:
-        raise InputError(f"Transform: there are no rows in {', '.join(analyze)}", fix="analyze another split")
-    return joined
+def _splits(parameter: str, asked: Sequence[str], known: Sequence[str]) -> list[str]:
+    """The splits that a parameter names, each once."""
+    unknown = [split for split in asked if split not in known]
+    if unknown or not asked:
+        names = ", ".join(map(repr, unknown))
+        what = f"{parameter} names {names}, which is no split" if unknown else f"{parameter} is empty"
+        raise InputError(f"Transform: {what} of all examples", fix=f"name some of {', '.join(known)}")
+    return list(dict.fromkeys(asked))
+
+
+def _note(states: engine.AnalyzerCache, note: Callable[[str], None]) -> None:
+    """Say what the cache gave."""
+    if states.used or states.damaged:
+        damaged = f", {states.damaged} damaged" if states.damaged else ""
+        note(f"analyzers: {states.used} states of earlier runs used, {states.made} made{damaged}")
 
 
 def _types(raw: pa.Schema, schema: DataSchema) -> pa.Schema:

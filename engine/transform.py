@@ -12,7 +12,7 @@ from ..data.base import Executor, Progress, no_progress
 from ..data.examples import Manifest, sinks
 from ..data.sources import Source
 from ..errors import InputError
-from .analyzing.spans import AnalyzerCache, Span, joined
+from .analyzing.spans import AnalyzerCache, Span
 from .bundles.bundle import Bundle, BundleFn
 from .extending.device import exporting
 from .lowering.partition import Partition
@@ -62,7 +62,7 @@ def analyze(
     spans = [Span(sources)] if isinstance(sources, Source) else list(sources)
     if not spans:
         raise InputError("there is no span to analyse", fix="give at least one")
-    given = joined([span.source for span in spans]).schema if schema is None else schema
+    given = Span.joined(spans).schema if schema is None else schema
     partition = Partition(trace(fn, given, check_floats=check_floats))
     analyzers = partition.analyzers()
     frozen = Frozen(partition)

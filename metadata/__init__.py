@@ -27,6 +27,7 @@ from .records import (
 )
 from .store import MetadataStore
 from .types import (
+    AnalyzerCache,
     Anomalies,
     Artifact,
     Evaluation,
@@ -45,6 +46,7 @@ from .uri import resolve as resolve_uri
 
 __all__ = [
     "AlreadyExists",
+    "AnalyzerCache",
     "Anomalies",
     "Artifact",
     "ArtifactRecord",

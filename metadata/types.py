@@ -241,6 +241,15 @@ class TransformGraph(Artifact):
     """The preprocessing, as a bundle."""
 
 
+class AnalyzerCache(Artifact):
+    """What analyzers kept of each span. It spares reading spans again and changes no result, so it lies in `extra/`.
+
+    `states`: how many it holds of this run's spans together.
+    """
+
+    states: int = 0
+
+
 class Model(Artifact):
     """Preprocessing and model in one program, as a bundle."""
 

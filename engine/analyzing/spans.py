@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -53,15 +53,19 @@ class Span:
         manifest = Manifest.read(content)
         sources = [open_examples(content, split) for split in splits]
         parts = [[part.sha256 for part in manifest.parts(split)] for split in splits]
-        return cls(joined(sources), digest("drivetrain.span", parts))
+        return cls(_one(sources), digest("drivetrain.span", parts))
+
+    @staticmethod
+    def joined(spans: Iterable[Span]) -> Source:
+        """The rows of spans as one source: their shards one after the other, types widened to hold the values of all.
+
+        Raises:
+            InputError: They have different columns, or a column's types do not fit together.
+        """
+        return _one([span.source for span in spans])
 
 
-def joined(sources: Sequence[Source]) -> Source:
-    """Sources as one: their shards one after the other, types widened to hold the values of all.
-
-    Raises:
-        InputError: They have different columns, or a column's types do not fit together.
-    """
+def _one(sources: Sequence[Source]) -> Source:
     whole = sources[0]
     for more in sources[1:]:
         schema = whole.schema

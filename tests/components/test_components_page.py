@@ -43,7 +43,7 @@ def test_a_section_says_what_the_code_says(name: str) -> None:
 def test_the_lines_are_one_pipeline(project: Callable[..., Path]) -> None:
     lines = "".join(re.findall(r"```python\n(.*?)```", PAGE, flags=re.S))
     imports = "import drivetrain as dt\nfrom drivetrain.components import *\n"
-    types = "from drivetrain.metadata import Examples, Statistics\n"
+    types = "from drivetrain.metadata import AnalyzerCache, Examples, Statistics\n"
     head = "@dt.pipeline\ndef flights() -> None:\n"
     functions = {"features": "def preprocess(columns): ...", "model": "evaluation = None\ndef train(run): ..."}
     folder = project("flights", pipeline=imports + types + head + indent(lines, "    "), **functions)

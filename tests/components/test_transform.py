@@ -1,12 +1,14 @@
 """Transform as a plain call: examples in, transformed examples and a graph out."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from drivetrain import data
+from drivetrain.components import ExampleValidator, StatisticsGen
 from drivetrain.components.transform import Transform
 from drivetrain.data.schemas.schema import Feature
 from drivetrain.data.schemas.schema import Schema as DataSchema
@@ -15,6 +17,7 @@ from drivetrain.digest import digest_tree
 from drivetrain.engine import Bundle, ops
 from drivetrain.errors import InputError
 from drivetrain.metadata import Examples, Schema
+from drivetrain.pipelines import Home, RunOptions, load_pipeline, run_pipeline
 
 pytestmark = pytest.mark.engine
 
@@ -23,16 +26,22 @@ def preprocess(columns: ops.Columns) -> ops.Columns:
     return {"x": ops.z_score(columns["x"]), "word": ops.vocabulary(columns["word"])}
 
 
-def examples(tmp_path: Path) -> Examples:
-    made = Examples.new(span=7)
+def examples(tmp_path: Path, span: int = 7, first: int = 0) -> Examples:
+    made = Examples.new(span=span)
     manifests = []
     for split, count in (("train", 90), ("eval", 30), ("empty", 0)):
-        table = pa.table({"x": np.arange(count), "word": pa.array([f"w{i % 4}" for i in range(count)], pa.string())})
+        words = pa.array([f"w{i % 4}" for i in range(count)], pa.string())
+        table = pa.table({"x": np.arange(first, first + count), "word": words})
         pq.write_table(table, tmp_path / f"{split}.parquet", row_group_size=40)
         source = data.open_parquet([tmp_path / f"{split}.parquet"])
         manifests.append(data.LocalExecutor().map(source, None, data.sinks(made.content, [split])))
-    made.rows = data.Manifest.joined(manifests).write(made.content, span=7).rows
+    made.rows = data.Manifest.joined(manifests).write(made.content, span=span).rows
     return made
+
+
+def rows_of(made: Examples, split: str) -> pa.Table:
+    source = data.open_examples(made.content, split)
+    return pa.Table.from_batches([batch for shard in source.shards for batch in source.read(shard)])
 
 
 def schema(**types: str) -> Schema:
@@ -44,22 +53,21 @@ def schema(**types: str) -> Schema:
 
 def test_all_splits_are_transformed_by_what_the_training_split_taught(tmp_path: Path) -> None:
     raw = examples(tmp_path)
-    out, graph = Transform(raw, schema(x="int", word="string"), fn=preprocess)
+    out, graph, *_ = Transform(raw, schema(x="int", word="string"), fn=preprocess)
     assert out.rows == {"train": 90, "eval": 30, "empty": 0}
     assert out.span == 7
-    source = data.open_examples(out.content, "eval")
-    found = pa.Table.from_batches([batch for shard in source.shards for batch in source.read(shard)])
+    found = rows_of(out, "eval")
     x = np.arange(90)
     np.testing.assert_allclose(found["x"].to_numpy(), (np.arange(30) - x.mean()) / x.std(), rtol=1e-6)
     assert Bundle.load(graph.content).signatures["transform"].outputs["word"].size == 6
-    again, other = Transform(raw, schema(x="int", word="string"), fn=preprocess)
+    again, other, *_ = Transform(raw, schema(x="int", word="string"), fn=preprocess)
     assert digest_tree(again.content) == digest_tree(out.content)
     assert digest_tree(other.content) == digest_tree(graph.content)
 
 
 def test_the_schema_decides_between_whole_and_float(tmp_path: Path) -> None:
     raw = examples(tmp_path)
-    _, graph = Transform(raw, schema(x="float"), fn=preprocess)
+    _, graph, *_ = Transform(raw, schema(x="float"), fn=preprocess)
     assert Bundle.load(graph.content).signatures["transform"].inputs["x"].dtype == "float64"
     with pytest.raises(InputError, match="column 'word' is string, the schema says int"):
         Transform(raw, schema(word="int"), fn=preprocess)
@@ -67,9 +75,117 @@ def test_the_schema_decides_between_whole_and_float(tmp_path: Path) -> None:
 
 def test_splits_to_analyze_must_exist_and_have_rows(tmp_path: Path) -> None:
     raw = examples(tmp_path)
-    both, _ = Transform(raw, schema(), fn=preprocess, analyze=["train", "eval"])
+    both, *_ = Transform(raw, schema(), fn=preprocess, analyze=["train", "eval"])
     assert both.rows["train"] == 90
     with pytest.raises(InputError, match="names 'trian', which is no split"):
         Transform(raw, schema(), fn=preprocess, analyze=["trian"])
     with pytest.raises(InputError, match="there are no rows in empty"):
         Transform(raw, schema(), fn=preprocess, analyze=["empty"])
+
+
+def test_only_the_splits_asked_for_are_written(tmp_path: Path) -> None:
+    raw = examples(tmp_path)
+    out = Transform(raw, schema(), fn=preprocess, transform=["eval"]).examples
+    assert out.rows == {"eval": 30}
+    assert rows_of(out, "eval") == rows_of(Transform(raw, schema(), fn=preprocess).examples, "eval")
+    with pytest.raises(InputError, match="transform names 'evla', 'rest', which is no split"):
+        Transform(raw, schema(), fn=preprocess, transform=["evla", "train", "rest"])
+    with pytest.raises(InputError, match="transform is empty"):
+        Transform(raw, schema(), fn=preprocess, transform=[])
+
+
+def test_earlier_spans_are_learnt_from_and_written_first(tmp_path: Path) -> None:
+    late, early = examples(tmp_path, 7, 1000), examples(tmp_path, 5)
+    out = Transform(late, schema(), history=[early], fn=preprocess, transform=["train", "eval"])
+    assert out.examples.rows == {"train": 180, "eval": 60}
+    assert out.examples.span == 7
+    x = np.concatenate([np.arange(90), np.arange(1000, 1090)])
+    np.testing.assert_allclose(rows_of(out.examples, "train")["x"].to_numpy(), (x - x.mean()) / x.std(), rtol=1e-6)
+    turned = Transform(early, schema(), history=[late], fn=preprocess, transform=["train", "eval"])
+    assert digest_tree(turned.graph.content) == digest_tree(out.graph.content)  # by span number, however given
+
+
+def test_a_cache_changes_no_byte(tmp_path: Path) -> None:
+    first, second = examples(tmp_path, 1), examples(tmp_path, 2, 500)
+    day1 = Transform(first, schema(), fn=preprocess)
+    assert day1.cache.states == 2
+    cold = Transform(second, schema(), history=[first], fn=preprocess)
+    warm = Transform(second, schema(), history=[first], fn=preprocess, cache=day1.cache)
+    for name in ("examples", "graph", "schema", "cache"):
+        assert digest_tree(getattr(warm, name).content) == digest_tree(getattr(cold, name).content)
+    assert digest_tree(warm.cache.extra) == digest_tree(cold.cache.extra)
+    assert warm.cache.states == 4
+
+
+def test_the_schema_of_the_transformed_rows(tmp_path: Path) -> None:
+    out = Transform(examples(tmp_path), schema(), fn=preprocess, transform=["train", "eval"])
+    assert (out.schema.content / "schema.yaml").read_bytes() == (out.graph.content / "schema.yaml").read_bytes()
+    assert "domain: {range: {min: 0, max: 5}}  # categorical, 6 ids of the vocabulary" in (
+        out.schema.content / "schema.yaml"
+    ).read_text("utf-8")
+    checked = ExampleValidator(out.examples, StatisticsGen(out.examples), out.schema)
+    assert checked.passed, checked.summary
+
+    def wider(c: ops.Columns) -> ops.Columns:
+        return {"x": c["x"] * 1.0, "word": ops.hash_buckets(c["word"], 900)}
+
+    narrow = Transform(examples(tmp_path), schema(), fn=wider, transform=["train"])
+    found = ExampleValidator(narrow.examples, StatisticsGen(narrow.examples), out.schema)
+    assert "word: INT_TYPE_BIG_INT" in found.summary
+
+
+PIPELINE = """
+import drivetrain as dt
+from drivetrain.components import *
+from drivetrain.metadata import AnalyzerCache
+
+@dt.pipeline
+def days(day: str, before: str) -> None:
+    earlier = ExampleGen.options(id="Earlier")(before, splits={"train": 1}, span=1)
+    examples = ExampleGen(day, splits={"train": 1}, span=2)
+    schema = ImportSchema("schema.yaml")
+    Transform(examples, schema, history=[earlier], cache=dt.latest(AnalyzerCache), fn="features:preprocess")
+"""
+FEATURES = """
+from drivetrain.engine import ops
+
+def preprocess(columns):
+    return {"x": ops.z_score(columns["x"])}
+"""
+
+
+class Notes:
+    """An observer that keeps what a node notes."""
+
+    def __init__(self, into: list[str]) -> None:
+        self.into = into
+
+    def note(self, node: str, text: str) -> None:
+        self.into.append(f"{node}: {text}")
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_: None
+
+
+def test_a_pipeline_over_days_finds_what_it_learnt(tmp_path: Path, project: Any) -> None:
+    for day in range(4):
+        pq.write_table(pa.table({"x": np.arange(50.0) * (day + 1)}), tmp_path / f"day{day}.parquet")
+    folder = project("days", pipeline=PIPELINE, features=FEATURES)
+    (folder / "schema.yaml").write_text("format: drivetrain.schema/1\nfeatures:\n  x: {type: float}\n")
+    home = Home(tmp_path / "home" / ".drivetrain")
+
+    def run(day: int) -> tuple[str, list[str]]:
+        files = {"day": str(tmp_path / f"day{day}.parquet"), "before": str(tmp_path / f"day{day - 1}.parquet")}
+        notes: list[str] = []
+        result = run_pipeline(home, load_pipeline(folder), files, RunOptions(), lambda _: Notes(notes))
+        assert result.state == "COMPLETE", result
+        return result.nodes["Transform"].state, notes
+
+    assert run(1) == ("COMPLETE", [])
+    # There is a cache now, where there was none: once, that is another key. It spares reading all the same.
+    assert run(1) == ("COMPLETE", ["Transform: analyzers: 2 states of earlier runs used, 0 made"])
+    assert run(1)[0] == "CACHED"
+    assert run(2) == ("COMPLETE", ["Transform: analyzers: 1 states of earlier runs used, 1 made"])
+    assert run(2)[0] == "CACHED"
+    assert run(3) == ("COMPLETE", ["Transform: analyzers: 1 states of earlier runs used, 1 made"])
+    home.close()

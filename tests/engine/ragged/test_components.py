@@ -66,7 +66,7 @@ def test_tags_from_examples_to_an_evaluation(tmp_path: Path) -> None:
         manifests.append(data.LocalExecutor().map(source, None, data.sinks(raw.content, [name])))
     raw.rows = data.Manifest.joined(manifests).write(raw.content, span=1).rows
 
-    examples, graph = Transform(raw, SchemaGen(StatisticsGen(raw)), fn=preprocess)
+    examples, graph, *_ = Transform(raw, SchemaGen(StatisticsGen(raw)), fn=preprocess)
     model = Trainer(examples, graph, fn=train, epochs=6, batch_size=60)
     epochs = json.loads((model.extra / "history.json").read_text())["epochs"]
     assert epochs[-1]["eval_loss"] < 0.7 * epochs[0]["loss"]
