@@ -20,6 +20,7 @@ from ..extending.registry import call_targets
 from ..graphs.cost import costs
 from ..graphs.graph import Graph
 from ..graphs.nodes import BATCH, DeviceOp, DeviceStage, GraphNode, HostNode, Tensor
+from ..passes.text import fuse_text
 from ..ragged.feeding import values_of
 from ..tracing.equations import as_function, aval_of, function_of
 from ..tracing.primitives import shaped
@@ -83,7 +84,8 @@ def lower(
     read = {name for node in nodes for name in node.inputs} | roots
     every = {tensor.id: tensor for tensor in (*graph.inputs.values(), *columns)}
     inputs = {name.removeprefix("column/"): every[name] for name in every if name in read}
-    return Graph(inputs, tuple(nodes), graph.signatures, updates=graph.updates, checks=graph.checks), made
+    whole = Graph(inputs, tuple(nodes), graph.signatures, updates=graph.updates, checks=graph.checks)
+    return fuse_text(whole), made
 
 
 class _Place(NamedTuple):
