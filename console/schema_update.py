@@ -114,7 +114,7 @@ def update(
         patch.save(target)
     for anomaly in patch.unresolved:
         click.echo(f"note: no change of the schema does away with {anomaly.type}: {anomaly.message}", err=True)
-    said = "the data passes: nothing to change"
+    said = "nothing to change in the schema" if patch.unresolved else "the data passes: nothing to change"
     if patch.changes:
         number = f"{len(patch.changes)} change{'s' * (len(patch.changes) > 1)}"
         said = f"{patch.diff}\nwrote {target}: {number}; `drivetrain schema accept {target}` makes them"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,13 +10,13 @@ import pyarrow as pa
 
 from ..errors import InputError
 from .sources import Shard, Source
-from .types import normal_type
+from .types import normal_type, restore
 
 Derive = Callable[[pa.RecordBatch], Mapping[str, Any]]
 """New columns (Arrow or numpy arrays, or lists) by name, from a batch with all of the data's own."""
 
 
-def derived(source: Source, derive: Derive) -> Source:
+def derived(source: Source, derive: Derive, *, columns: Iterable[str] | None = None) -> Source:
     """The source with more columns, which `derive` makes of each batch as it is read.
 
     Args:
@@ -24,11 +24,17 @@ def derived(source: Source, derive: Derive) -> Source:
         derive: Takes a batch (strings plain, never as dictionaries), returns the new columns: one value per row, each
             from its own row alone, since how rows fall into batches is no promise. It is called once on a batch of no
             rows, which tells the columns' types. For Beam it must pickle by reference.
+        columns: The source's columns that `derive` looks at, at least one; its batches then have no others, and what
+            nobody else asks for is not read either. By default all.
 
     Raises:
-        InputError: `derive` fails on no rows, or makes no mapping of columns, none, or one that is there already.
+        InputError: `derive` fails on no rows, makes no mapping of columns, none, or one that is there already, or
+            `columns` has one that the source does not have, or none.
     """
-    empty = pa.RecordBatch.from_arrays([pa.array([], field.type) for field in source.schema], schema=source.schema)
+    seen = source.schema if columns is None else source.select(dict.fromkeys(columns)).schema
+    if columns is not None and not len(seen):
+        raise InputError(f"{_name(derive)} looks at no column", fix="name one, or leave `columns` out")
+    empty = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in seen], schema=seen)
     made = _made(derive, empty, source.schema, "a batch of no rows")
     twice = next((name for name in made if name in source.schema.names), None)
     if twice is not None or not made:
@@ -38,7 +44,7 @@ def derived(source: Source, derive: Derive) -> Source:
         )
     new = [pa.field(name, normal_type(column.type)) for name, column in made.items()]
     schema = pa.schema([*source.schema, *new])
-    shards: tuple[Shard, ...] = tuple(DerivedShard(shard, source.schema, derive) for shard in source.shards)
+    shards: tuple[Shard, ...] = tuple(DerivedShard(shard, source.schema, seen, derive) for shard in source.shards)
     return Source(shards, schema)
 
 
@@ -48,6 +54,7 @@ class DerivedShard:
 
     shard: Shard
     base: Any  # a pyarrow.Schema: the shard's own columns
+    seen: Any  # a pyarrow.Schema: those that `derive` looks at
     derive: Derive
 
     @property
@@ -62,12 +69,15 @@ class DerivedShard:
 
     def read(self, schema: pa.Schema, batch_rows: int, dictionaries: bool) -> Iterator[pa.RecordBatch]:
         """See `Shard.read`; nothing is computed where no computed column is wanted."""
-        own = [name for name in schema.names if name in self.base.names]
+        own = set(self.base.names).intersection(schema.names)
         if len(own) == len(schema.names):
             yield from self.shard.read(schema, batch_rows, dictionaries)
             return
-        for batch in self.shard.read(self.base, batch_rows, False):
-            made = _made(self.derive, batch, schema, self.path)
+        wanted = own.union(self.seen.names)
+        for batch in self.shard.read(
+            pa.schema([field for field in self.base if field.name in wanted]), batch_rows, dictionaries
+        ):
+            made = _made(self.derive, restore(batch, self.seen), schema, self.path)
             columns = []
             for field in schema:
                 column = batch.column(field.name) if field.name in own else made.get(field.name)
@@ -77,7 +87,7 @@ class DerivedShard:
                         fix="give the same columns for every batch",
                     )
                 columns.append(column)
-            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+            yield pa.RecordBatch.from_arrays(columns, names=schema.names)
 
 
 def _made(derive: Derive, batch: pa.RecordBatch, schema: pa.Schema, where: str) -> dict[str, Any]:

@@ -19,6 +19,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ..errors import DrivetrainError, InputError
+from .arrays import arrow_of
 from .base import BatchFn
 from .rowhash import hash_rows, mix
 from .sources import Source
@@ -165,7 +166,7 @@ def _spill(
             bucket = bucket_of(batch, exchange.keys, exchange.buckets)
             counts = np.bincount(bucket, minlength=exchange.buckets)
             # Of 16 bits, numpy sorts by radix.
-            sorted_rows = restore(batch, schema).take(pa.array(np.argsort(bucket.astype(np.uint16), kind="stable")))
+            sorted_rows = restore(batch, schema).take(arrow_of(np.argsort(bucket.astype(np.uint16), kind="stable")))
             start = 0
             for number in np.flatnonzero(counts).tolist():
                 rows = int(counts[number])

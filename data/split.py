@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ..errors import InputError
+from .arrays import texts
 from .rowhash import hash_column, hash_rows, mix
 from .sources import Source
 
@@ -153,7 +154,7 @@ class ColumnSplit:
             InputError: A value names none of the splits: the file changed while in use.
         """
         values = batch.column(self.by).cast(pa.string())
-        places = pc.index_in(values, value_set=pa.array(self.names, pa.string()))
+        places = pc.index_in(values, value_set=texts(self.names))
         if places.null_count:
             raise InputError(
                 f"split_column: a value of {self.by!r} is new: the file changed while in use",

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from ..digest import digest_file
 from ..errors import DrivetrainError, InputError
+from .arrays import arrow_of
 from .base import BatchFn, Route
 from .examples import ROW_GROUP_ROWS, Manifest, Part, Sink
 from .sources import BATCH_ROWS, Source
@@ -110,7 +111,7 @@ def write_shard(
                 for number, part in enumerate(parts):
                     rows = np.flatnonzero(chosen == number)
                     if len(rows):
-                        part.write(batch.take(pa.array(rows)))
+                        part.write(batch.take(arrow_of(rows)))
             on_rows(rows_read)
         if schema is None:  # a shard without rows: its schema is what fn makes of an empty batch
             empty = pa.RecordBatch.from_pylist([], schema=source.schema)

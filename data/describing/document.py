@@ -28,8 +28,8 @@ _DEFAULTS: Final = StatisticsOptions()
 class Measured(Protocol):
     """A schema as statistics know it."""
 
-    def measured(self, source: Source) -> Source:
-        """The source with the columns that the schema is checked by beside the data's own."""
+    def measured(self, source: Source) -> tuple[Source, Mapping[str, str]]:
+        """The source with the columns that the schema is checked by, and what each of these is computed from."""
         ...
 
 
@@ -216,7 +216,8 @@ def statistics(
         custom: A user's accumulators by name, each made by a factory (that pickles by reference, for Beam). They see
             every column of the rows, and what their `result` gives, JSON-able, stands under "custom".
         schema: A `Schema` whose weighted features are measured too: three columns of each (see `WeightedFeature`) are
-            described, but are no columns of the data to `infer_schema`, `drift` and expectations.
+            described, but are no columns of the data to samples, correlations, `label`, `lift` and `custom`, nor to
+            `infer_schema`, `drift` and expectations.
         progress: Told the rows done.
 
     Raises:
@@ -227,16 +228,16 @@ def statistics(
     """
     given = data if isinstance(data, Mapping) else {"data": data}
     sources = {str(name): source_of(one) for name, one in given.items()}
-    computed: dict[str, None] = {}
+    computed: dict[str, str] = {}
     if schema is not None:
-        own = {name for source in sources.values() for name in source.columns}
-        sources = {name: schema.measured(source) for name, source in sources.items()}
-        computed = dict.fromkeys(name for source in sources.values() for name in source.columns if name not in own)
+        for name, source in sources.items():
+            sources[name], made = schema.measured(source)
+            computed |= made
         columns = None if columns is None else [*columns, *computed]
     options = StatisticsOptions(
         limit=limit, columns=columns, weight=weight, slices=slicings(slices), label=label, lift=lift_of(lift),
         correlations=correlations, sample_rate=sample_rate, seed=seed, top_values=top_values, buckets=buckets,
-        quantiles=quantiles, custom=custom or {}, computed=tuple(computed),
+        quantiles=quantiles, custom=custom or {}, computed=tuple(computed.items()),
     )  # fmt: skip
     if label is not None and find_spec("sklearn") is None:
         raise missing_extra("sklearn", "analysis")  # now, not after the pass

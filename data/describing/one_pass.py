@@ -6,7 +6,7 @@ import json
 import struct
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +30,7 @@ _MAGIC: Final = b"DTST"
 _VERSION: Final = 5
 _HEAD: Final = struct.Struct("<4sBI")  # magic, version, bytes of the JSON that follows
 _PLAIN: Final = StatisticsOptions()
+Column = TypeVar("Column")
 
 
 class StatisticsAccumulator:
@@ -67,7 +68,18 @@ class StatisticsAccumulator:
     @property
     def own(self) -> dict[str, ColumnState]:
         """The states of the data's own columns, without those that were computed to check a schema by."""
-        return {name: column for name, column in self.columns.items() if name not in self.options.computed}
+        return self._without_computed(self.columns)
+
+    def _without_computed(self, columns: dict[str, Column]) -> dict[str, Column]:
+        computed = dict(self.options.computed)
+        return {name: column for name, column in columns.items() if name not in computed}
+
+    def _own_part(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The batch without computed columns, so that no sample depends on them."""
+        if not self.options.computed:
+            return batch
+        computed = dict(self.options.computed)
+        return batch.select([name for name in batch.schema.names if name not in computed])
 
     def add_batch(self, batch: pa.RecordBatch) -> None:
         """Take in the rows of one batch.
@@ -105,7 +117,7 @@ class StatisticsAccumulator:
             place = batch.schema.names.index(options.weight)
             weight = row_limbs(batch.column(place), options.weight, first)
         if options.sampled:
-            kept = np.flatnonzero(in_sample(batch, options.sample_rate, options.seed))
+            kept = np.flatnonzero(in_sample(self._own_part(batch), options.sample_rate, options.seed))
             batch = take_rows(batch, kept)
             weight = weight[kept] if weight is not None else None
         return batch, weight
@@ -115,15 +127,16 @@ class StatisticsAccumulator:
             self.weight += total(weight)
             for name, array in features.items():
                 self.weighted.setdefault(name, WeightedColumn(self.limit)).add(array, weight)
+        features, own = self._without_computed(features), self._own_part(batch)
         if self.pairs is not None:
             self.pairs.add(features)
         if self.sample is not None:
-            self.sample.add(batch)
+            self.sample.add(own)
         if self.lift is not None:
             self.lift.add(batch.column(batch.schema.names.index(self.lift.label)), features)
         for state in self.custom.values():
             assert not isinstance(state, bytes)
-            state.add_batch(batch)
+            state.add_batch(own)
         for key, rows in slice_rows(batch, self.options.slices):
             self._slice(key).add_batch(take_rows(batch, rows))
 
@@ -152,7 +165,15 @@ class StatisticsAccumulator:
             InputError: The columns, their types or the options differ, or a user's accumulator was read as bytes.
         """
         if (option := difference(self.options, other.options)) is not None:
-            mine, its = getattr(self.options, option), getattr(other.options, option)
+            mine, its = (getattr(side.options, option) for side in (self, other))
+            if option == "computed":
+                mine, its = (
+                    ", ".join(f"{name} of {origin}" for name, origin in side) or "none" for side in (mine, its)
+                )
+                raise InputError(
+                    f"statistics with different columns computed for a schema cannot be merged: {mine}; {its}",
+                    fix="compute both with the same `schema`",
+                )
             raise InputError(
                 f"statistics with {option}={mine!r} and {option}={its!r} cannot be merged",
                 fix="compute both with the same options",
@@ -218,11 +239,11 @@ class StatisticsAccumulator:
                 for key in self._slice_order()
             ]
         if self.pairs is not None:
-            found["correlations"] = self.pairs.result(list(self.columns))
+            found["correlations"] = self.pairs.result(list(self.own))
         if self.sample is not None and options.label is not None:
-            found["mutual_information"] = mutual_information(self.sample, options.label, list(self.columns))
+            found["mutual_information"] = mutual_information(self.sample, options.label, list(self.own))
         if self.lift is not None:
-            found["lift"] = self.lift.result(list(self.columns))
+            found["lift"] = self.lift.result(list(self.own))
         if self.custom:
             found["custom"] = {name: self._user_result(name) for name in sorted(self.custom)}
         return found

@@ -40,7 +40,8 @@ class StatisticsOptions:
         buckets: Buckets of histograms.
         quantiles: Levels of quantiles, ascending.
         custom: A user's accumulators, each made by a factory that pickles by reference.
-        computed: Columns that are not the data's own, but computed to check a schema by.
+        computed: Columns that are not the data's own, but computed to check a schema by; each with what it is
+            computed from.
 
     Raises:
         InputError: A value is out of range or of another kind.
@@ -59,7 +60,7 @@ class StatisticsOptions:
     buckets: int = _READING.buckets
     quantiles: Sequence[float] = _READING.quantiles
     custom: Mapping[str, Factory] = field(default_factory=dict, compare=False)
-    computed: tuple[str, ...] = ()
+    computed: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
         for name, least in (("limit", 1), ("top_values", 0), ("buckets", 1)):
@@ -138,7 +139,7 @@ def options_from_json(plain: Mapping[str, Any], custom: Mapping[str, Factory]) -
     known = {name: custom[name] for name in plain["custom"] if name in custom}
     slices = slicings([dict(spec) for spec in plain["slices"]])
     columns = None if plain["columns"] is None else tuple(plain["columns"])
-    computed = tuple(plain.get("computed", ()))
+    computed = tuple((name, origin) for name, origin in plain.get("computed", ()))
     return StatisticsOptions(**{**plain, "slices": slices, "columns": columns, "custom": known, "computed": computed})
 
 

@@ -79,8 +79,8 @@ class Schema:
         """The feature of that name, or None."""
         return next((feature for feature in self.features if feature.name == name), None)
 
-    def measured(self, source: Source) -> Source:
-        """The source with the columns that its weighted features are decided from; for statistics."""
+    def measured(self, source: Source) -> tuple[Source, dict[str, str]]:
+        """The source with the columns that its weighted features are decided from, and from what each is computed."""
         return with_weighted(source, self.weighted)
 
     def with_feature(self, feature: Feature) -> Schema:

@@ -6,13 +6,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..arrays import arrow_of
 from ..derived import derived
 from ..sources import Source
 from .feature import UNCHECKED
 
+_NULL: Final = pa.nulls(1, pa.int64())[0]  # for None, as for any value of Python's, pyarrow would import pandas
 # What is wrong with a pair, and which computed column is not zero then.
 MISMATCHES: Final = {
     "WEIGHTED_FEATURE_MISSING_VALUE": "missing_value",
@@ -55,6 +58,11 @@ class WeightedFeature:
         """The names of the computed columns."""
         return tuple(map(self.column, MISMATCHES))
 
+    @property
+    def origin(self) -> str:
+        """What the computed columns are computed from; statistics keep it."""
+        return f"{self.value!r} and {self.weight!r}"
+
     def __call__(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
         """The new columns of a batch: int64."""
         values, weights = _column(batch, self.value), _column(batch, self.weight)
@@ -62,21 +70,27 @@ class WeightedFeature:
         made = (
             pc.and_not(weighed, there).cast(pa.int64()),
             pc.and_not(there, weighed).cast(pa.int64()),
-            pc.if_else(pc.or_(there, weighed), pc.subtract(_lengths(weights), _lengths(values)), None),
+            pc.if_else(pc.or_(there, weighed), pc.subtract(_lengths(weights), _lengths(values)), _NULL),
         )
         return dict(zip(self.columns, made, strict=True))
 
 
-def with_weighted(source: Source, weighted: Iterable[WeightedFeature]) -> Source:
+def with_weighted(source: Source, weighted: Iterable[WeightedFeature]) -> tuple[Source, dict[str, str]]:
     """The source with the columns of those that are looked at, where it does not have them already.
+
+    Returns:
+        It, and by the name of each new column what it is computed from.
 
     Raises:
         InputError: It has some of a weighted feature's columns as its own.
     """
+    made: dict[str, str] = {}
     for pair in weighted:
         if pair.stage not in UNCHECKED and not set(pair.columns) <= set(source.columns):
-            source = derived(source, pair)
-    return source
+            there = [name for name in {pair.value: None, pair.weight: None} if name in source.columns]
+            source = derived(source, pair, columns=there or None)
+            made |= dict.fromkeys(pair.columns, pair.origin)
+    return source, made
 
 
 def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
@@ -86,5 +100,6 @@ def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
 def _lengths(column: pa.Array) -> pa.Array:
     kind = column.type
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-        return pc.list_value_length(column).fill_null(0).cast(pa.int64())
+        lengths = pc.list_value_length(column).cast(pa.int64())
+        return pc.if_else(column.is_valid(), lengths, arrow_of(np.zeros(len(column), np.int64)))
     return column.is_valid().cast(pa.int64())

@@ -126,7 +126,7 @@ class _Check:
         yield from self.features(state.own)
         for pair in self.schema.weighted:
             if pair.stage not in UNCHECKED and self.inside(pair.value) and self.inside(pair.weight):
-                yield from check_weighted(pair, state.columns, self.anomaly)
+                yield from check_weighted(pair, state.columns, dict(state.options.computed), self.anomaly)
 
     def inside(self, name: str) -> bool:
         """Whether a feature of that name belongs to the environment."""

@@ -23,19 +23,27 @@ _MISMATCH: Final = "WEIGHTED_FEATURE_LENGTH_MISMATCH"
 
 
 def check_weighted(
-    pair: WeightedFeature, columns: Mapping[str, ColumnState], make: Callable[..., Anomaly]
+    pair: WeightedFeature,
+    columns: Mapping[str, ColumnState],
+    computed: Mapping[str, str],
+    make: Callable[..., Anomaly],
 ) -> Iterator[Anomaly]:
     """Rows with one of the two only, and rows with more or fewer weights than values; as TFDV 1.16 tells them.
 
-    Where the statistics do not have the computed columns, on which TFDV is silent, an anomaly says so.
+    Where the statistics do not have the computed columns, on which TFDV is silent, or computed them from other columns,
+    an anomaly says so.
     """
     name, value, weight = pair.name, pair.value, pair.weight
     states = {kind: columns.get(pair.column(kind)) for kind in MISMATCHES}
-    found = {kind: state for kind, state in states.items() if state is not None and state.kind in ("int", "null")}
+    found = {
+        kind: state for kind, state in states.items()
+        if state is not None and state.kind in ("int", "null")
+        and computed.get(state.name, pair.origin) == pair.origin  # else another schema's pair had the name
+    }  # fmt: skip
     if len(found) < len(states):
         yield make(
             "STATS_NOT_AVAILABLE", name, f"the statistics do not tell whether {value} and {weight} go together",
-            expected=f"columns {', '.join(pair.columns)}", observed="no such columns",
+            expected=f"columns {', '.join(pair.columns)}", observed=f"none computed from {pair.origin}",
             fix="compute the statistics with the schema: StatisticsGen(examples, schema=schema), or statistics(data, "
             "schema=schema)",
         )  # fmt: skip
@@ -62,7 +70,8 @@ def unmatched(pair: WeightedFeature, kind: str) -> Callable[[Any], NDArray[np.bo
     """What marks the rows of such an anomaly in a batch."""
 
     def rows(batch: Any) -> NDArray[np.bool_]:
-        found: NDArray[np.bool_] = numpy_of(pair(batch)[pair.column(kind)].fill_null(0)) != 0
+        column = pair(batch)[pair.column(kind)]
+        found: NDArray[np.bool_] = (numpy_of(column) != 0) & numpy_of(column.is_valid())
         return found
 
     return rows

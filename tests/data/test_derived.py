@@ -57,6 +57,26 @@ def test_the_same_on_beam() -> None:
     assert local.state("data").to_bytes() == beam.state("data").to_bytes()
 
 
+def test_only_the_columns_it_looks_at() -> None:
+    seen: set[tuple[str, ...]] = set()
+
+    def upper(batch: pa.RecordBatch) -> dict[str, Any]:
+        seen.add(tuple(batch.schema.names))
+        assert batch.schema.field("b").type == pa.string()
+        return {"upper": pc.utf8_upper(batch.column("b"))}
+
+    table = pa.table({"a": [1, 2, 3], "b": ["x", "y", "x"], "c": ["p", "p", "q"]})
+    source = derived(source_of(table), upper, columns=["b", "b"])
+    assert statistics(source).document == statistics(derived(source_of(table), upper)).document
+    (batch,) = source.select(["upper", "c"]).with_dictionaries().read(0)
+    assert [batch.column(name).to_pylist() for name in batch.schema.names] == [["X", "Y", "X"], ["p", "p", "q"]]
+    assert seen == {("b",), ("a", "b", "c")}
+    with pytest.raises(InputError, match="there is no column 'z'"):
+        derived(source_of(table), upper, columns=["z"])
+    with pytest.raises(InputError, match="looks at no column"):
+        derived(source_of(table), upper, columns=[])
+
+
 def test_nothing_is_computed_that_nobody_reads() -> None:
     def never(batch: pa.RecordBatch) -> dict[str, Any]:
         assert not batch.num_rows

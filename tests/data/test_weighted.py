@@ -1,6 +1,8 @@
 """Values and their weights: counted as TFDV 1.16.1 does, and validated row by row."""
 
 import re
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -143,6 +145,34 @@ def test_what_is_computed_is_no_column_of_the_data(tmp_path: Path) -> None:
         assert list(one.features("data")) == ["v", "w", *PAIR.columns]  # they are shown
 
 
+def test_samples_and_pairs_are_of_the_data_alone() -> None:
+    random = np.random.default_rng(1)
+    weights = [None if one < 0.2 else one for one in random.random(200).tolist()]
+    table = pa.table({"v": random.integers(0, 50, 200), "w": pa.array(weights), "s": random.choice(["a", "b"], 200)})
+    schema = replace(SCHEMA, features=(*FEATURES, Feature("s")))
+    asked: dict[str, Any] = {"correlations": True, "label": "s", "lift": True, "sample_rate": 0.5}
+    (plain,) = statistics(table, **asked).document["datasets"]
+    (found,) = statistics(table, schema=schema, **asked).document["datasets"]
+    assert 60 < plain["rows"] < 140
+    assert {key: found[key] for key in plain if key != "features"} == {
+        key: value for key, value in plain.items() if key != "features"
+    }
+    assert [one for one in found["features"] if one["name"] in table.column_names] == plain["features"]
+
+
+def test_statistics_of_another_pair_of_that_name_do_not_count() -> None:
+    table = pa.table({"v": [1, 2], "w": [0.5, None], "x": [1, 2]})
+    schema = replace(SCHEMA, features=(*FEATURES, Feature("x")))
+    found = statistics(table, schema=schema)
+    other = replace(schema, weighted=(WeightedFeature("vw", "v", "x"),))
+    (unknown,) = validate(found, other).anomalies
+    assert (unknown.type, unknown.observed) == ("STATS_NOT_AVAILABLE", "none computed from 'v' and 'x'")
+    assert validate(table, other).anomalies == ()
+    for odd in (statistics(table, schema=other), statistics(table)):
+        with pytest.raises(InputError, match=r"computed for a schema cannot be merged.*'v' and 'w'"):
+            merge_statistics([found, odd])
+
+
 SHAPE: dict[str, dict[str, Any]] = {
     "expect_table_column_count_to_equal": {"value": 2},
     "expect_table_columns_to_match_set": {"column_set": ["v", "w"], "exact_match": True},
@@ -238,3 +268,21 @@ def test_data_without_the_pair_at_all() -> None:
 def test_names_that_are_taken() -> None:
     with pytest.raises(InputError, match="vw makes a column 'vw_missing_value', which the data has"):
         derived(source_of(pa.table({"v": [1], "vw_missing_value": [0]})), PAIR)
+
+
+def test_pandas_is_not_loaded_for_it(tmp_path: Path) -> None:
+    """It takes a third of a second, and pyarrow asks for it wherever it is given a value of Python's."""
+    pq.write_table(pa.table(MIXED), tmp_path / "rows.parquet")
+    code = (
+        "import sys\n"
+        "from drivetrain import data\n"
+        "pair = data.WeightedFeature('vw', 'v', 'w')\n"
+        "schema = data.Schema((data.Feature('v'), data.Feature('w')), weighted=(pair,))\n"
+        "found = data.validate(sys.argv[1], schema)\n"
+        "assert len(found.anomalies) == 3\n"
+        "assert 'pandas' not in sys.modules\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "rows.parquet")], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
