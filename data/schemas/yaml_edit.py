@@ -12,6 +12,7 @@ import yaml
 
 from ...errors import InputError
 from .schema import Feature, Schema
+from .yaml_nodes import compose
 from .yaml_read import FEATURE_KEYS, feature_lines, rows_lines, schema_from_yaml, schema_to_yaml
 
 
@@ -47,7 +48,7 @@ def edit_yaml(text: str, new: Schema, where: str = "schema.yaml") -> Edited:
     old = schema_from_yaml(text, where)
     if old == new:
         return Edited(text, kept=True)
-    root: Any = yaml.compose(text, Loader=yaml.SafeLoader)  # a mapping of blocks or flow, as was read above
+    root: Any = compose(text)  # a mapping of blocks or flow, as was read above
     keys = {key.value: (key, value) for key, value in root.value}
     features = keys["features"][1]
     if not (root.flow_style or features.flow_style) and "\t" not in text:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Literal, cast
@@ -28,9 +29,11 @@ from .schema import (
 )
 from .weighted import WeightedFeature
 from .yaml_checks import check_lines, read_checks, read_expectations
-from .yaml_nodes import YamlNodes
+from .yaml_nodes import YamlNodes, compose
 
 FORMAT: Final = "drivetrain.schema/1"
+
+_VERBATIM: Final = re.compile(r"[ !#-\[\]-~\u00a0-\u2027\u202a-\ud7ff]*")  # needs no escape between double quotes
 
 FEATURE_KEYS: Final = (
     "type", "presence", "stage", "shape", "value_count", "unique", "in_environments", "not_in_environments", "domain",
@@ -173,6 +176,8 @@ def _scalar(value: object, *, key: bool = False) -> str:
     if value and value.replace("_", "").isalnum() and value.isascii():
         # Values and names are read by their spelling, so 9E, NO and 007 may stay plain; ~ and "" may not.
         return value
+    if _VERBATIM.fullmatch(value):
+        return f'"{value}"'
     text = yaml.safe_dump(value, default_style='"', allow_unicode=True, width=10**9).strip()
     return text if not key or "\n" not in text else text.replace("\n", "\\n")
 
@@ -188,7 +193,7 @@ def schema_from_yaml(text: str, where: str = "schema.yaml") -> Schema:
         InputError: No YAML, an unknown key, a wrong value; its `where` is "file:line".
     """
     try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        root = compose(text)
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise InputError(f"no YAML: {error.problem}", fix="correct the line", where=f"{where}:{line}") from error
