@@ -25,7 +25,7 @@ demo: $(STAMP)  ## The whole job on real data: raw flights in, a served-ready mo
 	$(BIN)/drivetrain run examples/flights
 
 test: $(STAMP) lint  ## Lint, types, layers and the fast tests (8 minutes at most)
-	$(BIN)/python -m pytest -m 'not slow and not gpu'
+	$(BIN)/python -m pytest -m 'not slow and not gpu' --numprocesses auto --dist loadfile
 
 test-slow: $(STAMP)  ## The rest: crashes, whole runs, Beam workers
 	$(BIN)/python -m pytest -m 'slow and not gpu'
