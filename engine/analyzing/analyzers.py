@@ -68,6 +68,9 @@ STATES: Final[Mapping[str, Callable[[dict[str, Any], Any], Any]]] = {  # Any: JS
     "elementwise-numbers": lambda options, _: Elementwise(Numbers, options["width"]),
     "keyed-moments": lambda options, _: Keyed(Moments, options["key"]),
     "keyed-numbers": lambda options, _: Keyed(partial(Numbers, _PER_KEY), options["key"]),
+    "keyed-weighted": lambda options, _: Keyed(
+        partial(WeightedNumbers, options["weight"], _PER_KEY), options["key"], options["weight"]
+    ),
     "documents": lambda options, _: Documents(),
     "reduced": lambda options, reducer: Reduced(reducer),
 }

@@ -14,6 +14,7 @@ from .moments import SCALARS, Moments
 from .numbers import Numbers
 from .products import Products
 from .tukey import tukey_parameters
+from .weighted import WeightedNumbers
 from .words import TaggedWords, Words, vocabulary
 
 Params = Mapping[str, Any]  # Any: JSON
@@ -49,6 +50,10 @@ def _quantiles_of(params: Params) -> Needs:
     return ("weighted", ("weight",)) if params.get("weight") else _elementwise("numbers")(params)
 
 
+def _numbers_per_key(params: Params) -> Needs:
+    return ("keyed-weighted", ("key", "weight")) if params.get("weight") else ("keyed-numbers", ("key",))
+
+
 def _words_of(params: Params) -> Needs:
     return ("tagged", ("weight",)) if params.get("weight") or params.get("label") else ("words", ())
 
@@ -79,7 +84,7 @@ def _per_key(params: Params, state: Keyed[Moments]) -> pa.Table:
     return pa.table({"key": pa.array([key for key, _ in found], pa.string()), **columns})
 
 
-def _quantiles_per_key(params: Params, state: Keyed[Numbers]) -> pa.Table:
+def _quantiles_per_key(params: Params, state: Keyed[Numbers] | Keyed[WeightedNumbers]) -> pa.Table:
     found = [(key, s.quantiles(params["buckets"])) for key, s in state.items()]
     edges = np.array([values for _, values in found], np.float64).reshape(len(found), params["buckets"] - 1)
     columns = {f"boundary {place}": pa.array(edges[:, place]) for place in range(edges.shape[1])}
@@ -109,7 +114,7 @@ ANALYZERS: Final[Mapping[str, AnalyzerKind]] = {
     "vocabulary_size": AnalyzerKind(_words_of, lambda params, state: _vocabulary(params, state).num_rows),
     "count_per_key": AnalyzerKind(lambda params: ("words", ()), _count_per_key),
     "moments_per_key": AnalyzerKind(lambda params: ("keyed-moments", ("key",)), _per_key),
-    "quantiles_per_key": AnalyzerKind(lambda params: ("keyed-numbers", ("key",)), _quantiles_per_key),
+    "quantiles_per_key": AnalyzerKind(_numbers_per_key, _quantiles_per_key),
     "documents": AnalyzerKind(lambda params: ("documents", ()), lambda params, state: state.frequencies()),
     "reduce": AnalyzerKind(lambda params: ("reduced", ("reducer",)), lambda params, state: state.result()),
 }

@@ -12,7 +12,19 @@ from numpy.typing import NDArray
 
 from ...data.counting.tables import binary
 from ...errors import InputError
-from .states import Numeric, Rows, finite_of, frame, numbers_of, read_columns, texts_of, unframe, vectors, write_columns
+from .states import (
+    Numeric,
+    Rows,
+    finite_of,
+    frame,
+    numbers_of,
+    read_columns,
+    texts_of,
+    unframe,
+    vectors,
+    weights_of,
+    write_columns,
+)
 
 _WAITING: Final = 1 << 20  # rows
 
@@ -25,12 +37,14 @@ KEYS: Final = 1 << 18
 class Keyed(Generic[S]):
     """A state per key (text, whole number or boolean). Rows whose key or value is missing are left out.
 
-    Rows wait until there are 2^20 of them, so that each key's state is given many at once.
+    Rows wait until there are 2^20 of them, so that each key's state is given many at once. Where the rows have weights,
+    a state is given values and weights as float64[n, 2].
     """
 
-    def __init__(self, make: Callable[[], S], name: str) -> None:
+    def __init__(self, make: Callable[[], S], name: str, weight_name: str = "") -> None:
         self.make = make
         self.name = name
+        self.weight_name = weight_name
         self.states: dict[bytes, S] = {}
         self._places: dict[bytes, int] = {}  # of the keys, in the order they were met
         self._waiting: list[tuple[NDArray[np.int64], NDArray[Any]]] = []
@@ -39,7 +53,7 @@ class Keyed(Generic[S]):
         """Take in one batch.
 
         Raises:
-            InputError: There are more than 2^18 distinct keys.
+            InputError: There are more than 2^18 distinct keys; or a weight is missing, negative or not finite.
         """
         flat = rows.flat()
         (column,) = flat.values
@@ -53,6 +67,8 @@ class Keyed(Generic[S]):
         kept = named[codes]
         if values.dtype.kind == "f":
             kept &= np.isfinite(values)
+        if flat.weight is not None:
+            values = np.column_stack([values.astype(np.float64), weights_of(flat.weight, self.weight_name)])
         codes, values = codes[kept], values[kept]
         if not len(codes):
             return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +14,7 @@ from ...data.counting.tables import NumberTable
 from .numbers import Numbers
 from .states import Rows, frame, numbers_of, read_columns, unframe, weights_of, write_columns
 
-_EXACT: Final = 1 << 20  # distinct pairs of a value and its weight
+_EXACT: Final = 1 << 20  # distinct pairs of a value and its weight, where no limit is given
 _PENDING: Final = 16
 _STEP: Final = 2.0**-16  # what a weight counts in once a sketch takes over
 
@@ -24,10 +24,11 @@ Pairs = tuple[Floats, Floats, Counts]
 
 
 class WeightedNumbers:
-    """Exact up to 2^20 distinct pairs of value and weight; then a sketch, where weights count in steps of 2^-16."""
+    """Exact up to `limit` distinct pairs of value and weight; then a sketch, where weights count in steps of 2^-16."""
 
-    def __init__(self, weight_name: str) -> None:
+    def __init__(self, weight_name: str, limit: int | None = None) -> None:
         self.weight_name = weight_name
+        self.limit = limit
         self.pairs: list[Pairs] = []
         self.rest = Numbers()  # only its sketch is used
 
@@ -38,9 +39,14 @@ class WeightedNumbers:
         weights = weights_of(flat.weight, self.weight_name)
         for column in flat.values:
             values = numbers_of(column).astype(np.float64, copy=False) + 0.0
-            kept = np.isfinite(values) & (weights > 0)
-            if kept.any():
-                self._take(_merged([(values[kept], weights[kept], np.ones(int(kept.sum()), np.int64))]))
+            kept = np.isfinite(values)
+            self.take(np.column_stack([values[kept], weights[kept]]))
+
+    def take(self, values: NDArray[Any]) -> None:
+        """Take in finite values and their weights, as float64[n, 2]; what has no weight is left out."""
+        found, weights = values[values[:, 1] > 0].T
+        if len(found):
+            self._take(_merged([(found, weights, np.ones(len(found), np.int64))]))
 
     def _take(self, pairs: Pairs) -> None:
         if self.rest.sketch is not None:
@@ -61,7 +67,7 @@ class WeightedNumbers:
         """Merge what is pending."""
         if self.pairs:
             self.pairs = [_merged(self.pairs)]
-            if len(self.pairs[0][0]) > _EXACT:
+            if len(self.pairs[0][0]) > (_EXACT if self.limit is None else self.limit):
                 self._to_sketch()
 
     def _to_sketch(self) -> QuantileSketch:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -148,7 +149,8 @@ def vocabulary(ranked: Ranked, params: Mapping[str, Any], key_fn: Callable[[str]
 
     Args:
         ranked: All words, best first.
-        params: top_k, min_count, keep_empty, reserved, coverage_top_k, coverage_min_count; see `ops.vocabulary`.
+        params: top_k, min_count, keep_empty, by_digest, reserved, coverage_top_k, coverage_min_count; see
+            `ops.learn_vocabulary`.
         key_fn: Gives a word's coverage key.
 
     Returns:
@@ -166,6 +168,8 @@ def vocabulary(ranked: Ranked, params: Mapping[str, Any], key_fn: Callable[[str]
                 covered[key] = covered.get(key, 0) + 1
                 chosen.add(word)
         kept = [(word, count) for word, count in seen if word in chosen]
+    if params.get("by_digest"):
+        kept.sort(key=lambda item: hashlib.sha1(item[0].encode(), usedforsecurity=False).digest())
     reserved = list(dict.fromkeys(params.get("reserved", ())))
     if reserved:
         known = dict(ranked)

@@ -108,15 +108,15 @@ def _column_row(params: Params, assets: Assets) -> Kernel:
 def _require_batch(params: Params, assets: Assets) -> Kernel:
     def kernel(values: NDArray[Any], valid: NDArray[np.bool_]) -> NDArray[Any]:
         if not valid.all():
-            raise _required(params, int(np.flatnonzero(~valid)[0]))
+            raise _required(params, int(np.argwhere(~valid)[0][0]))
         return values
 
     return kernel
 
 
 def _require_row(params: Params, assets: Assets) -> Kernel:
-    def kernel(value: object, valid: bool) -> object:
-        if not valid:
+    def kernel(value: object, valid: bool | NDArray[np.bool_]) -> object:
+        if not np.all(valid):
             raise _required(params, None)
         return value
 

@@ -142,6 +142,9 @@ def buckets_row(params: Params, assets: Assets) -> Kernel:
 def _buckets(params: Params, values: NDArray[Any], given: tuple[Any, ...]) -> NDArray[np.int64]:
     edges = np.asarray(given[0] if given else params["edges"], np.float64)
     values = values.astype(np.float64)
+    if params.get("narrow"):  # as a column of floats is on the device, so that a value on a boundary is in its bucket
+        with np.errstate(over="ignore"):
+            edges, values = edges.astype(np.float32), values.astype(np.float32)
     found = np.searchsorted(edges, values, side="right")
     return np.where(np.isnan(values), len(edges) + 1, found).astype(np.int64)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Unpack
 
@@ -113,10 +114,12 @@ def apply_buckets(x: Value, boundaries: Sequence[float] | Array) -> Value:
 def apply_buckets_with_interpolation(x: Value, boundaries: Sequence[float] | Array) -> Array:
     """float32 in 0 … 1: where x stands among the boundaries, linear between two of them; missing stays NaN (TFT: 0.5).
 
-    0 below the first and 1 from the last on, boundary i of n at i/(n−1); with one boundary a step. Where the boundaries
-    are of no value, 0.5.
+    0 below the first and 1 from the last on, boundary i of n at i/(n−1); with one boundary a step. Infinite boundaries
+    given as numbers are left out. Where the boundaries are of no value, 0.5.
     """
     values = as_float(read(x, "given to apply_buckets_with_interpolation"))
+    if isinstance(boundaries, Sequence):
+        boundaries = [edge for edge in boundaries if not math.isinf(edge)]
     edges = jnp.asarray(boundaries, jnp.float32)
     if edges.ndim != 1 or not edges.shape[0]:
         raise InputError(f"boundaries of shape {edges.shape}", fix="give one or more, ascending", where=caller())

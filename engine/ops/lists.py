@@ -135,7 +135,8 @@ def moved(column: Column, centre: Array, scale: Array, shift: Array | float) -> 
 def list_buckets(column: Column, boundaries: Any) -> Column:
     """The bucket of every value of a list column, list<int64>; NaN gets the id after the last bucket's."""
     _lists(column, "put into buckets", "int64", "float64")
-    params, inputs = {}, [column.handle]
+    params: dict[str, Any] = {"narrow": True} if column.item == "float64" else {}
+    inputs = [column.handle]
     edges = jnp.asarray(boundaries)
     if isinstance(edges, jax.core.Tracer):
         inputs.append(_made(edges))

@@ -17,7 +17,7 @@ from ..tracing.columns import Column, Fact, Size, read
 from ..tracing.primitives import bind_analyzer, bind_host, current
 from .common import Array, Value, at_least
 from .scaling import as_float, between, check_range, standardized
-from .statistics import operands
+from .statistics import operands, weight_of
 
 
 def count_per_key(key: Value) -> Array:
@@ -52,10 +52,10 @@ def sum_per_key(x: Value, key: Value) -> Array:
     return _statistics(x, key, "sum")[:, 0]
 
 
-def quantiles_per_key(x: Value, key: Value, buckets: int) -> Array:
+def quantiles_per_key(x: Value, key: Value, buckets: int, *, weights: Value = None) -> Array:
     """float32 [batch, buckets − 1]: the boundaries that `quantiles` gives for the training rows with this row's key."""
     at_least("buckets", buckets, 2)
-    return _learnt("quantiles_per_key", x, key, {"buckets": buckets}, buckets - 1)
+    return _learnt("quantiles_per_key", x, key, {"buckets": buckets}, buckets - 1, weights)
 
 
 def z_score_per_key(x: Value, key: Value) -> Array:
@@ -73,14 +73,14 @@ def min_max_per_key(x: Value, key: Value, low: float = 0.0, high: float = 1.0) -
     return between(values, found[:, 0], found[:, 1], low, high)
 
 
-def bucketize_per_key(x: Value, key: Value, buckets: int) -> Array:
-    """int32 ids by the quantiles of the row's key.
+def bucketize_per_key(x: Value, key: Value, buckets: int, *, weights: Value = None) -> Array:
+    """int32 ids by the quantiles of the row's key, with weights by the weighted ones.
 
     Returns:
         0 … buckets−1, `buckets` for a missing value, buckets+1 for a new or missing key (TFT gives −1).
     """
     column = read(x, "given to bucketize_per_key")
-    edges = quantiles_per_key(x, key, buckets)
+    edges = quantiles_per_key(x, key, buckets, weights=weights)
     values = as_float(column)
     ids = jnp.sum(values[:, None] >= edges, axis=-1, dtype=jnp.int32)
     ids = jnp.where(jnp.isnan(values), buckets, ids)
@@ -92,7 +92,7 @@ def _statistics(x: Value, key: Value, *stats: str) -> Array:
     return _learnt("moments_per_key", x, key, {"stats": list(stats)}, len(stats))
 
 
-def _learnt(kind: str, x: Value, key: Value, params: dict[str, Any], width: int) -> Array:
+def _learnt(kind: str, x: Value, key: Value, params: dict[str, Any], width: int, weights: Value = None) -> Array:
     inputs, roles, column = operands(x, f"given to {kind}")
     if column.item is not None or (column.fact.handle is None and column.values.ndim != 1):
         raise InputError(
@@ -102,7 +102,12 @@ def _learnt(kind: str, x: Value, key: Value, params: dict[str, Any], width: int)
         )
     by = _key(key)
     named = {**params, "roles": [*roles, "key"], "key": by.name, "column": column.name}
-    table = bind_analyzer(kind, [*inputs, by.handle], ("vocabulary", ()), named)
+    inputs = [*inputs, by.handle]
+    if weights is not None:
+        counts = weight_of(weights)
+        inputs = [*inputs, counts.handle]
+        named |= {"roles": [*named["roles"], "weight"], "weight": counts.name}
+    table = bind_analyzer(kind, inputs, ("vocabulary", ()), named)
     return _looked_up(by, table, (width,), None, "float32")
 
 

@@ -17,7 +17,9 @@ from .common import Array, Value, at_least
 from .statistics import weight_of
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,80}")
-_TAKEN: Final = re.compile(r"inverses|(vocabulary|[a-z-]+-per-key|mode-of-text)-\d+")  # what assets are called unasked
+_TAKEN: Final = re.compile(
+    r"inverses|(vocabulary|given|[a-z-]+-per-key|mode-of-text)-\d+"
+)  # what assets are called unasked
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,7 @@ class Learning(TypedDict, total=False):
     adjusted: bool
     min_diff: float | None
     reserved: Sequence[str]
+    by_digest: bool
     coverage_key: Callable[[str], object] | None
     coverage_top_k: int
     coverage_min_count: float
@@ -67,6 +70,7 @@ def learn_vocabulary(
     adjusted: bool = False,
     min_diff: float | None = 0.0,
     reserved: Sequence[str] = (),
+    by_digest: bool = False,
     coverage_key: Callable[[str], object] | None = None,
     coverage_top_k: int = 1,
     coverage_min_count: float = 0,
@@ -89,6 +93,8 @@ def learn_vocabulary(
         min_diff: A label whose weight with a word is closer to independence than that adds nothing; None: by TFT's
             rule, 2 up to 10,000 rows to 25 at a million.
         reserved: Words that come first, in this order, whether or not they occur; beyond top_k.
+        by_digest: Whether the words kept stand in the order of their SHA-1 digests: an id then does not say how often
+            its word occurs, and shards of an embedding table get equal work (TFT's fingerprint_shuffle).
         coverage_key: Gives a word's group; it runs once per word, after the pass.
         coverage_top_k: Keep at least so many words of each group, whatever top_k and min_count say.
         coverage_min_count: Of those with at least this count.
@@ -106,6 +112,8 @@ def learn_vocabulary(
     roles = ["value"] * len(inputs)
     params: dict[str, Any] = {"top_k": top_k, "min_count": min_count, "keep_empty": keep_empty}
     params |= {"column": read_columns[0].name, "reserved": list(reserved), "name": name}
+    if by_digest:
+        params["by_digest"] = True
     if weights is not None or labels is not None:
         if len(inputs) > 1:
             raise InputError(

@@ -180,7 +180,7 @@ def _checked(fn: Callable[..., Any], given: Any) -> Mapping[str, Any]:
     where = _defined(fn)
     if not isinstance(given, Mapping) or not given:
         raise InputError(
-            f"the preprocessing function returned {type(given).__name__ if given != {} else 'nothing'}",
+            f"the preprocessing function returned {'nothing' if isinstance(given, Mapping) else type(given).__name__}",
             fix="return a dict from output name to column",
             where=where,
         )
@@ -205,7 +205,8 @@ def _emit(name: str, value: Any, flat: list[Any], batch: Any, where: str | None)
         array = column.values
         if column.valid is not None:
             described = {"output": name, "dtype": str(array.dtype)}
-            (array,) = bind_host("require", [array, column.valid], [(str(array.dtype), ("b",), False)], described)
+            made = (str(array.dtype), ("b", *array.shape[1:]), False)
+            (array,) = bind_host("require", [array, column.valid], [made], described)
     else:
         try:
             array = jnp.asarray(value)

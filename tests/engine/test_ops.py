@@ -185,6 +185,17 @@ def test_casts(learn: Any) -> None:
     assert out["text"].tolist() == ["1.5", None, "-2"]
 
 
+def test_vectors_cast_to_whole_numbers_are_an_output(learn: Any) -> None:
+    fn = lambda c: {"x": ops.cast(jnp.stack([c["a"], c["b"]], axis=-1), "int32")}  # noqa: E731
+    bundle, out = learn(fn, a=pa.array([1.9, 3.0]), b=pa.array([2.0, -4.2]))
+    assert out["x"].tolist() == [[1, 2], [3, -4]]
+    assert bundle.signatures["transform"].outputs["x"].shape == (2,)
+    with pytest.raises(InputError, match="output 'x' has a missing value in row 1"):
+        bundle.run("transform", pa.record_batch({"a": [1.0, 2.0], "b": [1.0, NAN]}))
+    with pytest.raises(InputError, match="output 'x' has a missing value"):
+        bundle.run_row("transform", {"a": 1.0, "b": NAN})
+
+
 def test_analyzers_of_analyzed_values_take_a_pass_each(learn: Any) -> None:
     x = np.array([1.0, 2.0, 3.0, 10.0])
 

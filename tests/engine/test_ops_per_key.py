@@ -62,6 +62,28 @@ def test_mappers_and_what_they_make_of_a_new_key(learn: Any) -> None:
     assert bundle.signatures["transform"].outputs["b"].size == 4
 
 
+def test_weighted_quantiles_of_a_key_are_those_of_repeated_values(learn: Any) -> None:
+    weights = [3, 1, 2, 0, 5, 2, 1, 4, 1, 1]
+    fn = lambda c: {  # noqa: E731
+        "q": ops.quantiles_per_key(c["x"], c["k"], 3, weights=c["w"]),
+        "b": ops.bucketize_per_key(c["x"], c["k"], 3, weights=c["w"]),
+    }
+    _, out = learn(fn, x=pa.array(X), k=pa.array(K), w=pa.array(weights))
+    for row, (key, x) in enumerate(zip(K, X, strict=True)):
+        seen = groups().get(key)
+        if seen is None:
+            assert np.isnan(out["q"][row]).all()
+            assert out["b"][row] == 4
+            continue
+        kept = [(v, w) for k, v, w in zip(K, X, weights, strict=True) if k == key and v is not None and v in seen]
+        repeated = np.sort(np.repeat([v for v, _ in kept], [w for _, w in kept]))
+        edges = repeated[[len(repeated) // 3, 2 * len(repeated) // 3]]
+        np.testing.assert_array_equal(out["q"][row], edges)
+        assert out["b"][row] == (3 if x is None or math.isnan(x) else (x >= edges).sum())
+    with pytest.raises(InputError, match="the weights in column 'w' have the weight -1"):
+        learn(fn, x=pa.array(X), k=pa.array(K), w=pa.array([-1.0] * len(X)))
+
+
 def test_integers_and_booleans_are_keys(learn: Any) -> None:
     fn = lambda c: {  # noqa: E731
         "n": ops.mean_per_key(c["x"], c["n"]), "b": ops.sum_per_key(c["x"] * 2, c["b"]),
@@ -91,13 +113,17 @@ def test_split_order_and_encoding_change_nothing(rows: list[Any], cut: int, enco
     from drivetrain.engine.analyzing.analyzers import Analysis, AnalyzerPass
 
     columns = (("value", "x"), ("key", "k"))
-    analyses = tuple(Analysis(f"keyed-{kind}", columns, '{"key": "k"}') for kind in ("moments", "numbers"))
+    analyses = (
+        *(Analysis(f"keyed-{kind}", columns, '{"key": "k"}') for kind in ("moments", "numbers")),
+        Analysis("keyed-weighted", (*columns, ("weight", "w")), '{"key": "k", "weight": "w"}'),
+    )
 
     def state(part: list[Any]) -> AnalyzerPass:
         made = AnalyzerPass(analyses)
         key = pa.array([k for k, _ in part], pa.string())
         column = pa.array([x for _, x in part], pa.float64())
-        made.add_batch(pa.record_batch({"x": column, "k": key.dictionary_encode() if encoded else key}))
+        weight = pa.array([0.0 if x is None or math.isnan(x) else abs(x) for _, x in part], pa.float64())
+        made.add_batch(pa.record_batch({"x": column, "k": key.dictionary_encode() if encoded else key, "w": weight}))
         made.compact()
         return AnalyzerPass.from_bytes(made.to_bytes())
 

@@ -1,5 +1,6 @@
 """Vocabularies by weight and by information, against numpy and scikit-learn; reserved, covered, named and inverted."""
 
+import hashlib
 import math
 from collections import Counter, defaultdict
 from typing import Any
@@ -123,6 +124,14 @@ def test_reserved_words_come_first_and_beyond_top_k(learn: Any) -> None:
     bundle, out = learn(fn, w=pa.array(WORDS))
     assert table(bundle, "v") == {"value": ["<pad>", "b", "a", "c"], "count": [0, 2, 3, 2]}
     assert out["id"].tolist()[:3] == [2, 1, 2]
+
+
+def test_words_in_the_order_of_their_digests(learn: Any) -> None:
+    fn = lambda c: {"id": ops.vocabulary(c["w"], by_digest=True, reserved=["<pad>"], top_k=3, name="v")}  # noqa: E731
+    bundle, out = learn(fn, w=pa.array(WORDS))
+    ordered = sorted(["a", "c", "b"], key=lambda word: hashlib.sha1(word.encode()).hexdigest())
+    assert table(bundle, "v")["value"] == ["<pad>", *ordered]
+    assert out["id"].tolist()[0] == 1 + ordered.index("a")
 
 
 def first_letter(word: str) -> str:

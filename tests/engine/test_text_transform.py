@@ -105,6 +105,19 @@ def test_lists_of_numbers_as_tft_has_them(learn: Any) -> None:
     assert bundle.run_row("transform", {"x": [float("nan")], "s": None})["b"] == [3]
 
 
+def test_a_value_on_a_boundary_is_in_its_bucket_whatever_its_width(learn: Any) -> None:
+    """0.1 is no float32: the boundary, which the device holds, is a little larger."""
+    fn = lambda c: {  # noqa: E731
+        "b": ops.bucketize(c["x"], 2), "a": ops.apply_buckets(c["x"], [0.1]), "s": ops.bucketize(c["y"], 2),
+    }  # fmt: skip
+    x = [0.0, 0.1, 0.1, 0.2]
+    for kind in (pa.float32(), pa.float64()):
+        bundle, out = learn(fn, {"x": pa.array([[v] for v in x], pa.list_(kind)), "y": pa.array(x, kind)})
+        assert out["b"].tolist() == out["a"].tolist() == [[0], [1], [1], [1]]
+        assert out["s"].tolist() == [0, 1, 1, 1]
+        assert bundle.run_row("transform", {"x": [0.1], "y": 0.1}) == {"b": [1], "a": [1], "s": 1}
+
+
 CASES = {case["name"]: case for case in json.loads((GOLDENS / "tft_cases.json").read_text())["cases"]}
 
 
