@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from .filtered import FILTER, field, is_many, searched
 from .html import Column, Html, Kind, badge, bars, details, figures, join, number, page, section, table
 
 _KINDS: Final[Mapping[str, Kind]] = {"ERROR": "bad", "WARNING": "warn", "INFO": "info"}
@@ -32,11 +33,14 @@ def anomalies_page(document: Mapping[str, Any], *, title: str = "Validation") ->
     )
     cards = [_card(anomaly) for anomaly in document["anomalies"]]
     body = join(cards) if cards else Html('<p class="note">Every data set is as the schema says.</p>')
+    if is_many(len(cards)):
+        body = join([field(), searched(body, ":scope>article")])
     return page(
         title,
         join([head, section("What was found", body)]),
         subtitle=document["summary"],
         badges=[badge("passed", "good") if passed else badge("blocked", "bad")],
+        small_script=FILTER if is_many(len(cards)) else "",
     )
 
 

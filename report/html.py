@@ -95,6 +95,7 @@ def page(
     badges: Iterable[object] = (),
     data: object = None,
     script: str = "",
+    small_script: str = "",
 ) -> str:
     """One whole document with its style inside: no network, and no script unless one is given.
 
@@ -105,10 +106,11 @@ def page(
         badges: Pieces (see `badge`) set beside the title.
         data: JSON-able values that the script reads.
         script: What draws the data (see `script`); it is ours, never a user's.
+        small_script: One that stands by itself, without data (see `filtered`).
     """
     head = join([Html("<h1>"), title, Html("</h1>"), *badges])
     line = join([Html('<p class="subtitle">'), subtitle, Html("</p>")]) if subtitle else Html("")
-    run = ""
+    run = f"<script>{small_script}</script>" if small_script else ""
     if script:
         run = (
             f'<script type="application/json" id="data">{embedded(data)}</script>'

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from .filtered import FILTER, field, is_many, searched
 from .html import Html, badge, details, figures, join, number, page, percent, section, table
 
 _VALUES: Final = 12  # of a domain within its feature's row; all stand below
@@ -33,11 +34,13 @@ def schema_page(document: Mapping[str, Any], *, title: str = "Schema") -> str:
     used = [place for place in range(len(columns)) if any(row[place] for row in cells)]
     rows = [[row[place] for place in used] for row in cells]
     shown = table([columns[place] for place in used], rows, stacked=True, empty="it demands nothing of any feature")
-    parts.append(section("Features", shown))
+    many = is_many(len(features))
+    parts.append(section("Features", join([field(), searched(shown, "tbody>tr")]) if many else shown))
     domains = [feature for feature in features if feature["values"]]
     if domains:
         note = "The values a feature may take."
-        parts.append(section("Domains", join(_domain(feature) for feature in domains), note=note))
+        listed = join(_domain(feature) for feature in domains)
+        parts.append(section("Domains", searched(listed, ":scope>details") if many else listed, note=note))
     if document.get("weighted"):
         rows = [[pair["name"], pair["value"], pair["weight"], pair["stage"]] for pair in document["weighted"]]
         note = "Values and weights that must go together in every row."
@@ -53,7 +56,7 @@ def schema_page(document: Mapping[str, Any], *, title: str = "Schema") -> str:
             for one in document["expectations"]
         ]
         parts.append(section("Expectations", table(["expectation", "with"], rows, stacked=True)))
-    return page(title, join(parts))
+    return page(title, join(parts), small_script=FILTER if many else "")
 
 
 def _whole(document: Mapping[str, Any]) -> Html:

@@ -58,6 +58,8 @@ margin:12px 0}
 .anomaly.INFO{border-left-color:var(--info)}
 .anomaly h3{margin:0 0 4px;font-size:15px;font-weight:650}
 .anomaly p{margin:4px 0}
+.many>.anomaly{content-visibility:auto;contain-intrinsic-size:auto 200px}
+[hidden]{display:none!important}
 .scroll{max-width:100%}
 .scroll:focus-visible,summary:focus-visible,input:focus-visible,select:focus-visible{outline:2px solid var(--ink);
 outline-offset:2px;border-radius:4px}

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from drivetrain.data import drift, infer_schema, statistics, validate
+from drivetrain.data import Schema, drift, infer_schema, statistics, validate
 from drivetrain.report import framed
 from drivetrain.tests.data.flights import corrupted, month
 from drivetrain.tests.report.browser import Browser, browser, chromium
@@ -174,3 +174,25 @@ def test_five_thousand_columns(tab: Browser, tmp_path: Path) -> None:
     assert report.stat().st_size < 10_000_000
     tab.open(report, "search=column 4999")
     assert tab.ask(NAMES) == ["column 4999"]
+
+
+LISTS = "[...document.querySelectorAll('{}')].filter(item => item.checkVisibility()).length"
+
+
+def test_long_lists_are_searched(tab: Browser, tmp_path: Path) -> None:
+    table = pa.table({f"c{place}": [["p", "q"][place % 2] + str(place // 1000)] for place in range(5000)})
+    schema = infer_schema(statistics(table))
+    bad = validate(table, Schema())
+    for name, page, items in (("schema", schema, "tbody tr"), ("anomalies", bad, "article")):
+        (tmp_path / f"{name}.html").write_text(page.to_html(), "utf-8")
+        tab.open(tmp_path / f"{name}.html", width=390, height=800)
+        shown = LISTS.format(items)
+        assert tab.ask(shown) == 5000
+        assert tab.ask(FITS)
+        for text, found in (("c4999 ", 1), ("C1234 string", 1), ("no such word", 0), ("", 5000)):
+            tab.ask(f"field.value = {text!r}; field.dispatchEvent(new Event('input'))")
+            assert tab.ask(shown) == found, (name, text)
+            assert tab.ask("told.textContent") == (f"{found} found" if text else "")
+    (tmp_path / "few.html").write_text(infer_schema(statistics(pa.table({"x": [1]}))).to_html(), "utf-8")
+    tab.open(tmp_path / "few.html")
+    assert tab.ask("document.scripts.length") == 0
