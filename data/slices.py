@@ -14,6 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ..errors import InputError
+from .arrays import numpy_of
 
 SliceValue: TypeAlias = str | int | float | bool | None
 SliceSpec: TypeAlias = tuple[str, ...]
@@ -113,7 +114,7 @@ def encode_column(name: str, column: pa.Array) -> tuple[NDArray[np.int64], list[
         column = column.cast(pa.float32())
     encoded = column.dictionary_encode(null_encoding="encode")
     values = [_plain(value) for value in encoded.dictionary.to_pylist()]
-    return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), values
+    return numpy_of(encoded.indices).astype(np.int64), values
 
 
 def _plain(value: object) -> SliceValue:

@@ -102,7 +102,7 @@ def kolmogorov_smirnov(current: Cells, previous: Cells) -> Test:
     The p-value is that of `scipy.stats.ks_2samp`: exact up to 10,000 rows a side, else asymptotic. With ties (D is then
     smaller than for continuous values) it errs on the large side.
     """
-    from scipy import stats
+    import scipy.stats as stats
 
     rows, others = int(current.sum()), int(previous.sum())
     apart = float(np.abs(np.cumsum(shares(current)) - np.cumsum(shares(previous))).max())
@@ -123,7 +123,7 @@ def chi_squared(current: Cells, previous: Cells) -> Test | None:
     Cells where either side expects fewer than five rows are pooled into one (see `pool_rare`). None where that leaves
     fewer than two cells, as for an identifier: there is nothing to test.
     """
-    from scipy import special
+    import scipy.special as special
 
     table = pool_rare(current, previous)
     cells = table.shape[1]
