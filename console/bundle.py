@@ -27,16 +27,26 @@ def bundle() -> None:
 
 @bundle.command(
     epilog="\b\nExample:\n  drivetrain bundle show serving/flights/1\n  drivetrain bundle show model --json\n"
+    "  drivetrain bundle show model --html model.html\n"
 )
 @_PATH
+@click.option(
+    "--html",
+    "page",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write a page: the graph drawn, every node with its cost.",
+)
 @shared
-def show(settings: Settings, path: Path) -> int:
+def show(settings: Settings, path: Path, page: Path | None) -> int:
     """Print a bundle's signatures, operations, weights, files with sizes and digests, and what exported it."""
     from ..engine import Bundle
 
     found = Bundle.load(path)
     said = found.describe()
-    settings.answer({"path": str(path), **said}, lambda console: _show(console, path, found, said))
+    if page is not None:
+        page.write_text(found.to_html(), "utf-8")
+    written = {"html": str(page)} if page is not None else {}
+    settings.answer({"path": str(path), **said, **written}, lambda console: _show(console, path, found, said))
     return OK
 
 

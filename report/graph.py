@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +19,8 @@ LIMIT: Final = 60
 _WIDE: Final = 900  # pixels of boxes side by side that a page has room for
 _CHARACTER: Final = 6.7  # pixels of 11 px monospace
 _LONGEST: Final = 30
+_MOST: Final = 500  # nodes in the table
+_CELL: Final = re.compile(r".*[/\\]ipykernel_\d+[/\\]\d+\.py:")
 
 
 @dataclass
@@ -254,7 +257,8 @@ def _list(items: Sequence[str], most: int = 8) -> str:
 
 
 def _short(where: str) -> str:
-    return where.replace("\\", "/").rsplit("/", 1)[-1]
+    """The place without its folder; a notebook's cells lie in files with numbers for names."""
+    return _CELL.sub("cell:", where).replace("\\", "/").rsplit("/", 1)[-1]
 
 
 def _span(places: Sequence[str]) -> str:
@@ -274,8 +278,9 @@ def _span(places: Sequence[str]) -> str:
 
 def _box(box: Box, place: tuple[float, float], size: tuple[float, float]) -> str:
     (x, y), (width, height) = place, size
+    first = ' class="t"'
     texts = "".join(
-        f'<text x="{width / 2:.1f}" y="{17 + 15 * row}"{"" if row else " class=t"}>{html(line)}</text>'
+        f'<text x="{width / 2:.1f}" y="{17 + 15 * row}"{"" if row else first}>{html(line)}</text>'
         for row, line in enumerate(box.lines)
     )
     bar = ""
@@ -337,6 +342,3 @@ def _table(graph: Mapping[str, Any]) -> Html:
     more = len(graph["nodes"]) - _MOST
     said = f"{number(more)} more nodes are not listed." if more > 0 else ""
     return join([table(heads, rows), Html(f'<p class="note">{html(said)}</p>')])
-
-
-_MOST: Final = 500

@@ -58,7 +58,7 @@ def _outline(kind: Kind, width: float, height: float, shift: float) -> str:
         radius = {"input": height / 2, "host": 0.0, "device": 6.0, "stage": 8.0}[kind]
         rest = f' rx="{radius:.1f}"' if radius else ""
         return f'<rect class="e" x="{shift}" y="{shift}" width="{width:.1f}" height="{height:.1f}"{rest}/>'
-    cut = 9.0
+    cut = min(9.0, height * 0.3) if kind == "check" else 9.0
     corners = {
         "analyzer": [(0, h / 2), (cut, 0), (w - cut, 0), (w, h / 2), (w - cut, h), (cut, h)],
         "check": [(0, cut), (cut, 0), (w - cut, 0), (w, cut), (w, h - cut), (w - cut, h), (cut, h), (0, h - cut)],

@@ -51,6 +51,17 @@ def test_show_prints_what_a_bundle_is(model: Path, drivetrain: Command, last_jso
         assert line.split()[1:] == [f"{size:,}", checksum[:12]]
 
 
+def test_show_writes_a_page(model: Path, tmp_path: Path, drivetrain: Command, last_json: Read) -> None:
+    page = tmp_path / "model.html"
+    said = last_json(drivetrain("bundle", "show", str(model), "--html", str(page), "--json"))
+    assert said["html"] == str(page)
+    text = page.read_text("utf-8")
+    assert text == Bundle.load(model).to_html()
+    assert text.count("<svg") == 1
+    for name in ("hour", "origin", "pair", "lookup"):
+        assert f">{name}<" in text
+
+
 def test_verify_finds_what_is_wrong(model: Path, tmp_path: Path, drivetrain: Command, last_json: Read) -> None:
     good = last_json(drivetrain("bundle", "verify", str(model), "--json"))
     assert good["whole"] is True

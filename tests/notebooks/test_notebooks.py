@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,32 @@ def test_the_data_notebook_shows_what_its_text_says(tmp_path: Path, monkeypatch:
     assert "span 4: 960 rows, 2,647 in the window, 1 error (origin: " in shown[-2]["text"]
     assert shown[-1]["text"].startswith("span 6: ")  # it goes on where it stood
     assert shown[-1]["text"].count("passed") == 3
+
+
+@pytest.mark.slow
+@pytest.mark.engine
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_the_engine_notebook_goes_from_raw_rows_to_predictions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    shown = _run("engine.ipynb")
+    drawn = [cell["html"] for cell in shown if "svg" in cell["html"]]
+    assert len(drawn) == 3  # the transform, the step with its state, the model
+    assert all(name in drawn[0] for name in ("dep_delay", "lookup", "device stage", "no flight from New York is th"))
+    assert "next params[" in drawn[1]
+    assert "probability" in drawn[2]
+    text = "".join(cell["text"] for cell in shown)
+    assert "rows kept: [0, 1, 3]" in text
+    assert "check failed: no flight from New York is that long (distance = 25000)" in text
+    before, after, steps = re.search(r"loss ([\d.]+) -> ([\d.]+) in (\d+) steps; traced 1 time", text).groups()  # type: ignore[union-attr]
+    assert float(after) < float(before) / 2
+    assert 3 < int(steps) < 200
+    assert "forget_gradients: " in text
+    assert "next values of params['b'], params['carrier'], params['out'], params['w']" in text
+    late = [float(found) for found in re.findall(r"arrives late with probability ([\d.]+)", text)]
+    assert len(late) == 3
+    assert late[0] < 0.2 < late[1] < late[2]
+    assert late[2] > 0.8
 
 
 def _run(name: str) -> list[dict[str, str]]:

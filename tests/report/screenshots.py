@@ -1,13 +1,15 @@
-"""Draw the pictures of docs/reports.md: `python -m drivetrain.tests.report.screenshots [folder]`."""
+"""Draw the pictures of docs/reports.md and docs/graph.md: `python -m drivetrain.tests.report.screenshots [folder]`."""
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from drivetrain.data import drift, infer_schema, statistics, validate
+from drivetrain.engine import Bundle
 from drivetrain.tests.data.flights import corrupted, month
 from drivetrain.tests.report.browser import browser
 
@@ -48,5 +50,21 @@ def draw(folder: Path) -> None:
         tab.picture(folder / "statistics-correlations.png")
 
 
+def draw_graph(folder: Path) -> None:
+    """Write the drawing of the model that the flights' pipeline pushes."""
+    with browser() as tab, tempfile.TemporaryDirectory() as scratch:
+        project, pushed = Path(__file__).parents[2] / "examples" / "flights", Path(scratch) / "serving"
+        run = [sys.executable, "-m", "drivetrain", "run", str(project), "--root", str(Path(scratch) / "root")]
+        subprocess.run([*run, "--param", "epochs=1", "--param", f"destination={pushed}"], check=True)
+        page = Path(scratch) / "graph.html"
+        page.write_text(Bundle.load(pushed / "1").to_html(), "utf-8")
+        tab.open(page, width=960, height=DESKTOP[1])
+        bottom = tab.ask("document.querySelector('svg.graph').getBoundingClientRect().bottom")
+        tab.open(page, width=960, height=round(bottom) + 16)
+        tab.picture(folder / "graph.png")
+
+
 if __name__ == "__main__":
-    draw(Path(sys.argv[1] if len(sys.argv) > 1 else "docs/images"))
+    images = Path(sys.argv[1] if len(sys.argv) > 1 else "docs/images")
+    draw(images)
+    draw_graph(images)
