@@ -165,7 +165,8 @@ def _pieces(params: Params) -> Words:
                 words = pc.replace_substring(words, other, delimiters[0])
             return pc.split_pattern(words, delimiters[0])
         if pattern is None:
-            return pc.utf8_split_whitespace(words)
+            # Trimmed, as Arrow 25 looks at the byte behind the last text to see whether whitespace ends there.
+            return pc.utf8_split_whitespace(pc.utf8_trim_whitespace(words))
         # Not split_pattern_regex: it never ends where a pattern matches nothing, as "x*" and "\b" do.
         mark = _unused(words)
         return pc.split_pattern(pc.replace_substring_regex(words, pattern, mark), mark)
