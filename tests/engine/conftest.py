@@ -1,12 +1,15 @@
-"""What the engine's tests share."""
+"""What the engine's tests share; the golden_tft_*.py beside it can be imported by their own names."""
 
 from __future__ import annotations
 
 import importlib.util
+import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+sys.path.append(str(Path(__file__).parent))
 
 
 @pytest.fixture(scope="session")
