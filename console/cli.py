@@ -14,6 +14,7 @@ import click
 from ..errors import Canceled, DrivetrainError
 from .bundle import bundle
 from .history import runs, show, why
+from .hub import hub
 from .lineage import lineage
 from .run import resume, run
 from .schema import schema
@@ -68,7 +69,7 @@ def cli() -> None:
     """Raw data to a served model and back: run pipelines, see what they did, and why."""
 
 
-for verb in (run, resume, runs, show, why, lineage, schema, bundle, fsck, doctor):
+for verb in (run, resume, runs, show, why, lineage, schema, bundle, hub, fsck, doctor):
     cli.add_command(verb)
 
 

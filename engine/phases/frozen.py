@@ -19,6 +19,7 @@ from ..graphs.graph import Check
 from ..lowering.lower import PLATFORMS
 from ..lowering.partition import Analyzer, Partition
 from ..lowering.programs import Payload
+from ..tracing.objects import recall
 
 
 @dataclass
@@ -29,6 +30,10 @@ class Frozen:
     known: dict[str, str] = field(default_factory=dict)
     weights: dict[str, NDArray[Any]] = field(default_factory=dict)
     assets: dict[str, pa.Table] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for analyzer in self.partition.given():
+            self.take(analyzer, recall(analyzer.params["table"]))
 
     def take(self, analyzer: Analyzer, value: Any) -> None:
         """Keep one analyzer's result."""

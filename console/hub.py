@@ -1,0 +1,104 @@
+"""`hub`: what is published at an address, one version of it in full, and whether it is whole."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from .settings import CRASH, OK, Settings, shared
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ..engine.hub import Version
+
+_ADDRESS = click.argument("address")
+_VERSION = click.option("--version", "number", type=click.IntRange(1), help="Its number; by default the newest.")
+
+
+@click.group(epilog="\b\nExample:\n  drivetrain hub list s3://models/encoder\n  drivetrain hub verify models/encoder\n")
+def hub() -> None:
+    """See and check published modules: an ADDRESS is a folder or a URL prefix."""
+
+
+@hub.command(
+    "list",
+    epilog="\b\nExample:\n  drivetrain hub list models/encoder\n  drivetrain hub list s3://models/x --json\n",
+)
+@_ADDRESS
+@shared
+def list_(settings: Settings, address: str) -> int:
+    """List the versions published at ADDRESS, oldest first."""
+    from ..engine.hub import versions
+
+    found = versions(address)
+    answer = {"address": address, "versions": [_json(one) for one in found]}
+
+    def tell(console: Console) -> None:
+        from rich.table import Table
+
+        table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+        for heading in ("version", "name", "bytes", "digest"):
+            table.add_column(heading, justify="right" if heading == "bytes" else "left")
+        for one in found:
+            table.add_row(str(one.number), one.card.name, f"{one.size:,}", one.digest[:12])
+        console.print(table if found else f"{address}: nothing is published here")
+
+    settings.answer(answer, tell)
+    return OK
+
+
+@hub.command(epilog="\b\nExample:\n  drivetrain hub show models/encoder --version 2\n")
+@_ADDRESS
+@_VERSION
+@shared
+def show(settings: Settings, address: str, number: int | None) -> int:
+    """Print a version's card, signatures, digest and files; every file is checked."""
+    from ..engine.hub import load
+    from ..engine.hub.publishing import chosen
+    from ..engine.hub.stores import store_of
+
+    one = chosen(store_of(address), number)
+    bundle = load(address, version=one.number, digest=one.digest).bundle
+    signatures = [f"{name}{signature}" for name, signature in bundle.signatures.items()]
+    answer = {**_json(one), "signatures": signatures, "files": [list(entry) for entry in one.files]}
+
+    def tell(console: Console) -> None:
+        page = one.card.to_markdown("\n".join(signatures))
+        console.print(f"{address}, version {one.number}, digest {one.digest}", markup=False, soft_wrap=True)
+        console.print(f"\n{page}", markup=False, soft_wrap=True)
+        for name, size, checksum in one.files:
+            console.print(f"{checksum[:12]}  {size:>12,}  {name}", markup=False, soft_wrap=True)
+
+    settings.answer(answer, tell)
+    return OK
+
+
+@hub.command(
+    epilog="\b\nExit codes:\n  0  whole\n  1  something is wrong\n\n\b\nExample:\n  drivetrain hub verify models/x\n"
+)
+@_ADDRESS
+@_VERSION
+@shared
+def verify(settings: Settings, address: str, number: int | None) -> int:
+    """Check a version: every digest, every program, each signature once."""
+    from ..engine.hub import verify as verify_version
+
+    checks = verify_version(address, version=number)
+    whole = all(check.ok for check in checks)
+    told = [{"what": check.what, "ok": check.ok, "text": check.text} for check in checks]
+
+    def tell(console: Console) -> None:
+        from rich.markup import escape
+
+        for check in checks:
+            mark = "[green]ok[/] " if check.ok else "[red]bad[/]"
+            console.print(f"{mark} {escape(check.what)}: {escape(check.text)}", soft_wrap=True)
+
+    settings.answer({"address": address, "whole": whole, "checks": told}, tell)
+    return OK if whole else CRASH
+
+
+def _json(one: Version) -> dict[str, Any]:  # Any: JSON
+    return {"version": one.number, "digest": one.digest, "bytes": one.size, "card": one.card.to_json()}

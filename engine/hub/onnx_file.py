@@ -1,0 +1,173 @@
+"""ONNX files as JAX functions: the graph is walked node by node while JAX traces, its weights are params."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import DrivetrainError, InputError, missing_extra
+from ..graphs.graph import FieldSpec
+from .onnx_ops import OPS, Value
+
+_LEAST: Final = 13
+_MOST: Final = 25
+"""The versions of ONNX's operators that are read: between them these ops mean the same, or their attributes tell."""
+
+_STANDARD: Final = ("", "ai.onnx")
+
+
+@dataclass(frozen=True)
+class OnnxModel:
+    """An ONNX model in JAX.
+
+    Attributes:
+        apply: `apply(params, inputs)`, as `hub.module` and `Model` have it: inputs by name, or the one array; gives
+            the one output, or a dict of them. Traced; shapes may be symbolic where the graph's ops allow it.
+        params: Its float weights by name (with "/" for "."), as NumPy arrays. Integers (shapes, indices) are constants.
+        inputs: By name, with dtype and shape after the first dimension; a 0 is a dimension that the file leaves open.
+        outputs: The names.
+    """
+
+    apply: Callable[[Any, Any], Any]  # Any: arrays
+    params: dict[str, NDArray[Any]] = field(repr=False)
+    inputs: Mapping[str, FieldSpec]
+    outputs: tuple[str, ...]
+
+
+def from_onnx(path: str | Path) -> OnnxModel:
+    """Read an ONNX model for inference, or to be trained further: what it computes is differentiable JAX.
+
+    Args:
+        path: The file. Weights beside it (external data) are read from its own folder alone.
+
+    Raises:
+        InputError: It is no ONNX model, of operators older than 13 or newer than 25, or has an op that is not known:
+            the op and those known are named.
+        DrivetrainError: `onnx` is not installed.
+    """
+    try:
+        import onnx
+        from onnx import numpy_helper
+    except ImportError as error:
+        raise missing_extra("onnx", "onnx") from error
+    try:
+        model: Any = onnx.load(str(path))  # Any: protobuf
+        onnx.checker.check_model(model)
+    except FileNotFoundError as error:
+        raise InputError(f"{path} does not exist", fix="name an ONNX file") from error
+    except Exception as error:  # protobuf's and the checker's, of many kinds
+        said = (str(error) or type(error).__name__).splitlines()[0]
+        raise InputError(f"{path} is no ONNX model that can be used: {said:.160}", fix="export it again") from error
+    opset = max((one.version for one in model.opset_import if one.domain in _STANDARD), default=0)
+    if not _LEAST <= opset <= _MOST:
+        raise InputError(
+            f"{path} uses operators of version {opset}, this release reads {_LEAST} to {_MOST}",
+            fix=f"convert it: onnx.version_converter.convert_version(model, {_MOST - 4})",
+        )
+    graph = model.graph
+    unknown = sorted(
+        {
+            node.op_type if node.domain in _STANDARD else f"{node.domain}.{node.op_type}"
+            for node in graph.node
+            if node.domain not in _STANDARD or node.op_type not in OPS
+        }
+    )
+    if unknown or graph.sparse_initializer or model.functions:
+        raise InputError(
+            f"{path} has {', '.join(unknown) or 'sparse weights or functions'}, which this release does not know",
+            fix=f"export it without them; known are {', '.join(sorted(OPS))}",
+        )
+    held = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
+    params, constants = {}, {}
+    for name, array in held.items():
+        if jnp.issubdtype(array.dtype, jnp.floating) and array.ndim:
+            params[name] = array.astype(np.float32) if array.dtype == np.float64 else array
+        else:
+            constants[name] = array
+    nodes = [_Node.of(node, opset, numpy_helper.to_array) for node in graph.node]
+    inputs = {value.name: _spec(value) for value in graph.input if value.name not in held}
+    outputs = tuple(value.name for value in graph.output)
+    keys = {name: name.replace(".", "/") for name in params}
+    if len(set(keys.values())) != len(keys):
+        keys = {name: name for name in params}
+
+    def apply(given: Any, values: Any) -> Any:
+        env: dict[str, Value] = {**constants, **{name: jnp.asarray(given[key]) for name, key in keys.items()}}
+        env.update(_inputs(values, inputs, str(path)))
+        for node in nodes:
+            node.run(env)
+        made = {name: jnp.asarray(env[name]) for name in outputs}
+        return made[outputs[0]] if len(outputs) == 1 else made
+
+    return OnnxModel(apply, {keys[name]: array for name, array in params.items()}, inputs, outputs)
+
+
+@dataclass(frozen=True)
+class _Node:
+    """One node: an op with its attributes as Python values."""
+
+    op: str
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, node: Any, opset: int, to_array: Callable[[Any], NDArray[Any]]) -> _Node:  # Any: protobuf
+        from onnx import helper
+
+        attributes = {one.name: helper.get_attribute_value(one) for one in node.attribute}
+        for key, value in attributes.items():
+            if isinstance(value, bytes):
+                attributes[key] = value.decode()
+            elif hasattr(value, "raw_data"):
+                attributes[key] = to_array(value)
+        attributes["opset"] = opset
+        attributes["outputs"] = len(node.output)
+        return cls(node.op_type, node.name or node.op_type, tuple(node.input), tuple(node.output), attributes)
+
+    def run(self, env: dict[str, Value]) -> None:
+        given = [env[name] if name else None for name in self.inputs]
+        try:
+            made = OPS[self.op](self.attributes, *given)
+        except DrivetrainError as error:
+            raise InputError(f"ONNX node {self.name!r} ({self.op}): {error.message}", fix=error.fix) from error
+        except (TypeError, ValueError, IndexError, LookupError) as error:
+            shapes = [list(np.shape(value)) for value in given if value is not None]
+            said = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise InputError(
+                f"ONNX node {self.name!r} ({self.op}) on {shapes} fails: {said:.200}",
+                fix="check the shapes of the inputs",
+            ) from error
+        results = made if isinstance(made, tuple) else (made,)
+        if any(self.outputs[len(results) :]):
+            raise InputError(
+                f"ONNX node {self.name!r} ({self.op}) is to give {len(self.outputs)} results, this release knows one",
+                fix="export the model for inference",
+            )
+        env.update((name, value) for name, value in zip(self.outputs, results, strict=False) if name)
+
+
+def _inputs(values: Any, wanted: Mapping[str, FieldSpec], where: str) -> dict[str, Any]:
+    if not isinstance(values, Mapping):
+        if len(wanted) != 1:
+            raise InputError(f"{where} takes {', '.join(wanted)}", fix="give the inputs by name")
+        values = {next(iter(wanted)): values}
+    missing = [name for name in wanted if name not in values]
+    if missing:
+        raise InputError(f"input {missing[0]!r} of {where} is missing", fix=f"give {', '.join(wanted)}")
+    return {name: jnp.asarray(values[name]) for name in wanted}
+
+
+def _spec(value: Any) -> FieldSpec:  # Any: protobuf
+    from onnx import helper
+
+    tensor = value.type.tensor_type
+    dims = tuple(int(dim.dim_value) for dim in tensor.shape.dim)
+    return FieldSpec(str(helper.tensor_dtype_to_np_dtype(tensor.elem_type)), dims[1:])

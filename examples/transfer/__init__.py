@@ -1,0 +1,1 @@
+"""Transfer learning through the hub, on scikit-learn's digits."""

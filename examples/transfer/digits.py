@@ -1,0 +1,126 @@
+"""Tell odd digits from even by a few labels, with an encoder that learnt to read: `python digits.py [FOLDER]`."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import drivetrain as dt
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from sklearn.datasets import load_digits
+
+Params = Any  # pytrees of arrays
+LABELS = (5, 20)
+"""Labelled images of odd digits, and as many of even ones."""
+
+
+def digits(half: int) -> tuple[np.ndarray, np.ndarray]:
+    """Half of the images [n, 8, 8, 1], and which digits they show. The halves have no image in common."""
+    images, truth = load_digits(return_X_y=True)
+    return (images[half::2] / 16).astype(np.float32).reshape(-1, 8, 8, 1), truth[half::2].astype(np.int32)
+
+
+def encode(params: Params, images: Any) -> Any:
+    """Two convolutions and a dense layer: 64 numbers per image."""
+    x = images
+    for name in ("conv1", "conv2"):
+        x = jax.lax.conv_general_dilated(x, params[name], (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+        x = jax.lax.reduce_window(jax.nn.relu(x), -jnp.inf, jax.lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
+    return jax.nn.relu(x.reshape(x.shape[0], 128) @ params["dense"])
+
+
+def encoder_params(seed: int) -> Params:
+    shapes = {"conv1": (3, 3, 1, 16), "conv2": (3, 3, 16, 32), "dense": (128, 64)}
+    keys = jax.random.split(jax.random.key(seed), len(shapes))
+    init = jax.nn.initializers.he_normal()
+    return {name: init(key, shape) for key, (name, shape) in zip(keys, shapes.items(), strict=True)}
+
+
+def trained(
+    apply: Callable[[Params, Any], Any], params: Params, data: tuple[Any, Any], *, steps: int = 200, rate: float = 3e-3
+) -> Params:
+    """Params after some steps of Adam on all the data."""
+    optimizer = optax.adam(rate)
+
+    def loss(params: Params) -> Any:
+        return optax.softmax_cross_entropy_with_integer_labels(apply(params, data[0]), data[1]).mean()
+
+    @jax.jit
+    def step(params: Params, state: Any) -> tuple[Params, Any]:
+        updates, state = optimizer.update(jax.grad(loss)(params), state)
+        return optax.apply_updates(params, updates), state
+
+    state = optimizer.init(params)
+    for _ in range(steps):
+        params, state = step(params, state)
+    return params
+
+
+def publish(folder: Path, seed: int = 0) -> None:
+    """Learn to read the digits of one half, all labelled, and publish the encoder."""
+    params = {"encoder": encoder_params(seed), "head": jnp.zeros((64, 10))}
+    params = trained(lambda p, x: encode(p["encoder"], x) @ p["head"], params, digits(0))
+    card = dt.hub.ModelCard("digits-encoder", "64 numbers per 8×8 image.", data="half of scikit-learn's digits")
+    dt.hub.save(dt.hub.module(encode, params["encoder"], digits(0)[0]), folder, card=card)
+
+
+def transferred(folder: Path, data: tuple[Any, Any], *, trainable: bool) -> Callable[[Any], Any]:
+    """The ten lines: a classifier of something else on the published encoder."""
+    encoder = dt.hub.load(folder, trainable=trainable)
+
+    def apply(params: Params, images: Any) -> Any:
+        return encoder(params["encoder"], images) @ params["head"] + params["bias"]
+
+    params = {"encoder": encoder.params, "head": jnp.zeros((64, 2)), "bias": jnp.zeros(2)}
+    params = trained(apply, params, data)
+    return lambda images: apply(params, images)
+
+
+def from_scratch(data: tuple[Any, Any], seed: int) -> Callable[[Any], Any]:
+    """The same model with an encoder that has seen nothing."""
+    params = {"encoder": encoder_params(seed), "head": jnp.zeros((64, 2)), "bias": jnp.zeros(2)}
+
+    def apply(params: Params, images: Any) -> Any:
+        return encode(params["encoder"], images) @ params["head"] + params["bias"]
+
+    params = trained(apply, params, data)
+    return lambda images: apply(params, images)
+
+
+def accuracies(folder: Path, labels: int, seeds: range) -> Mapping[str, float]:
+    """Mean accuracy on the rest of the other half, by way of training, over seeds that draw the labelled images."""
+    images, truth = digits(1)
+    truth = truth % 2
+    found: dict[str, list[float]] = {"scratch": [], "frozen": [], "trainable": []}
+    for seed in seeds:
+        order = np.random.default_rng(seed).permutation(len(truth))
+        known = np.concatenate([order[truth[order] == odd][:labels] for odd in range(2)])
+        rest = np.setdiff1d(order, known)
+        few = images[known], truth[known]
+        models = {
+            "scratch": from_scratch(few, seed + 1),
+            "frozen": transferred(folder, few, trainable=False),
+            "trainable": transferred(folder, few, trainable=True),
+        }
+        for name, model in models.items():
+            found[name].append(float((np.asarray(model(images[rest])).argmax(-1) == truth[rest]).mean()))
+    return {name: float(np.mean(values)) for name, values in found.items()}
+
+
+def main() -> None:
+    folder = Path(sys.argv[1] if len(sys.argv) > 1 else tempfile.mkdtemp())
+    publish(folder)
+    print("| labels of each | from scratch | encoder frozen | encoder trained further |\n|---|---|---|---|")
+    for labels in LABELS:
+        found = accuracies(folder, labels, range(3))
+        print(f"| {labels} | " + " | ".join(f"{value:.1%}" for value in found.values()) + " |")
+
+
+if __name__ == "__main__":
+    main()
