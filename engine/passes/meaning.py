@@ -66,9 +66,15 @@ def with_meaning(graph: Graph, meaning: Mapping[str, Operand]) -> Graph:
 
 
 def unused_prefix(graph: Graph, stem: str) -> str:
-    """A prefix "stem/N/" that no tensor has."""
-    taken = {tuple(name.lstrip("_").split("/")[:2]) for name in graph.tensors()}
-    return next(f"{stem}/{n}/" for n in range(len(taken) + 1) if (stem, str(n)) not in taken)
+    """A prefix "stem/N/" that no tensor has; below "model/" where all that is made lies there.
+
+    A model's graph is joined to its transform's, which this graph does not show.
+    """
+    made = [tensor.id.lstrip("_") for node in graph.nodes for tensor in node.outputs]
+    stem = f"model/{stem}" if made and all(name.startswith("model/") for name in made) else stem
+    names = [name.lstrip("_") for name in graph.tensors()]
+    free = (n for n in range(len(names) + 1) if not any(name.startswith(f"{stem}/{n}/") for name in names))
+    return f"{stem}/{next(free)}/"
 
 
 def _name(operand: Operand) -> str:
