@@ -155,5 +155,5 @@ def _bytes(tensor: Tensor) -> int:
         return 0
     try:
         return int(np.dtype(tensor.dtype).itemsize) * math.prod(int(dim) for dim in tensor.shape)
-    except TypeError:  # bfloat16, where JAX is not imported; keys of random numbers
-        return 2 * math.prod(int(dim) for dim in tensor.shape)
+    except TypeError:  # a key of JAX's default random numbers; bfloat16, where JAX is not imported
+        return (8 if tensor.dtype.startswith("key<") else 2) * math.prod(int(dim) for dim in tensor.shape)

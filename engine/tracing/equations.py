@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import jax
@@ -18,6 +19,7 @@ from .primitives import KIND, settings_of
 _NO_SOURCE: Final = jex.DebugInfo("graph", "drivetrain", None, None)
 _ON: Final = "on="
 _CAPTURED: Final = "constant:"
+_RANDOM: Final = ("threefry2x32", "rbg", "unsafe_rbg")
 
 
 def graph_of_jaxpr(
@@ -227,7 +229,14 @@ def function_of(
 def aval_of(tensor: Tensor, dims: Mapping[str, Any]) -> Any:  # a jax.core.ShapedArray
     """What JAX calls an array of this dtype and shape."""
     shape = tuple(dim if isinstance(dim, int) else dims[dim] for dim in tensor.shape)
-    return jax.core.ShapedArray(shape, np.dtype(tensor.dtype))
+    return jax.core.ShapedArray(shape, _dtype_of(tensor.dtype))
+
+
+def _dtype_of(name: str) -> Any:  # Any: a numpy dtype, or JAX's of a key of random numbers
+    if not name.startswith("key<"):
+        return np.dtype(name)
+    keys = (jax.eval_shape(partial(jax.random.key, 0, impl=impl)).dtype for impl in _RANDOM)
+    return next(dtype for dtype in keys if str(dtype) == name)
 
 
 def hinted(equation: Any) -> str | None:

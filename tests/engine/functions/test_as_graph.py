@@ -188,6 +188,24 @@ def test_the_state_of_an_nnx_module() -> None:
     assert np.abs(state["state['norm']['mean'].value"]).max() > 0
 
 
+@pytest.mark.parametrize("impl", ["threefry2x32", "rbg", None])
+def test_a_key_of_random_numbers_is_state(impl: str | None) -> None:
+    key = jax.random.PRNGKey(1) if impl is None else jax.random.key(1, impl=impl)
+
+    @function
+    def step(key: Any, x: Any) -> Any:
+        key, use = jax.random.split(key)
+        return key, x + jax.random.normal(use, x.shape)
+
+    graph = stateful(step.get_concrete_function(key, BATCHES[0]["x"]), "key")
+    outputs, state = ten_steps(graph, {"key": key}, BATCHES)
+    plain = key
+    for made, batch in zip(outputs, BATCHES, strict=True):
+        plain, wanted = step(plain, batch["x"])
+        equal(made.values(), wanted)
+    assert bool(jnp.all(state["key"] == plain))
+
+
 def test_one_state_alone_is_all_that_is_returned() -> None:
     graph = stateful(function(lambda w, x: w + x).get_concrete_function(np.ones(3), np.ones(3)), "w")
     assert dict(graph.signatures["call"]) == {}
