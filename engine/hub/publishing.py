@@ -30,6 +30,7 @@ BUNDLE: Final = "bundle"
 _RECORD: Final = re.compile(r"([1-9][0-9]{0,8})\.json")
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _RECORD_BYTES: Final = 64 << 20
+_TRIES: Final = 1000  # other publishers that were quicker
 
 
 @dataclass(frozen=True)
@@ -91,7 +92,7 @@ def save(
     entries = [[name, len(data), sha256(data).hexdigest()] for name, data in sorted(files.items())]
     mark = _digest(card.to_json(), entries)
     folder = ""
-    while True:
+    for _ in range(_TRIES):
         taken = numbers(store)
         for number in reversed(taken) if version is None else {version} & set(taken):
             found = record(store, number)
@@ -117,6 +118,10 @@ def save(
         }
         if store.create(_place(number), (json.dumps(body, indent=1, sort_keys=True) + "\n").encode()):
             return record(store, number)
+    raise InputError(
+        f"{store.address} refused {_TRIES} numbers in turn: what was published there is not listed",
+        fix="see that you may list it, and try again",
+    )
 
 
 def versions(address: str | Path) -> tuple[Version, ...]:

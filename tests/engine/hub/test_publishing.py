@@ -236,6 +236,16 @@ def test_a_damaged_file_of_a_store_is_not_cached(made: Any, tmp_path: Path) -> N
     files.rm("/hub", recursive=True)
 
 
+def test_a_store_that_does_not_list_what_it_holds(tmp_path: Path, made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from drivetrain.engine.hub import publishing
+
+    hub.save(made, tmp_path)
+    monkeypatch.setattr(publishing, "numbers", lambda store: [])
+    with pytest.raises(InputError, match="is not listed"):
+        hub.save(made, tmp_path, card=hub.ModelCard("next"))
+    assert len(list((tmp_path / "objects").iterdir())) == 2  # written once, whatever number it gets
+
+
 @pytest.mark.parametrize("bad", ["0" * 64, "abc", ""])
 def test_a_pin_must_match(tmp_path: Path, made: Any, bad: str) -> None:
     published = hub.save(made, tmp_path)
