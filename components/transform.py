@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -119,7 +120,10 @@ def _note(states: engine.AnalyzerCache, note: Callable[[str], None]) -> None:
 
 
 def _types(raw: pa.Schema, schema: DataSchema) -> pa.Schema:
-    """The columns' types as the schema has them: float where it says so, even if this span holds only integers."""
+    """The columns' types as the schema has them: float where it says so, even if this span holds only integers.
+
+    Lists of which the schema knows the shape are of that width: in the function they are arrays.
+    """
     import pyarrow as pa
 
     fields = []
@@ -128,6 +132,8 @@ def _types(raw: pa.Schema, schema: DataSchema) -> pa.Schema:
         wanted = "any" if expected is None else expected.type
         if wanted == "float" and pa.types.is_integer(field.type):
             field = pa.field(field.name, pa.float64())
+        if expected is not None and expected.shape and pa.types.is_list(field.type):
+            field = pa.field(field.name, pa.list_(field.type.value_type, math.prod(expected.shape)))
         found = _kind(field.type)
         if wanted not in ("any", found) and found is not None:
             raise InputError(
@@ -140,6 +146,10 @@ def _types(raw: pa.Schema, schema: DataSchema) -> pa.Schema:
 
 def _kind(kind: pa.DataType) -> str | None:
     """The schema's name of an Arrow type; None where it does not matter here."""
+    import pyarrow as pa
+
     from ..engine.host.columns import column_dtype
 
+    if pa.types.is_temporal(kind) or pa.types.is_decimal(kind):
+        return None
     return {"string": "string", "int64": "int", "float64": "float", "bool": "bool"}.get(column_dtype(kind) or "")

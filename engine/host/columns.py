@@ -1,12 +1,14 @@
 """Host columns: how the values of a batch or a row look to the host ops.
 
 A column on the host is nullable: `string`, `int64`, `float64` (where NaN is missing too), `bool`, or a list of one of
-the first three (`lists`). In a row it is a Python value or None. String ops work on the distinct values of a batch's
-dictionary; rows only gather codes.
+the first three (`lists`). Times are int64 (`dates`), decimals float64. In a row it is a Python value or None. String
+ops work on the distinct values of a batch's dictionary; rows only gather codes.
 """
 
 from __future__ import annotations
 
+import datetime
+import decimal
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -17,6 +19,7 @@ from numpy.typing import NDArray
 
 from ...errors import InputError
 from ..graphs.nodes import LIST_DTYPES
+from .dates import as_millisecond, as_milliseconds, is_time
 from .lists import enter, enter_row, is_list, lists_of
 
 Params = Mapping[str, Any]  # Any: JSON
@@ -44,9 +47,9 @@ def column_dtype(kind: pa.DataType) -> str | None:
         return "string"
     if pa.types.is_boolean(kind):
         return "bool"
-    if pa.types.is_integer(kind):
+    if pa.types.is_integer(kind) or is_time(kind):
         return "int64"
-    return "float64" if pa.types.is_floating(kind) or pa.types.is_null(kind) else None
+    return "float64" if pa.types.is_floating(kind) or pa.types.is_decimal(kind) or pa.types.is_null(kind) else None
 
 
 def as_column(array: pa.Array | pa.ChunkedArray, dtype: str, name: str) -> pa.Array:
@@ -70,6 +73,8 @@ def as_column(array: pa.Array | pa.ChunkedArray, dtype: str, name: str) -> pa.Ar
         if dtype == "string":
             return array
         array = array.dictionary_decode()
+    if is_time(array.type):
+        array = as_milliseconds(array)
     try:
         return array if array.type == ARROW[dtype] else array.cast(ARROW[dtype])
     except pa.ArrowInvalid as error:
@@ -83,6 +88,10 @@ def as_value(value: object, dtype: str, name: str) -> object:
         value = value.tolist()
     if item is not None and isinstance(value, (list, tuple)):
         return enter_row([as_value(each, item, name) for each in value], item == "float64")
+    if dtype == "int64" and isinstance(value, (datetime.date, np.datetime64)):
+        return as_millisecond(value)
+    if dtype == "float64" and isinstance(value, decimal.Decimal):
+        return float(value)
     if isinstance(value, np.generic):
         value = value.item()
     if value is None or (dtype == "string" and isinstance(value, str)) or (dtype == "bool" and isinstance(value, bool)):

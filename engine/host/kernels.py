@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ...errors import InputError
-from . import flat, fused, per_key, text, tokens, vectors, words
+from . import dates, flat, fused, per_key, text, tokens, vectors, words
 from .columns import ARROW, INT32, Assets, Kernel, Params, codes_of, is_missing, present, too_wide
 from .lists import is_list
 
@@ -200,5 +200,6 @@ _OPS: Final = {
     "tfidf": HostOp(tokens.tfidf_batch, tokens.tfidf_row),
     "per_key": HostOp(per_key.per_key_batch, per_key.per_key_row),
     "fill_learnt": HostOp(per_key.fill_learnt_batch, per_key.fill_learnt_row),
+    "timestamp_part": HostOp(dates.part_batch, dates.part_row),
     "words": HostOp(per_key.words_batch, per_key.words_row),
 }

@@ -22,6 +22,7 @@ from .categories import (
 )
 from .checks import check, check_finite, check_range
 from .common import Columns
+from .dates import timestamp_cycle, timestamp_part
 from .gaussian import scale_to_gaussian
 from .imputing import imputed
 from .lists import bag_of_words, deduplicate, multi_hot, ngrams, tfidf, to_dense, word_count
@@ -85,6 +86,7 @@ __all__ = [
     "length", "lookup", "lower", "max", "max_per_key", "mean", "mean_per_key", "median", "min", "min_max",
     "min_max_per_key", "min_per_key", "mode", "multi_hot", "ngrams", "one_hot", "parse", "pca", "quantiles",
     "quantiles_per_key", "reduce", "regex_contains", "regex_full_match", "regex_replace", "scale_to_gaussian", "size",
-    "split", "starts_with", "std", "strip", "substr", "sum", "sum_per_key", "tfidf", "to_dense", "to_ragged", "upper",
-    "var", "var_per_key", "vocabulary", "vocabulary_size", "where", "word_count", "z_score", "z_score_per_key",
+    "split", "starts_with", "std", "strip", "substr", "sum", "sum_per_key", "tfidf",
+    "timestamp_cycle", "timestamp_part", "to_dense", "to_ragged", "upper", "var", "var_per_key", "vocabulary",
+    "vocabulary_size", "where", "word_count", "z_score", "z_score_per_key",
 ]  # fmt: skip

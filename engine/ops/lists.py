@@ -19,15 +19,17 @@ def to_dense(x: Value, width: int, fill: Any = None) -> Array:
     """A list column of numbers as an array [batch, width]: float32 for lists of floats, int32 for whole numbers.
 
     Args:
-        x: The column.
+        x: The column; or such an array already, as a raw column is whose lists are known to be of that width.
         width: How many values each row gets. A longer list is an error that names the row: nothing is cut silently.
         fill: A number, for what a shorter or missing list lacks; None, for floats only, is NaN.
 
     Raises:
         InputError: It is a list of text, or of whole numbers and there is no fill.
     """
-    column = _lists(x, "made dense", "int64", "float64")
     at_least("width", width, 1)
+    if not isinstance(x, Column) and getattr(x, "shape", ())[1:] == (width,):
+        return x
+    column = _lists(x, "made dense", "int64", "float64")
     whole = column.item == "int64"
     if whole and not (isinstance(fill, int) and not isinstance(fill, bool) and -(2**31) <= fill < 2**31):
         raise InputError(

@@ -154,6 +154,39 @@ def preprocess(columns):
 """
 
 
+def test_lists_of_a_known_shape_are_arrays(tmp_path: Path) -> None:
+    raw = Examples.new(span=1)
+    table = pa.table({
+        "v": [[1.0, 2.0], [3.0, 5.0]], "n": [[1], [2]],
+        "t": pa.array([0, 3_600_000], pa.timestamp("ms")), "free": [[1.0, 2.0], [3.0, 4.0]],
+    })  # fmt: skip
+    pq.write_table(table, tmp_path / "rows.parquet")
+    source = data.open_parquet([tmp_path / "rows.parquet"])
+    data.LocalExecutor().map(source, None, data.sinks(raw.content, ["train"])).write(raw.content, span=1)
+    known = Schema.new()
+    shapes = {"v": ("float", (2,)), "n": ("int", (1,))}
+    features = (
+        *(Feature(name, kind, shape=shape) for name, (kind, shape) in shapes.items()),
+        Feature("t", "timestamp"),
+    )
+    (known.content / "schema.yaml").write_text(schema_to_yaml(DataSchema(features)))
+
+    def fn(c: ops.Columns) -> ops.Columns:
+        hour = ops.timestamp_part(c["t"], "hour") * 1.0
+        same = ops.to_dense(c["v"], 2)  # as before the schema knew the shape
+        return {
+            "sum": c["v"].sum(axis=1) + c["n"][:, 0],
+            "same": same,
+            "hour": hour,
+            "free": ops.to_dense(c["free"], 2),
+        }
+
+    found = rows_of(Transform(raw, known, fn=fn).examples, "train")
+    assert found["sum"].to_pylist() == [4.0, 10.0]
+    assert found["same"].to_pylist() == [[1.0, 2.0], [3.0, 5.0]]
+    assert found["hour"].to_pylist() == [0.0, 1.0]
+
+
 class Notes:
     """An observer that keeps what a node notes."""
 

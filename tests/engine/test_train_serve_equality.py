@@ -98,8 +98,8 @@ def compare(found: pa.Table, wanted: pa.Table, what: str) -> None:
             assert lengths[0] == lengths[1], (what, name)
             mine, theirs = mine.flatten(), theirs.flatten()
         if pa.types.is_floating(mine.type):
-            numbers = [column.to_numpy(zero_copy_only=False) for column in (mine, theirs)]
-            np.testing.assert_allclose(*numbers, rtol=1e-6, atol=1e-6, equal_nan=True, err_msg=f"{what} {name}")
+            got, asked = (column.to_numpy(zero_copy_only=False) for column in (mine, theirs))
+            np.testing.assert_allclose(got, asked, rtol=1e-6, atol=1e-6, equal_nan=True, err_msg=f"{what} {name}")
         else:
             assert mine.cast(theirs.type).equals(theirs), (what, name)
 
@@ -115,7 +115,7 @@ def check(folder: Path, count: int) -> None:
     sizes = learnt.signatures["transform"].outputs
     params = {
         "w": rng.normal(size=(6 + 16 + 2, 8)).astype(np.float32),
-        "table": rng.normal(size=(sizes["ids"].size, 8)).astype(np.float32),
+        "table": rng.normal(size=(sizes["ids"].size or 0, 8)).astype(np.float32),
         "words": rng.normal(size=sizes["word_id"].size).astype(np.float32),
     }
     predict = lambda logits: {"p": jax.nn.sigmoid(logits)}  # noqa: E731
@@ -131,8 +131,9 @@ def check(folder: Path, count: int) -> None:
     compare(pq.read_table(folder / "graph-rows.parquet"), written, "rows")
 
     # Training's side of a prediction: the model's own function on what `apply` wrote.
-    own = jax.tree_util.tree_map(jnp.asarray, learnt_features(written, sizes))
-    wanted = pa.table({"p": np.asarray(jax.jit(lambda given: predict(model(params, given)))(own)["p"])})
+    own = learnt_features(written, sizes)
+    trained: Any = jax.jit(lambda given: predict(model(params, given)))
+    wanted = pa.table({"p": np.asarray(trained(own)["p"])})
     compare(pq.read_table(folder / "model-batches.parquet"), wanted, "predictions of batches")
     compare(pq.read_table(folder / "model-rows.parquet"), wanted, "predictions of rows")
     assert_it_met_everything(served, pq.read_table(folder / "train.parquet"))

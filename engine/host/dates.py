@@ -1,0 +1,115 @@
+"""Times on the host: what a timestamp or date is as a number, and the parts of a calendar in it, in UTC.
+
+A raw timestamp or date is an int64 column of milliseconds since 1970-01-01 UTC. Parts are of the proleptic Gregorian
+calendar, as in NumPy and ISO 8601.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ...errors import InputError
+
+UNITS: Final = {"ns": 1_000_000, "us": 1000, "ms": 1, "s": -1000, "days": -86_400_000}
+"""Unit → how many are a millisecond; negative: how many milliseconds it has."""
+
+Times = NDArray[np.int64]  # milliseconds
+
+
+def _since(unit: str, of: str) -> Callable[[Times], NDArray[Any]]:
+    def part(times: Times) -> NDArray[Any]:
+        at = times.view("M8[ms]")
+        found: NDArray[Any] = (at.astype(f"M8[{unit}]") - at.astype(f"M8[{of}]").astype(f"M8[{unit}]")).astype(np.int64)
+        return found
+
+    return part
+
+
+PARTS: Final[dict[str, tuple[Callable[[Times], NDArray[Any]], int, float | None]]] = {
+    "year": (lambda times: times.view("M8[ms]").astype("M8[Y]").astype(np.int64) + 1970, 0, None),
+    "month": (_since("M", "Y"), 1, 12.0),
+    "day": (_since("D", "M"), 1, None),
+    "day_of_week": (lambda times: (times // 86_400_000 + 3) % 7, 0, 7.0),
+    "day_of_year": (_since("D", "Y"), 1, 365.2425),
+    "hour": (_since("h", "D"), 0, 24.0),
+    "minute": (_since("m", "h"), 0, 60.0),
+    "second": (_since("s", "m"), 0, 60.0),
+    "second_of_day": (_since("s", "D"), 0, 86_400.0),
+    "days": (lambda times: times // 86_400_000, 0, None),
+}
+"""Part → how it is taken from milliseconds, counted from 0; what the first one is called; its period, if it has one."""
+
+
+def is_time(kind: pa.DataType) -> bool:
+    """Whether an Arrow type is a timestamp or a date."""
+    return bool(pa.types.is_timestamp(kind) or pa.types.is_date(kind))
+
+
+def as_milliseconds(array: pa.Array) -> pa.Array:
+    """Timestamps or dates as int64 milliseconds since 1970 UTC, rounded down."""
+    kind = array.type
+    unit = kind.unit if pa.types.is_timestamp(kind) else "days" if pa.types.is_date32(kind) else "ms"
+    whole = array.cast(pa.int32()).cast(pa.int64()) if unit == "days" else array.cast(pa.int64())
+    numbers = whole.fill_null(0).to_numpy(zero_copy_only=False)
+    return pa.array(_scaled(numbers, unit), mask=~whole.is_valid().to_numpy(zero_copy_only=False))
+
+
+def as_millisecond(value: dt.date | np.datetime64) -> int | None:
+    """One row's time as `as_milliseconds` has it; a datetime without a zone is UTC."""
+    if isinstance(value, np.datetime64):
+        if np.isnat(value):
+            return None
+        return int(value.astype("M8[ms]").astype(np.int64))
+    if not isinstance(value, dt.datetime):
+        value = dt.datetime(value.year, value.month, value.day)
+    if value.tzinfo is None:
+        value = value.replace(tzinfo=dt.UTC)
+    return (value - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(milliseconds=1)
+
+
+def _scaled(numbers: Times, unit: str) -> Times:
+    by = UNITS[unit]
+    return numbers // by if by > 0 else numbers * -by
+
+
+def part_batch(params: Any, assets: Any) -> Callable[[pa.Array], pa.Array]:
+    """int64: the part of each time; null for null."""
+    take, first, _ = PARTS[params["part"]]
+    unit = params["unit"]
+
+    def kernel(column: pa.Array) -> pa.Array:
+        valid = column.is_valid().to_numpy(zero_copy_only=False)
+        numbers = column.fill_null(0).to_numpy(zero_copy_only=False)
+        return pa.array(take(_scaled(_checked(numbers, unit), unit)) + first, mask=~valid)
+
+    return kernel
+
+
+def part_row(params: Any, assets: Any) -> Callable[[int | None], int | None]:
+    """As `part_batch`, for one time."""
+    take, first, _ = PARTS[params["part"]]
+    unit = params["unit"]
+
+    def kernel(value: int | None) -> int | None:
+        if value is None:
+            return None
+        return int(take(_scaled(_checked(np.array([value], np.int64), unit), unit))[0]) + first
+
+    return kernel
+
+
+def _checked(numbers: Times, unit: str) -> Times:
+    """Raise InputError for a number that is no time of its unit: beyond what int64 milliseconds hold."""
+    most = 2**62 // max(-UNITS[unit], 1)
+    if len(numbers) and (int(numbers.min()) < -most or int(numbers.max()) > most):
+        row = int(np.flatnonzero((numbers < -most) | (numbers > most))[0])
+        raise InputError(
+            f"{numbers[row]} is no time in {unit} since 1970", fix='name its unit: timestamp_part(x, …, unit="ns")'
+        )
+    return numbers

@@ -1,0 +1,61 @@
+"""Times: parts of the calendar, and where a time stands in a cycle. Raw timestamps and dates are read as UTC."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax.numpy as jnp
+
+from ...errors import InputError
+from .._caller import caller
+from ..host.dates import PARTS, UNITS
+from ..tracing.columns import Column, Fact, read
+from ..tracing.primitives import bind_host
+from .common import Array, Value
+
+
+def timestamp_part(x: Value, part: str, *, unit: str = "ms") -> Value:
+    """A part of each time, int32; missing for missing.
+
+    Args:
+        x: A raw timestamp or date column; or whole numbers since 1970-01-01 UTC.
+        part: "year", "month" (1 to 12), "day" (of the month), "day_of_week" (Monday is 0), "day_of_year" (from 1),
+            "hour", "minute", "second", "second_of_day"; or "days" since 1970.
+        unit: Of whole numbers: "ns", "us", "ms", "s" or "days". Timestamps and dates are "ms".
+
+    Raises:
+        InputError: It is no column of whole numbers or times, or there is no such part or unit.
+    """
+    column = read(x, "given to timestamp_part")
+    for what, given, known in (("part", part, PARTS), ("unit", unit, UNITS)):
+        if given not in known:
+            raise InputError(f"no {what} {given!r} of a time", fix=f"use one of {', '.join(known)}", where=caller())
+    column.check_numeric("given to timestamp_part")
+    if column.fact.host not in (None, "int64") or (column.fact.host is None and column.values.dtype.kind not in "iu"):
+        raise InputError(
+            f"column {column.name!r} is no time", fix="give a timestamp, a date or whole numbers", where=caller()
+        )
+    params: dict[str, Any] = {"part": part, "unit": unit}
+    (found,) = bind_host("timestamp_part", [column.handle], [("int64", ("b",), True)], params)
+    return Column(column.name, "int32", Fact(column.name, found, "int64", column.fact.complete)).public()
+
+
+def timestamp_cycle(x: Value, part: str, *, unit: str = "ms") -> Array:
+    """float32[batch, 2]: sine and cosine of where a time stands in a cycle, so that 23 o'clock is close to 0.
+
+    Args:
+        x: As for `timestamp_part`; NaN where missing.
+        part: "month", "day_of_week", "day_of_year", "hour", "minute", "second" or "second_of_day".
+        unit: As for `timestamp_part`.
+
+    Raises:
+        InputError: As `timestamp_part`; or the part does not come round.
+    """
+    _, first, period = PARTS.get(part, (None, 0, None))
+    found = read(timestamp_part(x, part, unit=unit))
+    if period is None:
+        cycles = ", ".join(name for name, (_, _, length) in PARTS.items() if length is not None)
+        raise InputError(f"{part} does not come round", fix=f"use one of {cycles}", where=caller())
+    angle = (jnp.asarray(found.__jax_array__(), jnp.float32) - first) * (2 * math.pi / period)
+    return jnp.stack([jnp.sin(angle), jnp.cos(angle)], axis=-1)

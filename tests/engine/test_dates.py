@@ -1,0 +1,102 @@
+"""Times, decimals, codes and vectors as raw columns; parts of the calendar are Arrow's and datetime's."""
+
+import datetime as dt
+import decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from drivetrain.engine import Bundle, ops
+from drivetrain.engine.host.columns import as_column, as_value
+from drivetrain.engine.host.dates import PARTS
+from drivetrain.engine.host.kernels import host_op
+from drivetrain.errors import InputError
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytestmark = pytest.mark.engine
+
+TIMES = st.datetimes(dt.datetime(1700, 1, 1), dt.datetime(2250, 1, 1))
+ARROWS: dict[str, Any] = {
+    "year": pc.year, "month": pc.month, "day": pc.day, "day_of_week": pc.day_of_week, "day_of_year": pc.day_of_year,
+    "hour": pc.hour, "minute": pc.minute, "second": pc.second,
+    "second_of_day": lambda x: pc.seconds_between(pc.floor_temporal(x, unit="day"), x),
+    "days": lambda x: pc.floor_temporal(x, unit="day").cast(pa.date32()).cast(pa.int32()),
+}  # fmt: skip
+
+
+@given(st.lists(st.none() | TIMES, min_size=1, max_size=8), st.sampled_from(["ms", "us", "ns"]))
+def test_parts_are_arrows(times: list[dt.datetime | None], unit: str) -> None:
+    column = pa.array(times, pa.timestamp("us")).cast(pa.timestamp(unit), safe=False)
+    entered = as_column(column, "int64", "t")
+    for part, oracle in ARROWS.items():
+        kernels = host_op("timestamp_part")
+        params = {"part": part, "unit": "ms"}
+        found = kernels.batch(params, ())(entered)
+        wanted = oracle(entered.cast(pa.timestamp("ms"))).cast(pa.int64())
+        assert found.to_pylist() == wanted.to_pylist(), part
+        assert [kernels.row(params, ())(value) for value in entered.to_pylist()] == wanted.to_pylist(), part
+    assert ARROWS.keys() == PARTS.keys()
+
+
+@given(TIMES, st.integers(-12, 12))
+def test_a_rows_time_is_the_columns(time: dt.datetime, zone: int) -> None:
+    (wanted,) = as_column(pa.array([time], pa.timestamp("us")), "int64", "t").to_pylist()
+    aware = time.replace(tzinfo=dt.UTC).astimezone(dt.timezone(dt.timedelta(hours=zone)))
+    assert as_value(time, "int64", "t") == as_value(aware, "int64", "t") == wanted
+    assert as_value(np.datetime64(time, "us"), "int64", "t") == wanted
+    assert as_value(time.date(), "int64", "d") == as_column(pa.array([time.date()]), "int64", "d")[0].as_py()
+
+
+def test_raw_columns_of_every_such_kind(learn: Any, tmp_path: Path) -> None:
+    times = [dt.datetime(2013, 1, 1, 23, 59, 59, 999999), None, dt.datetime(1969, 12, 31, 12), dt.datetime(2024, 2, 29)]
+
+    def fn(c: Any) -> Any:
+        return {
+            "hour": ops.fill_missing(ops.timestamp_part(c["t"], "hour"), -1),
+            "weekday": ops.vocabulary(ops.timestamp_part(c["zoned"], "day_of_week")),
+            "month": ops.timestamp_part(c["day"], "month") * 1.0,
+            "age": ops.z_score(ops.timestamp_part(c["day"], "days")),
+            "cycle": ops.timestamp_cycle(c["t"], "hour"),
+            "unix": ops.timestamp_part(c["seconds"], "year", unit="s"),
+            "price": ops.z_score(c["price"]), "code": ops.vocabulary(c["code"]),
+        }  # fmt: skip
+
+    prices = [decimal.Decimal("1.50"), None, decimal.Decimal("-2.25"), decimal.Decimal("0.75")]
+    bundle, out = learn(
+        fn, t=pa.array(times, pa.timestamp("us")), zoned=pa.array(times, pa.timestamp("ms", "Europe/Oslo")),
+        day=pa.array([None if time is None else time.date() for time in times], pa.date32()),
+        seconds=pa.array([0, 10**9, -1, 2 * 10**9]), price=pa.array(prices, pa.decimal128(8, 2)),
+        code=pa.array([7, 8, 7, None]).dictionary_encode(),
+    )  # fmt: skip
+    assert out["hour"].tolist() == [23, -1, 12, 0]
+    np.testing.assert_array_equal(out["month"], [1, np.nan, 12, 2])
+    assert out["unix"].tolist() == [1970, 2001, 1969, 2033]
+    angle = 2 * np.pi * np.array([23, np.nan, 12, 0]) / 24
+    np.testing.assert_allclose(out["cycle"], np.stack([np.sin(angle), np.cos(angle)], -1), atol=1e-6)
+    numbers = np.array([1.5, np.nan, -2.25, 0.75])
+    np.testing.assert_allclose(out["price"], (numbers - np.nanmean(numbers)) / np.nanstd(numbers), rtol=1e-6)
+    assert out["code"].tolist() == [0, 1, 0, 3]
+    days = np.array([np.nan if time is None else (time.date() - dt.date(1970, 1, 1)).days for time in times])
+    np.testing.assert_allclose(out["age"], (days - np.nanmean(days)) / np.nanstd(days), rtol=1e-5)
+    bundle.save(tmp_path / "bundle")
+    loaded = Bundle.load(tmp_path / "bundle")
+    row = {"t": 0, "zoned": None, "day": dt.date(2013, 1, 1), "seconds": 0, "price": 1, "code": 8}
+    assert loaded.run_row("transform", row)["hour"] == 0
+
+
+def test_mistakes_with_times(learn: Any) -> None:
+    column = {"t": pa.array([dt.datetime(2013, 1, 1)]), "f": [1.5], "n": [2**62]}
+    for fn, message in (
+        (lambda c: {"y": ops.timestamp_part(c["t"], "century")}, "no part 'century' of a time"),
+        (lambda c: {"y": ops.timestamp_part(c["t"], "hour", unit="h")}, "no unit 'h' of a time"),
+        (lambda c: {"y": ops.timestamp_part(c["f"], "hour")}, "column 'f' is no time"),
+        (lambda c: {"y": ops.timestamp_cycle(c["t"], "year")}, "year does not come round"),
+        (lambda c: {"y": ops.timestamp_part(c["n"], "year", unit="s")}, "is no time in s since 1970"),
+    ):
+        with pytest.raises(InputError, match=message) as caught:
+            learn(fn, **column)
+        assert "test_dates.py" in str(caught.value)
