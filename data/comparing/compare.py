@@ -89,19 +89,26 @@ class Comparison:
         """One of `MEASURES`; without a value where it has none, and with the reason."""
         if name == "missing_rate":
             return self.missing_rate()
-        for side, column in (("the current data", self.current), ("the control", self.previous)):
-            if not column.count:
-                return Measure(name, None, note=f"{side} has no values")
-        if not comparable(self.current, self.previous):
-            if self._structs:
-                return Measure(name, None, note="a struct is compared field by field")
-            if self.current.arrow == self.previous.arrow:
-                return Measure(name, None, note=f"values of type {self.current.arrow} have no distances here")
-            return Measure(name, None, note=f"{self.current.arrow} cannot be compared with {self.previous.arrow}")
+        if self._nothing is not None:
+            return Measure(name, None, note=self._nothing)
         made = MEASURES[name](self)
         if made.value is None or self.pair.error is None:
             return made
         return replace(made, exact=False, error=self.pair.error)
+
+    @cached_property
+    def _nothing(self) -> str | None:
+        """Why the values have no measures, if they have none."""
+        for side, column in (("the current data", self.current), ("the control", self.previous)):
+            if not column.count:
+                return f"{side} has no values"
+        if comparable(self.current, self.previous):
+            return None
+        if self._structs:
+            return "a struct is compared field by field"
+        if self.current.arrow == self.previous.arrow:
+            return f"values of type {self.current.arrow} have no distances here"
+        return f"{self.current.arrow} cannot be compared with {self.previous.arrow}"
 
     @property
     def same_type(self) -> bool:
@@ -251,7 +258,7 @@ class Comparison:
 
     def moved(self) -> list[dict[str, Any]]:
         """The cells whose share changed most: `{"value", "current", "previous"}`, shares of the rows present."""
-        if not comparable(self.current, self.previous) or not self.current.count or not self.previous.count:
+        if self._nothing is not None:
             return []
         current, previous = measures.shares(self.cells.current), measures.shares(self.cells.previous)
         apart = np.abs(current - previous)

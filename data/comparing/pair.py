@@ -96,14 +96,15 @@ def pair(current: ColumnState, previous: ColumnState) -> Pair:
 def _pair_texts(current: ColumnState, previous: ColumnState) -> Pair:
     rough = current.sketches is not None or previous.sketches is not None
     (table, error), (other, other_error) = (_texts(side, rough) for side in (current, previous))
-    values = merge_texts([table, other]).values
+    same = not rough and table.values.equals(other.values)  # as mostly; merging is dear
+    values = table.values if same else merge_texts([table, other]).values
     rest = np.array([current.count - table.total]), np.array([previous.count - other.total])
     some = bool(rest[0] or rest[1])
     return Pair(
         "text",
         values,
-        _placed(table, values),
-        _placed(other, values),
+        table.counts if same else _placed(table, values),
+        other.counts if same else _placed(other, values),
         (OTHERS,) if some else (),
         rest[0][:some],
         rest[1][:some],

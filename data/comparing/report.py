@@ -288,7 +288,7 @@ def _features(
         path = (*above, name)
         new, old = current.get(name), previous.get(name)
         for found in _column(path_name(path), new, old, thresholds.get(path, {})):
-            yield replace(found, path=path if above else ())
+            yield replace(found, path=path) if above else found
         if new is not None and old is not None:
             yield from _features(new.levels[-1].fields, old.levels[-1].fields, thresholds, path)
 
@@ -301,9 +301,10 @@ def _column(
         yield FeatureDrift(name, status, _side(current), _side(previous), {}, thresholds=thresholds)
         return
     found = _compared(name, Comparison(current, previous), (_side(current), _side(previous)))
-    found = replace(found, thresholds=thresholds)
-    high = [key for key, most in thresholds.items() if (number := found.number(key)) is not None and number > most]
-    yield replace(found, high=tuple(high))
+    if thresholds:
+        high = [key for key, most in thresholds.items() if (number := found.number(key)) is not None and number > most]
+        found = replace(found, thresholds=thresholds, high=tuple(high))
+    yield found
     for level in range(min(len(current.levels), len(previous.levels)) - 1):
         both = Comparison(current, previous, lengths=level)
         sides = (_side(items) | {"type": "lengths"} for items in both.present)
@@ -355,7 +356,7 @@ def _judged(feature: FeatureDrift, alpha: float) -> FeatureDrift:
         and measure.adjusted_p < alpha
         and measure.effect >= least
     ]
-    return replace(feature, drifted=bool(reasons), reason="; ".join(reasons))
+    return replace(feature, drifted=True, reason="; ".join(reasons)) if reasons else feature
 
 
 def _shown(p_value: float) -> str:
