@@ -106,6 +106,8 @@ class Calls:
                         given = current
 
     def call(self, step: Step, before: Made | None) -> Made:
+        if step.name in self.features and not step.args:
+            return self._raw(step.name)
         if step.name not in self.known:
             raise NotUnderstoodError(f"no op {step.name!r} is known: {step.text!r}")
         wants, call = self.known[step.name]
@@ -122,7 +124,8 @@ class Calls:
         return results[0]
 
     def _named(self, step: Step) -> str | None:
-        return next((arg for arg in step.args if isinstance(arg, str) and arg in self.features), None)
+        said = [arg for arg in (*step.args, step.options.get("x")) if isinstance(arg, str)]
+        return next((arg for arg in said if arg in self.features), None)
 
     def _raw(self, name: str) -> Made:
         return next(made for made in self.made if made.step is None and made.column == name)

@@ -44,6 +44,8 @@ _RANGE = re.compile(r"\s+over\s+\d+\.\.\d+\s*$")
 _FOR = re.compile(
     r"^(?P<what>.*)\s+for\s+(?P<name>[a-z])\s*=\s*(?P<values>-?[\d.]+(?:\s*,\s*-?[\d.]+)*)\s*$", re.DOTALL
 )
+_OPS = r"(?:mean|var|min|max|sum|size|scale_\w+|bucketize\w*|quantiles)"
+_BESIDE = re.compile(rf"\b{_OPS}(?:\([^()]*\))?(?:/|\s+and\s+|\s+\+\s+){_OPS}\b")
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
 
 
@@ -75,7 +77,9 @@ def _statement(text: str) -> Statement:
 
 def _group(text: str) -> Group:
     steps: list[Step] = []
-    for part in parts(text, ","):
+    # "mean/var/min" and "mean and var" stand beside each other as well.
+    beside = re.sub(r"(?<=[a-z_1)])(?:/|\s+and\s+|\s+\+\s+)(?=[a-z_]{3,})", ",", text) if _BESIDE.search(text) else text
+    for part in parts(beside, ","):
         said = part.strip()
         if not said:
             raise NotUnderstoodError(f"an empty step in {text!r}")

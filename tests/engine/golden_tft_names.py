@@ -73,13 +73,25 @@ def _score(feature: dict[str, Any], one: Made, place: int, made: Sequence[Made])
     letters, digits = re.fullmatch(r"(.*?)(\d*)", name).groups()  # type: ignore[union-attr]  # it always matches
     stems = HABITS.get((one.name, one.part), ())
     same = [each for each in made if (each.name, each.part) == (one.name, one.part)]
-    other = one.value is not None and _whole(one) != (feature["type"] == "INT")  # sums of integers are floats here
+    other = one.value is not None and feature["type"] != "BYTES" and _whole(one) != (feature["type"] == "INT")
+    if other and one.name not in (
+        "sum",
+        "size",
+        "min",
+        "max",
+        "quantiles",
+    ):  # floats here or there
+        return -1000
     score = 1.0 + place / 100 - 0.5 * other  # what comes last is likelier an output than what led to it
     if letters in stems or name in stems or (name == "s01" and "s" in stems):
         score += 100 - same.index(one)
         wanted = LETTERS.get((letters, one.name))
         score += 0 if wanted is None else 60 if wanted in one.step.text else -60
         score -= 30 if wanted is None and one.step.text.find("categorical") >= 0 and letters in ("n", "e") else 0
+    words = set(name.lower().split("_"))
+    score += 60 if len(words) > 1 and words & {*stems, *(stem for stem in ("s01",) if "s" in stems)} else 0
+    score += 30 if any(len(word) > 3 and word in one.name for word in words) else 0
+    score += 20 if len(words) > 1 and one.column in words else 0
     if name in (one.column, *one.step.args) and isinstance(name, str):
         score += 130
     if one.name == "fill" and one.chain == () and name == one.column:

@@ -22,8 +22,9 @@ from golden_tft_grammar import NotUnderstoodError, Step, inside  # type: ignore[
 
 
 def numbers_in(step: Step) -> list[Any]:
-    """The numeric arguments, in order."""
-    return [arg for arg in step.args if isinstance(arg, (int, float)) and not isinstance(arg, bool)]
+    """The numeric arguments, in order; or those that are named."""
+    named = (step.options.get(key) for key in ("num_buckets", "hash_buckets", "output_dim", "vocab_size", "depth"))
+    return [arg for arg in (*step.args, *named) if isinstance(arg, (int, float)) and not isinstance(arg, bool)]
 
 
 def is_elementwise(step: Step) -> bool:
@@ -46,9 +47,10 @@ def boundaries(calls: Calls, step: Step, source: Made) -> Any:
     for arg in (*step.args, *step.options.values()):
         if isinstance(arg, Step) and arg.name == "quantiles":
             return ops.quantiles(source.value, numbers_in(arg)[0], weights=calls.side(arg, "weights"))
-        if isinstance(arg, (list, tuple)):
-            return [float(edge) for edge in (arg[0] if arg and isinstance(arg[0], (list, tuple)) else arg)]
-    raise NotUnderstoodError(f"no boundaries in {step.text!r}")
+    found = edges_of(step)
+    if found is None:
+        raise NotUnderstoodError(f"no boundaries in {step.text!r}")
+    return found
 
 
 def item_of(value: Any) -> str | None:
@@ -167,11 +169,25 @@ def _fill(calls: Calls, step: Step, source: Made) -> Result:
 
 
 def _one_hot(calls: Calls, step: Step, source: Made) -> Result:
-    said = [arg for arg in step.args if not (isinstance(arg, str) and arg in calls.features)]
+    said = [arg for arg in (*step.args, step.options.get("depth", "")) if arg not in ("", *calls.features)]
     found = re.search(r"\d+", str(said[0])) if said else None
     if found is None or "size" in str(said[0]):
         raise NotUnderstoodError(f"no depth in {step.text!r}")
     return [("", ops.one_hot(source.value, depth=int(found[0])))]
+
+
+def bins_of(step: Step) -> Any:
+    """The boundaries of a histogram, or how many; None where it says none."""
+    given = (*step.args, step.options.get("boundaries"))
+    return next((arg for arg in given if arg is not None and not isinstance(arg, str)), None)
+
+
+def edges_of(step: Step) -> list[float] | None:
+    """Boundaries that stand in the text."""
+    for arg in (*step.args, *step.options.values()):
+        if isinstance(arg, (list, tuple)):
+            return [float(edge) for edge in (arg[0] if arg and isinstance(arg[0], (list, tuple)) else arg)]
+    return None
 
 
 def _histogram(calls: Calls, step: Step, source: Made) -> Result:
@@ -180,7 +196,7 @@ def _histogram(calls: Calls, step: Step, source: Made) -> Result:
         calls.learnt[name] = ops.learn_vocabulary(source.value, keep_empty=True, name=name)
         calls.hidden[f"_{name}"] = ops.apply_vocabulary(source.value, name)
         return [("counts", None, name), ("edges", None, name)]
-    given = next((arg for arg in step.args if arg is not None and not isinstance(arg, str)), None)
+    given = bins_of(step)
     bins = [i / 10 for i in range(11)] if given is None else given - 1 if isinstance(given, int) else given
     counts, edges = ops.histogram(source.value, bins)
     return [("counts", counts), ("edges", edges)]

@@ -16,8 +16,8 @@ import numpy as np
 from drivetrain.engine import Bundle
 from golden_tft_calls import Calls, Feature, Made  # type: ignore[import-not-found]  # as above
 from golden_tft_data import Row, flat, table_of  # type: ignore[import-not-found]  # as above
-from golden_tft_grammar import NotUnderstoodError  # type: ignore[import-not-found]  # as above
-from golden_tft_ops import is_elementwise, numbers_in, ranged  # type: ignore[import-not-found]  # as above
+from golden_tft_grammar import NotUnderstoodError, Step  # type: ignore[import-not-found]  # as above
+from golden_tft_ops import bins_of, edges_of, is_elementwise, numbers_in, ranged  # type: ignore[import-not-found]  # as above
 
 
 @dataclass
@@ -166,8 +166,9 @@ def _bucketize(run: Run, made: Made, rows: list[Row], theirs: list[Any]) -> list
     if made.name == "bucketize":
         buckets = numbers_in(made.step)[0]
     else:
-        (given,) = (arg for arg in made.step.args if isinstance(arg, list))
-        buckets = len(given[0] if isinstance(given[0], list) else given) + 1
+        given = edges_of(made.step)
+        inner = next((arg for arg in made.step.args if isinstance(arg, Step)), made.step)
+        buckets = len(given) + 1 if given is not None else numbers_in(inner)[0]
     found = []
     for value, old in zip(_values(made, rows), theirs, strict=False):
         if edges is not None:
@@ -233,7 +234,7 @@ def _histogram(run: Run, made: Made, rows: list[Row], theirs: list[Any]) -> list
     values = run.column(made)
     if values is None:
         raise NotUnderstoodError("a histogram of what another step gave")
-    given = next((arg for arg in made.step.args if arg is not None), None)
+    given = bins_of(made.step)
     bins: Any = [i / 10 for i in range(11)] if given is None else given - 1 if isinstance(given, int) else given
     counts, edges = np.histogram(better.finite(better.floats(flat(values))), bins)
     return [(counts if made.part == "counts" else edges).tolist()] * len(theirs)
