@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from ._caller import raised_at as raised_at
     from .analyzing.spans import AnalyzerCache as AnalyzerCache
     from .analyzing.spans import Span as Span
+    from .bundles.batch_fn import BundleFn as BundleFn
     from .bundles.bundle import Bundle as Bundle
-    from .bundles.bundle import BundleFn as BundleFn
     from .bundles.compiled import keep_compiled as keep_compiled
     from .bundles.inverse import inverse as inverse
     from .bundles.manifest import Signature as Signature
@@ -67,7 +67,7 @@ _HOMES = {
     "Bundle": "bundles.bundle",
     "BundleCheck": "bundles.verifying",
     "BundleError": "lowering.programs",
-    "BundleFn": "bundles.bundle",
+    "BundleFn": "bundles.batch_fn",
     "Column": "tracing.columns",
     "ConcreteFunction": "functions.concrete",
     "EpochRecord": "training.training",

@@ -13,7 +13,8 @@ from ..data.examples import Manifest, sinks
 from ..data.sources import Source
 from ..errors import InputError
 from .analyzing.spans import AnalyzerCache, Span
-from .bundles.bundle import Bundle, BundleFn
+from .bundles.batch_fn import BundleFn
+from .bundles.bundle import Bundle
 from .extending.device import exporting
 from .lowering.partition import Partition
 from .phases.frozen import Frozen

@@ -115,7 +115,7 @@ class Bundle:
         """A page that works offline: the drawing, the signatures, every node with its cost."""
         from .drawn import bundle_page
 
-        return bundle_page(self)
+        return bundle_page(self.graph, self.payload, self.signatures)
 
     def _repr_html_(self) -> str:
         from ...report.html import framed
@@ -125,8 +125,8 @@ class Bundle:
     def output_schema(self, signature: str = "transform") -> Schema:
         """The schema of a signature's outputs: names, types, shapes, the ids of categories, what may be missing.
 
-        Of a category the domain is 0 … size − 1 (from −1 where unknown words have that id), and the evidence says so and
-        names the vocabulary. An array has a value in every row, though a float may be NaN; a column may miss values.
+        Of a category the domain is 0 … size − 1 (from −1 where unknown words have that id), and the evidence says so
+        and names the vocabulary. An array has a value in every row, though a float may be NaN; a column may miss values.
 
         Raises:
             InputError: There is no such signature.
@@ -135,7 +135,7 @@ class Bundle:
 
         if signature not in self.signatures:
             raise InputError(f"no signature {signature!r}", fix=f"use one of {', '.join(self.signatures)}")
-        return output_schema(self, signature)
+        return output_schema(self.graph, signature, self.signatures[signature].outputs)
 
     @cached_property
     def extensions(self) -> tuple[Requirement, ...]:
@@ -363,42 +363,3 @@ def _write_ipc(table: pa.Table) -> bytes:
     with pa.ipc.new_file(sink, table.schema) as writer:
         writer.write_table(table)
     return sink.getvalue()
-
-
-@dataclass
-class BundleFn:
-    """A `data.BatchFn` over a saved bundle: batch → the signature's outputs, with some raw columns passed along.
-
-    Pickles as path and names only; each worker loads the bundle once.
-
-    Attributes:
-        path: The bundle's folder, readable by every worker.
-        signature: Which signature.
-        keep: Raw columns put before the outputs; an output of the same name replaces one.
-    """
-
-    path: Path
-    signature: str
-    keep: tuple[str, ...] = ()
-    _bundle: Bundle | None = field(default=None, init=False, repr=False, compare=False)
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return BundleFn, (self.path, self.signature, self.keep)
-
-    def setup(self) -> None:
-        """Load and verify the bundle, once."""
-        if self._bundle is None:
-            self._bundle = Bundle.load(self.path)
-
-    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The outputs for the batch; raises as `Bundle.run`."""
-        self.setup()
-        assert self._bundle is not None
-        return with_columns(batch, self.keep, self._bundle.run_arrow(self.signature, batch))
-
-
-def with_columns(batch: pa.RecordBatch, keep: tuple[str, ...], made: pa.RecordBatch) -> pa.RecordBatch:
-    """Some of a batch's columns, then those made from it."""
-    columns = {name: batch.column(name) for name in keep if name not in made.schema.names}
-    columns.update(zip(made.schema.names, made.columns, strict=True))
-    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))

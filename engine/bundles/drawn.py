@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable
+from typing import Final
 
 from ...report.graph import render
 from ..graphs.describe import describe
-from ..lowering.programs import program_facts
-
-if TYPE_CHECKING:
-    from .bundle import Bundle
+from ..graphs.graph import Graph
+from ..lowering.programs import Payload, program_facts
 
 _ROWS: Final = 512
 _PLUMBING: Final = frozenset(
@@ -18,18 +17,18 @@ _PLUMBING: Final = frozenset(
 )  # fmt: skip
 
 
-def bundle_page(bundle: Bundle) -> str:
+def bundle_page(graph: Graph, payload: Payload, signatures: Iterable[str]) -> str:
     """See `Bundle.to_html`."""
     ops = {
         name: {op.split(".", 1)[1]: count for op, count in sorted(program_facts(program).ops.items(), key=_most)}
-        for name, program in bundle.payload.programs.items()
+        for name, program in payload.programs.items()
     }
-    described = describe(bundle.graph, _ROWS, ops)
+    described = describe(graph, _ROWS, ops)
     described["weights"] = [
         {"id": name, "type": f"{array.dtype}[{','.join(map(str, array.shape))}]", "bytes": array.nbytes}
-        for name, array in sorted(bundle.payload.weights.items())
+        for name, array in sorted(payload.weights.items())
     ]
-    return render(described, f"Bundle: {', '.join(bundle.signatures)}")
+    return render(described, f"Bundle: {', '.join(signatures)}")
 
 
 def _most(item: tuple[str, int]) -> tuple[bool, int, str]:

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from ...data.schemas.feature import Count, Domain, Feature, Presence, Range
 from ...data.schemas.schema import Schema
-from ..graphs.graph import FieldSpec
+from ..graphs.graph import FieldSpec, Graph
 from ..graphs.nodes import HostNode
-
-if TYPE_CHECKING:
-    from .bundle import Bundle
 
 _TYPES = {"s": "string", "i": "int", "u": "int", "f": "float", "b": "bool"}
 
 
-def output_schema(bundle: Bundle, signature: str) -> Schema:
+def output_schema(graph: Graph, signature: str, asked: Mapping[str, FieldSpec]) -> Schema:
     """What each output of a signature is, as a feature; see `Bundle.output_schema`."""
-    asked = bundle.signatures[signature].outputs
-    made = {tensor.id: node for node in bundle.graph.nodes for tensor in node.outputs}
-    tensors = bundle.graph.tensors()
+    made = {tensor.id: node for node in graph.nodes for tensor in node.outputs}
+    tensors = graph.tensors()
     features = []
     for name, spec in asked.items():
-        tensor = tensors[bundle.graph.signatures[signature][name].tensor]
+        tensor = tensors[graph.signatures[signature][name].tensor]
         node = made.get(tensor.id)
         source = node if isinstance(node, HostNode) else None
         features.append(_feature(name, spec, source, maybe_missing=tensor.column))

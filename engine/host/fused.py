@@ -5,7 +5,7 @@ A column that comes without a dictionary gets one first, so that each op looks a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -19,23 +19,24 @@ LAST: Final = (*STEPS, "matches", "starts_with", "ends_with", "length", "lookup"
 """Ops of one text that may also stand at its end."""
 
 
-def _kernels(kind: str, params: Params, assets: Assets) -> Sequence[Kernel]:
-    from .kernels import host_op
+Find = Callable[[str], Any]  # name → HostOp, which another file defines
 
+
+def _kernels(find: Find, kind: str, params: Params, assets: Assets) -> Sequence[Kernel]:
     made = []
     taken = 0
     for step in params["steps"]:
         count = int(step["assets"])
         if step["op"] not in LAST:
             raise ValueError(f"{step['op']!r:.80} is no op of one text")
-        made.append(getattr(host_op(step["op"]), kind)(step["params"], assets[taken : taken + count]))
+        made.append(getattr(find(step["op"]), kind)(step["params"], assets[taken : taken + count]))
         taken += count
     return made
 
 
-def fused_batch(params: Params, assets: Assets) -> Kernel:
+def fused_batch(find: Find, params: Params, assets: Assets) -> Kernel:
     """All steps, on the distinct words of a column."""
-    kernels = _kernels("batch", params, assets)
+    kernels = _kernels(find, "batch", params, assets)
 
     def kernel(column: pa.Array) -> Any:  # Any: a column, or an array of ids
         if not (is_list(column.type) or pa.types.is_dictionary(column.type)):
@@ -47,9 +48,9 @@ def fused_batch(params: Params, assets: Assets) -> Kernel:
     return kernel
 
 
-def fused_row(params: Params, assets: Assets) -> Kernel:
+def fused_row(find: Find, params: Params, assets: Assets) -> Kernel:
     """As `fused_batch`, for one value."""
-    kernels = _kernels("row", params, assets)
+    kernels = _kernels(find, "row", params, assets)
 
     def kernel(value: Any) -> Any:
         for step in kernels:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -187,7 +188,7 @@ _OPS: Final = {
     **{name: HostOp(*words.kernels(make)) for name, make in words.OPS.items()},
     "split": HostOp(words.kernels(words.split)[0], words.split_row),
     "translate": HostOp(words.kernels(words.translate)[0], words.translate_row),
-    "fused": HostOp(fused.fused_batch, fused.fused_row),
+    "fused": HostOp(partial(fused.fused_batch, host_op), partial(fused.fused_row, host_op)),
     "concat": HostOp(words.concat_batch, words.concat_row),
     "join": HostOp(words.join_batch, words.join_row),
     "list_count": HostOp(tokens.count_batch, tokens.count_row),
