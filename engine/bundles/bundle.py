@@ -126,7 +126,7 @@ class Bundle:
         """The schema of a signature's outputs: names, types, shapes, the ids of categories, what may be missing.
 
         Of a category the domain is 0 … size − 1 (from −1 where unknown words have that id), and the evidence says so
-        and names the vocabulary. An array has a value in every row, though a float may be NaN; a column may miss values.
+        and names the vocabulary. An array has a value in every row, though a float may be NaN; columns may miss some.
 
         Raises:
             InputError: There is no such signature.
