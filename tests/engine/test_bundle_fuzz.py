@@ -99,8 +99,8 @@ def check(found: Counter[tuple[str, str]], least: int) -> None:
     }  # fmt: skip
 
 
-def test_two_hundred_mutations(model: Path) -> None:
-    check(outcomes(model, 0, 208, 120), 60)
+def test_a_hundred_mutations(model: Path) -> None:
+    check(outcomes(model, 0, 104, 120), 40)
 
 
 @pytest.mark.slow

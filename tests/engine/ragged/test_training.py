@@ -7,6 +7,7 @@ import math
 import os
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -50,8 +51,13 @@ def stored(tmp_path_factory: pytest.TempPathFactory, problem: ModuleType) -> Pat
     return made
 
 
+@cache
+def raw_rows() -> list[dict[str, Any]]:
+    return list(table(503).to_pylist())
+
+
 def expected(rows: Any) -> tuple[list[list[int]], list[Any]]:
-    raw = table(503).to_pylist()
+    raw = raw_rows()
     return [raw[row]["tags"] or [] for row in rows], [raw[row]["pairs"] for row in rows]
 
 
