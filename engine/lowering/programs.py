@@ -54,8 +54,8 @@ class Programs:
         self._calls = calls  # targets of custom calls that extensions have registered and the bundle requires
         self._ready: dict[str, Callable[..., Any]] = {}
         self._weights: dict[tuple[str, Any], Any] = {}  # by name and device
-        self._chosen: dict[tuple[str, int], Any] = {}  # device by program and rows
-        self._singles: dict[str, SingleRow] = {}
+        self._chosen: dict[tuple[str, tuple[str, ...], int], Any] = {}  # device by program, weights and rows
+        self._singles: dict[tuple[str, tuple[str, ...]], SingleRow] = {}
         self._lock = threading.Lock()
 
     def __call__(self, stage: DeviceStage, arrays: list[NDArray[Any]]) -> list[Any]:
@@ -63,7 +63,7 @@ class Programs:
         if stage.program not in self._ready:
             self.prepare(stage)
         rows = next((len(array) for array, slot in zip(arrays, stage.slots, strict=True) if BATCH in slot[1]), 1)
-        key = stage.program, rows
+        key = stage.program, stage.weights, rows  # several stages may share a program, each with weights of its own
         device = self._chosen[key] if key in self._chosen else self._choose(key, stage)
         given = arrays if device is None else [_put(array, device) for array in arrays]
         weights = (self._weights[name, device] for name in stage.weights)
@@ -71,20 +71,23 @@ class Programs:
 
     def single(self, stage: DeviceStage) -> SingleRow:
         """A stage for which `fits` holds, prepared for one row at a time; raises as `prepare`."""
-        if stage.program not in self._singles:
+        key = stage.program, stage.weights
+        if key not in self._singles:
             if stage.program not in self._ready:
                 self.prepare(stage)
-            device = self._choose((stage.program, 1), stage)
+            device = self._choose((*key, 1), stage)
             weights = [self._weights[name, device] for name in stage.weights]
-            self._singles[stage.program] = SingleRow(stage, self._ready[stage.program], weights, device)
-        return self._singles[stage.program]
+            self._singles[key] = SingleRow(stage, self._ready[stage.program], weights, device)
+        return self._singles[key]
 
-    def _choose(self, key: tuple[str, int], stage: DeviceStage) -> Any:  # Any: jax.Device, None for the default
+    def _choose(
+        self, key: tuple[str, tuple[str, ...], int], stage: DeviceStage
+    ) -> Any:  # Any: jax.Device, None for the default
         import jax
 
         default = jax.local_devices()
         other = [] if default[0].platform == "cpu" else jax.local_devices(backend="cpu")
-        device = device_of(stage, key[1], [*default, *other])
+        device = device_of(stage, key[-1], [*default, *other])
         with self._lock:
             for name in stage.weights:
                 if (name, device) not in self._weights:

@@ -329,3 +329,27 @@ def test_what_a_newcomer_writes_first_is_answered_with_a_way_out(fn: Callable[[C
         analyze(fn, data.source_of(taxi_rows()), data.executor("local"))
     assert re.search(told, str(caught.value)), str(caught.value)
     assert "test_after_the_fact.py" in str(caught.value)
+
+
+def test_columns_that_are_treated_alike_keep_their_own_numbers(tmp_path: Path) -> None:
+    """Equal programs are kept once; what was learnt of one column must not reach another's, in batches or rows."""
+    rng = np.random.default_rng(1)
+    columns = {name: rng.normal(at, 1.0 + abs(at), 300) for name, at in (("a", 0.0), ("b", 5.0), ("c", -3.0))}
+    missing = {name: rng.random(300) < 0.2 for name in columns}
+    table = pa.table({name: pa.array(values, mask=missing[name]) for name, values in columns.items()})
+    table = table.append_column("label", pa.array((columns["a"] > 0).astype(float)))
+
+    def alike(c: Columns) -> Columns:
+        made = {n: ops.z_score(ops.fill_missing(c[n], ops.mean(c[n]))) for n in "abc"}
+        return {"x": jnp.stack(list(made.values()), axis=-1), **made, "label": c["label"]}
+
+    bundle, trained, _ = whole_way(tmp_path, table, alike, linear(3))
+    filled = table.to_pandas()[list("abc")]
+    filled = filled.fillna(filled.mean())
+    z = ((filled - filled.mean()) / filled.std(ddof=0)).to_numpy()
+    rows = table.drop(["label"])
+    agree(bundle, rows.slice(0, 60), z[:60] @ trained.params["w"] + trained.params["b"])
+    graph = Bundle.load(tmp_path / "graph")
+    for place, row in enumerate(table.slice(0, 20).to_pylist()):
+        found = graph.run_row("transform", row)
+        np.testing.assert_allclose([float(np.asarray(found[n]).reshape(())) for n in "abc"], z[place], atol=1e-4)
