@@ -18,6 +18,7 @@ import jax.numpy as jnp
 from ...errors import InputError
 from .._caller import caller
 from ..host.columns import item_dtype
+from .numpys import function_like_numpy, like_numpy, unlike
 from .primitives import CURRENT, bind_host, current
 
 _COMPARISONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
@@ -28,6 +29,9 @@ _COMPARISONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "gt": jnp.greater,
     "ge": jnp.greater_equal,
 }
+_UFUNCS: Final = {
+    "equal": "eq", "not_equal": "ne", "less": "lt", "less_equal": "le", "greater": "gt", "greater_equal": "ge",
+}  # fmt: skip
 _MIRRORED: Final = {"eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
 
 
@@ -174,6 +178,19 @@ class Column:
                 else self.values
             )
         return jnp.where(self.valid, self.values.astype(jnp.float32), jnp.nan)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **settings: Any) -> Any:
+        test = _UFUNCS.get(ufunc.__name__)
+        if test is not None and method == "__call__" and not settings:
+            return compare(test, *inputs)
+        return like_numpy(elementwise, ufunc, method, inputs, settings)
+
+    def __array_function__(self, function: Any, types: Any, args: Any, settings: Any) -> Any:
+        self.check_numeric(f"given to numpy.{function.__name__}")
+        return function_like_numpy(function, args, settings)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        raise unlike("what asks a column for its values")
 
     def __repr__(self) -> str:
         return f"Column({self.name!r}, {self.dtype})"

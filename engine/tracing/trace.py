@@ -18,6 +18,7 @@ from ..graphs.nodes import ARRAY_DTYPES, LIST_DTYPES
 from ..host.columns import column_dtype
 from ..ragged.ragged import Ragged
 from .columns import Column, Fact, dense
+from .numpys import ADVICE
 from .primitives import CURRENT, HANDLE, Trace, bind_host, shaped
 
 _DEVICE = {"string": "string", "int64": "int32", "float64": "float32", "bool": "bool", **{d: d for d in LIST_DTYPES}}
@@ -126,6 +127,8 @@ def _check_finite(name: str, array: Any, tracing: Trace, where: str | None) -> N
 def _advice(error: Exception) -> str | None:
     if "truth value" in str(error) or type(error).__name__.startswith(("TracerBool", "InconclusiveDim")):
         return "use ops.where(condition, a, b), and & | ~ in place of and, or, not"
+    if type(error).__name__ == "TracerArrayConversionError":
+        return ADVICE
     if "__jax_array__" in str(error) or "no 'a" in str(error):
         return "ops.fill_missing or ops.cast(…, 'float32') makes a Column a JAX array"
     if type(error).__name__ == "TracerArrayConversionError":

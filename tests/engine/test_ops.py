@@ -230,7 +230,7 @@ LINE = "test_ops.py:"
         (lambda c: {"y": c["x"] + c["v"].oops}, "has no 'oops'"),
         (lambda c: {"y": ops.one_hot(ops.vocabulary(c["s"]))}, "not known while tracing"),
         (lambda c: {"y": ops.cast(c["x"], "float64")}, "no dtype 'float64'"),
-        (lambda c: {"y": c["when"] == 1}, "column 'when' is timestamp[ms]"),
+        (lambda c: {"y": c["when"] == 1}, "column 'when' is time32[ms]"),
         (lambda c: [c["x"]], "returned list"),
         (lambda c: {}, "returned nothing"),
         (lambda c: {"y": None}, "output 'y' is None"),
@@ -238,7 +238,7 @@ LINE = "test_ops.py:"
     ],
 )
 def test_mistakes_name_the_op_and_the_users_line(learn: Any, fn: Any, says: str) -> None:
-    columns = {"x": [1.0], "s": ["a"], "i": [1], "v": [1], "when": pa.array([0], pa.timestamp("ms"))}
+    columns = {"x": [1.0], "s": ["a"], "i": [1], "v": [1], "when": pa.array([0], pa.time32("ms"))}
     with pytest.raises(InputError) as caught:
         learn(fn, **columns)
     assert says in caught.value.message

@@ -118,7 +118,7 @@ def check(folder: Path, count: int) -> None:
         "table": rng.normal(size=(sizes["ids"].size or 0, 8)).astype(np.float32),
         "words": rng.normal(size=sizes["word_id"].size).astype(np.float32),
     }
-    predict = lambda logits: {"p": jax.nn.sigmoid(logits)}  # noqa: E731
+    predict: Any = lambda logits: {"p": jax.nn.sigmoid(logits)}  # noqa: E731
     export_model(folder / "graph", model, params, predict, label="late", out=folder / "model")
 
     manifest = apply(folder / "graph", {"serve": data.open_parquet([folder / "raw.parquet"])}, folder / "out", executor)
@@ -132,8 +132,8 @@ def check(folder: Path, count: int) -> None:
 
     # Training's side of a prediction: the model's own function on what `apply` wrote.
     own = learnt_features(written, sizes)
-    trained: Any = jax.jit(lambda given: predict(model(params, given)))
-    wanted = pa.table({"p": np.asarray(trained(own)["p"])})
+    trained: Any = jax.jit(model)
+    wanted = pa.table({"p": np.asarray(predict(trained(params, own))["p"])})
     compare(pq.read_table(folder / "model-batches.parquet"), wanted, "predictions of batches")
     compare(pq.read_table(folder / "model-rows.parquet"), wanted, "predictions of rows")
     assert_it_met_everything(served, pq.read_table(folder / "train.parquet"))
