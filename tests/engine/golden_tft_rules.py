@@ -69,14 +69,14 @@ def wanted(
 
 
 def _absolute(run: Run, made: Made) -> float:
-    """Some units in the last place of what a result is the difference of."""
+    """Half a unit in the last place of what a result is the difference of, and a millionth."""
     values = run.column(made)
     known = better.finite(better.floats(flat(values))) if values else np.zeros(0)
     if made.name in ("tukey_location", "tukey_scale", "tukey_h_params", "scale_to_gaussian"):
         return 2e-5
     if not len(known):
         return 1e-6
-    size, unit = np.abs(known).max(), 2.0**-22
+    size, unit = np.abs(known).max(), 2.0**-24
     if made.name.startswith("scale_to_z_score"):
         return float(1e-6 + unit * size / (known.std() or 1))
     if made.name.startswith(("scale_by_min_max", "scale_to_0_1")):
