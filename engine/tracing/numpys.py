@@ -35,5 +35,8 @@ def unlike(name: str) -> InputError:
 
 
 _WHY = "NumPy runs on values, of which there are none yet"
-ADVICE = "use jax.numpy or ops; or make a host op of the function: engine.extending.host_op (docs/extending.md)"
+ADVICE = (
+    "use jax.numpy in place of NumPy, e.g. jnp.log1p for np.log1p; or make a host op of what has no twin there: "
+    "engine.extending.host_op (docs/extending.md)"
+)
 """What to do about a NumPy function that cannot be traced."""

@@ -131,8 +131,6 @@ def _advice(error: Exception) -> str | None:
         return ADVICE
     if "__jax_array__" in str(error) or "no 'a" in str(error):
         return "ops.fill_missing or ops.cast(…, 'float32') makes a Column a JAX array"
-    if type(error).__name__ == "TracerArrayConversionError":
-        return "use jax.numpy in place of NumPy, e.g. jnp.log1p for np.log1p"
     if type(error).__name__ in ("ConcretizationTypeError", "TracerIntegerConversionError"):
         return "what is learnt has no value yet: a shape needs a number, e.g. a vocabulary's top_k + oov_buckets + 1"
     return None
