@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,10 +52,12 @@ def Trainer(
 
     Raises:
         InputError: A split, column, strategy or batch size that cannot be used; a loss or a parameter that became
-            NaN; a function that returns something else than `Trained`.
+            NaN; a function that returns something else than `Trained`; a model that cannot be exported, which
+            `run.fit` tells before it trains.
     """
     # Late, so that building a pipeline and a cached run import neither JAX nor Arrow.
     from .. import engine
+    from ..engine.export import rehearse
     from ..engine.training.strategy import strategy as find_strategy
 
     launch = current()
@@ -71,6 +74,7 @@ def Trainer(
         work_dir=None if launch.work is None else launch.work_dir,
         progress=launch.progress,
         note=launch.note,
+        rehearse=partial(rehearse, graph.content),
     )
     trained = _trained(fn, run)
     _refuse_broken(trained.params)

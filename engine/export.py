@@ -16,7 +16,7 @@ from ._caller import raised_at
 from .bundles.bundle import Bundle
 from .bundles.manifest import export_facts
 from .extending.device import exporting
-from .graphs.graph import Check, Graph, Output
+from .graphs.graph import Check, Graph
 from .graphs.nodes import ARRAY_DTYPES, BATCH, HostNode, Tensor
 from .lowering.lower import PLATFORMS, lower
 from .lowering.programs import Payload
@@ -65,6 +65,46 @@ def export_model(
         InputError: The label is no output of the transform, the model fails on its features, or does not give a dict
             of arrays with one row per row.
     """
+    source, feeding, traced = _traced(transform, apply, params, predict, label)
+    model = traced.graph()
+    graph, programs = lower(
+        _joined(source, feeding, model, label),
+        "predict",
+        programs=source.payload.programs,
+        columns=tuple(source.graph.inputs.values()),
+        platforms=platforms,
+    )
+    arrays = {**source.payload.weights, **model.values}
+    weights = {name: arrays[name] for node in graph.nodes for name in getattr(node, "weights", ())}
+    assets = {name: source.payload.assets[name] for node in graph.nodes for name in getattr(node, "assets", ())}
+    bundle = Bundle(graph, Payload(programs, weights, assets), export_facts(tuple(platforms)), source.defaults)
+    bundle.save(out)
+    return bundle
+
+
+@in_32_bits
+@exporting()
+def rehearse(
+    transform: Path,
+    apply: Callable[[Any, Mapping[str, Any]], Any],
+    params: Any,
+    predict: Callable[[Any], Mapping[str, Any]],
+    label: str,
+) -> None:
+    """Trace a model as `export_model` does, and save nothing: what cannot be exported is told before it is trained.
+
+    The arguments are those of `export_model`, but that `jax.ShapeDtypeStruct` may stand for each array of params.
+
+    Raises:
+        InputError: As there.
+    """
+    _traced(transform, apply, params, predict, label)
+
+
+def _traced(
+    transform: Path, apply: Any, params: Any, predict: Any, label: str
+) -> tuple[Bundle, list[HostNode], _Model]:
+    """The preprocessing, the nodes that feed its lists to the device, and the model on what it gives."""
     source = Bundle.load(transform)
     outputs = source.graph.signatures.get(TRANSFORM)
     if outputs is None:
@@ -75,19 +115,7 @@ def export_model(
     model = _Model(apply, params, predict, features)
     if label in model.names:
         raise InputError(f"the prediction {label!r} has the label's name", fix="name it otherwise, e.g. 'probability'")
-    graph, programs = lower(
-        _joined(source, feeding, model.graph, outputs[label], label),
-        "predict",
-        programs=source.payload.programs,
-        columns=tuple(source.graph.inputs.values()),
-        platforms=platforms,
-    )
-    arrays = {**source.payload.weights, **model.graph.values}
-    weights = {name: arrays[name] for node in graph.nodes for name in getattr(node, "weights", ())}
-    assets = {name: source.payload.assets[name] for node in graph.nodes for name in getattr(node, "assets", ())}
-    bundle = Bundle(graph, Payload(programs, weights, assets), export_facts(tuple(platforms)), source.defaults)
-    bundle.save(out)
-    return bundle
+    return source, feeding, model
 
 
 def _features(source: Bundle, label: str) -> tuple[dict[str, tuple[Tensor, ...]], list[HostNode]]:
@@ -108,9 +136,9 @@ def _features(source: Bundle, label: str) -> tuple[dict[str, tuple[Tensor, ...]]
     return found, feeding
 
 
-def _joined(source: Bundle, feeding: Sequence[HostNode], model: Graph, truth: Output, label: str) -> Graph:
+def _joined(source: Bundle, feeding: Sequence[HostNode], model: Graph, label: str) -> Graph:
     """One graph from raw columns to predictions: the transform's programs are called by the model's."""
-    predicted = model.signatures[PREDICT]
+    predicted, truth = model.signatures[PREDICT], source.graph.signatures[TRANSFORM][label]
     signatures = {PREDICT: predicted, EVALUATE: {**predicted, label: truth}}
     checks = source.graph.checks.get(TRANSFORM, ())
     frozen = {name: Tensor(name, str(array.dtype), array.shape) for name, array in source.payload.weights.items()}
@@ -135,40 +163,46 @@ def _served(transform: Graph, checks: tuple[Check, ...], label: str) -> tuple[Ch
 
 
 class _Model:
-    """Apply and predict, traced with a symbolic batch: a graph from features to predictions, params its weights."""
+    """Apply and predict, traced with a symbolic batch."""
 
     def __init__(self, apply: Any, params: Any, predict: Any, features: Mapping[str, tuple[Tensor, ...]]) -> None:
         leaves, self._tree = jax.tree_util.tree_flatten_with_path(params)
-        arrays = {_weight_name(path): _array(path, leaf) for path, leaf in leaves}
-        if len(arrays) != len(leaves):
+        self._arrays = {_weight_name(path): _array(path, leaf) for path, leaf in leaves}
+        if len(self._arrays) != len(leaves):
             raise InputError("two of the model's params have the same path", fix="name them apart")
         self._apply, self._predict, self._features = apply, predict, features
         (batch,) = jax.export.symbolic_shape(BATCH)
-        given = [tensor for tensors in features.values() for tensor in tensors]
-        shapes = [shaped((_dim(str(t.shape[0]), batch), *t.shape[1:]), t.dtype) for t in given]
-        shapes += [shaped(array.shape, array.dtype) for array in arrays.values()]
+        self._given = [tensor for tensors in features.values() for tensor in tensors]
+        shapes = [shaped((_dim(str(t.shape[0]), batch), *t.shape[1:]), t.dtype) for t in self._given]
+        shapes += [shaped(array.shape, array.dtype) for array in self._arrays.values()]
         self.names = tuple[str, ...]()
         try:
-            closed = jax.make_jaxpr(self._run)(*shapes)
+            self._closed = jax.make_jaxpr(self._run)(*shapes)
         except DrivetrainError:
             raise
         except Exception as error:  # the user's model failed: whatever it is, name his line
             text = str(error).splitlines()[0] if str(error) else ""
+            fix = f"apply gets {', '.join(features)}; the label is left out"
+            if type(error).__name__ == "InconclusiveDimensionOperation":
+                fix = "where it is exported, the number of rows is a symbol: no int() and no if on it, -1 in a reshape"
             raise InputError(
                 f"the model failed on its features: {type(error).__name__}: {text}",
-                fix=f"apply gets {', '.join(features)}; the label is left out",
+                fix=fix,
                 where=raised_at(error.__traceback__),
             ) from error
-        for name, aval in zip(self.names, closed.out_avals, strict=True):
+        for name, aval in zip(self.names, self._closed.out_avals, strict=True):
             if not aval.shape or aval.shape[0] != batch or str(aval.dtype) not in ARRAY_DTYPES:
                 raise InputError(
                     f"prediction {name!r} is {aval.dtype}{list(map(str, aval.shape))}",
                     fix="give one value or vector per row",
                 )
+
+    def graph(self) -> Graph:
+        """From features to predictions, params its weights."""
         places = {name: place for place, name in enumerate(self.names)}
-        inputs = [(tensor.id, tensor) for tensor in given]
-        traced = graph_of_jaxpr(closed, inputs, places, weights=arrays, signature=PREDICT, prefix="model/")
-        self.graph, self.reports = optimize(traced, FROZEN)
+        inputs = [(tensor.id, tensor) for tensor in self._given]
+        traced = graph_of_jaxpr(self._closed, inputs, places, weights=self._arrays, signature=PREDICT, prefix="model/")
+        return optimize(traced, FROZEN)[0]
 
     def _run(self, *arrays: Any) -> list[Any]:
         given = iter(arrays)
@@ -201,6 +235,8 @@ def _weight_name(path: Any) -> str:
 
 
 def _array(path: Any, leaf: Any) -> NDArray[Any]:
+    if isinstance(leaf, jax.ShapeDtypeStruct) and isinstance(leaf.dtype, np.dtype):
+        leaf = np.broadcast_to(np.zeros((), leaf.dtype), leaf.shape)  # one element in memory
     array = np.asarray(leaf) if hasattr(leaf, "dtype") or isinstance(leaf, (int, float)) else None
     if array is not None and array.dtype in (np.float64, np.int64) and not hasattr(leaf, "dtype"):
         array = array.astype(np.float32 if array.dtype.kind == "f" else np.int32)

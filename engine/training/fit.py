@@ -192,7 +192,9 @@ class Fit:
 
     def _start(self) -> None:
         key = self._run.key()
-        found = self._checkpoints.restore(self._program.shapes(key)) if self._checkpoints else None
+        shapes = self._program.shapes(key)
+        self._run.rehearse(self._model.apply, shapes["params"], self._predict, self._label)
+        found = self._checkpoints.restore(shapes) if self._checkpoints else None
         if found is None:
             self._state = self._program.init(key)
             return

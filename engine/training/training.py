@@ -75,6 +75,9 @@ def _no_progress(done: int, total: int | None, unit: str) -> None: ...
 def _no_note(text: str) -> None: ...
 
 
+def _no_rehearsal(apply: Any, params: Params, predict: Predict, label: str) -> None: ...
+
+
 @dataclass(frozen=True)
 class TrainingRun:
     """The data, the settings and the surroundings of one training.
@@ -95,6 +98,8 @@ class TrainingRun:
         window_bytes: Decoded data that is shuffled together and held in memory.
         progress: Told of examples trained; what it raises (Canceled) ends the training after a checkpoint.
         note: Told what a person should know.
+        rehearse: Called by `fit` before anything is computed with apply, the shapes of the parameters
+            (`jax.ShapeDtypeStruct`), predict and label: raises what would make the export fail in the end.
     """
 
     features: Mapping[str, FieldSpec]
@@ -112,6 +117,7 @@ class TrainingRun:
     window_bytes: int = WINDOW_BYTES
     progress: Progress = _no_progress
     note: Callable[[str], None] = _no_note
+    rehearse: Callable[[Callable[..., Outputs], Params, Predict, str], None] = _no_rehearsal
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "depth"):
@@ -187,7 +193,7 @@ class TrainingRun:
 
         Raises:
             InputError: The label is no column; a batch cannot be split over the devices; the loss is no scalar, or
-                became NaN or infinite (named with its step).
+                became NaN or infinite (named with its step); or `rehearse` refused the model.
             Canceled: `progress` said so; the checkpoint of that moment is kept.
         """
         from .fit import Fit

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -115,6 +116,48 @@ def test_the_bundle_predicts_what_was_trained(inputs: tuple[Examples, TransformG
     page = (model.extra / "report.html").read_text()
     assert page.count("<polyline") == 2
     assert "eval split" in page
+
+
+def test_a_model_that_cannot_be_exported_is_told_before_it_is_trained(
+    inputs: tuple[Examples, TransformGraph], tmp_path: Path
+) -> None:
+    """Each of these trains well with batches of 100 rows."""
+    import jax.numpy as jnp
+    import optax
+    from drivetrain.pipelines.context import LaunchContext, enter
+
+    trained: list[int] = []
+
+    def linear(params: Any, features: Any) -> Any:
+        return features["delay"] * params["w"]
+
+    def only_full_batches(params: Any, features: Any) -> Any:
+        return jnp.take(linear(params, features), jnp.arange(int(features["delay"].shape[0])))
+
+    shown = {"probability": jax.nn.sigmoid}
+    for apply, outputs, told in (
+        (only_full_batches, shown, r"test_trainer\.py:\d+: the model failed(?s:.*)number of rows is a symbol"),
+        (linear, {"mean": jnp.mean}, "give one value or vector per row"),
+        (linear, {"late": jax.nn.sigmoid}, "the label's name"),
+    ):
+
+        def fit(run: TrainingRun, apply: Any = apply, outputs: Any = outputs) -> Trained:
+            return run.fit(
+                engine.Model(lambda key: {"w": jnp.zeros(())}, apply),
+                loss=lambda logits, batch: optax.sigmoid_binary_cross_entropy(logits, batch["late"]).mean(),
+                predict=lambda logits: {name: fn(logits) for name, fn in outputs.items()},
+                optimizer=optax.adam(0.1),
+                label="late",
+            )
+
+        leave = enter(LaunchContext(work=tmp_path, progress=lambda done, total, unit: trained.append(done)))
+        try:
+            with pytest.raises(InputError) as caught:
+                Trainer(*inputs, fn=fit, epochs=2, batch_size=100)
+        finally:
+            leave()
+        assert re.search(told, str(caught.value)), str(caught.value)
+        assert trained == []
 
 
 def test_two_trainings_give_equal_content(inputs: tuple[Examples, TransformGraph]) -> None:
