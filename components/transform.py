@@ -37,6 +37,7 @@ def Transform(
     fn: Fn,
     analyze: Sequence[str] = ("train",),
     transform: Sequence[str] | None = None,
+    check_floats: bool = False,
 ) -> TransformOutputs:
     """Transform examples with a preprocessing function, traced once into a graph.
 
@@ -50,6 +51,7 @@ def Transform(
         fn: The user's `preprocess(columns) -> columns`, e.g. "features:preprocess"; see `drivetrain.engine.ops`.
         analyze: The splits that means, quantiles and vocabularies are learnt from.
         transform: The splits to write; by default all.
+        check_floats: Whether a row fails whose float outputs are not all finite, here and where the graph is served.
 
     Returns:
         The splits, transformed; a bundle with the signature `transform`; the schema of the transformed rows, which also
@@ -85,7 +87,7 @@ def Transform(
         launch.progress(rows, None if total is None else total + later, unit)
 
     states = engine.AnalyzerCache(outputs.cache.extra, earlier=None if cache is None else cache.extra)
-    bundle = engine.analyze(load(fn), spans, executor, learning, schema=types, cache=states)
+    bundle = engine.analyze(load(fn), spans, executor, learning, schema=types, check_floats=check_floats, cache=states)
     bundle.save(outputs.graph.content)
     _note(states, launch.note)
     outputs.cache.states = states.used + states.made

@@ -222,3 +222,17 @@ def test_a_pipeline_over_days_finds_what_it_learnt(tmp_path: Path, project: Any)
     assert run(2)[0] == "CACHED"
     assert run(3) == ("COMPLETE", ["Transform: analyzers: 1 states of earlier runs used, 1 made"])
     home.close()
+
+
+def test_floats_are_checked_where_that_is_asked_for(tmp_path: Path) -> None:
+    raw, types = examples(tmp_path), schema(x="float", word="string")
+
+    def inverse(columns: ops.Columns) -> ops.Columns:
+        return {"inverse": 1.0 / (columns["x"] - 100.0)}
+
+    _, graph, *_ = Transform(raw, types, fn=inverse, check_floats=True)
+    with pytest.raises(InputError, match="output 'inverse' is missing or not finite"):
+        Bundle.load(graph.content).run_row("transform", {"x": 100.0})
+    with pytest.raises(InputError, match=r"output 'inverse' is missing or not finite"):
+        Transform(examples(tmp_path, first=50), types, fn=inverse, check_floats=True)
+    Transform(examples(tmp_path, first=50), types, fn=inverse)
