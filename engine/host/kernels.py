@@ -178,6 +178,7 @@ _OPS: Final = {
     "lookup": HostOp(text.lookup_batch, text.lookup_row),
     "hash": HostOp(text.hash_batch, text.hash_row),
     "compare": HostOp(text.compare_batch, text.compare_row),
+    "choose": HostOp(text.choose_batch, text.choose_row),
     "parse": HostOp(text.parse_batch, text.parse_row),
     "text": HostOp(text.text_batch, text.text_row),
     "flatten": HostOp(flat.flatten_batch, flat.flatten_row),

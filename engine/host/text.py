@@ -127,6 +127,30 @@ def compare_row(params: Params, assets: Assets) -> Kernel:
     return lambda left, right: None if left is None or right is None else test(left, right)
 
 
+def choose_batch(params: Params, assets: Assets) -> Kernel:
+    """The text `x` where a condition holds, else `y`; a text of the params is the same for all rows."""
+    fixed = {side: pa.scalar(params[side], pa.string()) for side in ("x", "y") if side in params}
+
+    def kernel(test: pa.Array, *columns: pa.Array) -> pa.Array:
+        given = iter(columns)
+        x, y = (fixed[side] if side in fixed else _plain(next(given)) for side in ("x", "y"))
+        return pc.if_else(pc.fill_null(test, False), x, y)
+
+    return kernel
+
+
+def choose_row(params: Params, assets: Assets) -> Kernel:
+    """As `choose_batch`, for one row."""
+    fixed = {side: str(params[side]) for side in ("x", "y") if side in params}
+
+    def kernel(test: bool | None, *values: str | None) -> str | None:
+        given = iter(values)
+        x, y = (fixed[side] if side in fixed else next(given) for side in ("x", "y"))
+        return x if test else y
+
+    return kernel
+
+
 def _plain(column: pa.Array) -> pa.Array:
     decoded = column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
     return decoded.cast(pa.string())

@@ -49,8 +49,9 @@ def apply_vocabulary(
     params: dict[str, Any] = {"oov_buckets": oov_buckets} | ({} if oov_buckets else {"default": default})
     missing = int(column.item is None)
     if isinstance(vocabulary, (Vocabulary, str)):
-        words = vocabulary_of(vocabulary).handle
-        return _ids("lookup", column, [words], params, Size(oov_buckets + missing, words))
+        learnt = vocabulary_of(vocabulary)
+        size = Size(oov_buckets + missing, learnt.handle, learnt.most)
+        return _ids("lookup", column, [learnt.handle], params, size)
     params["words"] = list(vocabulary)
     if not all(isinstance(word, str) for word in params["words"]) or len({*vocabulary}) != len(params["words"]):
         raise InputError("a vocabulary holds something else than texts, or one twice", fix="mend it", where=caller())
@@ -134,11 +135,31 @@ def apply_buckets_with_interpolation(x: Value, boundaries: Sequence[float] | Arr
 
 
 def one_hot(ids: Value, depth: int | None = None) -> Array:
-    """float32[batch, depth]: 1 at each row's id, zeros for an id outside. Vocabularies need `depth`."""
+    """float32[batch, depth]: 1 at each row's id, zeros for an id outside.
+
+    Args:
+        ids: As `vocabulary`, `hash_buckets`, `bucketize` … give them.
+        depth: By default as many as there may be ids; of a vocabulary top_k, reserved and oov_buckets together, and
+            one for missing: places that its words do not fill stay 0.
+
+    Raises:
+        InputError: How many ids there may be, or the depth given, is known only when the data has been read.
+    """
     column = read(ids, "given to one_hot")
-    size = column.fact.size
-    if depth is None and (size is None or size.vocabulary is not None):
+    known: Array = depth if depth is not None else _most(column.fact.size)
+    if known is None or isinstance(known, jax.core.Tracer):
+        what = "how many ids there are" if depth is None else "one_hot's depth is learnt: it"
         raise InputError(
-            "how many ids there are is not known while tracing", fix="one_hot(ids, depth=…)", where=caller()
+            f"{what} is not known while tracing",
+            fix="vocabulary(…, top_k=…) bounds it, or one_hot(ids, depth=…) with a number; or return the ids, and make "
+            "an embedding or a one-hot of them in the model, where run.features[name].size is the number",
+            where=caller(),
         )
-    return jax.nn.one_hot(column.__jax_array__().astype(jnp.int32), depth if depth is not None else size.extra)  # type: ignore[union-attr]
+    return jax.nn.one_hot(column.__jax_array__().astype(jnp.int32), known)
+
+
+def _most(size: Size | None) -> int | None:
+    """How many ids there may be; None where that is not known."""
+    if size is None or (size.vocabulary is not None and size.most is None):
+        return None
+    return size.extra + (size.most or 0)

@@ -145,8 +145,19 @@ def _as_text(column: Column) -> Value:
     return Column(column.name, "string", Fact(column.name, found, "string", column.fact.complete))
 
 
-def where(condition: Value, x: Value, y: Value) -> Value:
-    """`x` where the condition holds, else `y`. A missing condition is False; what is taken may be missing."""
+def where(condition: Value, x: Value | str, y: Value | str) -> Value:
+    """`x` where the condition holds, else `y`. A missing condition is False; what is taken may be missing.
+
+    Args:
+        condition: One boolean per row.
+        x: Numbers or booleans; or text, a column or one text for all rows. As `y`.
+        y: See `x`.
+
+    Raises:
+        InputError: One side is text and the other is not, or a list.
+    """
+    if any(isinstance(side, str) or (isinstance(side, Column) and side.dtype == "string") for side in (x, y)):
+        return _text_where(read(condition, "given to where"), x, y)
     test, a, b = read(condition, "given to where"), read(x, "given to where"), read(y, "given to where")
     for column in (test, a, b):
         column.check_numeric("given to where")
@@ -158,6 +169,26 @@ def where(condition: Value, x: Value, y: Value) -> Value:
     ones = jnp.ones((), bool)
     left, right = (ones if valid is None else valid for valid in valids)
     return result(a.name, values, jnp.where(chosen, left, right))
+
+
+def _text_where(test: Column, x: Value | str, y: Value | str) -> Column:
+    test.check_numeric("given to where")
+    sides = {"x": x, "y": y}
+    fixed = {side: value for side, value in sides.items() if isinstance(value, str)}
+    columns = [read(value, "given to where") for value in sides.values() if not isinstance(value, str)]
+    for column in columns:
+        if column.dtype != "string":
+            raise InputError(
+                f"where: one side is text, the other is {column.name!r}, {column.dtype}",
+                fix="ops.cast(…, 'string') makes text of whole numbers and booleans",
+                where=caller(),
+            )
+    if test.dtype != "bool":
+        raise InputError(f"where: the condition is {test.dtype}", fix="compare it, e.g. x > 0", where=caller())
+    inputs = [test.handle, *(column.handle for column in columns)]
+    (found,) = bind_host("choose", inputs, [("string", ("b",), True)], fixed)
+    name = columns[0].name if columns else test.name
+    return Column(name, "string", Fact(name, found, "string", all(column.fact.complete for column in columns)))
 
 
 def is_in(x: Value, values: Sequence[str]) -> Value:

@@ -38,6 +38,14 @@ class Vocabulary:
     params: tuple[tuple[str, Any], ...]
     inputs: tuple[Any, ...]
 
+    @property
+    def most(self) -> int | None:
+        """How many words it has at most; None where only the data tells."""
+        known = dict(self.params)
+        if known["top_k"] is None or "key_fn" in known:  # a group's words are kept beyond top_k
+            return None
+        return int(known["top_k"]) + len(known["reserved"])
+
 
 class Learning(TypedDict, total=False):
     """What `learn_vocabulary` may be told."""

@@ -37,10 +37,11 @@ _MIRRORED: Final = {"eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", 
 
 @dataclass(frozen=True)
 class Size:
-    """How many ids a category has: `extra`, and the length of a vocabulary known only after analysis."""
+    """How many ids a category has: `extra`, and the length of a vocabulary known after analysis, `most` at most."""
 
     extra: int
     vocabulary: Any = None  # a tracer
+    most: int | None = None
 
 
 @dataclass(frozen=True)

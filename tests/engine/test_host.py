@@ -93,6 +93,22 @@ def test_two_columns_of_text_compare(values: list[str | None], random: Any) -> N
         )
 
 
+@given(st.lists(st.tuples(st.none() | st.booleans(), *[st.none() | st.sampled_from(["", "ÅØ", "b"])] * 2), max_size=9))
+def test_text_is_chosen(rows: list[tuple[bool | None, str | None, str | None]]) -> None:
+    test, left, right = (list(column) for column in zip(*rows, strict=True)) if rows else ([], [], [])
+    for params in ({}, {"x": "fix"}, {"y": "fix"}, {"x": "fix", "y": ""}):
+        sides = {"x": left, "y": right}
+        wanted = [params.get("x", a) if t else params.get("y", b) for t, a, b in zip(test, left, right, strict=True)]
+        given = [values for side, values in sides.items() if side not in params]
+        row = host_op("choose").row(params, ())
+        assert [row(*one) for one in zip(test, *given, strict=True)] == wanted
+        for plain in (True, False):
+            texts = [pa.array(values, pa.string()) for values in given]
+            batch = host_op("choose").batch(params, ())
+            columns = texts if plain else [text.dictionary_encode() for text in texts]
+            assert batch(pa.array(test, pa.bool_()), *columns).to_pylist() == wanted
+
+
 @given(NUMBERS)
 def test_float_ops(values: list[float | None]) -> None:
     present = [v is not None and v == v for v in values]
