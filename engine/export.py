@@ -22,7 +22,7 @@ from .lowering.lower import PLATFORMS, lower
 from .lowering.programs import Payload
 from .passes import FROZEN, optimize
 from .ragged.convert import from_lengths
-from .ragged.feeding import DEVICE, flattened, lengths_of
+from .ragged.feeding import DEVICE, flattened, lengths_of, lists_by_lengths
 from .tracing.equations import graph_of_jaxpr
 from .tracing.primitives import in_32_bits, shaped
 from .transform import TRANSFORM
@@ -124,6 +124,8 @@ def _features(source: Bundle, label: str) -> tuple[dict[str, tuple[Tensor, ...]]
     first = max((int(dim[1:]) for dim in lengths_of(source.graph.nodes)), default=0) + 1
     found: dict[str, tuple[Tensor, ...]] = {}
     feeding: list[HostNode] = []
+    alike = lists_by_lengths(source.graph.nodes)
+    dims: dict[str, str] = {}
     for name, output in source.graph.signatures[TRANSFORM].items():
         tensor = tensors[output.tensor]
         if name == label:
@@ -131,7 +133,8 @@ def _features(source: Bundle, label: str) -> tuple[dict[str, tuple[Tensor, ...]]
         if not tensor.column:
             found[name] = (tensor,)
         elif tensor.dtype in DEVICE:
-            feeding.append(flattened(tensor, name, f"n{first + len(feeding)}"))
+            dim = dims.setdefault(alike.get(tensor.id, tensor.id), f"n{first + len(dims)}")
+            feeding.append(flattened(tensor, name, dim))
             found[name] = feeding[-1].outputs
     return found, feeding
 

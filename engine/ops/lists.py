@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from ...errors import InputError
 from .._caller import caller
 from ..tracing.columns import Column, Fact, Size, dense, read
-from ..tracing.primitives import bind_analyzer, bind_host
+from ..tracing.primitives import bind_analyzer, bind_host, current
 from .common import Array, Value, at_least
 from .text import split, texts
 
@@ -104,7 +104,8 @@ def tfidf(ids: Value, size: int | Array, smooth: bool = True) -> tuple[Column, C
         smooth: See above.
 
     Returns:
-        The distinct ids of each list, ascending, list<int64>; and their weights, list<float64>.
+        The distinct ids of each list, ascending, list<int64>; and their weights, list<float64>. As `Ragged` both have
+        the same rows: `ragged.embedding_bag(table, ids, weights)` takes them, in `preprocess` and in a model.
     """
     column = _lists(ids, "given to tfidf", "int64")
     params: dict[str, Any] = {}
@@ -119,6 +120,7 @@ def tfidf(ids: Value, size: int | Array, smooth: bool = True) -> tuple[Column, C
     (terms,) = bind_host("terms", [within], [("list<int64>", ("b",), True)], {})
     settings = {"smooth": bool(smooth)}
     (weights,) = bind_host("tfidf", [within, documents], [("list<float64>", ("b",), True)], settings)
+    current().alike(terms, weights)
     known = Size(size) if isinstance(size, int) else None
     return (
         Column(column.name, "list<int64>", Fact(column.name, terms, "list<int64>", column.fact.complete, known)),

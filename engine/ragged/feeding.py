@@ -2,7 +2,7 @@
 
 In a graph a list on the device is two tensors, both made by one host node "flatten": the values, whose leading
 dimension is a symbol of its own ("n1"), and the lengths, one per row. Whatever else has that dimension belongs to the
-same rows.
+same rows: two lists that one op made equally long, ids and their weights, share it.
 """
 
 from __future__ import annotations
@@ -22,6 +22,9 @@ UNFLATTEN: Final = "unflatten"
 DEVICE: Final = {"list<int64>": "int32", "list<float64>": "float32"}
 """List columns that the device can take, and the dtype of their values there."""
 
+_ALIKE: Final = ("terms", "tfidf")
+"""Host ops that give lists of the same lengths for the same first input."""
+
 
 class Span(NamedTuple):
     """What of a dimension goes to the device at once: places `begin` to `end`, filled up to `size` with zeros."""
@@ -32,17 +35,32 @@ class Span(NamedTuple):
 
 
 def lengths_of(nodes: Iterable[GraphNode]) -> dict[str, str]:
-    """Each dimension that counts values, and the tensor that tells how many of them each row has."""
-    return {str(values.shape[0]): lengths.id for values, lengths in _flattened(nodes)}
+    """Each dimension that counts values, and the first tensor that tells how many of them each row has."""
+    return {dim: lengths.id for dim, (_, lengths) in _flattened(nodes).items()}
 
 
 def values_of(nodes: Iterable[GraphNode]) -> dict[str, Tensor]:
-    """Each dimension that counts values, and the tensor of those values."""
-    return {str(values.shape[0]): values for values, _ in _flattened(nodes)}
+    """Each dimension that counts values, and the first tensor of those values."""
+    return {dim: values for dim, (values, _) in _flattened(nodes).items()}
 
 
-def _flattened(nodes: Iterable[GraphNode]) -> list[tuple[Tensor, ...]]:
-    return [n.outputs for n in nodes if isinstance(n, HostNode) and n.op == FLATTEN and len(n.outputs) == 2]
+def _flattened(nodes: Iterable[GraphNode]) -> dict[str, tuple[Tensor, ...]]:
+    """By dimension what the first of its nodes gives: whatever has that dimension comes after it."""
+    found: dict[str, tuple[Tensor, ...]] = {}
+    for node in nodes:
+        if isinstance(node, HostNode) and node.op == FLATTEN and len(node.outputs) == 2:
+            found.setdefault(str(node.outputs[0].shape[0]), node.outputs)
+    return found
+
+
+def lists_by_lengths(nodes: Iterable[GraphNode]) -> dict[str, str]:
+    """Of list columns whose rows are known to be as long as those of another: their tensors, and what they are of."""
+    return {
+        tensor.id: node.inputs[0]
+        for node in nodes
+        if isinstance(node, HostNode) and node.op in _ALIKE and node.inputs
+        for tensor in node.outputs
+    }
 
 
 def flattened(column: Tensor, name: str, dim: str) -> HostNode:

@@ -121,6 +121,7 @@ class Trace:
         self.batch = batch
         self._facts: dict[int, tuple[Any, Any]] = {}
         self._dims: dict[int, tuple[Any, str]] = {}
+        self._alike: dict[int, tuple[Any, Any]] = {}
         self.checks: list[tuple[Any, str, str | None]] = []
 
     def note(self, array: Any, fact: Any) -> Any:
@@ -132,8 +133,13 @@ class Trace:
         """Remember what must hold of every row: a bool array, the message, the user's line."""
         self.checks.append((holds, message, where))
 
+    def alike(self, handle: Any, other: Any) -> None:
+        """Remember that two list columns have lists of the same lengths."""
+        self._alike[id(other)] = (other, handle)
+
     def dim(self, handle: Any) -> str:
         """The name of the dimension that counts the values of a list column: n1 for the first that asks, n2 …."""
+        handle = self._alike.get(id(handle), (handle, handle))[1]
         return self._dims.setdefault(id(handle), (handle, f"n{len(self._dims) + 1}"))[1]
 
     def fact(self, array: Any) -> Any:

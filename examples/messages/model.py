@@ -22,10 +22,7 @@ class Bag(nnx.Module):
         self.length = nnx.Linear(1, 1, rngs=rngs)
 
     def __call__(self, features: Features) -> jax.Array:
-        ids, weights = features["ids"], features["weights"]
-        # Two lists of the same lengths; while the model is exported their symbolic capacities do not say so.
-        weights = ids.map_values(lambda values: jnp.take(weights.values, jnp.arange(values.shape[0]), fill_value=0.0))
-        bag = ragged.embedding_bag(self.words[...], ids, weights, "sqrtn")
+        bag = ragged.embedding_bag(self.words[...], features["ids"], features["weights"], "sqrtn")
         logits: jax.Array = bag + self.length(features["length"][:, None])
         return logits[:, 0]
 

@@ -313,12 +313,66 @@ def test_bags_of_tags_are_served_in_a_process_alone(tmp_path: Path) -> None:
     np.testing.assert_allclose(json.loads(out.stdout), expected, rtol=1e-4, atol=1e-4)
 
 
+# Words with their tf-idf weights, in a bag before the model and in one inside of it.
+
+
+def weighed(columns: Columns) -> Columns:
+    ids, weights = ops.tfidf(ops.vocabulary(columns["tags"], top_k=5, oov_buckets=1), 6)
+    bag = ragged.embedding_bag(jnp.eye(6), ops.to_ragged(ids), ops.to_ragged(weights), "sum")
+    return {"weights": weights, "bag": bag, "ids": ids, "label": ops.cast(columns["label"], "float32")}
+
+
+def weighed_model() -> Model:
+    def init(key: Any) -> Any:
+        return {"table": 0.3 * jax.random.normal(key, (6, 3)), "out": jnp.ones((9,))}
+
+    def run(params: Any, features: Any) -> Any:
+        ids, weights = features["ids"], features["weights"]
+        words = ragged.embedding_bag(params["table"], ids, weights, "mean")
+        scaled = ragged.embedding_bag(params["table"], ids, weights * 2.0)
+        return jnp.concatenate([words + 0 * scaled, features["bag"]], axis=-1) @ params["out"]
+
+    return Model(init, run)
+
+
+def test_ids_and_their_weights_meet_in_a_bag(tmp_path: Path) -> None:
+    table = baskets().drop(["minutes"])
+    bundle, trained, _ = whole_way(tmp_path, table, weighed, weighed_model())
+    lists = [row["tags"] for row in table.to_pylist()]
+    counts = Counter(tag for tags in lists for tag in tags or [])
+    kept = [word for _, word in sorted(((n, word) for word, n in counts.items()), reverse=True)][:5]
+
+    def bag_of(tags: list[str] | None) -> np.ndarray:
+        return np.bincount([kept.index(tag) if tag in kept else 5 for tag in tags or []], minlength=6)
+
+    there = np.array([bag_of(tags) > 0 for tags in lists if tags is not None])
+    idf = 1 + np.log((len(there) + 1) / (there.sum(axis=0) + 1))
+    rows = served(table)
+    bags = np.array([bag_of(tags) / max(len(tags or []), 1) * idf for tags in rows["tags"].to_pylist()])
+    words = bags @ trained.params["table"] / np.maximum(bags.sum(axis=1, keepdims=True), 1e-9)
+    expected = np.concatenate([words, bags], axis=-1) @ trained.params["out"]
+    agree(bundle, rows, expected)
+    many = pa.concat_tables([rows] * 250).combine_chunks()  # in more than one chunk
+    (batch,) = many.to_batches()
+    np.testing.assert_allclose(bundle.run("predict", batch)["logit"], np.tile(expected, 250), rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize(
     ("fn", "told"),
     [
         (lambda c: {"x": np.log1p(c["fare"])}, r"jnp\.log1p"),
         (lambda c: {"x": ops.one_hot(v := ops.vocabulary(c["company"]), ops.vocabulary_size(v))}, "top_k"),
         (lambda c: {"x": ops.one_hot(ops.vocabulary(c["company"]))}, "depth="),
+        (
+            lambda c: {"x": ops.one_hot(ops.vocabulary(c["company"], top_k=2, coverage_key=len))},
+            "how many ids there are is not known",
+        ),
+        (
+            lambda c: {"x": ops.one_hot(v := ops.vocabulary(c["company"]), ops.vocabulary_size(v) + 2)},
+            r"features\[name",
+        ),
+        (lambda c: {"x": ops.where(c["fare"] > 1.0, "dear", c["miles"])}, r"other is 'miles', float32"),
+        (lambda c: {"x": ops.where(c["fare"], "dear", "cheap")}, r"condition is float32"),
         (lambda c: {"x": c["fare"] if c["fare"] > 1.0 else 0.0}, r"ops\.where"),
         (lambda c: {"x": c["fair"]}, "did you mean 'fare'"),
         (lambda c: {"x": c["company"] + "!"}, "company.* is text"),
@@ -329,6 +383,52 @@ def test_what_a_newcomer_writes_first_is_answered_with_a_way_out(fn: Callable[[C
         analyze(fn, data.source_of(taxi_rows()), data.executor("local"))
     assert re.search(told, str(caught.value)), str(caught.value)
     assert "test_after_the_fact.py" in str(caught.value)
+
+
+def test_one_hot_is_as_deep_as_the_vocabulary_may_be_and_text_is_chosen(tmp_path: Path) -> None:
+    table = taxi_rows().append_column("label", pa.array(np.arange(400.0) % 2))
+
+    def chosen(c: Columns) -> Any:
+        return ops.where(c["fare"] > 9.0, c["company"], ops.where(c["miles"] > 4.0, "far", "near"))
+
+    def fn(c: Columns) -> Columns:
+        named = chosen(c)
+        learnt = ops.learn_vocabulary(c["company"], top_k=5, reserved=["red", "blue"])
+        hot = {
+            "top": ops.one_hot(ops.vocabulary(named, top_k=3, oov_buckets=2)),
+            "few": ops.one_hot(ops.apply_vocabulary(named, learnt, oov_buckets=0)),
+            "given": ops.one_hot(ops.apply_vocabulary(named, ["far", "near"])),
+        }
+        return {"x": jnp.concatenate([*hot.values()], axis=-1), **hot, "label": c["label"]}
+
+    bundle, trained, made = whole_way(tmp_path, table, fn, linear(6 + 8 + 4))
+    frame = table.to_pandas()
+    named = frame["company"].where(frame["fare"] > 9.0, np.where(frame["miles"] > 4.0, "far", "near"))
+    text = analyze(lambda c: {"named": chosen(c)}, data.source_of(table), data.executor("local"))
+    (batch,) = table.combine_chunks().to_batches()
+    assert text.run("transform", batch)["named"].tolist() == [w if isinstance(w, str) else None for w in named]
+    assert named.isna().any()
+    counts = sorted(((n, word) for word, n in named.value_counts().items()), reverse=True)
+    assert len(counts) == 5
+    top = [word for _, word in counts][:3]
+    companies = sorted(((n, word) for word, n in frame["company"].value_counts().items()), reverse=True)
+    few = ["red", "blue", *(word for _, word in companies if word != "blue")]
+    given = ["far", "near"]
+    found = {name: np.array(made[name].to_pylist()) for name in ("top", "few", "given")}
+    assert {name: hot.shape[1] for name, hot in found.items()} == {"top": 6, "few": 8, "given": 4}
+    for row, word in enumerate(named):
+        missing = not isinstance(word, str)
+        assert found["top"][row].sum() == 1
+        places = [5] if missing else [top.index(word)] if word in top else [3, 4]
+        assert found["top"][row].argmax() in places
+        wanted = np.eye(8)[len(few) if missing else few.index(word)] if missing or word in few else np.zeros(8)
+        np.testing.assert_array_equal(found["few"][row], wanted)
+        place = 3 if missing else given.index(word) if word in given else 2
+        np.testing.assert_array_equal(found["given"][row], np.eye(4)[place])
+    x = np.array(made["x"].to_pylist())
+    agree(
+        bundle, table.drop(["label", "when", "tip"]).slice(0, 60), (x @ trained.params["w"])[:60] + trained.params["b"]
+    )
 
 
 def test_columns_that_are_treated_alike_keep_their_own_numbers(tmp_path: Path) -> None:
