@@ -204,7 +204,8 @@ def serving(folder: Path, repeat: int) -> dict[str, float]:
             single.append(time.perf_counter() - start)
     bare = _bare(bundle, params)
     assert np.allclose(bare(batch), bundle.run("predict", batch)["p"], atol=1e-5)
-    ours, theirs = [], []
+    ours: list[float] = []
+    theirs: list[float] = []
     for _ in range(repeat * 60):
         for work, kept in ((lambda: bundle.run("predict", batch), ours), (lambda: bare(batch), theirs)):
             start = time.perf_counter()
@@ -280,12 +281,13 @@ def eager(repeat: int) -> dict[str, float]:
     given = jnp.ones((64, 4 + sum(SIZES.values())))
 
     def plain() -> None:
-        with line_by_line():
-            step(given).block_until_ready()
+        for _ in range(50):
+            with line_by_line():
+                step(given).block_until_ready()
 
     works = {
         "graph": lambda: [step(given).block_until_ready() for _ in range(50)],
-        "eager": lambda: [plain() for _ in range(50)],
+        "eager": plain,
     }
     times = interleaved(works, repeat)
     return {"graph / eager: times faster": times["eager"][1] / times["graph"][1]}

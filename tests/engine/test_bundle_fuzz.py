@@ -106,10 +106,10 @@ def test_a_hundred_mutations(model: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_mutations_of_text_ops(texts: Path) -> None:
-    check(outcomes(texts, 0, 1300, 500), 400)
+    check(outcomes(texts, 0, 500, 300), 200)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
-def test_thousands_of_mutations(model: Path) -> None:
-    check(outcomes(model, 208, 4000, 1000), 1500)
+def test_a_thousand_mutations(model: Path) -> None:
+    check(outcomes(model, 208, 1200, 600), 500)

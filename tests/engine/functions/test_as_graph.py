@@ -22,7 +22,7 @@ from flax import nnx
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.slow]  # many compilations
 
 Arrays = dict[str, Any]
 

@@ -20,7 +20,7 @@ from drivetrain import hub
 from drivetrain.engine import Bundle
 from drivetrain.errors import InputError
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.slow]  # many compilations
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -40,7 +40,7 @@ def train(run: TrainingRun) -> Any:
     return run.fit(
         Model(
             lambda key: {"table": jnp.zeros((size, 1)), "slope": jnp.zeros(())},
-            lambda p, f: ragged.embedding_bag(p["table"], f["tags"])[:, 0] + p["slope"] * f["spread"],
+            lambda p, f: ragged.embedding_bag(p["table"], cast(Any, f["tags"]))[:, 0] + p["slope"] * f["spread"],
         ),
         loss=lambda logits, batch: optax.sigmoid_binary_cross_entropy(logits, batch["label"]).mean(),
         predict=lambda logits: {"probability": jax.nn.sigmoid(logits)},

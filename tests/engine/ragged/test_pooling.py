@@ -16,7 +16,7 @@ from drivetrain.errors import InputError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.slow]  # many compilations
 
 numbers = st.floats(-50, 50, width=32, allow_subnormal=False)
 lists = st.sampled_from([1, 5]).flatmap(

@@ -35,7 +35,7 @@ from drivetrain.errors import InputError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-pytestmark = pytest.mark.engine
+pytestmark = [pytest.mark.engine, pytest.mark.slow]  # many compilations
 
 WIDTH = 40
 
