@@ -26,6 +26,9 @@ result does not depend on how many rows came with it (measured: sizes from 512 u
 not). The values of lists come in a bucket of a power of two, 512 at the least. A single row (`run_row`) runs at size 1,
 and its lists in buckets from 16 on."""
 
+INT64: Final = range(-(2**63), 2**63)
+_PLAIN: Final = {"float64": float, "int64": int, "string": str, "bool": bool}  # types that `as_value` leaves alone
+
 Env = dict[str, Any]  # tensor id -> Arrow column, array, or one row's value
 
 
@@ -37,6 +40,7 @@ class Runner:
         self.outputs = {name: output.tensor for name, output in graph.signatures[signature].items()}
         self.signature = signature
         self._checks = graph.checks.get(signature, ())
+        self._row_inputs = [(name, t.id, t.dtype, _PLAIN.get(t.dtype)) for name, t in self.graph.inputs.items()]
         self._programs = programs
         self._lengths = lengths_of(self.graph.nodes)
         stages = [node for node in self.graph.nodes if isinstance(node, DeviceStage)]
@@ -86,10 +90,12 @@ class Runner:
     def row(self, row: Mapping[str, object]) -> Env:
         """Output name → one Python value or numpy array; raises as `batch`."""
         env: Env = {}
-        for name, tensor in self.graph.inputs.items():
+        for name, key, dtype, plain in self._row_inputs:
             if name not in row:
                 raise self._absent(name, row)
-            env[tensor.id] = as_value(row[name], tensor.dtype, name)
+            value = row[name]
+            usual = value is None or (type(value) is plain and (plain is not int or value in INT64))
+            env[key] = value if usual else as_value(value, dtype, name)
         with np.errstate(over="ignore"):  # beyond float32 is an infinity, as XLA would have it
             for step in self._row_steps:
                 step(env)
