@@ -44,7 +44,7 @@ def learn(tmp_path: Path):  # type: ignore[no-untyped-def]  # jax and Arrow are 
                 if value is None or isinstance(value, str):
                     assert value == out[name][place]
                 else:
-                    np.testing.assert_allclose(np.asarray(value), out[name][place], rtol=2e-5, atol=1e-5, err_msg=name)
+                    np.testing.assert_allclose(np.asarray(value), out[name][place], rtol=1e-6, atol=1e-6, err_msg=name)
         return bundle, out
 
     return run

@@ -2,41 +2,19 @@
 
 import math
 import statistics
-from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from drivetrain import data
-from drivetrain.engine import Bundle, analyze, ops
+from drivetrain.engine import ops
 from drivetrain.errors import InputError
 
 pytestmark = pytest.mark.engine
 
 NAN = float("nan")
-
-
-@pytest.fixture
-def learn(tmp_path: Path):  # type: ignore[no-untyped-def]
-    def run(fn: Any, **columns: Any) -> tuple[Bundle, dict[str, np.ndarray[Any, Any]]]:
-        table = pa.table(columns)
-        pq.write_table(table, tmp_path / "data.parquet", row_group_size=3)
-        bundle = analyze(fn, data.open_parquet([tmp_path / "data.parquet"]), data.executor("local"))
-        (batch,) = table.combine_chunks().to_batches()
-        out = bundle.run("transform", batch)
-        for place, row in enumerate(table.to_pylist()):
-            for name, value in bundle.run_row("transform", row).items():
-                if value is None or isinstance(value, str):
-                    assert value == out[name][place]
-                else:
-                    np.testing.assert_allclose(np.asarray(value), out[name][place], rtol=1e-6, atol=1e-6, err_msg=name)
-        return bundle, out
-
-    return run
 
 
 def test_z_score_is_numpys_on_present_values(learn: Any) -> None:
