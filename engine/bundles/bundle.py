@@ -39,6 +39,7 @@ from ..graphs.nodes import DeviceStage, HostNode
 from ..host.columns import ARROW, as_value
 from ..lowering.programs import BundleError, Payload, Programs, program_facts, read_weights
 from .manifest import GRAPH, MANIFEST, Signature, broken, described, host_ops, manifest, read_folder, verified
+from .probing import probe, remember
 from .runner import Runner, to_arrow, to_numpy
 from .window import check_window
 
@@ -258,7 +259,7 @@ class Bundle:
 
     @classmethod
     def from_files(cls, files: Mapping[str, bytes], where: str = "the bundle") -> Bundle:
-        """The bundle of `to_files`' bytes; raises as `load`."""
+        """The bundle of `to_files`' bytes, whose programs are taken for sound; raises as `load`."""
         body = verified(files, where)
         try:
             required = requirements(body["required_extensions"])
@@ -286,22 +287,26 @@ class Bundle:
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(data)
         sync_tree(path)
+        remember(self.payload.programs.values())
 
     @classmethod
     def load(cls, path: Path | str) -> Bundle:
         """Read a folder that `save` wrote, checking every file against its digest. Files it does not list are ignored.
+
+        Programs that this user's processes neither wrote nor read before are tried in a process of its own first.
 
         Warns:
             FutureWarning: A coming JAX will refuse its programs; `drivetrain bundle refresh` writes them anew.
 
         Raises:
             BundleError: A file is missing or was changed, the manifest is no such manifest, the bundle is of a newer
-                format, or its programs are older or newer than this JAX reads.
+                format, its programs are older or newer than this JAX reads, or reading one ends the process.
             InputError: The folder holds no bundle.
         """
         root = Path(path)
         files = read_folder(root)
         bundle = cls.from_files(files, str(root))
+        probe(bundle.payload.programs, str(root))
         check_window(json.loads(files[MANIFEST]), str(root))
         return bundle
 

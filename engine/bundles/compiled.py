@@ -40,10 +40,8 @@ def keep_compiled(folder: Path | None = None) -> Path:
     told = config.jax_compilation_cache_dir  # type: ignore[attr-defined]  # JAX types no option
     if folder is None and told:
         return Path(told)
-    home = folder or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "drivetrain" / "compiled"
-    _ours(home)
-    place = home / f"jaxlib-{version('jaxlib')}-{_processor()}"
-    _ours(place)
+    home = ours(folder or cache_home() / "compiled")
+    place = ours(home / f"jaxlib-{version('jaxlib')}-{_processor()}")
     for option, value in (
         ("jax_compilation_cache_dir", str(place)),
         ("jax_persistent_cache_min_compile_time_secs", 0.0),
@@ -54,8 +52,17 @@ def keep_compiled(folder: Path | None = None) -> Path:
     return place
 
 
-def _ours(folder: Path) -> None:
-    """Make the folder for this user alone, or see that it is."""
+def cache_home() -> Path:
+    """Where drivetrain keeps what it can make again."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "drivetrain"
+
+
+def ours(folder: Path) -> Path:
+    """The folder, made for this user alone, or seen to be.
+
+    Raises:
+        InputError: Others may write to it, or it belongs to somebody else.
+    """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     found = folder.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o077:
@@ -63,6 +70,7 @@ def _ours(folder: Path) -> None:
             f"{folder} is open to others (or a link): executables that they put there would run here",
             fix=f"chmod 700 {folder}, or name a folder of your own",
         )
+    return folder
 
 
 def _processor() -> str:

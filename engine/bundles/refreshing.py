@@ -14,6 +14,7 @@ from ..graphs.nodes import DeviceStage
 from ..lowering.programs import BundleError, Programs, program_facts
 from .bundle import Bundle
 from .manifest import export_facts, read_folder, verified
+from .probing import probe
 from .window import written_convention
 
 
@@ -48,6 +49,7 @@ def refresh_bundle(path: Path, out: Path) -> Refreshed:
 
     files = read_folder(path)
     old = Bundle.from_files(files, str(path))
+    probe(old.payload.programs, str(path))
     body = verified(files, str(path))
     stages = {node.program: node for node in old.graph.nodes if isinstance(node, DeviceStage)}
     current = old.export.get("jax") == jax.__version__

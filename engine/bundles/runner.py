@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cached_property
+from functools import cache, cached_property, partial
 from typing import Any, Final
 
 import numpy as np
@@ -157,30 +157,36 @@ class Runner:
         read = [name for name in node.inputs if name is not None]
         made = [tensor.id for tensor in node.outputs]
         if isinstance(node, DeviceStage):
-            names, programs, whole = node.inputs, self._programs, fits(node)
+            names, whole, prepared = node.inputs, fits(node), cache(partial(self._programs.single, node))
 
             def on_device(env: Env) -> None:
                 try:
                     if not whole:
                         return self._device_row(node, env)
-                    found = programs.single(node)([None if name is None else env[name] for name in names])
+                    found = prepared()([0 if name is None else env[name] for name in names])
                     return env.update(zip(made, found, strict=True))
                 except Exception as error:
                     raise _explained(node, error) from error
 
             return on_device
         assert kernel is not None
-        work, single = kernel, made[0] if len(made) == 1 else None
+        if len(read) == len(made) == 1:  # most are so, and a list for one argument takes longer than most kernels
+            work, (given,), (result,) = kernel, read, made
+
+            def from_one_to_one(env: Env) -> None:
+                try:
+                    env[result] = work(env[given])
+                except Exception as error:
+                    raise _explained(node, error) from error
+
+            return from_one_to_one
 
         def on_host(env: Env) -> None:
             try:
-                found = work(*[env[name] for name in read])
+                found = kernel(*[env[name] for name in read])
             except Exception as error:
                 raise _explained(node, error) from error
-            if single is not None:
-                env[single] = found
-            else:
-                env.update(zip(made, found, strict=True))
+            env.update(zip(made, found if len(made) > 1 else (found,), strict=True))
 
         return on_host
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -36,8 +33,7 @@ class BundleCheck:
 def verify_bundle(path: Path) -> tuple[BundleCheck, ...]:
     """Check a saved bundle: every digest, every program, every signature on one row as a batch and as a row.
 
-    Each program is read in a process of its own before it is read here: bytes made to break JAX's native reader end
-    that process. A row of nulls may be refused, if the graph says that a column must have a value; then plain values
+    A row of nulls may be refused, if the graph says that a column must have a value; then plain values
     (0, "", false) are tried, and what was refused is told.
 
     Raises:
@@ -72,7 +68,6 @@ def _programs(bundle: Bundle, files: Mapping[str, bytes], body: Mapping[str, Any
     for stage in (node for node in bundle.graph.nodes if isinstance(node, DeviceStage)):
         what = f"program {stage.program}"
         try:
-            _read_apart(stage.program, bundle.payload.programs[stage.program])
             bundle._programs.prepare(stage)
             facts = program_facts(bundle.payload.programs[stage.program])
             said, found = body["programs"][stage.program], facts_json(facts)
@@ -90,21 +85,6 @@ def _programs(bundle: Bundle, files: Mapping[str, bytes], body: Mapping[str, Any
             yield BundleCheck(what, True, f"{text}, for {', '.join(facts.platforms)}")
         except InputError as error:
             yield BundleCheck(what, False, error.message)
-
-
-_READ = "import sys, jax; jax.export.deserialize(bytearray(sys.stdin.buffer.read())).mlir_module()"
-
-
-def _read_apart(name: str, program: bytes) -> None:
-    """Read a program in a process of its own. An exception there is no news: reading it here raises it too.
-
-    Raises:
-        BundleError: Reading it ends the process.
-    """
-    done = subprocess.run([sys.executable, "-P", "-c", _READ], input=program, capture_output=True)  # noqa: S603  # ours
-    if done.returncode < 0:
-        said = f"reading it ends the process ({signal.Signals(-done.returncode).name})"
-        raise broken(f"device/{name}.stablehlo", said)
 
 
 def _signature(bundle: Bundle, name: str, signature: Signature) -> BundleCheck:

@@ -1,0 +1,154 @@
+"""Programs of strangers, read and compiled once in a process of its own before they are read in this one.
+
+JAX's native reader and XLA trust the bytes that they are given: made to break them, these end the process. Whether they
+do cannot be told from the bytes without doing all that the reader does. So a child tries each program that this user
+has not met before, and only what the child survived is read here. What was tried, or written by this user, is kept by
+digest in `$XDG_CACHE_HOME/drivetrain/programs/jaxlib-VERSION/` (`~/.cache/…`), as empty files; it may be deleted at any
+time.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from hashlib import sha256
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Final
+
+from ...errors import InputError
+from ..graphs.nodes import DeviceStage, Tensor
+from ..lowering.programs import Payload, Programs
+from .compiled import cache_home, ours
+from .manifest import broken
+
+SECONDS: Final = 600.0
+"""How long a child may take; a large model takes minutes to compile."""
+
+_ROWS: Final = 512  # the size at which the runner calls programs on batches
+_met: set[str] = set()  # in this process: the folder may not be writable
+
+
+def remember(programs: Iterable[bytes]) -> None:
+    """Take programs for tried: this process wrote them."""
+    _meet(sha256(program).hexdigest() for program in programs)
+
+
+def probe(programs: Mapping[str, bytes], where: str) -> None:
+    """Let a child process read and compile the programs that this user has not met before; at once if there are none.
+
+    A program that raises there is no news: it raises here too, when it is read.
+
+    Args:
+        programs: By name.
+        where: The bundle's folder, for the error.
+
+    Raises:
+        BundleError: A program ends the process that reads it, or takes longer than `SECONDS`.
+    """
+    names = {sha256(program).hexdigest(): name for name, program in programs.items()}
+    new = sorted(_unmet(names))
+    if not new:
+        return
+    given = [programs[names[digest]] for digest in new]
+    command = [sys.executable, "-P", "-m", __name__, *(str(len(program)) for program in given)]
+    child = subprocess.Popen(  # noqa: S603  # our own module
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, "JAX_PLATFORMS": "cpu"},  # an accelerator's memory is this process's
+    )
+    with child:
+        try:
+            import jax as jax  # what these programs need here too, while the child does the same
+        except ImportError:  # told when a program is called
+            child.kill()
+            return
+        try:
+            told, said = child.communicate(b"".join(given), timeout=SECONDS)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            told, said = child.communicate()
+    passed = told.decode("ascii", "replace").split()
+    _meet(digest for digest in new if digest in passed)
+    for digest in new:  # the first that did not pass is the one that it ended at
+        if digest not in passed:
+            raise broken(f"{where}: device/{names[digest]}.stablehlo", _ended(child.returncode, said))
+
+
+def _ended(code: int, said: bytes) -> str:
+    if code == -signal.SIGKILL:
+        return f"reading and compiling it takes longer than {SECONDS:.0f} s, or more memory than there is"
+    if code < 0:
+        return f"reading it ends the process ({signal.Signals(-code).name})"
+    last = said.decode("utf-8", "replace").strip().splitlines()[-1:]
+    return f"it cannot be tried in a process of its own (exit {code}: {''.join(last):.200})"
+
+
+# --- what was met ---
+
+
+def _folder() -> Path | None:
+    """Where digests are kept; None where there is no folder that only this user can write to."""
+    try:
+        return ours(ours(cache_home() / "programs") / f"jaxlib-{version('jaxlib')}")
+    except (InputError, OSError, RuntimeError, PackageNotFoundError):  # then each process tries for itself
+        return None
+
+
+def _unmet(digests: Iterable[str]) -> set[str]:
+    new = set(digests) - _met
+    folder = _folder() if new else None
+    if folder is not None:
+        _met.update(digest for digest in new if (folder / digest).exists())
+    return new - _met
+
+
+def _meet(digests: Iterable[str]) -> None:
+    new = set(digests) - _met
+    _met.update(new)
+    folder = _folder() if new else None
+    if folder is not None:
+        for digest in new:
+            (folder / digest).touch(mode=0o600)
+
+
+# --- the child ---
+
+
+def _try(program: bytes) -> None:
+    """Read, check and compile a program, and its gradient, as a bundle that holds it would."""
+    import jax
+
+    exported = jax.export.deserialize(bytearray(program))
+    slots = tuple((str(aval.dtype), tuple(map(_dim, aval.shape))) for aval in exported.in_avals)
+    made = [Tensor(f"o{i}", str(a.dtype), tuple(map(_dim, a.shape))) for i, a in enumerate(exported.out_avals)]
+    stage = DeviceStage("p", tuple(f"i{i}" for i in range(len(slots))), slots, (), tuple(made), ((),) * len(made))
+    Programs(Payload({"p": program}, {}, {})).prepare(stage)
+    for each in (exported, exported.vjp()) if exported.has_vjp() else (exported,):
+        sizes = [[dim if isinstance(dim, int) else _ROWS for dim in aval.shape] for aval in each.in_avals]
+        given = [jax.ShapeDtypeStruct(shape, a.dtype) for shape, a in zip(sizes, each.in_avals, strict=True)]  # type: ignore[no-untyped-call]
+        jax.jit(each.call).lower(*given).compile()
+
+
+def _dim(dim: object) -> int | str:
+    return dim if isinstance(dim, int) else str(dim)
+
+
+def main(sizes: Iterable[str]) -> None:
+    """Print the digest of each program on standard input, of these sizes, that this process survives."""
+    for size in sizes:
+        program = sys.stdin.buffer.read(int(size))
+        try:
+            _try(program)
+        except Exception as error:  # whatever a stranger's bytes raise: to survive it is all that is asked
+            print(f"{type(error).__name__}: {error}"[:500], file=sys.stderr)
+        print(sha256(program).hexdigest(), flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
