@@ -78,8 +78,8 @@ def _values_row(params: Params, assets: Assets) -> Kernel:
             return value
         if -_ALL_FIT < value < _ALL_FIT:
             return dtype.type(value)
-        with np.errstate(over="ignore"):
-            return dtype.type(value)
+        with np.errstate(over="ignore"):  # by way of int64, as in a batch: once rounded
+            return np.asarray(value).astype(dtype)[()]
 
     return kernel
 
@@ -117,7 +117,7 @@ def _require_batch(params: Params, assets: Assets) -> Kernel:
 
 def _require_row(params: Params, assets: Assets) -> Kernel:
     def kernel(value: object, valid: bool | NDArray[np.bool_]) -> object:
-        if not np.all(valid):
+        if valid is not True and not np.all(valid):  # numpy takes 6 microseconds to say so of one value
             raise _required(params, None)
         return value
 
@@ -186,9 +186,9 @@ _OPS: Final = {
     "dense": HostOp(vectors.dense_batch, vectors.dense_row),
     "asset_size": HostOp(text.size_of, text.size_of),
     "multi_hot": HostOp(vectors.multi_hot_batch, vectors.multi_hot_row),
-    **{name: HostOp(*words.kernels(make)) for name, make in words.OPS.items()},
-    "split": HostOp(words.kernels(words.split)[0], words.split_row),
-    "translate": HostOp(words.kernels(words.translate)[0], words.translate_row),
+    **{name: HostOp(words.batch_of(make), words.row_of(make, plain)) for name, (make, plain) in words.OPS.items()},
+    "split": HostOp(words.batch_of(words.split), words.split_row),
+    "translate": HostOp(words.batch_of(words.translate), words.translate_row),
     "fused": HostOp(partial(fused.fused_batch, host_op), partial(fused.fused_row, host_op)),
     "concat": HostOp(words.concat_batch, words.concat_row),
     "join": HostOp(words.join_batch, words.join_row),

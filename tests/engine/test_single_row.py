@@ -57,6 +57,28 @@ def test_every_kind_of_word_comes_and_goes(large: bool) -> None:
             np.testing.assert_array_equal(got, values[place], err_msg=f"{name} of {row}")
 
 
+@pytest.mark.filterwarnings("ignore:overflow encountered in cast")  # the runner turns it off around a row
+@pytest.mark.parametrize(
+    "value", [1, -2.5, 1e300, float("nan"), np.float32(0.1), np.float64(1e-46), np.int64(7), True, 0, np.array(3.25)]
+)
+def test_a_number_of_any_kind_becomes_the_word_that_numpy_makes_of_it(value: Any) -> None:
+    bundle = learned(lambda c: {"y": c["x"] * 1.0, "flag": ops.fill_missing(c["b"], False)}, x=[1.5], b=[True])
+    (stage,) = [node for node in bundle.graph.nodes if isinstance(node, DeviceStage)]
+    names = [str(dtype) for dtype, _ in stage.slots]
+    given = [value if name == "float32" else np.bool_(True) for name in names]
+    made = bundle._programs.single(stage)(given)
+    wanted = [np.float32(value) if tensor.dtype == "float32" else True for tensor in stage.outputs]
+    np.testing.assert_array_equal(made, wanted)
+
+
+@pytest.mark.parametrize("value", [3_000_000_000, "text", [1, 2, 3, 4]])
+def test_what_is_no_such_word_is_refused(value: Any) -> None:
+    bundle = learned(lambda c: {"y": ops.fill_missing(c["i"], 0) + 1}, i=[1, 2])
+    (stage,) = [node for node in bundle.graph.nodes if isinstance(node, DeviceStage)]
+    with pytest.raises((ValueError, OverflowError)):
+        bundle._programs.single(stage)([value for _ in stage.slots])
+
+
 def test_stages_of_other_widths_go_the_general_way() -> None:
     bundle = learned(lambda c: {"half": c["x"].astype(jnp.float16)}, x=[1.5, 2.5])
     assert not all(fits(node) for node in bundle.graph.nodes if isinstance(node, DeviceStage))
