@@ -36,7 +36,8 @@ def simplify(graph: Graph) -> Graph:
             if isinstance(found, (str, Literal)) and _alike(found, node.outputs[0], tensors):
                 meaning[node.outputs[0].id] = found
                 continue
-            makers.update((tensor.id, node) for tensor in node.outputs)
+            for tensor in node.outputs:
+                makers[tensor.id] = node
         nodes.append(node)
     return with_meaning(replace(graph, nodes=tuple(nodes)), meaning) if meaning or changed else graph
 

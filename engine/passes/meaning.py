@@ -26,7 +26,7 @@ def renamed(node: GraphNode, meaning: Mapping[str, Operand]) -> GraphNode:
     if isinstance(node, DeviceOp):
         for operand in node.operands:
             if isinstance(operand, str) and operand in meaning:
-                operands = tuple(meant(operand, meaning) for operand in node.operands)
+                operands = tuple([meant(operand, meaning) for operand in node.operands])
                 return DeviceOp(node.op, operands, node.outputs, node.equation, node.device)
         return node
     if not any(name in meaning for name in node.inputs if name is not None):

@@ -25,9 +25,33 @@ _PLAIN: Final = frozenset({bool, int, str, type(None)})
 
 def prune(graph: Graph) -> Graph:
     """Without what no signature needs."""
-    made = graph.needed(root for name in graph.signatures for root in graph.roots(name))
-    same = len(made.nodes) == len(graph.nodes) and len(made.weights) == len(graph.weights)
-    return graph if same and len(made.inputs) == len(graph.inputs) else made
+    read = _read_by_all(graph)
+    if read is None:
+        return graph.needed(root for name in graph.signatures for root in graph.roots(name))
+    inputs = {name: tensor for name, tensor in graph.inputs.items() if tensor.id in read}
+    weights = {name: tensor for name, tensor in graph.weights.items() if name in read}
+    if len(inputs) == len(graph.inputs) and len(weights) == len(graph.weights):
+        return graph
+    values = {name: value for name, value in graph.values.items() if name in read}
+    return replace(graph, inputs=inputs, weights=weights, values=values)
+
+
+def _read_by_all(graph: Graph) -> set[str] | None:
+    """Every tensor that a node or signature reads, if each node is needed and no stage may need only a part of its."""
+    read = {root for name in graph.signatures for root in graph.roots(name)}
+    for node in reversed(graph.nodes):
+        if isinstance(node, DeviceStage):
+            return None
+        for tensor in node.outputs:
+            if tensor.id in read:
+                break
+        else:
+            if not (isinstance(node, DeviceOp) and node.equation.effects):
+                return None
+        for operand in node.operands if isinstance(node, DeviceOp) else node.inputs:
+            if isinstance(operand, str):
+                read.add(operand)
+    return read
 
 
 def inline(graph: Graph) -> Graph:
@@ -51,8 +75,8 @@ def body_of(node: DeviceOp, bodies: Mapping[str, str]) -> Any | None:  # jax.ext
     if param is None:
         return None
     params = node.equation.params
-    hints = (*params.get("in_shardings", ()), *params.get("out_shardings", ()))
-    if any(isinstance(hint, jax.sharding.Sharding) for hint in hints):
+    kinds = {*map(type, params.get("in_shardings", ())), *map(type, params.get("out_shardings", ()))}
+    if any(issubclass(kind, jax.sharding.Sharding) for kind in kinds):
         return None
     inner = params[param]
     return inner if hasattr(inner, "consts") else jex.ClosedJaxpr(inner, [])
@@ -60,9 +84,7 @@ def body_of(node: DeviceOp, bodies: Mapping[str, str]) -> Any | None:  # jax.ext
 
 def expanded(graph: Graph, body: Callable[[DeviceOp], Any | None]) -> Graph:
     """With calls replaced by what they call, where `body` gives that."""
-    if not any(isinstance(node, DeviceOp) and body(node) is not None for node in graph.nodes):
-        return graph
-    builder = Builder(unused_prefix(graph, "inlined"), searched=True)
+    builder: Builder | None = None
     meaning: dict[str, Operand] = {}
     nodes: list[GraphNode] = []
     todo = list(reversed(graph.nodes))
@@ -72,10 +94,14 @@ def expanded(graph: Graph, body: Callable[[DeviceOp], Any | None]) -> Graph:
         if inner is None or not isinstance(node, DeviceOp):
             nodes.append(node)
             continue
+        if builder is None:
+            builder = Builder(unused_prefix(graph, "inlined"), searched=True)
         results = builder.inline(inner, node.operands, node.device)
         meaning.update((tensor.id, made) for tensor, made in zip(node.outputs, results, strict=True))
         todo += reversed(builder.nodes)
         builder.nodes = []
+    if builder is None:
+        return graph
     held = builder.constants
     weights = {name: Tensor(name, str(array.dtype), array.shape) for name, array in held.items()}
     whole = replace(
@@ -95,19 +121,20 @@ def share(graph: Graph) -> Graph:
     alike: dict[Hashable, list[GraphNode]] = {}
     nodes: list[GraphNode] = []
     for node in graph.nodes:
-        node = renamed(node, meaning)
-        key = _rough(node)
-        if key is None:
-            nodes.append(node)
-            continue
-        others = alike.setdefault(key, [])
+        key = _rough(node, meaning)
+        others = alike.get(key, ()) if key is not None else ()
         for first in others:  # params are compared where the rest is equal
             if settings.equal(node, first):
-                meaning.update((mine.id, theirs.id) for mine, theirs in zip(node.outputs, first.outputs, strict=True))
+                for mine, theirs in zip(node.outputs, first.outputs, strict=True):
+                    meaning[mine.id] = theirs.id
                 break
         else:
+            node = renamed(node, meaning)
             nodes.append(node)
-            others.append(node)
+            if others:
+                alike[key].append(node)
+            elif key is not None:
+                alike[key] = [node]
     return with_meaning(replace(graph, nodes=tuple(nodes)), meaning) if meaning else graph
 
 
@@ -129,13 +156,25 @@ def changing(graph: Graph) -> set[str]:
     return {weight for updates in graph.updates.values() for weight in updates}
 
 
-def _rough(node: GraphNode) -> Hashable | None:
-    """A node's op and operands; None for one that is never shared."""
+def _rough(node: GraphNode, meaning: Mapping[str, Operand]) -> Hashable | None:
+    """A node's op and what its operands mean; None for one that is never shared."""
     if isinstance(node, DeviceOp):
         if node.equation.effects or node.op in _UNSHARED:
             return None
-        return (node.op, *[o if isinstance(o, str) else (o.dtype, _bits(o.value)) for o in node.operands])
-    return None if isinstance(node, DeviceStage) else (node.op, *node.inputs)
+        key: list[Hashable] = [node.op]
+        for operand in node.operands:
+            if isinstance(operand, str):
+                key.append(meaning.get(operand, operand))
+            else:
+                key.append((operand.dtype, _bits(operand.value)))
+        return tuple(key)
+    if isinstance(node, DeviceStage):
+        return None
+    return (node.op, *[meaning.get(name, name) for name in node.inputs])
+
+
+def _alike_read(a: Tensor, b: Tensor) -> bool:
+    return (a.id[0] == "_") == (b.id[0] == "_")
 
 
 class _Settings:
@@ -147,10 +186,15 @@ class _Settings:
     def equal(self, a: GraphNode, b: GraphNode) -> bool:
         """Whether their params, devices and assets are equal, and the same of their outputs are read."""
         if isinstance(a, DeviceOp) and isinstance(b, DeviceOp):
-            if a.device != b.device or [t.id[0] == "_" for t in a.outputs] != [t.id[0] == "_" for t in b.outputs]:
+            if a.device != b.device or not all(map(_alike_read, a.outputs, b.outputs)):
                 return False
             mine, theirs = a.equation.params, b.equation.params
-            return mine.keys() == theirs.keys() and all(self._same(mine[name], theirs[name]) for name in mine)
+            if mine.keys() != theirs.keys():
+                return False
+            for name, value in mine.items():
+                if value is not theirs[name] and not self._same(value, theirs[name]):
+                    return False
+            return True
         if isinstance(a, (HostNode, AnalyzerNode)) and type(a) is type(b):
             assets = [getattr(node, "assets", ()) for node in (a, b)]
             written = [json.dumps(dict(getattr(node, "params", {})), sort_keys=True) for node in (a, b)]
@@ -158,8 +202,6 @@ class _Settings:
         return False
 
     def _same(self, a: Any, b: Any) -> bool:  # Any: an equation's param, both
-        if a is b:
-            return True
         kind = type(a)
         if kind is not type(b):
             return False

@@ -69,6 +69,11 @@ def graph_of_jaxpr(
     return Graph(dict(inputs), tuple(builder.nodes), {signature: named}, tensors, held, dims=builder.dims)
 
 
+_Made = tuple[str, str, tuple[str | int, ...]]  # "_" where nobody reads it, dtype, shape
+_Step = tuple[str, Any, tuple[int | Literal, ...], list[_Made], str | None]  # op, equation, reads, makes, device
+_Plan = tuple[list[_Step], tuple[int | Literal, ...]]  # a jaxpr's steps and results, variables by their place
+
+
 class Builder:
     """Collects nodes from equations; variables become tensor ids, captured arrays constants, all under a prefix."""
 
@@ -81,6 +86,7 @@ class Builder:
         self._prefix, self._count, self._searched = prefix, 0, searched
         self._names: dict[int, tuple[Any, str]] = {}  # symbolic dimensions are slow to print
         self._dtypes: dict[Any, str] = {}  # as are dtypes
+        self._plans: dict[int, tuple[Any, _Plan]] = {}  # by the id of a jaxpr, which is kept
 
     def bind(self, var: Any, operand: str | Literal) -> None:
         """Let a variable mean a tensor or a literal."""
@@ -111,10 +117,54 @@ class Builder:
 
     def inline(self, inner: Any, operands: Sequence[str | Literal], device: str | None) -> list[str | Literal]:
         """Add the equations of a closed jaxpr applied to operands; gives its results."""
+        if self._searched:
+            return self._instance(inner, operands, device)
         for var, operand in zip(inner.jaxpr.invars, operands, strict=True):
             self.bind(var, operand)
         self.add_jaxpr(inner.jaxpr, inner.consts, device)
         return [self.read(var) for var in inner.jaxpr.outvars]
+
+    def _instance(self, inner: Any, operands: Sequence[str | Literal], device: str | None) -> list[str | Literal]:
+        """As `inline`, of equations that are all device ops: what each call of one jaxpr has in common is kept."""
+        known = self._plans.get(id(inner.jaxpr))
+        if known is None:
+            known = self._plans[id(inner.jaxpr)] = (inner.jaxpr, self._plan(inner.jaxpr))
+        steps, results = known[1]
+        env = [*map(self.constant, inner.consts), *operands]
+        for op, equation, read, made, hint in steps:
+            given = tuple([env[place] if isinstance(place, int) else place for place in read])
+            outputs = []
+            for mark, dtype, shape in made:
+                name = f"{mark}{self._prefix}t{self._count}"
+                self._count += 1
+                env.append(name)
+                outputs.append(Tensor(name, dtype, shape))
+            self.nodes.append(DeviceOp(op, given, tuple(outputs), equation, hint or device))
+        return [env[place] if isinstance(place, int) else place for place in results]
+
+    def _plan(self, jaxpr: Any) -> _Plan:  # a jax.extend.core.Jaxpr
+        places = {var: place for place, var in enumerate((*jaxpr.constvars, *jaxpr.invars))}
+
+        def read(atoms: Sequence[Any]) -> tuple[int | Literal, ...]:
+            return tuple(
+                [
+                    Literal(atom.val, self._dtype(atom.aval)) if isinstance(atom, jex.Literal) else places[atom]
+                    for atom in atoms
+                ]
+            )
+
+        steps = []
+        count = len(places)
+        for equation in jaxpr.eqns:
+            given = read(equation.invars)
+            made = []
+            for var in equation.outvars:
+                places[var] = count
+                count += 1
+                mark = "_" if isinstance(var, jex.DropVar) else ""
+                made.append((mark, self._dtype(var.aval), self.shape(getattr(var.aval, "shape", ()))))
+            steps.append((equation.primitive.name, equation, given, made, hinted(equation)))
+        return steps, read(jaxpr.outvars)
 
     def _add(self, equation: Any, device: str | None) -> None:
         kind = equation.params.get(KIND)
