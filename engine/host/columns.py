@@ -91,18 +91,25 @@ def as_value(value: object, dtype: str, name: str) -> object:
     if dtype == "int64" and isinstance(value, (datetime.date, np.datetime64)):
         return as_millisecond(value)
     if dtype == "float64" and isinstance(value, decimal.Decimal):
-        return float(value)
+        return _as_float(value, name)
     if isinstance(value, np.generic):
         value = value.item()
     if value is None or (dtype == "string" and isinstance(value, str)) or (dtype == "bool" and isinstance(value, bool)):
         return value
     if dtype == "float64" and isinstance(value, (int, float)) and not isinstance(value, bool):
-        return float(value)
-    if dtype == "int64" and isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63:
+        return _as_float(value, name)
+    if dtype == "int64" and isinstance(value, int) and not isinstance(value, bool) and value in INT64:
         return value
     raise InputError(
         f"column {name!r} is {value!r:.80}, the graph reads {dtype}", fix="give it the type it was made with"
     )
+
+
+def _as_float(value: int | float | decimal.Decimal, name: str) -> float:
+    try:
+        return float(value)
+    except (OverflowError, ValueError) as error:
+        raise InputError(f"column {name!r} is {value!r:.80}: {error}", fix="keep its values in range") from error
 
 
 def is_missing(value: object) -> bool:
@@ -150,6 +157,7 @@ def by_word(column: pa.Array, of_word: Callable[[Any], Any], missing: object, dt
 
 
 INT32: Final = range(-(2**31), 2**31)
+INT64: Final = range(-(2**63), 2**63)
 
 
 def too_wide(name: str, row: int | None, value: object) -> InputError:
@@ -157,5 +165,5 @@ def too_wide(name: str, row: int | None, value: object) -> InputError:
     at = "" if row is None else f" in row {row}"
     return InputError(
         f"column {name!r} has {value}{at}, which does not fit in int32 on the device",
-        fix="use it as a category (ops.vocabulary), or store it as float",
+        fix="ops.cast it to float32, or use it as a category (ops.vocabulary)",
     )

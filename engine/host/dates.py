@@ -86,7 +86,8 @@ def part_batch(params: Any, assets: Any) -> Callable[[pa.Array], pa.Array]:
     def kernel(column: pa.Array) -> pa.Array:
         valid = column.is_valid().to_numpy(zero_copy_only=False)
         numbers = column.fill_null(0).to_numpy(zero_copy_only=False)
-        return pa.array(take(_scaled(_checked(numbers, unit), unit)) + first, mask=~valid)
+        _check(params, numbers, whole=True)
+        return pa.array(take(_scaled(numbers, unit)) + first, mask=~valid)
 
     return kernel
 
@@ -99,17 +100,21 @@ def part_row(params: Any, assets: Any) -> Callable[[int | None], int | None]:
     def kernel(value: int | None) -> int | None:
         if value is None:
             return None
-        return int(take(_scaled(_checked(np.array([value], np.int64), unit), unit))[0]) + first
+        numbers = np.array([value], np.int64)
+        _check(params, numbers, whole=False)
+        return int(take(_scaled(numbers, unit))[0]) + first
 
     return kernel
 
 
-def _checked(numbers: Times, unit: str) -> Times:
+def _check(params: Any, numbers: Times, *, whole: bool) -> None:
     """Raise InputError for a number that is no time of its unit: beyond what int64 milliseconds hold."""
+    unit = params["unit"]
     most = 2**62 // max(-UNITS[unit], 1)
     if len(numbers) and (int(numbers.min()) < -most or int(numbers.max()) > most):
         row = int(np.flatnonzero((numbers < -most) | (numbers > most))[0])
+        at = f" in row {row}" if whole else ""
         raise InputError(
-            f"{numbers[row]} is no time in {unit} since 1970", fix='name its unit: timestamp_part(x, …, unit="ns")'
+            f"column {params.get('column', '')!r} has {numbers[row]}{at}, which is no time in {unit} since 1970",
+            fix='name its unit: timestamp_part(x, …, unit="ns")',
         )
-    return numbers

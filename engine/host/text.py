@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...errors import InputError
-from .columns import ARROW, Assets, Kernel, Params, by_word, too_wide
+from .columns import ARROW, INT32, INT64, Assets, Kernel, Params, by_word
 from .fingerprint64 import fingerprint64
 from .lists import is_list, lists_of, on_each, on_flat
 from .siphash import siphash
@@ -156,41 +156,62 @@ def _plain(column: pa.Array) -> pa.Array:
     return decoded.cast(pa.string())
 
 
+_REFUSED: Final = object()  # what a word gives that is no number of the kind, where there is no default
+
+
 def _parse_of(params: Params) -> Callable[[str], Any]:
-    target, name = params["dtype"], params["column"]
+    target, default = params["dtype"], params.get("default", _REFUSED)
+    # With a default, what the device cannot hold is no number; else it may still be a category, and is one here.
+    whole = INT32 if "default" in params else INT64
 
-    def parse(word: str) -> float | int | bool:
+    def parse(word: str) -> Any:
+        if target == "bool":
+            return {"true": True, "false": False}.get(word.strip().lower(), default)
+        if "_" in word:  # Python's spelling of 1000 as 1_000, which is nobody else's
+            return default
         try:
-            if target == "bool":
-                return {"true": True, "false": False}[word.strip().lower()]
             number = int(word) if target == "int64" else float(word)
-        except (ValueError, KeyError):
-            raise InputError(
-                f"column {name!r} has {word!r:.80}, which is no {target}", fix="clean the column, or use ops.vocabulary"
-            ) from None
-        if target == "int64" and not -(2**63) <= number < 2**63:
-            raise too_wide(name, None, number)
-        return number
+        except ValueError:
+            return default
+        return number if target != "int64" or number in whole else default
 
-    def or_default(word: str) -> object:
-        try:
-            return parse(word)
-        except InputError:
-            return params["default"]
+    return parse
 
-    return or_default if "default" in params else parse
+
+def _no_number(params: Params, word: str, row: int | None) -> InputError:
+    kind = {"int64": "whole number", "float64": "number", "bool": "true or false"}[params["dtype"]]
+    at = "" if row is None else f" in row {row}"
+    fix = "ops.parse takes a default for such; ops.vocabulary takes any text"
+    return InputError(f"cast: column {params['column']!r} has {word!r:.80}{at}, which is no {kind}", fix=fix)
 
 
 def parse_batch(params: Params, assets: Assets) -> Kernel:
     """Text as numbers or booleans; for a word that is none the default, where there is one, else it raises."""
     parse, kind = _parse_of(params), ARROW[params["dtype"]]
-    return on_flat(lambda column: pa.array(by_word(column, parse, None, object), kind))
+
+    def kernel(column: pa.Array) -> pa.Array:
+        found = by_word(column, parse, None, object)
+        if "default" not in params:
+            refused = np.flatnonzero(found == _REFUSED)
+            if len(refused):
+                row = int(refused[0])
+                raise _no_number(params, column[row].as_py(), row)
+        return pa.array(found, kind)
+
+    return on_flat(kernel)
 
 
 def parse_row(params: Params, assets: Assets) -> Kernel:
     """As `parse_batch`, for one value."""
     parse = _parse_of(params)
-    return on_each(lambda value: None if value is None else parse(value), bool(params.get("list")))
+
+    def kernel(value: str | None) -> Any:
+        found = None if value is None else parse(value)
+        if found is _REFUSED:
+            raise _no_number(params, str(value), None)
+        return found
+
+    return on_each(kernel, bool(params.get("list")))
 
 
 def text_batch(params: Params, assets: Assets) -> Kernel:

@@ -1,4 +1,4 @@
-"""Text ops by Arrow's own functions: one function of a string array is both the batch kernel and the row kernel.
+"""Text ops by Arrow's own functions; for a single row by Python's, where these are the same.
 
 Regular expressions are RE2's: no backtracking, so no text and no pattern takes more than linear time. A batch's
 dictionary is looked at once per distinct word. Null stays null; in lists every text is looked at.
@@ -7,6 +7,7 @@ dictionary is looked at once per distinct word. Null stays null; in lists every 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from itertools import chain
 from typing import Any, Final
 
@@ -18,10 +19,15 @@ from .columns import ARROW, Assets, Kernel, Params
 from .lists import is_list, lists_of
 
 Words = Callable[[pa.Array], pa.Array]  # a string array → an array as long, null for null
+Plain = Callable[[Params], Callable[[str], Any]]  # one text → its result by Python, None where Arrow must say
 
 
-def kernels(make: Callable[[Params], Words]) -> tuple[Callable[..., Kernel], Callable[..., Kernel]]:
-    """The makers of a batch kernel and of a row kernel."""
+_SHORT: Final = 64  # code points of a text whose result a row kernel remembers
+_REMEMBERED: Final = 1024  # results
+
+
+def batch_of(make: Callable[[Params], Words]) -> Callable[..., Kernel]:
+    """The maker of a batch kernel: of a dictionary, each word is looked at once."""
 
     def batch(params: Params, assets: Assets) -> Kernel:
         fn = make(params)
@@ -39,19 +45,49 @@ def kernels(make: Callable[[Params], Words]) -> tuple[Callable[..., Kernel], Cal
 
         return kernel
 
+    return batch
+
+
+def row_of(make: Callable[[Params], Words], plain: Plain | None = None) -> Callable[..., Kernel]:
+    """The maker of a row kernel: Python's own string methods where they agree with Arrow, else Arrow.
+
+    Arrow compiles a regular expression at every call, which takes tens of microseconds; Python's `re` is no way round
+    it, as it backtracks. So the results of short texts are remembered: categories come again and again.
+    """
+
     def row(params: Params, assets: Assets) -> Kernel:
-        fn = make(params)
+        fn, quick = make(params), None if plain is None else plain(params)
+
+        def by_arrow(text: str) -> Any:
+            return fn(_array([text]))[0].as_py()
+
+        remembered = lru_cache(_REMEMBERED)(by_arrow)
+
+        def one(text: str) -> Any:
+            if quick is not None and (found := quick(text)) is not None:
+                return found
+            return remembered(text) if len(text) <= _SHORT else by_arrow(text)
 
         def kernel(value: Any) -> Any:
             if value is None:
                 return None
             if isinstance(value, list):
-                return fn(pa.array(value, pa.string())).to_pylist()
-            return fn(pa.array([value], pa.string()))[0].as_py()
+                return [one(text) for text in value] if quick else fn(_array(value)).to_pylist()
+            return one(value)
 
         return kernel
 
-    return batch, row
+    return row
+
+
+def _array(texts: list[str]) -> pa.Array:
+    try:
+        return pa.array(texts, pa.string())
+    except UnicodeEncodeError as error:
+        raise InputError(
+            f"{error.object!r:.80} is no text: {error.object[error.start]!r} is half a character",
+            fix="send Unicode text, without lone surrogates",
+        ) from error
 
 
 def strip(params: Params) -> Words:
@@ -147,7 +183,9 @@ def split_row(params: Params, assets: Assets) -> Kernel:
 
     def pieces(value: str) -> list[str]:
         if delimiters is None:
-            found: list[str] = cut(pa.array([value], pa.string()))[0].as_py()
+            if params["pattern"] is None and value.isascii():
+                return value.split()
+            found: list[str] = cut(_array([value]))[0].as_py()
             return found
         for other in delimiters[1:]:
             value = value.replace(other, delimiters[0])
@@ -217,15 +255,28 @@ def join_row(params: Params, assets: Assets) -> Kernel:
     return lambda values: None if values is None else params["separator"].join(values)
 
 
-OPS: Final[Mapping[str, Callable[[Params], Words]]] = {
-    "strip": strip,
-    "lower": lower,
-    "upper": upper,
-    "regex_replace": replace,
-    "matches": matches,
-    "starts_with": starts_with,
-    "ends_with": ends_with,
-    "length": length,
-    "substr": substr,
+def _if_ascii(fn: Callable[[str], str]) -> Callable[[str], str | None]:
+    return lambda text: fn(text) if text.isascii() else None
+
+
+def _length(params: Params) -> Callable[[str], int]:
+    return len if params["unit"] == "chars" else lambda text: len(text.encode("utf-8", "surrogatepass"))
+
+
+OPS: Final[Mapping[str, tuple[Callable[[Params], Words], Plain | None]]] = {
+    "strip": (
+        strip,
+        lambda params: (
+            _if_ascii(str.strip) if params["characters"] is None else lambda text: text.strip(params["characters"])
+        ),
+    ),
+    "lower": (lower, lambda params: _if_ascii(str.lower)),
+    "upper": (upper, lambda params: _if_ascii(str.upper)),
+    "regex_replace": (replace, None),
+    "matches": (matches, None),
+    "starts_with": (starts_with, lambda params: lambda text: text.startswith(params["part"])),
+    "ends_with": (ends_with, lambda params: lambda text: text.endswith(params["part"])),
+    "length": (length, _length),
+    "substr": (substr, lambda params: lambda text: text[params["start"] : params["stop"]]),
 }
-"""The ops of one text, by name."""
+"""The ops of one text, by name: by Arrow, and by Python where that is the same."""

@@ -16,7 +16,7 @@ from ..tracing.primitives import bind_host, current
 from .common import Array, Value, at_least
 from .lists import list_buckets
 from .scaling import as_float
-from .statistics import quantiles
+from .statistics import numbers, quantiles
 from .vocabularies import Learning, Vocabulary, category, learn_vocabulary, vocabulary_of
 
 
@@ -89,6 +89,7 @@ def bucketize(x: Value, buckets: int, *, weights: Value = None, elementwise: boo
     With weights, or elementwise for an array [batch, d]: by what `quantiles` then gives.
     """
     at_least("buckets", buckets, 2)
+    numbers(read(x, "given to bucketize"), "given to bucketize")
     return apply_buckets(x, quantiles(x, buckets, weights=weights, elementwise=elementwise))
 
 
@@ -118,7 +119,7 @@ def apply_buckets_with_interpolation(x: Value, boundaries: Sequence[float] | Arr
     0 below the first and 1 from the last on, boundary i of n at i/(n−1); with one boundary a step. Infinite boundaries
     given as numbers are left out. Where the boundaries are of no value, 0.5.
     """
-    values = as_float(read(x, "given to apply_buckets_with_interpolation"))
+    values = as_float(x, "given to apply_buckets_with_interpolation")
     if isinstance(boundaries, Sequence):
         boundaries = [edge for edge in boundaries if not math.isinf(edge)]
     edges = jnp.asarray(boundaries, jnp.float32)

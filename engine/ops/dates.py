@@ -36,7 +36,7 @@ def timestamp_part(x: Value, part: str, *, unit: str = "ms") -> Value:
         raise InputError(
             f"column {column.name!r} is no time", fix="give a timestamp, a date or whole numbers", where=caller()
         )
-    params: dict[str, Any] = {"part": part, "unit": unit}
+    params: dict[str, Any] = {"part": part, "unit": unit, "column": column.name}
     (found,) = bind_host("timestamp_part", [column.handle], [("int64", ("b",), True)], params)
     return Column(column.name, "int32", Fact(column.name, found, "int64", column.fact.complete)).public()
 

@@ -7,7 +7,6 @@ from typing import Final
 import jax
 import jax.numpy as jnp
 
-from ..tracing.columns import read
 from . import statistics
 from .common import Array, Value
 from .scaling import as_float
@@ -23,7 +22,7 @@ def scale_to_gaussian(x: Value, *, elementwise: bool = False) -> Array:
     or fewer than 8 values tell, that is `z_score`. TFT fits each batch for itself and averages, so its figures depend
     on the batches; these do not, and are those of one batch.
     """
-    values = as_float(read(x, "given to scale_to_gaussian"))
+    values = as_float(x, "given to scale_to_gaussian")
     fitted = statistics.tukey(x, elementwise=elementwise)
     centre, scale, left, right = (fitted[..., place] for place in range(4))
     spread = statistics.var(x, elementwise=elementwise)

@@ -29,47 +29,47 @@ def count_per_key(key: Value) -> Array:
 
 def mean_per_key(x: Value, key: Value) -> Array:
     """float32 [batch]: the mean of `x` over the training rows with this row's key."""
-    return _statistics(x, key, "mean")[:, 0]
+    return _statistics("mean_per_key", x, key, "mean")[:, 0]
 
 
 def var_per_key(x: Value, key: Value) -> Array:
     """float32 [batch]: the population variance (÷ n) of `x` over the training rows with this row's key."""
-    return _statistics(x, key, "var")[:, 0]
+    return _statistics("var_per_key", x, key, "var")[:, 0]
 
 
 def min_per_key(x: Value, key: Value) -> Array:
     """float32 [batch]: the smallest `x` of the training rows with this row's key."""
-    return _statistics(x, key, "min")[:, 0]
+    return _statistics("min_per_key", x, key, "min")[:, 0]
 
 
 def max_per_key(x: Value, key: Value) -> Array:
     """float32 [batch]: the largest `x` of the training rows with this row's key."""
-    return _statistics(x, key, "max")[:, 0]
+    return _statistics("max_per_key", x, key, "max")[:, 0]
 
 
 def sum_per_key(x: Value, key: Value) -> Array:
     """float32 [batch]: the sum of `x` over the training rows with this row's key."""
-    return _statistics(x, key, "sum")[:, 0]
+    return _statistics("sum_per_key", x, key, "sum")[:, 0]
 
 
 def quantiles_per_key(x: Value, key: Value, buckets: int, *, weights: Value = None) -> Array:
     """float32 [batch, buckets − 1]: the boundaries that `quantiles` gives for the training rows with this row's key."""
     at_least("buckets", buckets, 2)
-    return _learnt("quantiles_per_key", x, key, {"buckets": buckets}, buckets - 1, weights)
+    return _learnt("quantiles_per_key", "quantiles_per_key", x, key, {"buckets": buckets}, buckets - 1, weights)
 
 
 def z_score_per_key(x: Value, key: Value) -> Array:
     """float32: `z_score` with the mean and variance of the row's key. A new or missing key leaves x as it is (TFT)."""
-    values = as_float(read(x, "given to z_score_per_key"))
-    found = _statistics(x, key, "mean", "var")
+    values = as_float(x, "given to z_score_per_key")
+    found = _statistics("z_score_per_key", x, key, "mean", "var")
     return standardized(values, found[:, 0], found[:, 1])
 
 
 def min_max_per_key(x: Value, key: Value, low: float = 0.0, high: float = 1.0) -> Array:
     """float32: `min_max` with the ends of the row's key. A new or missing key, or one of a single value: midway."""
     check_range(low, high)
-    values = as_float(read(x, "given to min_max_per_key"))
-    found = _statistics(x, key, "min", "max")
+    values = as_float(x, "given to min_max_per_key")
+    found = _statistics("min_max_per_key", x, key, "min", "max")
     return between(values, found[:, 0], found[:, 1], low, high)
 
 
@@ -80,20 +80,22 @@ def bucketize_per_key(x: Value, key: Value, buckets: int, *, weights: Value = No
         0 … buckets−1, `buckets` for a missing value, buckets+1 for a new or missing key (TFT gives −1).
     """
     column = read(x, "given to bucketize_per_key")
+    values = as_float(column, "given to bucketize_per_key")
     edges = quantiles_per_key(x, key, buckets, weights=weights)
-    values = as_float(column)
     ids = jnp.sum(values[:, None] >= edges, axis=-1, dtype=jnp.int32)
     ids = jnp.where(jnp.isnan(values), buckets, ids)
     ids = jnp.where(jnp.isnan(edges).any(axis=-1), buckets + 1, ids)
     return current().note(ids, Fact(column.name, complete=True, size=Size(buckets + 2)))
 
 
-def _statistics(x: Value, key: Value, *stats: str) -> Array:
-    return _learnt("moments_per_key", x, key, {"stats": list(stats)}, len(stats))
+def _statistics(op: str, x: Value, key: Value, *stats: str) -> Array:
+    return _learnt(op, "moments_per_key", x, key, {"stats": list(stats)}, len(stats))
 
 
-def _learnt(kind: str, x: Value, key: Value, params: dict[str, Any], width: int, weights: Value = None) -> Array:
-    inputs, roles, column = operands(x, f"given to {kind}")
+def _learnt(
+    op: str, kind: str, x: Value, key: Value, params: dict[str, Any], width: int, weights: Value = None
+) -> Array:
+    inputs, roles, column = operands(x, f"given to {op}")
     if column.item is not None or (column.fact.handle is None and column.values.ndim != 1):
         raise InputError(
             f"column {column.name!r} has several values per row, per key it needs one",

@@ -7,11 +7,13 @@ import jax.numpy as jnp
 
 from ...errors import InputError
 from .._caller import caller
-from ..tracing.columns import Column, Fact, Inverse, read
+from ..tracing.columns import Fact, Inverse, read
 from ..tracing.primitives import current
 from . import statistics
 from .common import Array, Value
 from .lists import moved
+from .statistics import numbers
+from .values import cast
 
 
 def z_score(x: Value, *, elementwise: bool = False) -> Value:
@@ -22,10 +24,11 @@ def z_score(x: Value, *, elementwise: bool = False) -> Value:
         elementwise: Whether each place of an array [batch, d] has a mean and a variance of its own.
     """
     column = read(x, "given to z_score")
+    numbers(column, "given to z_score")
     centre, spread = statistics.mean(x, elementwise=elementwise), statistics.var(x, elementwise=elementwise)
     if column.item is not None:
         return moved(column, jnp.nan_to_num(centre), _deviation(spread), 0.0)
-    values = as_float(column)
+    values = as_float(column, "given to z_score")
     made = standardized(values, centre, spread)
     return current().note(made, Fact(column.name, inverse=Inverse("z_score", {}, (centre, spread))))
 
@@ -47,13 +50,13 @@ def min_max(x: Value, low: float = 0.0, high: float = 1.0, *, elementwise: bool 
     """
     check_range(low, high)
     column = read(x, "given to min_max")
-    least, most = statistics.min(x, elementwise=elementwise), statistics.max(x, elementwise=elementwise)
+    numbers(column, "given to min_max")
+    least, most = statistics.ends(x, elementwise=elementwise)
     if column.item is not None:
-        span = jnp.asarray(most, jnp.float32) - jnp.asarray(least, jnp.float32)
+        span = most - least
         scale = jnp.where(span > 0, span / (high - low), jnp.inf)
         return moved(column, jnp.nan_to_num(least), scale, jnp.where(span > 0, low, (low + high) / 2))
-    values = as_float(column)
-    made = between(values, jnp.asarray(least, jnp.float32), jnp.asarray(most, jnp.float32), low, high)
+    made = between(as_float(column, "given to min_max"), least, most, low, high)
     inverse = Inverse("min_max", {"low": low, "high": high}, (least, most))
     return current().note(made, Fact(column.name, inverse=inverse))
 
@@ -67,7 +70,7 @@ def between(values: Array, least: Array, most: Array, low: float, high: float) -
 
 def inverse_z_score(z: Value, x: Value, *, elementwise: bool = False) -> Array:
     """float32: what `z_score(x)` was made from: z · sqrt(var) + mean, with the statistics of column `x`."""
-    values = as_float(read(z, "given to inverse_z_score"))
+    values = as_float(z, "given to inverse_z_score")
     centre, spread = statistics.mean(x, elementwise=elementwise), statistics.var(x, elementwise=elementwise)
     return values * _deviation(spread) + jnp.nan_to_num(centre)
 
@@ -75,9 +78,8 @@ def inverse_z_score(z: Value, x: Value, *, elementwise: bool = False) -> Array:
 def inverse_min_max(y: Value, x: Value, low: float = 0.0, high: float = 1.0, *, elementwise: bool = False) -> Array:
     """float32: what `min_max(x, low, high)` was made from; the one value of `x` where it has only one."""
     check_range(low, high)
-    values = as_float(read(y, "given to inverse_min_max"))
-    ends = statistics.min(x, elementwise=elementwise), statistics.max(x, elementwise=elementwise)
-    least, most = (jnp.asarray(end, jnp.float32) for end in ends)
+    values = as_float(y, "given to inverse_min_max")
+    least, most = statistics.ends(x, elementwise=elementwise)
     return (values - low) / (high - low) * (most - least) + least
 
 
@@ -87,10 +89,9 @@ def check_range(low: float, high: float) -> None:
         raise InputError(f"low {low} is not below high {high}", fix="swap them", where=caller())
 
 
-def as_float(column: Column) -> Array:
-    """The values as float32, NaN where missing."""
-    column.check_numeric("scaled")
-    values = column.values.astype(jnp.float32)
-    return (
-        values if column.valid is None or column.values.dtype.kind == "f" else jnp.where(column.valid, values, jnp.nan)
-    )
+def as_float(x: Value, doing: str) -> Array:
+    """The values as float32, NaN where missing; whole numbers of any size. Raises InputError for text and lists."""
+    column = read(x, doing)
+    column.check_numeric(doing)
+    found: Array = cast(column, "float32")
+    return found

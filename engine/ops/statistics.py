@@ -148,6 +148,19 @@ def pca(x: Value, k: int) -> Array:
     return _products("pca", x, {"k": k}, (width, k))
 
 
+def ends(x: Value, *, elementwise: bool = False) -> tuple[Array, Array]:
+    """The smallest and the largest value as float32, NaN for none; shapes as `min`."""
+    return _analyze("min", x, "float32", elementwise=elementwise), _analyze(
+        "max", x, "float32", elementwise=elementwise
+    )
+
+
+def numbers(column: Column, doing: str) -> None:
+    """Raise InputError, with the user's line, for what is no numbers: text and lists of text."""
+    if column.item not in ("int64", "float64"):
+        column.check_numeric(doing)
+
+
 def operands(x: Value, doing: str) -> tuple[list[Any], list[str], Column]:
     """What an analyzer of numbers reads of x: the inputs, their roles, and the column for its name and dtype.
 
@@ -155,8 +168,7 @@ def operands(x: Value, doing: str) -> tuple[list[Any], list[str], Column]:
         InputError: It is text, or no column.
     """
     column = read(x, doing)
-    if column.item not in ("int64", "float64"):
-        column.check_numeric(doing)
+    numbers(column, doing)
     if column.fact.handle is not None:
         return [column.fact.handle], ["value"], column
     if not column.values.shape or column.values.shape[0] != current().batch:

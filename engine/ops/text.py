@@ -53,13 +53,13 @@ def regex_replace(x: Value, pattern: str, replacement: str) -> Value:
 def regex_full_match(x: Value, pattern: str) -> Value:
     """Whether the pattern matches all of the text: a boolean column. Raises InputError as `regex_replace`."""
     _check(pattern)
-    return _words("matches", x, {"pattern": pattern, "full": True}, "bool")
+    return _words("matches", x, {"pattern": pattern, "full": True}, "bool", called="regex_full_match")
 
 
 def regex_contains(x: Value, pattern: str) -> Value:
     """Whether the pattern matches somewhere in the text: a boolean column. Raises InputError as `regex_replace`."""
     _check(pattern)
-    return _words("matches", x, {"pattern": pattern, "full": False}, "bool")
+    return _words("matches", x, {"pattern": pattern, "full": False}, "bool", called="regex_contains")
 
 
 def starts_with(x: Value, part: str) -> Value:
@@ -155,7 +155,8 @@ def lookup(x: Value, table: Mapping[Any, Any], default: Any = None) -> Value:
     if column.item is not None and default is None:
         raise InputError(f"column {column.name!r} is a list: its texts need a default", fix="default=…", where=caller())
     last = None if default is None else values[-1]
-    return _words("translate", column, {"table": rows, "default": last, "dtype": host}, host, default is not None)
+    params = {"table": rows, "default": last, "dtype": host}
+    return _words("translate", column, params, host, default is not None, called="lookup")
 
 
 def parse(x: Value, dtype: str, default: Any = None) -> Value:
@@ -210,15 +211,24 @@ def _text(x: Value, doing: str) -> Column:
     return column
 
 
-def _words(op: str, x: Value, params: Mapping[str, Any], host: str = "string", complete: bool = True) -> Any:
-    """An op of every text, of a text column or of lists of text."""
-    column = read(x, f"given to {op}")
+def _words(
+    op: str,
+    x: Value,
+    params: Mapping[str, Any],
+    host: str = "string",
+    complete: bool = True,
+    *,
+    called: str | None = None,
+) -> Any:
+    """An op of every text, of a text column or of lists of text; `called` is its name in `ops`, where that differs."""
+    doing = f"given to {called or op}"
+    column = read(x, doing)
     if column.item is None:
-        column = _text(column, f"given to {op}")
+        column = _text(column, doing)
         return _made(op, [column], params, host, column.fact.complete and complete)
     if host == "bool":
-        column.check_numeric(f"given to {op}")  # always raises: there are no lists of booleans
-    column = texts(column, f"given to {op}")
+        column.check_numeric(doing)  # always raises: there are no lists of booleans
+    column = texts(column, doing)
     return _made(op, [column], params, f"list<{host}>", column.fact.complete)
 
 

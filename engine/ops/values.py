@@ -30,7 +30,7 @@ def fill_missing(x: Value, value: Any) -> Value:
     column._check_readable()
     if column.item is not None:
         return _fill_lists(column, value)
-    if (column.dtype == "string") != isinstance(value, (str, LearntText)):
+    if (column.dtype == "string") != isinstance(value, (str, LearntText)) or isinstance(value, (list, tuple)):
         wanted = "text" if column.dtype == "string" else "a number"
         raise InputError(
             f"column {column.name!r} takes {wanted}, not {value!r:.40}", fix=f"fill with {wanted}", where=caller()
@@ -107,13 +107,16 @@ def cast(x: Value, dtype: str) -> Value:
         return Column(column.name, str(target), Fact(column.name, found, host, column.fact.complete)).public()
     if str(target) == column.dtype:
         return column.public()
+    if target == jnp.float32 and column.fact.host == "int64" and column.fact.handle is not None:
+        # Straight from the host, where a whole number may be wider than the device's int32.
+        shown = {"dtype": "float32", "column": column.name}
+        (found,) = bind_host("values", [column.fact.handle], [("float32", ("b",), False)], shown)
+        fact = Fact(column.name, column.fact.handle, column.fact.host, column.fact.complete)
+        return current().note(found, fact)
     if jnp.issubdtype(target, jnp.floating):
         values = column.values.astype(target)
         filled = values if column.valid is None else jnp.where(column.valid, values, jnp.nan)
-        # The host column holds the same numbers, only wider: analyzers go on reading that.
-        keeps = column.fact.handle is not None and target == jnp.float32 and column.dtype == "int32"
-        fact = Fact(column.name, column.fact.handle if keeps else None, column.fact.host, column.fact.complete)
-        return current().note(filled, fact)
+        return current().note(filled, Fact(column.name, None, None, column.fact.complete))
     valid = column.valid
     values = column.values if valid is None else jnp.where(valid, column.values, 0)
     made = values.astype(target)
@@ -191,9 +194,15 @@ def _text_where(test: Column, x: Value | str, y: Value | str) -> Column:
     return Column(name, "string", Fact(name, found, "string", all(column.fact.complete for column in columns)))
 
 
-def is_in(x: Value, values: Sequence[str]) -> Value:
-    """Whether a text column's value, or any text of a list, is one of `values`; missing stays missing."""
+def is_in(x: Value, values: Sequence[str] | Sequence[int]) -> Value:
+    """Whether a text or whole number, or any text of a list, is one of `values`; missing stays missing."""
     column = read(x, "given to is_in")
-    if column.dtype not in ("string", "list<string>") or not all(isinstance(value, str) for value in values):
-        raise InputError("is_in takes a text column and texts", fix="compare numbers with ==", where=caller())
-    return isin(column, sorted(set(values)))
+    kind = {"string": str, "list<string>": str, "int32": int}.get(column.dtype)
+    if kind is None or isinstance(values, str) or not all(type(value) is kind for value in values):
+        wanted = {str: "texts", int: "whole numbers"}.get(kind, "no values: compare it with ==")  # type: ignore[call-overload]  # None is no key
+        raise InputError(
+            f"is_in: column {column.name!r} is {column.dtype} and takes {wanted}, not {values!r:.60}",
+            fix="is_in(text, ['a', 'b']) or is_in(whole_numbers, [1, 2])",
+            where=caller(),
+        )
+    return isin(column, sorted(set(values)))  # type: ignore[type-var]  # all texts, or all numbers

@@ -372,8 +372,8 @@ def compare(test: str, left: Any, right: Any) -> Any:  # Any: as elementwise
     )
 
 
-def isin(column: Column, words: list[str]) -> Any:  # Any: as compare
-    """Whether a text column's value is one of the words; missing stays missing."""
+def isin(column: Column, words: list[str] | list[int]) -> Any:  # Any: as compare
+    """Whether a value is one of the words, or numbers; missing stays missing."""
     return _host_bool(column, [column.handle], {"test": "in", "value": words}, column.fact.complete)
 
 

@@ -235,7 +235,7 @@ def test_values_that_cannot_be_used_name_column_and_row(learn: Any) -> None:
     for i, t, says in (
         ([1, None], ["1", "1"], "output 'i' has a missing value in row 1"),
         ([1, 2**31], ["1", "1"], "column 'i' has 2147483648 in row 1"),
-        ([1, 1], ["1", "one"], "column 't' has 'one', which is no int64"),
+        ([1, 1], ["1", "one"], "cast: column 't' has 'one' in row 1, which is no whole number"),
     ):
         with pytest.raises(InputError, match=says):
             run(i, t)

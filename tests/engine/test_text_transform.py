@@ -229,7 +229,7 @@ def test_every_op_from_trace_to_bundle(learn: Any) -> None:
         (lambda c: ops.regex_replace(c["t"], "(", ""), "the regular expression '(' cannot be used"),
         (lambda c: ops.regex_replace(c["t"], "a", r"\1"), "Rewrite schema requests 1 matches"),
         (lambda c: ops.regex_contains(c["t"], r"(?=a)"), "cannot be used: Invalid regular expression"),
-        (lambda c: ops.regex_contains(c["l"], "a"), "column 'l' is a list and was given to matches"),
+        (lambda c: ops.regex_contains(c["l"], "a"), "column 'l' is a list and was given to regex_contains"),
         (lambda c: ops.split(c["t"], " ", regex=" "), "by delimiters or by regex"),
         (lambda c: ops.split(c["t"], ""), "split by no delimiter"),
         (lambda c: ops.length(c["t"], "words"), "no unit 'words'"),
