@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from .bundles.verifying import BundleCheck as BundleCheck
     from .bundles.verifying import verify_bundle as verify_bundle
     from .export import export_model as export_model
-    from .functions.as_graph import stateful as stateful
     from .functions.autograph import do_not_convert as do_not_convert
     from .functions.concrete import ConcreteFunction as ConcreteFunction
     from .functions.derivatives import custom_gradient as custom_gradient
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from .functions.gradients import Tape as Tape
     from .functions.options import loop_options as loop_options
     from .functions.options import set_max_steps as set_max_steps
+    from .functions.state import stateful as stateful
     from .functions.symbolic import TensorSpec as TensorSpec
     from .graphs.graph import FieldSpec as FieldSpec
     from .graphs.graph import Graph as Graph
@@ -106,7 +106,7 @@ _HOMES = {
     "refresh_bundle": "bundles.refreshing",
     "reseal": "bundles.manifest",
     "set_max_steps": "functions.options",
-    "stateful": "functions.as_graph",
+    "stateful": "functions.state",
     "value_and_gradient": "functions.derivatives",
     "verify_bundle": "bundles.verifying",
 }

@@ -1,12 +1,12 @@
 """Functions as graphs: tracing by signature, Python control flow on tensors, gradients."""
 
-from .as_graph import stateful
 from .autograph import convert, do_not_convert
 from .concrete import ConcreteFunction
 from .derivatives import custom_gradient, hessian, hvp, jacobian, value_and_gradient
 from .function import Function, RetraceWarning, eager, function
 from .gradients import Tape
 from .options import LoopOptions, loop_options, set_max_steps
+from .state import stateful
 from .symbolic import TensorSpec
 
 __all__ = [

@@ -1,24 +1,18 @@
-"""A traced function as a `Graph`: arguments by name, captured arrays as weights, state as weights with next values."""
+"""A traced function as a `Graph`: arguments by name, results by key or position, captured arrays as weights."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import jax
+from jax.extend.core import ClosedJaxpr
 
-from ...errors import InputError
-from .._caller import caller
 from ..graphs.graph import Graph
 from ..graphs.nodes import Tensor
 from ..tracing.equations import graph_of_jaxpr
-from .signatures import Argument
+from .signatures import Argument, CallSignature
 from .values import Spec
-
-if TYPE_CHECKING:
-    from .concrete import ConcreteFunction
 
 SIGNATURE: Final = "call"
 """The name of the one signature of a function's graph."""
@@ -28,122 +22,25 @@ _NUMBERED: Final = re.compile(r"_?t\d+")
 Path = tuple[Any, ...]  # Any: JAX's entries of the way to a leaf
 
 
-def graph_of(concrete: ConcreteFunction) -> Graph:
+def graph_of(jaxpr: ClosedJaxpr, signature: CallSignature, out_tree: Any) -> Graph:  # Any: a PyTreeDef
     """See `ConcreteFunction.graph`."""
-    inputs = [(item.name, _tensor(item, item.spec)) for item in concrete.signature.arguments if item.spec is not None]
-    outputs = {_written(path): place for place, path in enumerate(_paths(concrete.out_tree))}
+    inputs = [(item.name, _tensor(item, item.spec)) for item in signature.arguments if item.spec is not None]
+    outputs = {written(path): place for place, path in enumerate(paths(out_tree))}
     prefix = f"{SIGNATURE}/" if any(_NUMBERED.fullmatch(name) for name, _ in inputs) else ""
-    return graph_of_jaxpr(concrete.jaxpr, inputs, outputs, signature=SIGNATURE, prefix=prefix)
-
-
-def stateful(concrete: ConcreteFunction, *state: str) -> Graph:
-    """The graph of a function that takes state and returns its next value: a training step, a running mean.
-
-    State goes in as weights of the graph and comes out as its `updates`; all else stays inputs and outputs. The next
-    values are the first results, in the order named here, as those of `jax.lax.scan`; of a function that returns a
-    dict, those under the arguments' names; of one that returns nothing but one state, all of it.
-
-        step = stateful(train_step.get_concrete_function(params, x, y), "params")
-        step.updates["call"]  # {"params['w']": "t12", "params['b']": "t14"}
-
-    Args:
-        concrete: The function, traced for one signature.
-        state: Names of arguments: arrays or trees of arrays, such as params, optax's and NNX's states.
-
-    Raises:
-        InputError: There is no such argument, or no next value of it: another tree, shape or dtype is returned.
-    """
-    graph = graph_of(concrete)
-    updates: dict[str, str] = {}
-    outputs = dict(graph.signatures[SIGNATURE])
-    for name, (before, after) in _pairs(concrete, state).items():
-        for item, place in _matched(name, before, after):
-            made = _written(place)
-            updates[item.name] = outputs.pop(made).tensor
-            have, want = graph.tensors()[updates[item.name]], graph.inputs[item.name]
-            if (have.dtype, have.shape) != (want.dtype, want.shape):
-                raise InputError(
-                    f"{item.name} is {_spec(want)}, and its next value is {_spec(have)}",
-                    fix="return state with the shapes and dtypes that it came with",
-                    where=caller(),
-                )
-    return replace(
-        graph,
-        inputs={name: tensor for name, tensor in graph.inputs.items() if name not in updates},
-        weights={**{name: graph.inputs[name] for name in updates}, **graph.weights},
-        signatures={SIGNATURE: outputs},
-        updates={SIGNATURE: updates},
-    )
+    return graph_of_jaxpr(jaxpr, inputs, outputs, signature=SIGNATURE, prefix=prefix)
 
 
 def _tensor(item: Argument, spec: Spec) -> Tensor:
     return Tensor(item.name, str(spec.dtype), tuple(dim if isinstance(dim, int) else str(dim) for dim in spec.shape))
 
 
-def _spec(tensor: Tensor) -> str:
-    return f"{tensor.dtype}[{','.join(map(str, tensor.shape))}]"
-
-
-def _paths(tree: Any) -> list[Path]:  # Any: a PyTreeDef
+def paths(tree: Any) -> list[Path]:  # Any: a PyTreeDef
+    """The ways to the leaves of a tree, in order."""
     leaves = jax.tree.unflatten(tree, range(tree.num_leaves))
     return [path for path, _ in jax.tree_util.tree_flatten_with_path(leaves)[0]]
 
 
-def _written(path: Path) -> str:
+def written(path: Path) -> str:
     """A result as the user would write it: its key or position, then what is below."""
     first = jax.tree_util.keystr(path[:1], simple=True)
     return f"{first}{jax.tree_util.keystr(path[1:])}" if path else _RESULT
-
-
-def _pairs(
-    concrete: ConcreteFunction, state: tuple[str, ...]
-) -> dict[str, tuple[list[tuple[Path, Argument]], list[Path]]]:
-    """For each state, its leaves before, and the results that are its leaves after."""
-    arguments = list(zip(_paths(concrete.in_tree), concrete.signature.arguments, strict=True))
-    results = _paths(concrete.out_tree)
-    shape = jax.tree.unflatten(concrete.out_tree, range(concrete.out_tree.num_leaves))
-    found = {}
-    for position, name in enumerate(state):
-        before = [(path[2:], item) for path, item in arguments if re.split(r"[\[.]", item.name)[0] == name]
-        if not before:
-            known = dict.fromkeys(re.split(r"[\[.]", item.name)[0] for _, item in arguments)
-            raise InputError(
-                f"{concrete.name} has no argument {name!r}", fix=f"name one of {', '.join(known)}", where=caller()
-            )
-        if isinstance(shape, Mapping) and any(_key(path) == name for path in results):
-            after = [path for path in results if _key(path) == name]
-        elif isinstance(shape, tuple) and type(shape) is tuple:
-            after = [path for path in results if _key(path) == position]
-        else:
-            after = results if len(state) == 1 else []
-        found[name] = (before, after)
-    return found
-
-
-def _key(path: Path) -> object:
-    return getattr(path[0], "key", getattr(path[0], "idx", None)) if path else None
-
-
-def _matched(name: str, before: list[tuple[Path, Argument]], after: list[Path]) -> list[tuple[Argument, Path]]:
-    """Each leaf of a state with the result that is its next value.
-
-    Raises:
-        InputError: The trees differ, or a leaf is a Python value.
-    """
-    fixed = next((item for _, item in before if item.spec is None), None)
-    if fixed is not None:
-        raise InputError(
-            f"{fixed.name} is {fixed.value}, a Python value, which does not change",
-            fix="make it an array: jnp.asarray(…)",
-            where=caller(),
-        )
-    for cut in (0, 1):
-        if [path for path, _ in before] == [path[cut:] for path in after]:
-            return [(item, path) for (_, item), path in zip(before, after, strict=True)]
-    kept = ", ".join(item.name for _, item in before)
-    given = ", ".join(map(_written, after)) or "nothing"
-    raise InputError(
-        f"the state {name!r} is {kept:.200}, and {given:.200} is returned for it",
-        fix="return the same tree, before all other results or in a dict under its name",
-        where=caller(),
-    )

@@ -104,11 +104,11 @@ def callee(fn: Any) -> Any:  # Any: whatever the user calls
 
 def _takes_functions(fn: Any) -> bool:  # Any: whatever the user calls
     """Whether a library may call back: then functions given to it are converted first."""
-    if isinstance(fn, (type, jax.stages.Wrapped)):
-        return fn in (map, filter)
     module = getattr(fn, "__module__", None) or ""
+    if isinstance(fn, (type, jax.stages.Wrapped)):
+        return fn in (map, filter) or module == "itertools"
     ours = __name__.partition(".engine.")[0] + ".engine"
-    return module.split(".")[0] in ("jax", "functools", "builtins") or module.startswith(ours)
+    return module.split(".")[0] in ("jax", "functools", "_functools", "builtins") or module.startswith(ours)
 
 
 def _argument(value: Any) -> Any:  # Any: an argument of the user's
@@ -167,6 +167,6 @@ HELPERS: Final = SimpleNamespace(
     NO_VALUE=values.NO_VALUE, Unset=values.Unset, and_=branches.and_, assert_=branches.assert_, callee=callee,
     choose=branches.choose, compare=branches.compare, for_=loops.for_, if_=branches.if_, load=values.load,
     may_raise=branches.may_raise, none_of=values.none_of, not_=branches.not_, or_=branches.or_,
-    returned=values.returned, while_=loops.while_,
+    returned=values.returned, value=branches.value, while_=loops.while_,
 )  # fmt: skip
 """What converted code calls."""

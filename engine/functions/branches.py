@@ -14,6 +14,7 @@ from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
 from ...errors import InputError
 from .._caller import caller
+from .jumps import RETURNED
 from .values import (
     NO_VALUE,
     Changes,
@@ -43,8 +44,8 @@ CHECKED: Final[ContextVar[bool]] = ContextVar("drivetrain_checked", default=Fals
 
 _COMPARE: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "Lt": operator.lt, "LtE": operator.le, "Gt": operator.gt, "GtE": operator.ge, "Eq": operator.eq,
-    "NotEq": operator.ne, "Is": operator.is_, "IsNot": operator.is_not, "In": lambda a, b: a in b,
-    "NotIn": lambda a, b: a not in b,
+    "NotEq": operator.ne, "Is": operator.is_, "IsNot": operator.is_not, "In": lambda a, b: _within(a, b),
+    "NotIn": lambda a, b: not_(_within(a, b)),
 }  # fmt: skip
 
 
@@ -120,7 +121,18 @@ def join_paths(
     yes, no = Taken(then), Taken(orelse)
     wanted: list[_Wanted] = []
     trios = zip(names, yes.values, no.values, strict=True)
-    rebuilt: list[Any] = [_joined(name, a, b, yes, no, wanted) for name, a, b in trios]
+    left = [dict(zip(names, taken.values, strict=True)).get(RETURNED) is True for taken in (yes, no)]
+    rebuilt: list[Any] = [
+        _joined(
+            name,
+            NO_VALUE if left[0] and isinstance(a, Unset) else a,  # nothing after a return reads it
+            NO_VALUE if left[1] and isinstance(b, Unset) else b,
+            yes,
+            no,
+            wanted,
+        )
+        for name, a, b in trios
+    ]
 
     def branch(side: int, taken: Taken) -> Callable[[], list[Any]]:
         def run() -> list[Any]:
@@ -249,6 +261,20 @@ def compare(words: Sequence[str], *parts: Thunk) -> Any:  # Any: bools, or a tra
     if len(words) == 1:
         return found
     return and_(lambda: found, lambda: compare(words[1:], lambda: right, *parts[2:]))
+
+
+def _within(item: Any, items: Any) -> Any:  # Any: the user's values; a bool, or a traced bool
+    if is_traced(items):
+        return (items == item).any()
+    known = isinstance(items, (tuple, list, set, frozenset, range, dict))
+    if known and (is_traced(item) or any(map(is_traced, items))):
+        return or_(lambda: False, *(lambda one=one: item == one for one in items))
+    return item in items
+
+
+def value(found: Any) -> Thunk:  # Any: the user's value
+    """A part of an operator that was run already."""
+    return lambda: found
 
 
 def assert_(test: Thunk, message: Thunk) -> None:

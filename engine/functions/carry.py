@@ -91,14 +91,6 @@ class Carry:
         }
         put(self.before)
 
-    def has_tensors(self) -> bool:
-        """Whether the body makes any variable a tensor whose value depends on more than the loop's index."""
-        return any(
-            spec is not None and isinstance(leaf, jax.Array)
-            for variable in self.variables
-            for leaf, spec in zip(variable.leaves, variable.specs, strict=True)
-        ) or any(is_traced(const) for const in self.jaxpr.consts)
-
     def _specs(self) -> list[Spec]:
         return [spec for variable in self.variables for spec in variable.carried]
 

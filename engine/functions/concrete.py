@@ -16,9 +16,10 @@ from ..graphs.graph import Graph
 from .as_graph import graph_of
 from .signatures import CallSignature, Parameters, Static, joined, signature_of, split
 from .symbolic import check, program
+from .values import Spec
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ConcreteFunction:
     """A function traced for one signature; callable with arguments that fit it.
 
@@ -46,7 +47,7 @@ class ConcreteFunction:
         The one signature is "call"; what is returned alone is called "result". `stateful` gives the graph in which
         some arguments are state.
         """
-        return graph_of(self)
+        return graph_of(self.jaxpr, self.signature, self.out_tree)
 
     @functools.cached_property
     def _fitting(self) -> set[object]:
@@ -90,6 +91,12 @@ class ConcreteFunction:
 
     def __str__(self) -> str:
         return f"{self.name}({self.signature})"
+
+    def __repr__(self) -> str:
+        results = jax.tree.unflatten(
+            self.out_tree, [Spec(aval.shape, aval.dtype, False) for aval in self.jaxpr.out_avals]
+        )
+        return f"ConcreteFunction({self} -> {results})"
 
 
 def _holds_struct(tree: object) -> bool:

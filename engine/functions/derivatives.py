@@ -24,7 +24,8 @@ def custom_gradient(fn: Fn) -> Fn:
 
     Args:
         fn: Returns `(y, grad)`; `grad` takes the gradient of y and returns that of each argument, a tuple where there
-            are several. What `grad` reads of the computation is kept for the way back.
+            are several; None where the argument has none. What `grad` reads of the computation is kept for the way
+            back.
 
     Returns:
         A function that returns y. Higher derivatives go through `grad`.
@@ -56,7 +57,11 @@ def custom_gradient(fn: Fn) -> Fn:
                 shape: Any = jax.tree.structure(parts)  # JAX types no comparison of PyTreeDefs
                 if len(args) == 1 and shape == jax.tree.structure(args[0]):
                     parts = (parts,)
-                _check_parts(fn, tuple(parts) if isinstance(parts, (tuple, list)) else (parts,), args)
+                parts = list(parts) if isinstance(parts, (tuple, list)) else [parts]
+                none = [place for place, part in enumerate(parts[: len(args)]) if part is None]
+                for place in none:
+                    parts[place] = jax.tree.map(jnp.zeros_like, args[place])
+                _check_parts(fn, tuple(parts), args)
                 return parts[0] if len(args) == 1 else tuple(parts)
 
             return value, checked

@@ -117,6 +117,9 @@ class Function:
             refuse_objects(self.parameters, args, kwargs)
             raise
 
+    def __repr__(self) -> str:
+        return f"Function({self._name}: {self.trace_count} traces)"
+
     def eager(self, *args: Any, **kwargs: Any) -> Any:  # Any: as above
         """Run the Python function itself, line by line, as under `eager()`."""
         with eager():

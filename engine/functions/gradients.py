@@ -16,6 +16,7 @@ import numpy as np
 from ...errors import InputError
 from .._caller import caller
 from .autograph import CONVERTING, convert
+from .values import having
 
 Tree = Any  # a tree of arrays, the user's
 
@@ -48,6 +49,7 @@ class Tape:
         self.watch_inputs = watch_inputs
         self._calls: list[_Call] = []
         self._known: dict[int, Any] = {}  # arrays that gradients may reach; kept, so that an id stays its own
+        self._made: dict[int, Any] = {}  # all that calls returned while it recorded
         self._recording = False
         self._used = False
         self._token: Token[tuple[Tape, ...]] | None = None
@@ -120,11 +122,10 @@ class Tape:
             Arrays in the structure of `sources`, each with the shape and dtype of its source.
 
         Raises:
-            InputError: The tape was used already and is not persistent, or the weights do not fit.
+            InputError: The tape was used already and is not persistent, a target was not made by a call that it
+                recorded, a source is a Python number, or the weights do not fit.
         """
-        if self._used and not self.persistent:
-            raise InputError("the tape was used already", fix="Tape(persistent=True)", where=caller())
-        self._used = True
+        self._use(target, sources)
         weights = self._weights(target, output_gradients)
         found = self._outwards(jax.tree.leaves(target), jax.tree.leaves(sources), weights)
         if unconnected == "zero":
@@ -135,19 +136,44 @@ class Tape:
     def jacobian(self, target: jax.Array, source: jax.Array) -> jax.Array:
         """The derivative of each element of the target by each of the source: shape target.shape + source.shape.
 
+        Zeros where the target does not depend on the source.
+
         Raises:
-            InputError: As `gradient`.
+            InputError: As `gradient`; or target or source is a tree of arrays.
         """
+        self._use(target, source)
+        if not _differentiable(target) or not _differentiable(source):
+            raise InputError(
+                "tape.jacobian takes one floating array as target and one as source",
+                fix="ask for each by itself, with a persistent tape; or jacobian(fn)(tree)",
+                where=caller(),
+            )
         rows = jnp.eye(target.size, dtype=target.dtype).reshape(target.size, *target.shape)
-        if self._used and not self.persistent:
-            raise InputError("the tape was used already", fix="Tape(persistent=True)", where=caller())
-        self._used = True
 
         def row(weights: jax.Array) -> jax.Array:
             (found,) = self._outwards([target], [source], [weights])
             return jnp.zeros_like(source) if found is None else found
 
         return jax.vmap(row)(rows).reshape(*target.shape, *source.shape)
+
+    def _use(self, target: Tree, sources: Tree) -> None:
+        if self._used and not self.persistent:
+            raise InputError("the tape was used already", fix="Tape(persistent=True)", where=caller())
+        known = self._known.keys() | self._made.keys()
+        if any(_differentiable(leaf) and id(leaf) not in known for leaf in jax.tree.leaves(target)):
+            raise InputError(
+                "the target was not made by a call that this tape recorded: arithmetic outside of calls is not seen",
+                fix="y = tape.call(fn, x), down to the target itself",
+                where=caller(),
+            )
+        number = next((leaf for leaf in jax.tree.leaves(sources) if isinstance(leaf, (float, complex))), None)
+        if number is not None and not isinstance(number, np.generic):
+            raise InputError(
+                f"the source {number!r} is a Python number, which no tape can follow",
+                fix="give the call and the gradient one array: x = jnp.asarray(…)",
+                where=caller(),
+            )
+        self._used = True
 
     def _weights(self, target: Tree, given: Tree) -> list[Any]:
         tree: Any  # JAX types no comparison of PyTreeDefs
@@ -220,13 +246,16 @@ def _record(fn: Callable[..., Tree], args: tuple[Any, ...], kwargs: dict[str, An
         for at, value in zip(places, inputs, strict=True):
             given[at] = value
         inner_args, inner_kwargs = jax.tree.unflatten(tree, given)
-        outputs, shape = jax.tree.flatten(fn(*inner_args, **inner_kwargs))
+        with having(_TAPES, ()):  # the tapes have this call as a whole: what it records by itself is its own
+            outputs, shape = jax.tree.flatten(fn(*inner_args, **inner_kwargs))
         structure.append(shape)
         return [jnp.asarray(output) for output in outputs]
 
     if not places:
-        found: Tree = jax.tree.unflatten(structure[-1], outputs) if (outputs := run()) else None
-        return jax.tree.unflatten(structure[-1], outputs) if found is None else found
+        plain = run()
+        for tape in tapes:
+            tape._made |= {id(output): output for output in plain}
+        return jax.tree.unflatten(structure[-1], plain)
     inputs = [leaves[at] for at in places]
     outputs, back = jax.vjp(run, *inputs)
     # An output that is an input, given through, gets an identity of its own.
@@ -237,6 +266,7 @@ def _record(fn: Callable[..., Tree], args: tuple[Any, ...], kwargs: dict[str, An
         seen.add(id(own[-1]))
     call = _Call(run, inputs, own, back)
     for tape in tapes:
+        tape._made |= {id(output): output for output in own}
         if any(id(item) in tape._known for item in inputs):
             tape._calls.append(call)
             tape._known |= {id(output): output for output in own}
@@ -244,7 +274,7 @@ def _record(fn: Callable[..., Tree], args: tuple[Any, ...], kwargs: dict[str, An
 
 
 def _differentiable(leaf: Any) -> bool:  # Any: any leaf of the user's
-    return isinstance(leaf, (jax.Array, np.ndarray)) and jnp.issubdtype(leaf.dtype, jnp.inexact)
+    return isinstance(leaf, (jax.Array, np.ndarray, np.generic)) and jnp.issubdtype(leaf.dtype, jnp.inexact)
 
 
 def _zero(output: Any) -> Any:  # Any: an array; its cotangent

@@ -55,13 +55,13 @@ def lowered(body: Sequence[ast.stmt]) -> list[ast.stmt]:
     """A function's body without return, break and continue inside of its branches and loops."""
     body = [_Bindings().visit(item) for item in body]
     returns = any(_contains(item, ast.Return, into_loops=True) for item in body if not isinstance(item, ast.Return))
-    jumps = _Jumps(returns)
-    made = jumps.block(body, None)
+    always = _ends(body)
+    made = _Jumps(returns).block(body, None)
     if not returns:
         return made
     first, last = body[0], body[-1]
     head = [statement(f"{RETURNED} = False", first), statement(f"{VALUE} = ag__.NO_VALUE", first)]
-    tail = statement(f"return ag__.returned({RETURNED}, {VALUE}, {_ends(body)})", last)
+    tail = statement(f"return ag__.returned({RETURNED}, {VALUE}, {always})", last)
     return [*head, *made, tail]
 
 
@@ -189,12 +189,22 @@ def _contains(item: ast.AST, kinds: type[ast.AST] | tuple[type[ast.AST], ...], *
 
 
 def _ends(body: Sequence[ast.stmt]) -> bool:
-    """Whether every path through a block jumps or raises."""
-    for item in body:
-        if isinstance(item, (ast.Return, ast.Break, ast.Continue, ast.Raise)):
+    """Whether every path through a block jumps, raises or never gets to its end."""
+    return any(map(_leaves, body))
+
+
+def _leaves(item: ast.stmt) -> bool:
+    match item:
+        case ast.Return() | ast.Break() | ast.Continue() | ast.Raise():
             return True
-        if isinstance(item, ast.If) and _ends(item.body) and _ends(item.orelse):
-            return True
-        if isinstance(item, ast.With) and _ends(item.body):
-            return True
+        case ast.If(body=body, orelse=orelse):
+            return _ends(body) and _ends(orelse)
+        case ast.With(body=body):
+            return _ends(body)
+        case ast.While(test=ast.Constant(value=endless), body=body):
+            return bool(endless) and not any(_contains(inner, ast.Break) for inner in body)
+        case ast.Try(body=body, orelse=orelse, handlers=handlers, finalbody=final):
+            return _ends(final) or (_ends([*body, *orelse]) and all(_ends(each.body) for each in handlers))
+        case ast.Match(cases=[*cases, ast.match_case(pattern=ast.MatchAs(pattern=None), guard=None) as last]):
+            return all(_ends(each.body) for each in [*cases, last])
     return False

@@ -14,7 +14,6 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from ...errors import InputError
 from .._caller import caller
 from .branches import join_paths
 from .carry import Carry
@@ -24,8 +23,6 @@ from .unbounded import unbounded
 from .values import Changes, Getter, Setter, is_traced, refuse_changes, truth
 
 Leaves = list[Any]  # JAX arrays
-UNROLLED_STEPS = 32
-"""A range of Python numbers that is longer becomes a scan, if its body does nothing but assign local names."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +64,6 @@ def for_(
     put: Setter,
     names: Sequence[str],
     changes: Changes,
-    only_assigns: bool,
     hint: Callable[[], object] | None,
 ) -> None:
     """Run a for loop; over a tensor or a range with a tensor's bounds, make it one of the graph."""
@@ -89,30 +85,10 @@ def for_(
         elif over.length:
             refuse_changes(changes, "a for")
             _scan(block, body, test, over)
-    elif (
-        isinstance(items, range)
-        and only_assigns
-        and options.unroll is not True
-        and (len(items) > UNROLLED_STEPS or options.unroll is False)
-    ):
-        _long_range(block, body, test, items, options)
+    elif isinstance(items, range) and items and options.unroll is False:
+        refuse_changes(changes, "a for")
+        _scan(block, body, test, Rows.of_range(items))
     else:
-        _in_python(block, items, body, test)
-
-
-def _long_range(
-    block: Block, body: Callable[[Any], None], test: Callable[[], Any] | None, items: range, options: LoopOptions
-) -> None:
-    """Try a long range as a scan; where the body needs its index as a Python number, unroll."""
-    before = block.get()
-    if not items:
-        return
-    try:
-        _scan(block, body, test, Rows.of_range(items), keep=True)
-    except Exception:  # whatever is wrong: the loop in Python tells it as Python would
-        block.put(before)
-        if options.unroll is False:
-            raise
         _in_python(block, items, body, test)
 
 
@@ -143,18 +119,9 @@ def _options(hint: Callable[[], object] | None) -> LoopOptions:
     return LoopOptions(default.max_steps if given.max_steps is None else given.max_steps, given.unroll)
 
 
-def _scan(
-    block: Block,
-    body: Callable[[Any], None],
-    test: Callable[[], Any] | None,
-    over: Rows,
-    *,
-    keep: bool = False,
-) -> None:
+def _scan(block: Block, body: Callable[[Any], None], test: Callable[[], Any] | None, over: Rows) -> None:
     """A loop of a known number of steps, one or more."""
     carry = Carry(block.get, block.put, block.names, lambda leaves: body(over.rebuilt(leaves)), over.structs())
-    if keep and not carry.has_tensors():
-        raise InputError("nothing here is a tensor", where=caller())  # the caller unrolls
     alive = carry.condition(test) if test is not None else None
     last = alive is None  # every step runs, so what the last one leaves is certain
     start = carry.start() + (carry.fresh_start() if last else [])

@@ -16,7 +16,8 @@ class LoopOptions:
 
     Attributes:
         max_steps: The most steps it ever takes, or None.
-        unroll: True to unroll it in Python, False to keep a long range one loop, None to decide by its length.
+        unroll: True to unroll it in Python, False to make a range of Python numbers one loop of the graph; None: a
+            range is unrolled, the rows of a tensor are not.
     """
 
     max_steps: int | None = None
@@ -33,7 +34,7 @@ def loop_options(*, max_steps: int | None = None, unroll: bool | None = None) ->
         max_steps: A bound on the steps, which makes the loop a scan over that many: it then has gradients, and its
             memory grows with the bound. A loop that has not ended by then stops, and its floats are NaN.
         unroll: For a loop over a range or the rows of a tensor: True repeats the body in the graph, one copy for each
-            step, with Python numbers as the range's index; False keeps a range one loop.
+            step; False makes a range of Python numbers one loop, its index a tensor: for what compiles too long.
 
     Returns:
         The options, for `@function(max_steps=…)` to merge.

@@ -168,10 +168,7 @@ class _Rewrite(ast.NodeTransformer):
         body, get, put = (self._new(word) for word in ("for", "get", "set"))
         flags = node.flags if isinstance(node, FlaggedFor) else ()
         test = f"lambda: ag__.none_of({', '.join(flags)})" if flags else "None"
-        call = (
-            f"ag__.for_(0, {body}, {test}, {get}, {put}, {tuple(names)!r}, {self._changes(node, names)}, "
-            f"{_only_assigns(node.body)}, 0)"
-        )
+        call = f"ag__.for_(0, {body}, {test}, {get}, {put}, {tuple(names)!r}, {self._changes(node, names)}, 0)"
         made = self._loop_call(call, node)
         assert isinstance(made, ast.Expr)
         assert isinstance(made.value, ast.Call)
@@ -239,7 +236,7 @@ class _Rewrite(ast.NodeTransformer):
         return self.generic_visit(node)
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.expr:
-        if _binds(node):
+        if _binds(*node.values[1:]):
             return self._plain(node)
         word = "and_" if isinstance(node.op, ast.And) else "or_"
         return self._lazy(f"ag__.{word}", node.values, node)
@@ -254,15 +251,16 @@ class _Rewrite(ast.NodeTransformer):
         return call
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.expr:
-        if _binds(node):
+        if _binds(node.body, node.orelse):
             return self._plain(node)
         return self._lazy("ag__.choose", [node.test, node.body, node.orelse], node)
 
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
-        if len(node.ops) == 1 or _binds(node):
+        single = len(node.ops) == 1 and not isinstance(node.ops[0], (ast.In, ast.NotIn))
+        if single or _binds(*node.comparators[1:]):
             return self.generic_visit(node)
         words = tuple(type(op).__name__ for op in node.ops)
-        call = self._lazy("ag__.compare", [node.left, *node.comparators], node)
+        call = self._lazy("ag__.compare", [node.left, *node.comparators], node, certain=2)
         call.args.insert(0, expression(repr(words), node))
         return call
 
@@ -283,14 +281,20 @@ class _Rewrite(ast.NodeTransformer):
         assert isinstance(made, ast.expr)
         return made
 
-    def _lazy(self, operator: str, parts: Sequence[ast.expr], node: ast.expr) -> ast.Call:
+    def _lazy(self, operator: str, parts: Sequence[ast.expr], node: ast.expr, certain: int = 1) -> ast.Call:
+        """An operator's call with its parts as thunks; where := stands in the first, which run anyway, as values."""
         call = expression(f"{operator}()", node)
         assert isinstance(call, ast.Call)
-        for part in parts:
-            lazy = expression("lambda: 0", part)
-            assert isinstance(lazy, ast.Lambda)
-            lazy.body = self.visit(part)
-            call.args.append(lazy)
+        for place, part in enumerate(parts):
+            if place < certain and _binds(*parts[:certain]):
+                made = expression("ag__.value(0)", part)
+                assert isinstance(made, ast.Call)
+                made.args = [self.visit(part)]
+            else:
+                made = expression("lambda: 0", part)
+                assert isinstance(made, ast.Lambda)
+                made.body = self.visit(part)
+            call.args.append(made)
         return call
 
     # --- blocks as functions -------------------------------------------------------------------------------------
@@ -335,31 +339,29 @@ class _Rewrite(ast.NodeTransformer):
             if isinstance(item, (ast.Attribute, ast.Subscript)) and isinstance(item.ctx, (ast.Store, ast.Del)):
                 target: ast.expr = item
                 how = "set"
-            elif (
-                isinstance(item, ast.Expr)
-                and isinstance(item.value, ast.Call)
-                and isinstance(item.value.func, ast.Attribute)
-                and item.value.func.attr in _MUTATORS
-            ):
-                target = item.value.func
-                how = item.value.func.attr
+                owner = item.value
+            elif isinstance(item, ast.Call) and getattr(item.func, "attr", "") in _MUTATORS:
+                assert isinstance(item.func, ast.Attribute)
+                target, how, owner = item.func, "call", item.func.value
+            elif isinstance(item, ast.Call) and getattr(item.func, "id", "") == "next" and item.args:
+                target, how, owner = item, "next", item.args[0]
             else:
                 continue
-            assert isinstance(target, (ast.Attribute, ast.Subscript))
-            root = _root(target)
+            root = _root(owner)
             if root is None or root in names:  # made within the block: nobody outside sees it
                 continue
-            owner = ast.unparse(target.value)
-            found[f"({ast.unparse(target)!r}, {how!r}, lambda: {owner})"] = ""
+            if any(isinstance(part, ast.Name) and part.id in names for part in ast.walk(owner)):
+                owner = ast.Name(root)  # it has no value yet: judged by what it is part of
+            found[f"({ast.unparse(target)!r}, {how!r}, lambda: {ast.unparse(owner)})"] = ""
         for name in names:
             if name in self.globals:
                 found[f"({name!r}, 'global', lambda: None)"] = ""
         return f"({', '.join(found)}{',' if found else ''})"
 
 
-def _binds(node: ast.AST) -> bool:
+def _binds(*parts: ast.expr) -> bool:
     """Whether an expression assigns by :=, which a thunk could not do for its function."""
-    return any(isinstance(item, ast.NamedExpr) for item in ast.walk(node))
+    return any(isinstance(item, ast.NamedExpr) for part in parts for item in ast.walk(part))
 
 
 def _root(node: ast.expr) -> str | None:
@@ -380,15 +382,3 @@ def _hint(body: Sequence[ast.stmt]) -> ast.expr | None:
                     ast.copy_location(node, item)
                 return copied
     return None
-
-
-def _only_assigns(body: Sequence[ast.stmt]) -> bool:
-    """Whether a body does nothing but assign local names: then it may be traced for all steps at once."""
-    plain = (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.If, ast.For, ast.While, ast.Pass, ast.Assert)
-    for item in body:
-        for node in [item, *_own(item)]:
-            if isinstance(node, ast.stmt) and not isinstance(node, plain) and _hint([node]) is None:
-                return False
-            if isinstance(node, (ast.Attribute, ast.Subscript)) and not isinstance(node.ctx, ast.Load):
-                return False
-    return True

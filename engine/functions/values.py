@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -114,7 +115,7 @@ def truth(value: Any, doing: str) -> Any:  # Any: a tracer; a traced bool back
     return value if value.dtype == bool else value != 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Spec:
     """What a leaf is as a tensor. `weak` is JAX's word for the dtype of a Python number, which gives way."""
 
@@ -143,7 +144,7 @@ class Spec:
         """A placeholder."""
         return jnp.zeros(self.shape, self.dtype)
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return f"{self.dtype}[{','.join(map(str, self.shape))}]"
 
 
@@ -198,11 +199,12 @@ def refuse_changes(changes: Changes, kind: str) -> None:
                 continue  # JAX itself says that arrays do not change, and what to write
             what = f"{name!r} is assigned"
         else:
-            if not isinstance(owner(), (list, dict, set)):
+            kinds = Iterator if how == "next" else (list, dict, set, deque)
+            if not isinstance(owner(), kinds):
                 continue
             what = f"{name!r} is called"
         raise InputError(
             f"{what} inside {kind} that depends on a tensor: the graph can carry local variables only",
-            fix="use a local variable, and for a list an array made before: xs = xs.at[i].set(value)",
+            fix="use a local variable; for a list an array made before: x = xs[i], xs = xs.at[i].set(value)",
             where=caller(),
         )

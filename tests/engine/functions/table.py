@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -333,6 +335,7 @@ def mapped(xs: Any) -> Any:
 def long_range(x: Any) -> Any:
     total = x
     for i in range(100):
+        loop_options(unroll=False)
         total = total * 0.9 + i * 0.01
         last = total if i > 3 else 0.0
     return total + last + i
@@ -423,6 +426,77 @@ def walrus(n: Any) -> Any:
     return k, left
 
 
+def walrus_first(x: Any) -> Any:
+    if (y := x * 2) > 3 and y < 9:
+        return y
+    z = x if (v := x - 1) > 0 else v
+    return z + v + (1 if -9 < (w := x) < 2 else 0) + w
+
+
+def returns_from_an_endless_loop(x: Any) -> Any:
+    while True:
+        set_max_steps(40)
+        if x < 1:
+            return x
+        x = x / 2
+
+
+def member(n: Any) -> Any:
+    if n in (1, 3) or n not in (2, 3, 4):
+        return n * 10
+    return 5 if 3 in [n, n + 1] else n
+
+
+def reduced(xs: Any) -> Any:
+    largest = functools.reduce(lambda a, b: a if a > b else b, [xs[0], xs[1], xs[2]])
+    *_, last = itertools.accumulate([xs[3], xs[4]], lambda a, b: a + b if a > 0 else b)
+    return largest + last
+
+
+def python_state_in_a_long_range(x: Any) -> Any:
+    weights, numbers, seen, out = [k / 8 for k in range(40)], iter(range(40)), {"count": 0}, []
+
+    def tick() -> Any:
+        seen["count"] += 1
+        return seen["count"]
+
+    for i in range(40):
+        w = weights.pop()
+        x = x * 0.5 + w - next(numbers) * i + tick()
+        out.append(x)
+    return sum(out)
+
+
+def set_behind_a_return(x: Any, near: Any = True) -> Any:
+    if near:
+        if x > 1:
+            return x * 10
+        y = x + 1
+    else:
+        y = 3.0
+    try:
+        if y > 0:
+            return y
+        z = y * 2
+    finally:
+        x = x + y
+    return x + z
+
+
+def every_path_of_a_try_returns(x: Any, kind: Any = "b") -> Any:
+    try:
+        with np.errstate(all="ignore"):
+            if x > 1:
+                return x
+        match kind:
+            case "a":
+                return x * 2
+            case _:
+                return x * 3
+    except ValueError:
+        return x
+
+
 def newton_by_hand(a: Any) -> Any:
     return jax.lax.fori_loop(
         0, 40, lambda _, x: jnp.where(abs(x * x - a) > 1e-3 * a, (x + a / x) / 2, x), a
@@ -483,4 +557,11 @@ TABLE = [
     Case(calls_untouched, (EIGHTHS,), (0,)),
     Case(loop_value_after, (ROWS,), (0,)),
     Case(walrus, (COUNT,)),
+    Case(walrus_first, (EIGHTHS,)),
+    Case(returns_from_an_endless_loop, (EIGHTHS,), (0,)),
+    Case(member, (COUNT,)),
+    Case(set_behind_a_return, (EIGHTHS,), (0,)),
+    Case(every_path_of_a_try_returns, (EIGHTHS,), (0,)),
+    Case(reduced, (ROWS,), (0,)),
+    Case(python_state_in_a_long_range, (EIGHTHS,), (0,)),
 ]

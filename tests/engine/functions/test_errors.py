@@ -99,6 +99,28 @@ def list_append(xs: Any) -> Any:
     return found
 
 
+def pops(xs: Any) -> Any:
+    weights, total = [1.0, 2.0, 3.0, 4.0], 0.0
+    for x in xs:  # pop
+        total += weights.pop() * x
+    return total
+
+
+def takes_next(x: Any) -> Any:
+    weights = {"all": iter([1.0, 2.0])}
+    if x > 0:  # next
+        x = x * next(weights["all"])
+    return x
+
+
+def append_under_a_key(x: Any) -> Any:
+    found: dict[str, list[Any]] = {"positive": []}
+    if x > 0:  # under a key
+        key = "positive"
+        found[key].append(x)
+    return found["positive"]
+
+
 class Model:
     total = 0.0
 
@@ -175,6 +197,9 @@ CASES: list[tuple[Callable[..., Any], Any, str, str]] = [
     (array_condition, XS, "array", r"a tensor of shape \(4,\), which has no single truth value"),
     (array_and, XS, "and", "what stands before `and`"),
     (list_append, XS, "append", r"'found.append' is called inside a for"),
+    (pops, XS, "pop", r"'weights.pop' is called inside a for"),
+    (takes_next, X, "next", r"next\(weights\[.all.\]\). is called inside an if"),
+    (append_under_a_key, X, "under a key", r"'found\[key\].append' is called inside an if"),
     (add_to_attribute, X, "attribute", r"'self.total' is assigned inside an if"),
     (dict_key, X, "key", r"""'out\["a"\]|"out\['a'\]" is assigned inside an if"""),
     (raises, X, "raise", "a tensor decides whether this `raise` runs"),

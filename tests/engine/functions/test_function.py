@@ -53,6 +53,10 @@ def test_one_trace_for_a_signature() -> None:
         "x: float32[3], factor: float32[], name: 'a'",
     ]
     assert graph.trace_count == 6  # looking at them traces nothing
+    assert repr(graph) == "Function(scaled: 6 traces)"
+    assert repr(graph.concrete_functions[5]) == (
+        "ConcreteFunction(scaled(x: float32[3], factor: float32[], name: 'a') -> float32[3])"
+    )
 
 
 @settings(deadline=None, max_examples=10)

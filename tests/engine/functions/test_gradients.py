@@ -166,6 +166,41 @@ def test_nested_tapes_through_calls_of_the_outer_one() -> None:
     np.testing.assert_allclose(outer.gradient(z, X), jax.grad(plain)(X), rtol=1e-5)
 
 
+def test_what_a_call_records_on_tapes_of_its_own_is_seen_as_a_whole() -> None:
+    def slope(order: int, x: Any) -> Any:
+        if order == 0:
+            return x**5
+        with Tape() as tape:
+            y = tape.call(slope, order - 1, x)
+        return tape.gradient(y, x)
+
+    assert [float(slope(order, jnp.float32(2))) for order in range(1, 5)] == [80.0, 160.0, 240.0, 240.0]
+
+
+def test_mistakes_with_tapes_are_told() -> None:
+    x = jnp.float32(3)
+    with Tape(persistent=True) as tape:
+        y = tape.call(lambda x: {"a": x**2}, x)
+        tape.call(lambda x: x**2, 3.0)
+    for wrong, fix in (
+        (lambda: tape.gradient(y["a"] * 2, x), "tape.call"),
+        (lambda: tape.gradient(y, 3.0), "jnp.asarray"),
+        (lambda: tape.jacobian(y, x), "by itself"),
+        (lambda: tape.jacobian(y["a"], {"x": x}), "by itself"),  # type: ignore[arg-type]  # what is wrong
+    ):
+        with pytest.raises(InputError) as found:
+            wrong()
+        assert fix in (found.value.fix or "")
+        assert (found.value.where or "").startswith(f"{__file__}:")
+
+
+def test_numpys_scalars_are_sources() -> None:
+    x = np.float32(3)
+    with Tape() as tape:
+        y = tape.call(lambda x: x**2, x)
+    assert float(tape.gradient(y, x)) == 6.0
+
+
 def test_a_tape_inside_of_a_function() -> None:
     @function
     def slope(x: Any) -> Any:
@@ -270,6 +305,16 @@ def test_custom_gradients() -> None:
     assert float(scaled(jnp.float32(3), jnp.float32(4))) == 24.0
     found = jax.grad(scaled, (0, 1))(jnp.float32(3), jnp.float32(4), factor=5.0)
     assert [float(item) for item in found] == [400.0, -3.0]
+
+
+@custom_gradient
+def repeated(x: Any, count: Any) -> Any:
+    return x * count, lambda dy: (dy * count, None)
+
+
+def test_a_custom_gradient_may_be_none() -> None:
+    assert float(jax.grad(repeated)(jnp.float32(2), jnp.int32(3))) == 3.0
+    assert float(jax.grad(repeated, 1)(jnp.float32(2), jnp.float32(3))) == 0.0
 
 
 @custom_gradient
