@@ -42,12 +42,14 @@ def Evaluator(
     if split not in known:
         raise InputError(f"the examples have no split {split!r}", fix=f"they have {', '.join(known) or 'none'}")
     launch = current()
-    inputs = dict.fromkeys(Bundle.load(model.content).signatures["evaluate"].inputs, "the model")
+    source = open_examples(examples.content, split)
+    columns = source.schema.names
+    inputs = dict.fromkeys(Bundle.load(model.content).signatures["evaluate"].read_from(columns), "the model")
     if baseline is not None:
-        before = Bundle.load(baseline.content).signatures["predict"].inputs
+        before = Bundle.load(baseline.content).signatures["predict"].read_from(columns)
         inputs = dict.fromkeys(before, "the baseline") | inputs
     found = evaluate(
-        open_examples(examples.content, split),
+        source,
         judged,
         executor(launch.executor, launch.executor_options),
         BundleFn(model.content, "evaluate"),

@@ -19,6 +19,7 @@ from .extending.device import exporting
 from .lowering.partition import Partition
 from .phases.frozen import Frozen
 from .phases.phase import run_phase
+from .phases.rowwise import check_rowwise
 from .tracing.primitives import in_32_bits
 from .tracing.trace import trace
 
@@ -57,14 +58,16 @@ def analyze(
         A bundle with the signature "transform".
 
     Raises:
-        InputError: The function is wrong (with the user's line), a column has values that an analyzer cannot use, or
-            spans have columns that do not fit together.
+        InputError: The function is wrong or lets rows of a batch look at each other (with the user's line), a column
+            has values that an analyzer cannot use, or spans have columns that do not fit together.
     """
     spans = [Span(sources)] if isinstance(sources, Source) else list(sources)
     if not spans:
         raise InputError("there is no span to analyse", fix="give at least one")
     given = Span.joined(spans).schema if schema is None else schema
-    partition = Partition(trace(fn, given, check_floats=check_floats))
+    traced = trace(fn, given, check_floats=check_floats)
+    check_rowwise(traced)
+    partition = Partition(traced)
     analyzers = partition.analyzers()
     frozen = Frozen(partition)
     rows = sum(span.source.rows for span in spans)
@@ -95,7 +98,7 @@ def apply(
 
     Args:
         graph: The folder of a bundle that `analyze` gave, readable by the executor's workers.
-        sources: Split name → its raw rows, in order.
+        sources: Split name → its raw rows, in order; a column with a default may be absent.
         content: Where `split=<name>/part-….parquet` and the manifest go.
         executor: Who walks the shards.
         progress: Told the rows done, over all splits.
@@ -107,7 +110,7 @@ def apply(
     Raises:
         InputError: A row has a value that the graph cannot use.
     """
-    inputs = list(Bundle.load(graph).signatures[TRANSFORM].inputs)
+    signature = Bundle.load(graph).signatures[TRANSFORM]
     total = sum(source.rows for source in sources.values())
     before = 0
     written = []
@@ -116,7 +119,7 @@ def apply(
         def tell(done: int, _: int | None, unit: str, before: int = before) -> None:
             progress(before + done, total, unit)
 
-        columns = source.select(inputs).with_dictionaries()
+        columns = source.select(signature.read_from(source.schema.names)).with_dictionaries()
         written.append(executor.map(columns, BundleFn(graph, TRANSFORM), sinks(content, [name]), progress=tell))
         before += source.rows
     return Manifest.joined(written).write(content, span=span)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
@@ -38,6 +38,10 @@ class Signature:
     inputs: Mapping[str, FieldSpec]
     outputs: Mapping[str, FieldSpec]
     defaults: Mapping[str, object] = field(default_factory=dict)
+
+    def read_from(self, columns: Collection[str]) -> list[str]:
+        """The inputs to read of rows that have these columns: all but those that may be absent, and are."""
+        return [name for name in self.inputs if name in columns or name not in self.defaults]
 
     def __str__(self) -> str:
         given = [

@@ -26,7 +26,9 @@ from .compiled import cache_home, ours
 from .manifest import broken
 
 SECONDS: Final = 600.0
-"""How long a child may take; a large model takes minutes to compile."""
+"""How long a child may take: a large model takes minutes to compile."""
+READING: Final = 60
+"""How many seconds of these it may read one program: damaged bytes can make that last for ever."""
 
 _ROWS: Final = 512  # the size at which the runner calls programs on batches
 _met: set[str] = set()  # in this process: the folder may not be writable
@@ -47,7 +49,7 @@ def probe(programs: Mapping[str, bytes], where: str) -> None:
         where: The bundle's folder, for the error.
 
     Raises:
-        BundleError: A program ends the process that reads it, or takes longer than `SECONDS`.
+        BundleError: A program ends the process that reads it, or takes longer than `READING` or `SECONDS`.
     """
     names = {sha256(program).hexdigest(): name for name, program in programs.items()}
     new = sorted(_unmet(names))
@@ -81,6 +83,8 @@ def probe(programs: Mapping[str, bytes], where: str) -> None:
 
 
 def _ended(code: int, said: bytes) -> str:
+    if code == -signal.SIGALRM:
+        return f"reading it takes longer than {READING} s"
     if code == -signal.SIGKILL:
         return f"reading and compiling it takes longer than {SECONDS:.0f} s, or more memory than there is"
     if code < 0:
@@ -124,11 +128,15 @@ def _try(program: bytes) -> None:
     """Read, check and compile a program, and its gradient, as a bundle that holds it would."""
     import jax
 
-    exported = jax.export.deserialize(bytearray(program))
-    slots = tuple((str(aval.dtype), tuple(map(_dim, aval.shape))) for aval in exported.in_avals)
-    made = [Tensor(f"o{i}", str(a.dtype), tuple(map(_dim, a.shape))) for i, a in enumerate(exported.out_avals)]
-    stage = DeviceStage("p", tuple(f"i{i}" for i in range(len(slots))), slots, (), tuple(made), ((),) * len(made))
-    Programs(Payload({"p": program}, {}, {})).prepare(stage)
+    signal.alarm(READING)  # ends the process, as no exception could: native code does not return
+    try:
+        exported = jax.export.deserialize(bytearray(program))
+        slots = tuple((str(aval.dtype), tuple(map(_dim, aval.shape))) for aval in exported.in_avals)
+        made = [Tensor(f"o{i}", str(a.dtype), tuple(map(_dim, a.shape))) for i, a in enumerate(exported.out_avals)]
+        stage = DeviceStage("p", tuple(f"i{i}" for i in range(len(slots))), slots, (), tuple(made), ((),) * len(made))
+        Programs(Payload({"p": program}, {}, {})).prepare(stage)
+    finally:
+        signal.alarm(0)
     for each in (exported, exported.vjp()) if exported.has_vjp() else (exported,):
         sizes = [[dim if isinstance(dim, int) else _ROWS for dim in aval.shape] for aval in each.in_avals]
         given = [jax.ShapeDtypeStruct(shape, a.dtype) for shape, a in zip(sizes, each.in_avals, strict=True)]  # type: ignore[no-untyped-call]

@@ -152,3 +152,23 @@ def test_what_cannot_be_evaluated(examples: Examples, model: Model) -> None:
         Evaluator(examples, model, config=named("unknown"))
     with pytest.raises(InputError, match="names a dict, not an EvaluationConfig"):
         Evaluator(examples, model, config=named("not_a_config"))
+
+
+def test_columns_with_defaults_may_be_absent(examples: Examples, model: Model, tmp_path: Path) -> None:
+    from drivetrain.engine import Bundle
+
+    parts = sorted((examples.content / "split=eval").glob("*.parquet"))
+    table = pq.read_table(parts, partitioning=None).drop_columns(["carrier"])
+    absent, spelled, lenient = Examples.new(), Examples.new(), Model.new()
+    united = table.append_column("carrier", pa.array(["UA"] * len(table)))
+    for made, rows in ((absent, table), (spelled, united)):
+        path = tmp_path / f"{rows.num_columns}.parquet"
+        pq.write_table(rows, path)
+        executor("local").map(open_parquet([path]), None, sinks(made.content, ["eval"])).write(made.content)
+    with pytest.raises(InputError, match="carrier"):
+        Evaluator(absent, model, config=named("strict"))
+    Bundle.load(model.content).with_defaults({"carrier": "UA"}).save(lenient.content)
+    found = Evaluator(absent, lenient, baseline=lenient, config=named("strict"))
+    label, score = expected(spelled, model)
+    metrics = {row["metric"]: row["value"] for row in pq.read_table(found.content / "metrics.parquet").to_pylist()}
+    assert metrics["auc"] == pytest.approx(roc_auc_score(label, score), abs=1e-9)

@@ -48,6 +48,7 @@ def interpreter(folder: Path, monkeypatch: pytest.MonkeyPatch, does: str) -> Pat
     [
         ("kill -SEGV $$", "reading it ends the process (SIGSEGV)"),
         ("kill -ABRT $$", "reading it ends the process (SIGABRT)"),
+        ("kill -ALRM $$", "reading it takes longer than 60 s"),
         ("exec sleep 60", "takes longer than 1 s"),
         ("echo no room >&2; exit 3", "cannot be tried in a process of its own (exit 3: no room)"),
     ],

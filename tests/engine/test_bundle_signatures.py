@@ -5,8 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from drivetrain.engine import Bundle
+from drivetrain import data
+from drivetrain.engine import Bundle, apply
 from drivetrain.errors import InputError
 from drivetrain.tests.fixtures.bundles.make import build, flights
 
@@ -38,6 +40,23 @@ def test_a_column_with_a_default_may_be_absent(model: Path) -> None:
         np.testing.assert_allclose(np.array([row[name] for row in by_row]), values, atol=1e-6)
     assert not np.array_equal(wanted["pair"], bundle.run("predict", batch_of(table))["pair"])
     assert bundle.signatures["predict"].defaults == {"origin": None, "hour": 12}
+
+
+def test_a_transform_is_applied_to_rows_without_them(model: Path, tmp_path: Path) -> None:
+    table = flights(50, 1)
+    without = table.drop_columns(["origin", "hour"])
+    graph = Bundle.load(model.parent / "graph")
+    wanted = graph.run("transform", batch_of(without))
+    pq.write_table(without, tmp_path / "short.parquet")
+    source = data.open_parquet([tmp_path / "short.parquet"])
+    apply(model.parent / "graph", {"train": source}, tmp_path / "made", data.executor("local"))
+    found = pq.read_table(sorted((tmp_path / "made" / "split=train").glob("*.parquet")))
+    for name, values in wanted.items():
+        np.testing.assert_array_equal(found[name].to_numpy(), values)
+    pq.write_table(table.drop_columns(["carrier"]), tmp_path / "torn.parquet")
+    torn = data.open_parquet([tmp_path / "torn.parquet"])
+    with pytest.raises(InputError, match="there is no column 'carrier'"):
+        apply(model.parent / "graph", {"train": torn}, tmp_path / "none", data.executor("local"))
 
 
 def test_a_given_null_is_not_replaced_by_the_default(model: Path) -> None:
