@@ -14,9 +14,35 @@ if TYPE_CHECKING:
     from .console.session import open  # noqa: A004 - it is `dt.open`
     from .engine import hub
     from .metadata import Artifact
-    from .pipelines import component, files, latest, latest_blessed, pipeline, query, when
+    from .pipelines import (
+        Secret,
+        component,
+        files,
+        latest,
+        latest_blessed,
+        map_,
+        not_,
+        on_exit,
+        one_of,
+        optional,
+        otherwise,
+        pipeline,
+        query,
+        secret,
+        unzip,
+        when,
+    )
 
 _HOMES = {
+    "secret": ".pipelines",
+    "Secret": ".pipelines",
+    "unzip": ".pipelines",
+    "otherwise": ".pipelines",
+    "optional": ".pipelines",
+    "one_of": ".pipelines",
+    "on_exit": ".pipelines",
+    "not_": ".pipelines",
+    "map_": ".pipelines",
     "Artifact": ".metadata",
     "component": ".pipelines",
     "files": ".pipelines",
@@ -34,14 +60,23 @@ __all__ = [
     "BuildError",
     "DrivetrainError",
     "InputError",
+    "Secret",
     "component",
     "files",
     "hub",
     "latest",
     "latest_blessed",
+    "map_",
+    "not_",
+    "on_exit",
+    "one_of",
     "open",
+    "optional",
+    "otherwise",
     "pipeline",
     "query",
+    "secret",
+    "unzip",
     "when",
 ]
 

@@ -9,7 +9,8 @@ import click
 from ..errors import InputError
 from ..metadata import ArtifactRecord, ExecutionRecord, LineageGraph, NotFound
 from ..pipelines import Home, open_run
-from ..pipelines.resolve import Resolver
+from ..pipelines.flow import Flow
+from ..pipelines.tasks import parse_task
 from .live import STYLES
 from .session import run_of
 from .settings import OK, Settings, shared
@@ -59,12 +60,13 @@ def _start(home: Home, start: str, run_id: str | None) -> ArtifactRecord | Execu
     if (found := find_artifact(home, start)) is not None:
         return found
     run = open_run(home, run_id)
-    if start not in run.pipeline.ids:
+    node, index = parse_task(start)
+    if node not in run.pipeline.ids:
         raise InputError(
             f"{start!r} is no artifact in {home.root} and no node of run {run.id}",
             fix=f"name a node ({', '.join(run.pipeline.ids)}), or a URI that `drivetrain show` prints",
         )
-    execution = Resolver(home.store, run, home.base).execution(start)
+    execution = Flow(home.store, run).execution(node, index)
     if execution is None:
         raise InputError(f"{start} did not run in run {run.id}", fix="name another run with --run")
     return execution

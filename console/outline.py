@@ -12,7 +12,7 @@ def outline(pipeline: Pipeline) -> Iterator[tuple[str, str]]:
     order = {name: index for index, name in enumerate(pipeline.ids)}
     below: dict[str | None, list[str]] = {}
     for name in pipeline.ids:
-        upstream = pipeline[name].upstream
+        upstream = pipeline.upstream(name)
         below.setdefault(max(upstream, key=order.__getitem__) if upstream else None, []).append(name)
 
     def walk(parent: str | None, guide: str) -> Iterator[tuple[str, str]]:

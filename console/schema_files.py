@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..digest import write_durably
 from ..errors import InputError
 from ..pipelines import Home, Run
-from ..pipelines.resolve import Resolver
+from ..pipelines.flow import Flow
 from .session import RunView, view
 
 if TYPE_CHECKING:
@@ -69,9 +69,9 @@ def compared(home: Home, run: Run) -> Compared:
     """
     from .. import data
 
-    resolver = Resolver(home.store, run, home.base)
+    flow = Flow(home.store, run)
     for node in run.pipeline.nodes:
-        execution = resolver.execution(node.id)
+        execution = flow.execution(node.id)
         inputs = {} if execution is None else home.store.inputs(execution)
         if node.component.endswith(":ExampleValidator") and "statistics" in inputs:
             loaded = {

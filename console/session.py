@@ -11,7 +11,8 @@ from pathlib import Path
 from ..errors import InputError
 from ..metadata import Artifact, ArtifactRecord, ExecutionRecord, artifact_type
 from ..pipelines import Home, Run, open_run
-from ..pipelines.resolve import Resolver
+from ..pipelines.flow import Flow
+from ..pipelines.tasks import parse_task
 from ..report import framed
 from ..report.run import render, render_node
 from .outline import outline
@@ -173,7 +174,8 @@ def open(run_id: str | None = None, root: str | Path = ".drivetrain", store: str
 
 def view(home: Home, run: Run) -> RunView:
     """A run as the store knows it now."""
-    resolver = Resolver(home.store, run, home.base)
+    flow = Flow(home.store, run)
+    names = [name for node in run.pipeline.ids for name in flow.task_names(node)]
     facts = run.context.properties
     finished = facts.get("finished")
     return RunView(
@@ -183,7 +185,7 @@ def view(home: Home, run: Run) -> RunView:
         parameters=run.parameters,
         started=datetime.fromisoformat(facts["started"]),
         finished=datetime.fromisoformat(finished) if finished and run.state != "RUNNING" else None,
-        nodes={name: _node(home, run, name, resolver.execution(name)) for name in run.pipeline.ids},
+        nodes={name: _node(home, run, name, flow.execution(*parse_task(name))) for name in names},
         outline=tuple(outline(run.pipeline)),
         root=home.root,
     )

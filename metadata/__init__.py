@@ -38,6 +38,7 @@ from .types import (
     Schema,
     Statistics,
     TransformGraph,
+    Value,
     artifact_type,
     staging,
 )
@@ -75,6 +76,7 @@ __all__ = [
     "Statistics",
     "StoreUnavailable",
     "TransformGraph",
+    "Value",
     "artifact_type",
     "cache_key",
     "check_uri",

@@ -204,6 +204,23 @@ def _scratch() -> str:
     return folder
 
 
+class Value(Artifact):
+    """A JSON value that a component returned."""
+
+    value: Any = None
+
+    @classmethod
+    def of(cls, value: Any) -> Self:
+        """A fresh artifact that holds a JSON value.
+
+        Raises:
+            InputError: It is no JSON value.
+        """
+        artifact = cls.new(value=value)
+        (artifact.content / "value.json").write_bytes(canonical_json(value))
+        return artifact
+
+
 class Examples(Artifact):
     """Rows in splits, as Parquet. `rows`: how many in each split."""
 

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import BuildError, Canceled, DrivetrainError
-from ..metadata import Artifact, Claim, ContextRecord, ExecutionRecord, LeaseLost, NewArtifact, staging
+from ..metadata import Artifact, Claim, ContextRecord, ExecutionRecord, LeaseLost, NewArtifact, Value, staging
 from ..metadata.payload import explain_full_disk
-from .component import Component
+from .component import Component, accepts, spell
 from .context import LaunchContext, enter
 from .home import Home, Run
-from .ir import Node
 from .outcome import Observer, facts, traced
 from .resolve import Work
+from .tasks import Task
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Attempt:
     Attributes:
         home: Where everything lies.
         run: The run it belongs to.
-        node: The node.
+        task: What is launched.
         work: What there is to do.
         claim: The right to publish it.
         contexts: What the execution belongs to.
@@ -39,7 +39,7 @@ class Attempt:
 
     home: Home
     run: Run
-    node: Node
+    task: Task
     work: Work
     claim: Claim
     contexts: list[ContextRecord]
@@ -80,12 +80,12 @@ class Attempt:
         store = self.home.store
         try:
             return store.start(
-                self.node.component,
+                self.task.node.component,
                 contexts=self.contexts,
                 inputs=self.work.inputs,
                 cache_key=self.work.key,
                 preimage=self.work.preimage,
-                properties={"run": self.run.id, "node": self.node.id, "reason": self.reason},
+                properties={"run": self.run.id, "node": self.task.name, "reason": self.reason},
             )
         except BaseException:
             with contextlib.suppress(DrivetrainError):
@@ -131,22 +131,22 @@ class Attempt:
         def progress(done: int, total: int | None, unit: str) -> None:
             if self.cancel.is_set():
                 raise Canceled("the run was stopped")
-            self.observer.progress(self.node.id, done, total, unit)
+            self.observer.progress(self.task.name, done, total, unit)
 
         leave = enter(
             LaunchContext(
                 run=self.run.id,
-                node=self.node.id,
+                node=self.task.name,
                 base=self.home.base,
                 executor=options.executor,
                 executor_options=options.executor_options,
                 progress=progress,
-                note=lambda text: self.observer.note(self.node.id, text),
+                note=lambda text: self.observer.note(self.task.name, text),
                 work=folder,
             )
         )
         try:
-            with explain_full_disk(f"running {self.node.id}"):
+            with explain_full_disk(f"running {self.task.name}"):
                 result = component.fn(**arguments)
         finally:
             leave()
@@ -165,7 +165,7 @@ class Attempt:
         def provide(kind: type[Artifact]) -> Path:
             nonlocal made
             made += 1
-            return self.home.payloads.stage(self.node.id, execution.uid, f"{kind.__name__}-{made}")
+            return self.home.payloads.stage(self.task.node.id, execution.uid, f"{kind.__name__}-{made}")
 
         token = staging.set(provide)
         try:
@@ -195,16 +195,20 @@ class Attempt:
             thread.join()
 
     def _uri(self, execution: ExecutionRecord, key: str) -> str:
-        return f"artifacts/{self.node.id}/{execution.uid}/{key}"
+        return f"artifacts/{self.task.node.id}/{execution.uid}/{key}"
 
 
 def _outputs(component: Component[..., object], result: object, folder: Path) -> dict[str, Artifact]:
     keys = list(component.outputs)
-    values = list(result) if isinstance(result, tuple) else [result]
+    named = hasattr(component.result_type, "_fields")
+    values = list(result) if named and isinstance(result, tuple) else [result]
     if len(values) != len(keys):
         raise BuildError(f"{component.name} returned {len(values)} outputs, not {', '.join(keys)}")
     found: dict[str, Artifact] = {}
     for (key, kind), value in zip(component.outputs.items(), values, strict=True):
+        if key in component.scalars:
+            found[key] = _value(component, key, value)
+            continue
         if not isinstance(value, kind):
             raise BuildError(
                 f"{component.name} returned {type(value).__name__} as {key!r}, not {kind.__name__}",
@@ -219,3 +223,15 @@ def _outputs(component: Component[..., object], result: object, folder: Path) ->
             )
         found[key] = value
     return found
+
+
+def _value(component: Component[..., object], key: str, value: object) -> Value:
+    """A returned JSON value as an artifact."""
+    hint = component.scalars[key]
+    if not accepts(hint, value):
+        raise BuildError(
+            f"{component.name} returned {value!r:.60} as {key!r}, not {spell(hint)}",
+            where=component.where,
+            fix="return a value of the annotated type, or annotate the type it has",
+        )
+    return Value.of(list(value) if isinstance(value, tuple) else value)

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import difflib
+import heapq
 import re
 import typing
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from ..errors import BuildError
 from . import code as source_code
-from .component import Component, InputSpec, ParameterSpec, accepts, spell, takes_query
+from .component import Component, InputSpec, ParameterSpec, accepts, fits, spell, takes_query
+from .expressions import dependencies
 from .files import FileSet, SqlQuery
 from .functions import reference, user_line
-from .handles import Chosen, Handle, Parameter, Property
-from .ir import CANDIDATE, Condition, Edge, Json, Node, Query
+from .handles import Chosen, Expression, Handle, Known, Property, Scalar, Selected
+from .ir import CANDIDATE, Edge, Json, Loop, Node, Query, Source
+from .ir import Chosen as ChosenByUid
+from .secret import Secret
 
 _ID = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,99}")
 
@@ -27,13 +32,101 @@ class Builder:
     def __init__(self, project: Path) -> None:
         self.project = project
         self.nodes: dict[str, Node] = {}
-        self.conditions: list[Condition] = []
+        self.loops: dict[str, Loop] = {}
+        self.conditions: list[Json] = []
+        self.refused: list[Json] = []  # of the `when` right above, and of each `otherwise` since
+        self.loops_open: list[str] = []
+        self.exiting = False
+        self._prefix: list[str] = []
         self._lines: dict[str, str] = {}
+
+    @contextmanager
+    def branch(self, *conditions: Json) -> Iterator[None]:
+        """Nodes added inside have these conditions too."""
+        outer = len(self.conditions)
+        self.conditions += conditions
+        self.refused = []
+        try:
+            yield
+        finally:
+            del self.conditions[outer:]
+            self.refused = [conditions[-1]]
+
+    @contextmanager
+    def alternative(self, condition: Json | None) -> Iterator[None]:
+        """A branch where no condition of the ones right above held."""
+        before = self.refused
+        own = [] if condition is None else [condition]
+        with self.branch(*({"$op": ["not", each]} for each in before), *own):
+            yield
+        self.refused = [*before, *own] if own else []
+
+    @contextmanager
+    def loop(self, name: str, over: Json, parallel: int | None) -> Iterator[str]:
+        """Nodes added inside are launched for each item; gives the loop's id."""
+        where = user_line()
+        name = self._prefixed(name or f"map{sum(1 for _ in self.loops) + 1 if self.loops else ''}")
+        if name in self.loops or not _ID.fullmatch(name):
+            raise BuildError(f"{name!r} is no id for a loop, or is taken", where=where, fix="give it another id=")
+        within = self.loops_open[-1] if self.loops_open else ""
+        for need in (*dependencies(over), *dependencies(self.conditions)):
+            self._reach(name, need.node, over is not None and "$collect" in str(over), where)
+        self.loops[name] = Loop(name, over, within, parallel, tuple(self.conditions))
+        self.loops_open.append(name)
+        try:
+            yield name
+        finally:
+            self.loops_open.pop()
+            self.refused = []
+
+    @contextmanager
+    def nested(self, name: str) -> Iterator[None]:
+        """Nodes and loops added inside have ids that begin with the name."""
+        self._prefix.append(name)
+        try:
+            yield
+        finally:
+            self._prefix.pop()
+            self.refused = []
+
+    def _prefixed(self, name: str) -> str:
+        return ".".join([*self._prefix, name])
+
+    def _scope(self, node: str) -> list[str]:
+        found: list[str] = []
+        name = self.nodes[node].loop
+        while name:
+            found.insert(0, name)
+            name = self.loops[name].within
+        return found
+
+    def _reach(self, consumer: str, producer: str, collected: bool, where: str) -> None:
+        """See that what is used here is what there is one of, or that it was collected."""
+        if producer not in self.nodes:
+            raise BuildError(f"{producer} belongs to another pipeline", where=where, fix="call its component here")
+        scope, here = self._scope(producer), self.loops_open
+        inside = scope == here[: len(scope)]
+        if not collected and not inside:
+            raise BuildError(
+                f"{consumer} uses the output of {producer}, which is made for each item of {scope[-1]}",
+                where=where,
+                fix="return it from the function that dt.map_ calls, and use what dt.map_ returns",
+            )
+        if collected and (inside or scope[:-1] != here[: len(scope) - 1]):
+            raise BuildError(
+                f"{consumer} uses every output of {producer} where there are not all of them yet",
+                where=where,
+                fix=f"use what dt.map_ returns right around {scope[-1]}" if scope else "use the output itself",
+            )
+        if self.nodes[producer].on_exit and not self.exiting:
+            raise BuildError(f"{consumer} uses what {producer} makes on exit", where=where, fix="move it inside")
 
     def add(self, component: Component[Any, Any], args: Sequence[object], kwargs: Mapping[str, object]) -> object:
         """Add a node; gives what stands for its outputs."""
         where = user_line()
-        name = component.options_.id or component.name
+        options = component.options_
+        name = self._prefixed(options.id or component.name)
+        self.refused = []
         if not _ID.fullmatch(name):
             raise BuildError(f"{name!r} is no node id", where=where, fix="use letters, digits, _ . -, at most 100")
         if name in self.nodes:
@@ -45,6 +138,8 @@ class Builder:
         bound = self._bind(component, args, kwargs, where)
         ref = reference(component.fn, self.project)
         inputs = [(key, self._sources(name, component, key, bound[key], where)) for key in component.inputs]
+        for need in dependencies(self.conditions):
+            self._reach(name, need.node, False, where)
         node = Node(
             id=name,
             component=ref.name if ref.project else component.ref,
@@ -57,13 +152,44 @@ class Builder:
             outputs=tuple((key, kind.__name__) for key, kind in component.outputs.items()),
             conditions=tuple(self.conditions),
             gates=component.gates,
-            cache=component.options_.cache,
+            after=tuple(self._before(name, output, where) for output in options.after),
+            cache=options.cache and not self.exiting,
+            loop=self.loops_open[-1] if self.loops_open else "",
+            on_exit=self.exiting,
+            options=replace(options.node, env=tuple((k, self.encode(v, where)) for k, v in options.node.env)),
         )
+        self._check_exit(node, where)
         self.nodes[name] = node
         self._lines[name] = where
-        handles = {key: Handle(name, key, kind) for key, kind in component.outputs.items()}
+        handles: dict[str, Handle | Property] = {
+            key: Property(name, key, "value", component.scalars[key])
+            if key in component.scalars
+            else Handle(name, key, kind)
+            for key, kind in component.outputs.items()
+        }
         named = component.result_type
         return named(**handles) if hasattr(named, "_fields") else next(iter(handles.values()))
+
+    def _before(self, node: str, output: object, where: str) -> str:
+        """The node that must have ended before another one, named by one of its outputs."""
+        if isinstance(output, tuple) and output:
+            output = output[0]
+        if not isinstance(output, (Handle, Property)):
+            raise BuildError(f"{node}: after= takes outputs, not {output!r:.60}", where=where, fix="pass an output")
+        before, collected = (
+            (output._node, output._collected) if isinstance(output, Handle) else (output.node, output.collected)
+        )
+        self._reach(node, before, collected, where)
+        return before
+
+    def _check_exit(self, node: Node, where: str) -> None:
+        for need in node.dependencies if node.on_exit else ():
+            if need.kind in ("need", "choice") and not self.nodes[need.node].on_exit:
+                raise BuildError(
+                    f"{node.id} runs however the run ends, and {need.node} may not have run",
+                    where=where,
+                    fix="pass dt.optional(...) of its output",
+                )
 
     def finish(self) -> tuple[Node, ...]:
         """The nodes, with a control edge from each gate to the consumers of what it gates that are no gates of it."""
@@ -74,13 +200,26 @@ class Builder:
                         self._check_maker(node.id, source)
         after: dict[str, list[str]] = {}
         for gate in self.nodes.values():
-            for edge in dict(gate.inputs).get(gate.gates or "", ()):
-                before = self._ancestors(gate.id)
-                for node in self.nodes.values():
-                    also_gates = edge in dict(node.inputs).get(node.gates or "", ())
-                    if not also_gates and node.id not in before and edge in list(node.edges):
-                        after.setdefault(node.id, []).append(gate.id)
-        return tuple(_ordered({n.id: _with_after(n, after.get(n.id, [])) for n in self.nodes.values()}))
+            for node in self._held_by(gate):
+                after.setdefault(node.id, []).append(gate.id)
+        nodes = {n.id: replace(n, after=(*n.after, *after.get(n.id, []))) for n in self.nodes.values()}
+        return tuple(_ordered({name: (node, self._upstream(node)) for name, node in nodes.items()}))
+
+    def _held_by(self, gate: Node) -> Iterator[Node]:
+        """The consumers of what a gate gates, that are neither gates of it nor before it."""
+        gated = {(edge.node, edge.output) for edge in _edges(gate, gate.gates)}
+        if gated:
+            before = self._ancestors(gate.id)
+            for node in self.nodes.values():
+                also_gates = gated & {(edge.node, edge.output) for edge in _edges(node, node.gates)}
+                waits = node.id not in before and not node.on_exit and not also_gates
+                if waits and gated & {(edge.node, edge.output) for edge in node.edges}:
+                    yield node
+
+    def _upstream(self, node: Node) -> set[str]:
+        """What it and its loops wait for."""
+        loops = [self.loops[name] for name in self._scope(node.id)]
+        return set(node.upstream).union(need.node for loop in loops for need in loop.dependencies)
 
     def _check_maker(self, node: str, query: Query) -> None:
         """Only now: the node that makes it may be added after the one that looks back at it."""
@@ -96,10 +235,12 @@ class Builder:
 
     def encode(self, value: object, where: str) -> Json:
         """A parameter's value as IR."""
-        if isinstance(value, Parameter):
-            return {"$param": value.name}
-        if isinstance(value, Property):
-            return {"$property": [value.node, value.output, value.name]}
+        if isinstance(value, Scalar):
+            return value.expression
+        if isinstance(value, Selected):
+            return self._selected(value, where)
+        if isinstance(value, Secret):
+            return {"$secret": value.name}
         if isinstance(value, FileSet):
             return {"$files": value.pattern}
         if isinstance(value, SqlQuery):
@@ -121,6 +262,14 @@ class Builder:
             f"{value!r:.60} is no JSON value", where=where, fix="pass numbers, text, lists and dicts; name a function"
         )
 
+    def _selected(self, value: Selected, where: str) -> Json:
+        choices = [each for each in value.choices if isinstance(each, Scalar)]
+        if len(choices) < len(value.choices):
+            raise BuildError(f"{value!r} is an artifact, not a value", where=where, fix="pass a property of it")
+        if value.optional:
+            return {"$optional": choices[0].expression}
+        return {"$one_of": [choice.expression for choice in choices]}
+
     def _bind(
         self, component: Component[Any, Any], args: Sequence[object], kwargs: Mapping[str, object], where: str
     ) -> dict[str, object]:
@@ -139,17 +288,31 @@ class Builder:
 
     def _sources(
         self, node: str, component: Component[Any, Any], key: str, value: object, where: str
-    ) -> tuple[Edge | Query, ...]:
+    ) -> tuple[Source, ...]:
         spec = component.inputs[key]
         if value is None and spec.optional:
             return ()
-        items = value if spec.many and isinstance(value, list) else [value]
-        return tuple(self._source(node, spec, item, component.inputs, where) for item in items)
+        found: list[Source] = []
+        for position, item in enumerate(value if spec.many and isinstance(value, list) else [value], 1):
+            if not isinstance(item, Selected):
+                found.append(self._source(node, spec, item, component.inputs, where))
+                continue
+            if item.optional and not (spec.optional or spec.many):
+                raise BuildError(
+                    f"{node}: the input {spec.name!r} must be given, and {item!r} may be skipped",
+                    where=where,
+                    fix=f"declare it `{spec.name}: {spec.type.__name__} | None`",
+                )
+            for choice in item.choices:
+                edge = self._source(node, spec, choice, component.inputs, where)
+                if isinstance(edge, Edge):
+                    found.append(replace(edge, optional=item.optional, choice=0 if item.optional else position))
+        return tuple(found)
 
-    def _source(
-        self, node: str, spec: InputSpec, value: object, inputs: Mapping[str, InputSpec], where: str
-    ) -> Edge | Query:
+    def _source(self, node: str, spec: InputSpec, value: object, inputs: Mapping[str, InputSpec], where: str) -> Source:
         wanted = spec.type
+        if isinstance(value, Expression):  # an item of a loop, which names artifacts by their uids
+            return ChosenByUid(value.expression)
         if isinstance(value, tuple) and hasattr(value, "_fields"):
             fitting = [item for item in value if isinstance(item, Handle) and issubclass(item._type, wanted)]
             if len(fitting) != 1:
@@ -171,7 +334,13 @@ class Builder:
                 raise BuildError(
                     f"{node}: the input {spec.name!r} takes {wanted.__name__}, not {value.query.type}", where=where
                 )
-            if not spec.optional:
+            if value.many and not spec.many:
+                raise BuildError(
+                    f"{node}: the input {spec.name!r} takes one {wanted.__name__}, and {value!r} finds a list",
+                    where=where,
+                    fix=f"declare it `{spec.name}: list[{wanted.__name__}]`",
+                )
+            if not spec.optional and not spec.many:
                 raise BuildError(
                     f"{node}: the input {spec.name!r} must be given, and {value!r} may find nothing",
                     where=where,
@@ -190,8 +359,13 @@ class Builder:
                 where=where,
                 fix=f"pass an output of type {wanted.__name__}",
             )
-        if value._node not in self.nodes:
-            raise BuildError(f"{value!r} belongs to another pipeline", where=where, fix="call its component here")
+        if value._collected and not spec.many:
+            raise BuildError(
+                f"{node}: the input {spec.name!r} takes one {wanted.__name__}, and {value!r} is a list",
+                where=where,
+                fix=f"declare it `{spec.name}: list[{wanted.__name__}]`",
+            )
+        self._reach(node, value._node, value._collected, where)
         return Edge(value._node, value._output)
 
     def _parameter(self, node: str, spec: ParameterSpec, value: object, where: str) -> Json:
@@ -201,7 +375,19 @@ class Builder:
                 where=where,
                 fix="pass a property of it, or declare the parameter with an artifact type",
             )
-        if isinstance(value, (Parameter, Property)):
+        if isinstance(value, Known):
+            value = value.value
+        if isinstance(value, Selected):
+            if not value.optional or accepts(spec.hint, None):
+                for choice in value.choices:
+                    self._parameter(node, spec, choice, where)
+                return self.encode(value, where)
+            raise BuildError(
+                f"{node}: the parameter {spec.name!r} takes {spell(spec.hint)}, and {value!r} may be None", where=where
+            )
+        if isinstance(value, Scalar):
+            for need in dependencies(value.expression):
+                self._reach(node, need.node, "$collect" in str(value.expression), where)
             if not _compatible(spec, value.hint):
                 raise BuildError(
                     f"{node}: the parameter {spec.name!r} takes {spell(spec.hint)}, "
@@ -237,30 +423,39 @@ class Builder:
     def _ancestors(self, node: str) -> set[str]:
         todo, seen = [node], set()
         while todo:
-            for name in self.nodes[todo.pop()].upstream:
+            for name in self._upstream(self.nodes[todo.pop()]):
                 if name not in seen:
                     seen.add(name)
                     todo.append(name)
         return seen
 
 
-def _with_after(node: Node, gates: list[str]) -> Node:
+def _edges(node: Node, name: str | None) -> list[Edge]:
+    return [source for source in dict(node.inputs).get(name or "", ()) if isinstance(source, Edge)]
 
-    return replace(node, after=tuple(gates)) if gates else node
 
-
-def _ordered(nodes: dict[str, Node]) -> Iterator[Node]:
+def _ordered(nodes: dict[str, tuple[Node, set[str]]]) -> Iterator[Node]:
     """Topological order that keeps the order of the calls where it can (a gate may be called after a consumer)."""
-    done: set[str] = set()
-    while len(done) < len(nodes):
-        for node in nodes.values():
-            if node.id not in done and all(name in done for name in node.upstream):
-                done.add(node.id)
-                yield node
-                break
-        else:
-            left = ", ".join(name for name in nodes if name not in done)
-            raise BuildError(f"{left} wait for each other", fix="a gate's own inputs must not depend on what it gates")
+    position = {name: (node.on_exit, index) for index, (name, (node, _)) in enumerate(nodes.items())}
+    waiting = {name: len(upstream) for name, (_, upstream) in nodes.items()}
+    consumers: dict[str, list[str]] = {name: [] for name in nodes}
+    for name, (_, upstream) in nodes.items():
+        for before in upstream:
+            consumers[before].append(name)
+    ready = [(position[name], name) for name, count in waiting.items() if not count]
+    heapq.heapify(ready)
+    while ready:
+        _, name = heapq.heappop(ready)
+        del waiting[name]
+        yield nodes[name][0]
+        for consumer in consumers[name]:
+            waiting[consumer] -= 1
+            if not waiting[consumer]:
+                heapq.heappush(ready, (position[consumer], consumer))
+    if waiting:
+        raise BuildError(
+            f"{', '.join(waiting)} wait for each other", fix="a gate's own inputs must not depend on what it gates"
+        )
 
 
 def _compatible(spec: ParameterSpec, hint: Any) -> bool:
@@ -268,15 +463,7 @@ def _compatible(spec: ParameterSpec, hint: Any) -> bool:
         return hint in (str, FileSet)
     if spec.kind == "function":
         return hint is str
-    return (
-        hint is Any
-        or spell(hint) == spell(spec.hint)
-        or (hint is int and accepts(spec.hint, 0))
-        or any(accepts(spec.hint, example) for kind, example in _EXAMPLES if hint is kind)
-    )
-
-
-_EXAMPLES: tuple[tuple[type, object], ...] = ((bool, True), (float, 0.5), (str, ""))
+    return fits(hint, spec.hint)
 
 
 def suggest(name: str, names: Sequence[str]) -> str:

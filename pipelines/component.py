@@ -8,15 +8,18 @@ import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import cached_property, update_wrapper
 from pathlib import Path
 from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
 
 from ..errors import BuildError
-from ..metadata import Artifact
+from ..metadata import Artifact, Value
 from .files import FileSet, SqlQuery
 from .functions import FunctionRef
+from .ir import NodeOptions
+from .options import node_options
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -62,10 +65,14 @@ class Options:
     Attributes:
         id: The node's id in the pipeline; the component's name where None.
         cache: Whether an earlier execution with the same key may stand in.
+        after: Outputs of nodes that must have ended, though nothing of them is used.
+        node: How it is carried out.
     """
 
     id: str | None = None
     cache: bool = True
+    after: tuple[object, ...] = ()
+    node: NodeOptions = field(default_factory=NodeOptions)
 
 
 class Recorder(Protocol):
@@ -106,13 +113,62 @@ class Component(Generic[P, R]):
             return self.fn(*args, **kwargs)
         return typing.cast(R, builder.add(self, args, kwargs))
 
-    def options(self, *, id: str | None = None, cache: bool = True) -> Component[P, R]:  # noqa: A002 - the field's word
-        """The same component for one use: under another node id, or never from the cache.
+    def options(
+        self,
+        *,
+        id: str | None = None,  # noqa: A002 - the field's word
+        cache: bool = True,
+        after: Sequence[object] = (),
+        retries: int = 0,
+        backoff: float = 1.0,
+        backoff_factor: float = 2.0,
+        backoff_max: float = 3600.0,
+        retry_on: str | type[BaseException] | Sequence[str | type[BaseException]] = (),
+        timeout: float | timedelta | None = None,
+        priority: int = 0,
+        cpus: float = 0.0,
+        memory: int | str = 0,
+        accelerators: int = 0,
+        env: Mapping[str, object] | None = None,
+    ) -> Component[P, R]:
+        """The same component for one use, e.g. `Trainer.options(id="Second", retries=3, timeout=3600)(examples)`.
 
-        Example: `StatisticsGen.options(id="ServingStatistics")(examples)`.
+        Args:
+            id: The node's id; the component's name where None.
+            cache: Whether an earlier execution with the same key may stand in.
+            after: Outputs of nodes that must have ended first, though nothing of them is used.
+            retries: How often it is tried again after a failure; of what the user must mend, never.
+            backoff: Seconds before the first retry.
+            backoff_factor: By what they grow for each further one.
+            backoff_max: Seconds at most.
+            retry_on: Only after these exceptions (types or names), or where a predicate, "module:function", says so of
+                the exception.
+            timeout: Seconds after which an attempt is ended; a runner that cannot end it refuses.
+            priority: Among ready nodes, the highest goes first.
+            cpus: Cores it needs.
+            memory: Bytes it needs, or text such as "4GiB".
+            accelerators: Devices it needs for itself.
+            env: Environment variables of its process; a value may be `dt.secret(...)`.
+
+        Raises:
+            BuildError: A value that makes no sense.
         """
+        given = (retry_on,) if isinstance(retry_on, (str, type)) else tuple(retry_on)
+        node = node_options(
+            retries=retries,
+            backoff=float(backoff),
+            backoff_factor=float(backoff_factor),
+            backoff_max=float(backoff_max),
+            retry_on=tuple(each if isinstance(each, str) else each.__name__ for each in given),
+            timeout=timeout.total_seconds() if isinstance(timeout, timedelta) else timeout,
+            priority=priority,
+            cpus=float(cpus),
+            memory=memory,
+            accelerators=accelerators,
+            env=tuple((env or {}).items()),
+        )
         copy = Component(self.fn, gates=self.gates, verify=self.verify, deterministic=self.deterministic)
-        copy.options_ = replace(self.options_, id=id or self.options_.id, cache=cache)
+        copy.options_ = Options(id or self.options_.id, cache, tuple(after), node)
         return copy
 
     @property
@@ -171,23 +227,34 @@ class Component(Generic[P, R]):
         return found
 
     @cached_property
-    def outputs(self) -> dict[str, type[Artifact]]:
-        """The outputs by key: one artifact under its type's name, or a NamedTuple's fields."""
+    def _returned(self) -> dict[str, Any]:
+        """The output types by key: of one output, or of a NamedTuple's fields."""
         hint: Any = self._hints.get("return")
-        if _is_artifact(hint):
-            return {_snake(hint.__name__): hint}
-        fields = typing.get_type_hints(hint) if isinstance(hint, type) and hasattr(hint, "_fields") else {}
-        if fields and all(_is_artifact(field) for field in fields.values()):
+        if isinstance(hint, type) and hasattr(hint, "_fields"):
+            fields = typing.get_type_hints(hint)
+        else:
+            fields = {_snake(hint.__name__) if _is_artifact(hint) else "value": hint}
+        if fields and all(_is_artifact(field) or _is_value(field) for field in fields.values()):
             return fields
         raise BuildError(
             f"{self.name} returns {getattr(hint, '__name__', hint)}",
             where=self.where,
-            fix="annotate the return type with an artifact type, or a NamedTuple of artifact types",
+            fix="annotate the return type with an artifact type, a JSON type, or a NamedTuple of them",
         )
+
+    @cached_property
+    def outputs(self) -> dict[str, type[Artifact]]:
+        """The artifact types by output key; a JSON value is published as a `Value`."""
+        return {key: hint if _is_artifact(hint) else Value for key, hint in self._returned.items()}
+
+    @cached_property
+    def scalars(self) -> dict[str, Any]:
+        """The types of the outputs that are JSON values, by key."""
+        return {key: hint for key, hint in self._returned.items() if not _is_artifact(hint)}
 
     @property
     def result_type(self) -> Any:
-        """The annotated return type: an artifact type or a NamedTuple class."""
+        """The annotated return type: an artifact type, a JSON type or a NamedTuple class."""
         return self._hints["return"]
 
     def _hint(self, name: str) -> Any:
@@ -215,7 +282,9 @@ def component(
     """Make a component of a typed function.
 
     Parameters annotated with an artifact type (`X`, `X | None`, `list[X]`) are inputs; every other one is a JSON
-    value, a `Fn` (a user's function by name) or `Files` (input files by pattern). The return type is the output.
+    value, a `Fn` (a user's function by name), `Files` (input files by pattern) or a `Secret`. The return type is the
+    output: an artifact, a JSON value (`float`, `list[str]`, …) that other nodes take as a parameter and conditions
+    test, or a NamedTuple of them.
 
     Args:
         fn: The function (when used without parentheses).
@@ -246,6 +315,18 @@ def _input(name: str, hint: Any) -> InputSpec | None:
     many = typing.get_origin(options[0]) in (list, Sequence)
     target = typing.get_args(options[0])[0] if many else options[0]
     return InputSpec(name, target, many, optional) if _is_artifact(target) else None
+
+
+_JSON = (bool, int, float, str, type(None), list, dict, Mapping, Sequence, Any, Literal)
+
+
+def _is_value(hint: Any) -> bool:
+    """Whether a type expression is of JSON values."""
+    members = _members(hint)
+    base = [typing.get_origin(member) or member for member in members]
+    return all(
+        each in (bool, int, float, str, type(None), list, dict, Mapping, Sequence, Any, Literal) for each in base
+    )
 
 
 def _members(hint: Any) -> list[Any]:
@@ -295,6 +376,26 @@ def accepts(hint: Any, value: object) -> bool:
             return False
         return not arguments or all(accepts(arguments[0], item) for item in value)
     return isinstance(value, base) if isinstance(base, type) else True
+
+
+def fits(given: Any, wanted: Any) -> bool:
+    """Whether every JSON value of one type expression is one of another, as far as both say what they hold."""
+    if given is Any or wanted is Any or wanted is object or given == wanted:
+        return True
+    if len(_members(given)) > 1:
+        return all(fits(member, wanted) for member in _members(given))
+    if len(_members(wanted)) > 1:
+        return any(fits(given, member) for member in _members(wanted))
+    base, outer = typing.get_origin(given) or given, typing.get_origin(wanted) or wanted
+    if base is Literal:
+        return all(accepts(wanted, value) for value in typing.get_args(given))
+    if not isinstance(base, type) or not isinstance(outer, type) or (base is bool and outer in (int, float)):
+        return False
+    if not (issubclass(base, outer) or (base is int and outer is float)):
+        return False
+    if base is str or not typing.get_args(given) or not typing.get_args(wanted):
+        return True
+    return all(map(fits, typing.get_args(given), typing.get_args(wanted)))
 
 
 def spell(hint: Any) -> str:

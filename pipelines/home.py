@@ -79,6 +79,7 @@ class RunOptions:
         executor: Which executor data passes use: "local" or "beam".
         executor_options: Options of that executor.
         cache: Whether earlier executions may stand in.
+        parallel: How many tasks run at once at most; None for as many as the runner finds right.
     """
 
     runner: str = "inline"
@@ -86,6 +87,7 @@ class RunOptions:
     executor: str = "local"
     executor_options: tuple[str, ...] = ()
     cache: bool = True
+    parallel: int | None = None
 
 
 @dataclass(frozen=True)

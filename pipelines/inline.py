@@ -5,6 +5,7 @@ A lone ready node runs in the main thread, so that a debugger and Ctrl-C reach t
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable
 from queue import Empty, SimpleQueue
@@ -12,6 +13,7 @@ from threading import Thread
 
 from .launcher import Launcher
 from .outcome import NodeResult
+from .schedule import Schedule
 
 _GRACE = 30.0
 """Seconds that branches get to notice that the run was stopped; a second Ctrl-C cuts them short."""
@@ -19,43 +21,39 @@ _GRACE = 30.0
 
 def run_inline(launcher: Launcher, nodes: Iterable[str]) -> dict[str, NodeResult]:
     """Launch the nodes in dependency order; a failed one does not stop independent branches."""
-    todo = list(nodes)
-    waiting = {name: {up for up in launcher.run.pipeline[name].upstream if up in todo} for name in todo}
+    schedule = Schedule(launcher.run.pipeline, nodes, launcher.items)
+    most = launcher.run.options.parallel or max(4, os.cpu_count() or 1)
     results: dict[str, NodeResult] = {}
     ended: SimpleQueue[NodeResult] = SimpleQueue()
-    running: set[str] = set()
 
     def begin(name: str) -> None:
-        running.add(name)
         # A daemon: a component that never looks up must not keep a stopped process alive.
         Thread(target=lambda: ended.put(launcher.launch(name)), name=f"drivetrain-node-{name}", daemon=True).start()
 
     def done(result: NodeResult) -> None:
         results[result.node] = result
-        running.discard(result.node)
-        for needs in waiting.values():
-            needs.discard(result.node)
+        schedule.end(result.node)
 
     try:
-        while waiting or running:
-            ready = [] if launcher.cancel.is_set() else [name for name, needs in waiting.items() if not needs]
-            for name in ready:
-                del waiting[name]
-            if len(ready) == 1 and not running:
+        while True:
+            ready = []
+            while not launcher.cancel.is_set() and len(schedule.running) < most and (name := schedule.take()):
+                ready.append(name)
+            if len(ready) == 1 and len(schedule.running) == 1:
                 done(launcher.launch(ready[0]))
                 continue
             for name in ready:
                 begin(name)
-            if not running:
-                break
+            if not schedule.running:
+                return results
             done(ended.get())
     except KeyboardInterrupt:
         launcher.cancel.set()
         deadline = time.monotonic() + _GRACE
         try:
-            while running:
+            while schedule.running:
                 done(ended.get(timeout=max(0.0, deadline - time.monotonic())))
         except (KeyboardInterrupt, Empty):
-            for name in running:
+            for name in schedule.running:
                 results[name] = NodeResult(name, "CANCELED", reason="told to stop, and did not")
     return results

@@ -1,22 +1,24 @@
 """The compiled form of a pipeline: immutable, byte-stable JSON, all that `launch` reads.
 
-Maps whose order means something are lists of pairs; a symbolic value is an object with one `$` key:
-`{"$param": name}`, `{"$fn": "module:attribute", "code": digest}`, `{"$files": pattern}`, `{"$map": pairs}`,
-`{"$property": [node, output, property]}`, `{"$query": [sql, connection, parameters, watermark]}`.
+Maps whose order means something are lists of pairs; a value still to come is an expression (`expressions`), and beside
+those a parameter may be `{"$fn": "module:attribute", "code": digest}`, `{"$files": pattern}`,
+`{"$query": [sql, connection, parameters, watermark]}` or `{"$secret": name}`.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from typing import Any, TypeAlias
 
 from ..digest import canonical_json, digest
 from ..errors import BuildError
+from .expressions import Dependency, dependencies
 
-FORMAT = "drivetrain-pipeline/1"
+FORMAT = "drivetrain-pipeline/2"
+FIRST = "drivetrain-pipeline/1"
 Json: TypeAlias = Any  # a JSON value; Any because the type is recursive and read by key
 CANDIDATE = "model"
 """The input that an evaluation's candidate comes in by: what `latest_blessed` must not choose."""
@@ -25,46 +27,133 @@ Pairs: TypeAlias = tuple[tuple[str, Json], ...]
 
 @dataclass(frozen=True)
 class Edge:
-    """One artifact that flows into an input: another node's output."""
+    """Artifacts that flow into an input: another node's output.
+
+    Attributes:
+        optional: Whether nothing may stand in where that node was skipped.
+        choice: Of the edges of one input with the same number, the first that was not skipped is taken; 0 is no choice.
+
+    Where the other node is in a loop that this one is not in, it is the output of every item, in order.
+    """
 
     node: str
     output: str
+    optional: bool = False
+    choice: int = 0
 
     def to_json(self) -> Json:
         """As IR."""
-        return {"node": self.node, "output": self.output}
+        more = {"optional": self.optional, "choice": self.choice}
+        return {"node": self.node, "output": self.output} | {name: value for name, value in more.items() if value}
 
 
 @dataclass(frozen=True)
 class Query:
-    """An artifact chosen from history when the node is launched: by `latest`, `latest_passed` or `latest_blessed`.
+    """Artifacts chosen from history when the node is launched.
 
-    `made_by` is the node that made it, "" for any.
+    Attributes:
+        strategy: How: a name that `resolve` knows, e.g. "latest".
+        type: Of this type.
+        made_by: The node that made it, "" for any.
+        arguments: What the strategy needs, in order.
     """
 
     strategy: str
     type: str
     made_by: str = ""
+    arguments: Pairs = ()
 
     def to_json(self) -> Json:
         """As IR."""
-        return {"query": self.strategy, "type": self.type} | ({"made_by": self.made_by} if self.made_by else {})
+        more = {"made_by": self.made_by, "arguments": [list(pair) for pair in self.arguments]}
+        return {"query": self.strategy, "type": self.type} | {name: value for name, value in more.items() if value}
 
 
 @dataclass(frozen=True)
-class Condition:
-    """A published property that must be true for the node to run."""
+class Chosen:
+    """Artifacts that an expression names by their uids: one, or a list."""
 
-    node: str
-    output: str
-    property: str
+    uids: Json
 
     def to_json(self) -> Json:
         """As IR."""
-        return {"node": self.node, "output": self.output, "property": self.property}
+        return {"uids": self.uids}
 
-    def __str__(self) -> str:
-        return f"{self.node}.{self.property}"
+
+Source: TypeAlias = Edge | Query | Chosen
+
+
+@dataclass(frozen=True)
+class NodeOptions:
+    """How a node is carried out; nothing of it changes what its artifacts hold.
+
+    Attributes:
+        retries: How often it is tried again after a failure that is not the user's to mend.
+        backoff: Seconds before the first retry.
+        backoff_factor: By what they grow for each further one.
+        backoff_max: Seconds at most.
+        retry_on: Names of exception types, or one predicate as "module:function"; any where empty.
+        timeout: Seconds after which an attempt is ended; None for never.
+        priority: Among ready nodes, the highest goes first.
+        cpus: Cores that it needs.
+        memory: Bytes that it needs.
+        accelerators: Devices that it needs for itself.
+        env: Environment variables of its process.
+    """
+
+    retries: int = 0
+    backoff: float = 1.0
+    backoff_factor: float = 2.0
+    backoff_max: float = 3600.0
+    retry_on: tuple[str, ...] = ()
+    timeout: float | None = None
+    priority: int = 0
+    cpus: float = 0.0
+    memory: int = 0
+    accelerators: int = 0
+    env: tuple[tuple[str, Json], ...] = ()
+
+    def to_json(self) -> Json:
+        """What differs from the default, as IR."""
+        return {f.name: value for f in fields(self) if (value := asdict(self)[f.name]) != f.default}
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Json]) -> NodeOptions:
+        """Read the IR."""
+        values: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in body.items()
+        }
+        if "env" in values:
+            values["env"] = tuple((name, value) for name, value in values["env"])
+        return cls(**values)
+
+
+@dataclass(frozen=True)
+class Loop:
+    """Nodes that are launched once for each item of a list.
+
+    Attributes:
+        id: Unique in the pipeline.
+        over: An expression that gives the list.
+        within: The loop that this one is in, "" for none.
+        parallel: How many items are worked on at once at most; None for any number.
+        conditions: All must hold, else there are no items and what is inside is skipped.
+    """
+
+    id: str
+    over: Json
+    within: str = ""
+    parallel: int | None = None
+    conditions: tuple[Json, ...] = ()
+
+    @property
+    def dependencies(self) -> tuple[Dependency, ...]:
+        """What must have ended before its items are known."""
+        return (*dependencies(self.conditions), *dependencies(self.over))
+
+    def to_json(self) -> Json:
+        """As IR."""
+        return asdict(self) | {"conditions": list(self.conditions)}
 
 
 @dataclass(frozen=True)
@@ -76,25 +165,31 @@ class Node:
         component: `module:name`; relative to the project where `code` is set.
         code: Digest of the component's source closure; None for an installed component, whose version counts
             when the node is launched.
-        inputs: Input name -> edges and queries, in order; without the optional ones that were not given.
+        inputs: Input name -> sources, in order; without the optional ones that were not given.
         parameters: Parameter name -> encoded value, in order.
         outputs: Output key -> artifact type name.
-        conditions: All must hold, else the node is skipped.
+        conditions: Expressions that must all hold, else the node is skipped.
         gates: The input this node may veto.
-        after: Gates that must have passed.
+        after: Nodes that must have ended, and where they are gates, passed.
         cache: Whether an earlier execution may stand in.
+        loop: The innermost loop it is in, "" for none.
+        on_exit: Whether it runs after all others, however they ended.
+        options: How it is carried out.
     """
 
     id: str
     component: str
     code: str | None
-    inputs: tuple[tuple[str, tuple[Edge | Query, ...]], ...]
+    inputs: tuple[tuple[str, tuple[Source, ...]], ...]
     parameters: Pairs
     outputs: tuple[tuple[str, str], ...]
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[Json, ...] = ()
     gates: str | None = None
     after: tuple[str, ...] = ()
     cache: bool = True
+    loop: str = ""
+    on_exit: bool = False
+    options: NodeOptions = field(default_factory=NodeOptions)
 
     @property
     def edges(self) -> Iterator[Edge]:
@@ -103,15 +198,26 @@ class Node:
             yield from (source for source in sources if isinstance(source, Edge))
 
     @property
-    def needs(self) -> tuple[str, ...]:
-        """Ids of the nodes whose outputs or properties it uses, each once, in order."""
-        properties = [ref[0] for ref in _properties(self.parameters)]
-        return tuple(dict.fromkeys([*(e.node for e in self.edges), *(c.node for c in self.conditions), *properties]))
+    def dependencies(self) -> Iterator[Dependency]:
+        """What it waits for, conditions first; a node may come more than once."""
+        yield from dependencies(self.conditions)
+        for position, (_, sources) in enumerate(self.inputs):
+            for source in sources:
+                if isinstance(source, Edge):
+                    kind = "choice" if source.choice else "optional" if source.optional else "need"
+                    yield Dependency(source.node, kind, position * 1000 + source.choice)  # type: ignore[arg-type]
+                elif isinstance(source, Chosen):
+                    yield from dependencies(source.uids)
+                else:
+                    yield from dependencies([value for _, value in source.arguments])
+        yield from dependencies([value for _, value in self.parameters])
+        yield from dependencies([value for _, value in self.options.env])
+        yield from (Dependency(name, "after") for name in self.after)
 
     @property
     def upstream(self) -> tuple[str, ...]:
-        """Ids of the nodes that must have ended first: what it needs, and its gates."""
-        return tuple(dict.fromkeys([*self.needs, *self.after]))
+        """Ids of the nodes that must have ended first, each once; without those its loops wait for."""
+        return tuple(dict.fromkeys(need.node for need in self.dependencies))
 
     def to_json(self) -> Json:
         """As IR."""
@@ -122,23 +228,14 @@ class Node:
             "inputs": [[name, [source.to_json() for source in sources]] for name, sources in self.inputs],
             "parameters": [list(pair) for pair in self.parameters],
             "outputs": [list(pair) for pair in self.outputs],
-            "conditions": [condition.to_json() for condition in self.conditions],
+            "conditions": list(self.conditions),
             "gates": self.gates,
             "after": list(self.after),
             "cache": self.cache,
+            "loop": self.loop,
+            "on_exit": self.on_exit,
+            "options": self.options.to_json(),
         }
-
-
-def _properties(value: Json) -> Iterator[tuple[str, str, str]]:
-    if isinstance(value, Mapping):
-        for key, item in value.items():
-            if key == "$property":
-                yield tuple(item)
-            else:
-                yield from _properties(item)
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _properties(item)
 
 
 @dataclass(frozen=True)
@@ -148,11 +245,12 @@ class Pipeline:
     name: str
     parameters: tuple[tuple[str, str, Json], ...]
     nodes: tuple[Node, ...]
+    loops: tuple[Loop, ...] = ()
 
     def __post_init__(self) -> None:
         seen: set[str] = set()
         for node in self.nodes:
-            missing = [name for name in node.upstream if name not in seen]
+            missing = [name for name in self.upstream(node.id) if name not in seen]
             if missing:
                 raise BuildError(
                     f"{node.id} comes before {missing[0]}, which it needs",
@@ -164,19 +262,56 @@ class Pipeline:
 
     def __getitem__(self, node: str) -> Node:
         """The node of that id."""
-        for candidate in self.nodes:
-            if candidate.id == node:
-                return candidate
-        raise BuildError(f"the pipeline {self.name} has no node {node!r}", fix=f"it has {', '.join(self.ids)}")
+        found = self._by_id.get(node)
+        if found is None:
+            raise BuildError(f"the pipeline {self.name} has no node {node!r}", fix=f"it has {', '.join(self.ids)}")
+        return found
+
+    @cached_property
+    def _by_id(self) -> dict[str, Node]:
+        return {node.id: node for node in self.nodes}
+
+    @cached_property
+    def _loops(self) -> dict[str, Loop]:
+        return {loop.id: loop for loop in self.loops}
+
+    @cached_property
+    def _consumers(self) -> dict[str, tuple[str, ...]]:
+        found: dict[str, list[str]] = {node.id: [] for node in self.nodes}
+        for node in self.nodes:
+            for name in self.upstream(node.id):
+                found[name].append(node.id)
+        return {name: tuple(nodes) for name, nodes in found.items()}
 
     @property
     def ids(self) -> tuple[str, ...]:
         """Node ids in topological order."""
         return tuple(node.id for node in self.nodes)
 
+    def loop(self, name: str) -> Loop:
+        """The loop of that id."""
+        try:
+            return self._loops[name]
+        except KeyError:
+            raise BuildError(f"the pipeline {self.name} has no loop {name!r}", fix="build it again") from None
+
+    def scope(self, node: str) -> tuple[str, ...]:
+        """The loops that a node is in, the outermost first."""
+        found: list[str] = []
+        name = self[node].loop
+        while name:
+            found.append(name)
+            name = self.loop(name).within
+        return tuple(reversed(found))
+
+    def upstream(self, node: str) -> tuple[str, ...]:
+        """Ids of the nodes that must have ended before a node is launched: for itself, and for its loops."""
+        loops = [need.node for name in self.scope(node) for need in self.loop(name).dependencies]
+        return tuple(dict.fromkeys([*loops, *self[node].upstream]))
+
     def consumers(self, node: str) -> tuple[str, ...]:
         """Ids of the nodes that wait for this one."""
-        return tuple(other.id for other in self.nodes if node in other.upstream)
+        return self._consumers[node]
 
     def to_json(self) -> str:
         """The IR: the same bytes for the same pipeline, wherever its folder lies."""
@@ -184,6 +319,7 @@ class Pipeline:
             "format": FORMAT,
             "name": self.name,
             "parameters": [list(parameter) for parameter in self.parameters],
+            "loops": [loop.to_json() for loop in self.loops],
             "nodes": [node.to_json() for node in self.nodes],
         }
         return canonical_json(body).decode()
@@ -195,7 +331,7 @@ class Pipeline:
 
     @classmethod
     def from_json(cls, text: str) -> Pipeline:
-        """Read the IR.
+        """Read the IR, that of the first release too.
 
         Raises:
             BuildError: It is no IR, or of a format this release does not read.
@@ -203,12 +339,15 @@ class Pipeline:
         try:
             body = json.loads(text)
             found = body.get("format")
-            if found != FORMAT:
-                raise BuildError(f"the compiled pipeline has format {found!r}", fix=f"this release reads {FORMAT}")
+            if found not in (FORMAT, FIRST):
+                raise BuildError(
+                    f"the compiled pipeline has format {found!r}", fix=f"this release reads {FORMAT} and {FIRST}"
+                )
             return cls(
                 body["name"],
                 tuple((name, kind, default) for name, kind, default in body["parameters"]),
                 tuple(_node(item) for item in body["nodes"]),
+                tuple(Loop(**item | {"conditions": tuple(item["conditions"])}) for item in body.get("loops", [])),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise BuildError(f"the compiled pipeline cannot be read: {error}", fix="build it again") from None
@@ -222,14 +361,25 @@ def _node(body: Json) -> Node:
         inputs=tuple((name, tuple(_source(source) for source in sources)) for name, sources in body["inputs"]),
         parameters=tuple((name, value) for name, value in body["parameters"]),
         outputs=tuple((key, kind) for key, kind in body["outputs"]),
-        conditions=tuple(Condition(c["node"], c["output"], c["property"]) for c in body["conditions"]),
+        conditions=tuple(_condition(condition) for condition in body["conditions"]),
         gates=body["gates"],
         after=tuple(body["after"]),
         cache=body["cache"],
+        loop=body.get("loop", ""),
+        on_exit=body.get("on_exit", False),
+        options=NodeOptions.from_json(body.get("options", {})),
     )
 
 
-def _source(body: Json) -> Edge | Query:
+def _condition(body: Json) -> Json:
+    """The first release wrote a property as an object of three."""
+    return {"$property": [body["node"], body["output"], body["property"]]} if "property" in body else body
+
+
+def _source(body: Json) -> Source:
     if "query" in body:
-        return Query(body["query"], body["type"], body.get("made_by", ""))
-    return Edge(body["node"], body["output"])
+        arguments = tuple((name, value) for name, value in body.get("arguments", []))
+        return Query(body["query"], body["type"], body.get("made_by", ""), arguments)
+    if "uids" in body:
+        return Chosen(body["uids"])
+    return Edge(body["node"], body["output"], body.get("optional", False), body.get("choice", 0))

@@ -21,8 +21,10 @@ from ..metadata import (
 from .attempt import Attempt
 from .home import Home, Run
 from .ir import Node
-from .outcome import Guarded, NodeResult, Observer, Silent, State, facts, traced
+from .outcome import Guarded, NodeResult, Observer, Silent, State, brief, facts, traced
 from .resolve import Resolver, Work
+from .retries import Retries
+from .tasks import Index, Task, parse_task
 
 LEASE = 60.0
 """Seconds after which the claim of a silent process is taken over; a dead process on the same host loses it at once."""
@@ -35,127 +37,147 @@ class Launcher:
         home: Where everything lies.
         run: The run.
         observer: Who is told.
+        resuming: Whether what ended well in this run before stays as it is.
     """
 
-    def __init__(self, home: Home, run: Run, observer: Observer | None = None) -> None:
+    def __init__(self, home: Home, run: Run, observer: Observer | None = None, *, resuming: bool = False) -> None:
         self.home = home
         self.run = run
         self.observer = Guarded(observer or Silent())
         self.cancel = threading.Event()
+        self.resuming = resuming
         self.resolver = Resolver(home.store, run, home.base, home.root / "work")
+        self.flow = self.resolver.flow
 
-    def launch(self, node_id: str) -> NodeResult:
-        """Run a node, or find out why it need not or must not run. Never raises; what happened is in the store."""
+    def launch(self, name: str) -> NodeResult:
+        """Run a task, or find out why it need not or must not run. Never raises; what happened is in the store."""
         begin = time.monotonic()
-        node = self.run.pipeline[node_id]
         try:
-            self.observer.started(node_id)
-            result = self._launch(node)
+            self.observer.started(name)
+            task = self._task(name)
+            result = (self.earlier(name) if self.resuming else None) or self._launch(task)
         except (KeyboardInterrupt, Canceled):
             self.cancel.set()
-            result = NodeResult(node_id, "CANCELED", reason="stopped while running")
+            result = NodeResult(name, "CANCELED", reason="stopped while running")
         except BaseException as error:
             # Not the component's failure, which is recorded already: what it needs, the store or the disk.
             with contextlib.suppress(DrivetrainError):  # the store itself may be what fails
-                self._record_failure(node, error)
-            result = NodeResult.failed(node_id, error)
+                self._record_failure(self._task(name), error)
+            result = NodeResult.failed(name, error)
         result = replace(result, seconds=time.monotonic() - begin)
         self.observer.ended(result)
         return result
 
-    def earlier(self, node_id: str) -> NodeResult | None:
-        """How a node ended in this run before it was interrupted, if it ended well and all of it is still there."""
-        result = self.recorded(node_id)
+    def earlier(self, name: str) -> NodeResult | None:
+        """How a task ended in this run before it was interrupted, if it ended well and all of it is still there.
+
+        Not where something that it waits for was launched again since.
+        """
+        result = self.recorded(name)
         if result is None or result.state not in ("COMPLETE", "CACHED"):
             return None
-        return result if all(self._present(r) for records in result.outputs.values() for r in records) else None
+        if not all(self._present(r) for records in result.outputs.values() for r in records):
+            return None
+        task = self._task(name)
+        own = self.flow.execution(task.node.id, task.index)
+        scope = self.run.pipeline.scope(task.node.id)
+        for up in self.run.pipeline.upstream(task.node.id):
+            for at in self.flow.tasks_seen_from(up, task.index, scope):
+                before = self.flow.execution(up, at)
+                if before is None or own is None or before.id > own.id:
+                    return None
+        return result
 
-    def recorded(self, node_id: str) -> NodeResult | None:
-        """What the store says of a node in this run, whichever process launched it; None if none did."""
-        execution = self.resolver.execution(node_id)
+    def recorded(self, name: str) -> NodeResult | None:
+        """What the store says of a task in this run, whichever process launched it; None if none did."""
+        task = self._task(name)
+        execution = self.flow.execution(task.node.id, task.index)
         if execution is None:
             return None
-        facts, node = execution.properties, self.run.pipeline[node_id]
+        facts = execution.properties
         reason, users = str(facts.get("reason", "")), bool(facts.get("user_error"))
         if execution.state in ("COMPLETE", "CACHED"):
-            result = self._ended(node, execution, execution.state, reason)
+            result = self._ended(task, execution, execution.state, reason)
         elif execution.state in ("SKIPPED", "BLOCKED", "FAILED", "CANCELED"):
-            result = NodeResult(node_id, execution.state, reason=reason, user_error=users)
+            result = NodeResult(name, execution.state, reason=reason, user_error=users)
         else:
             state: State = "CANCELED" if self.cancel.is_set() else "FAILED"
-            result = NodeResult(node_id, state, reason="its process ended without a word: killed, or out of memory")
+            result = NodeResult(name, state, reason="its process ended without a word: killed, or out of memory")
         return replace(result, seconds=execution.seconds or 0.0)
 
-    def _launch(self, node: Node) -> NodeResult:
-        hindered = self._hindered(node)
+    def items(self, loop: str, outer: Index) -> int | None:
+        """How many items a loop has, within an item of those around it; None where it is held back."""
+        try:
+            return None if self.flow.hindered_loop(loop, outer) else len(self.flow.items(loop, outer))
+        except DrivetrainError:
+            return None  # each node in it is launched once, and fails with this error
+
+    def _task(self, name: str) -> Task:
+        node, index = parse_task(name)
+        return Task(self.run.pipeline[node], index)
+
+    def _launch(self, task: Task) -> NodeResult:
+        hindered = self._hindered(task)
         if hindered is not None:
             state, reason = hindered
-            self._record(node, state, reason)
-            return NodeResult(node.id, state, reason=reason)
-        work = self.resolver.work(node, partial(self._progress, node.id))
+            self._record(task, state, reason)
+            return NodeResult(task.name, state, reason=reason)
+        node = task.node
+        work = self.resolver.work(node, task.index, partial(self._progress, task.name))
         told: Owner | None = None
+        retries = Retries(node.options, self.run.project)
         while True:
             reason = "the cache is off for it"
             if node.cache and self.run.options.cache:
                 hit, reason = self._find(node, work)
                 if hit is not None:
                     reason = f"same work as {self._origin(hit)}"
-                    record = self._record(node, "CACHED", reason, work=work, cached_from=hit)
-                    return self._ended(node, record, "CACHED", reason)
+                    record = self._record(task, "CACHED", reason, work=work, cached_from=hit)
+                    return self._ended(task, record, "CACHED", reason)
             claim = self.home.store.claim(work.key, owner=Owner.current(), lease=LEASE)
             if claim is None:
-                told = self._wait(node, work.key, told)
+                told = self._wait(task, work.key, told)
                 continue
             if claim.displaced is not None:
                 self.home.sweep()
             if node.cache and self.run.options.cache and self._find(node, work)[0] is not None:
                 self.home.store.release(claim)  # published between the look and the claim
                 continue
+            reason += retries.told
             attempt = Attempt(
-                self.home, self.run, node, work, claim, self._contexts(node), reason, self.observer, self.cancel
+                self.home, self.run, task, work, claim, self._contexts(task), reason, self.observer, self.cancel
             )
             try:
                 execution, error = attempt.carry_out()
             except LeaseLost as lost:
-                self.observer.note(node.id, lost.message)  # who took over will publish, and is waited for
+                self.observer.note(task.name, lost.message)  # who took over will publish, and is waited for
                 continue
-            if error is not None:
-                return NodeResult.failed(node.id, error)
-            return self._ended(node, execution, "COMPLETE", reason)
+            if error is None:
+                return self._ended(task, execution, "COMPLETE", reason)
+            pause = retries.pause(error)
+            if pause is None:
+                return NodeResult.failed(task.name, error)
+            self.observer.note(task.name, f"{brief(error)}; retry {retries.done} of {retries.most} in {pause:.3g} s")
+            if self.cancel.wait(pause):
+                raise Canceled("the run was stopped")
 
-    def _progress(self, node: str, done: int, total: int | None, unit: str) -> None:
+    def _progress(self, task: str, done: int, total: int | None, unit: str) -> None:
         if self.cancel.is_set():
             raise Canceled("the run was stopped")
-        self.observer.progress(node, done, total, unit)
+        self.observer.progress(task, done, total, unit)
 
-    def _hindered(self, node: Node) -> tuple[Literal["SKIPPED", "BLOCKED"], str] | None:
-        """Why a node must not run: an upstream that did not end well, a veto, a condition that is false."""
-        for name in node.upstream:
-            execution = self.resolver.execution(name)
-            state = execution.state if execution else "CANCELED"
-            if state == "SKIPPED":
-                if name in node.after and name not in node.needs:
-                    continue  # a gate under a condition that is false was not asked, so it did not object
-                return "SKIPPED", f"{name} was skipped"
-            if state not in ("COMPLETE", "CACHED"):
-                ends = {"FAILED": "failed", "BLOCKED": "is blocked", "CANCELED": "was stopped"}
-                return "BLOCKED", f"{name} {ends.get(state, 'was interrupted')}"
-        for gate in node.after:
-            vetoes = self._vetoes(gate)
-            if vetoes:
-                return "BLOCKED", f"{gate} vetoed: {vetoes}"
-        for condition in node.conditions:
-            if not self.resolver.property(condition.node, condition.output, condition.property):
-                return "SKIPPED", f"{condition} is false"
-        return None
-
-    def _vetoes(self, gate: str) -> str:
-        """What a gate objects to, empty where it passed."""
-        records = [record for records in self.resolver.outputs(gate).values() for record in records]
-        return "; ".join(
-            str(record.properties.get("summary") or "did not pass")
-            for record in records
-            if record.properties.get("passed") is False
+    def _hindered(self, task: Task) -> tuple[Literal["SKIPPED", "BLOCKED"], str] | None:
+        """Why a task must not run: an upstream that did not end well, a veto, a condition that is false."""
+        node, pipeline = task.node, self.run.pipeline
+        scope = pipeline.scope(node.id)
+        if len(task.index) < len(scope):
+            loop = scope[len(task.index)]
+            hindered = self.flow.hindered_loop(loop, task.index)
+            if hindered is None:
+                self.flow.items(loop, task.index)  # raises: what it goes over is no list
+            return hindered
+        return self.flow.hindered(node.dependencies, task.index, scope, on_exit=node.on_exit) or self.flow.refused(
+            node.conditions, task.index, scope
         )
 
     def _find(self, node: Node, work: Work) -> tuple[ExecutionRecord | None, str]:
@@ -184,26 +206,28 @@ class Launcher:
         more = f" (and {len(changes) - 3} more)" if len(changes) > 3 else ""
         return "; ".join(changes[:3]) + more if changes else "its last execution did not end well"
 
-    def _wait(self, node: Node, key: str, told: Owner | None) -> Owner | None:
+    def _wait(self, task: Task, key: str, told: Owner | None) -> Owner | None:
         """Wait a moment for whoever does the same work; gives who that is, named to the observer once."""
         holder = self.home.store.claim_holder(key)
         if holder is not None and holder != told:
-            self.observer.note(node.id, f"waiting for {holder}, which does the same work")
+            self.observer.note(task.name, f"waiting for {holder}, which does the same work")
         if self.cancel.wait(0.2):
             raise Canceled("the run was stopped")
         return holder
 
-    def _contexts(self, node: Node) -> list[ContextRecord]:
+    def _contexts(self, task: Task) -> list[ContextRecord]:
         store = self.home.store
-        pipeline = store.context("pipeline", self.run.pipeline.name)
-        return [pipeline, self.run.context, self._node_context(node)]
+        found = [store.context("pipeline", self.run.pipeline.name), self.run.context, self._node_context(task.node)]
+        if task.node.loop:
+            found.append(store.context("task", f"{self.run.id}/{task.name}"))
+        return found
 
     def _node_context(self, node: Node) -> ContextRecord:
         return self.home.store.context("node", f"{self.run.pipeline.name}.{node.id}")
 
     def _record(
         self,
-        node: Node,
+        task: Task,
         state: Literal["CACHED", "SKIPPED", "BLOCKED"],
         reason: str,
         *,
@@ -211,33 +235,33 @@ class Launcher:
         cached_from: ExecutionRecord | None = None,
     ) -> ExecutionRecord:
         return self.home.store.record(
-            node.component,
+            task.node.component,
             state,
-            contexts=self._contexts(node),
+            contexts=self._contexts(task),
             inputs=work.inputs if work else None,
             cache_key=work.key if work else None,
             preimage=work.preimage if work else None,
             cached_from=cached_from,
-            properties={"run": self.run.id, "node": node.id, "reason": reason},
+            properties={"run": self.run.id, "node": task.name, "reason": reason},
         )
 
-    def _record_failure(self, node: Node, error: BaseException) -> None:
-        """A node that failed before it had a key."""
+    def _record_failure(self, task: Task, error: BaseException) -> None:
+        """A task that failed before it had a key."""
         self.home.store.record(
-            node.component,
+            task.node.component,
             "FAILED",
-            contexts=self._contexts(node),
-            properties={"run": self.run.id, "node": node.id, **facts(error)},
+            contexts=self._contexts(task),
+            properties={"run": self.run.id, "node": task.name, **facts(error)},
             error=traced(error),
         )
 
-    def _ended(self, node: Node, execution: ExecutionRecord, state: str, reason: str) -> NodeResult:
+    def _ended(self, task: Task, execution: ExecutionRecord, state: str, reason: str) -> NodeResult:
         outputs = {key: tuple(records) for key, records in self.home.store.outputs(execution).items()}
-        vetoed = node.gates is not None and any(
+        vetoed = task.node.gates is not None and any(
             record.properties.get("passed") is False for records in outputs.values() for record in records
         )
         return NodeResult(
-            node.id, "CACHED" if state == "CACHED" else "COMPLETE", reason=reason, outputs=outputs, vetoed=vetoed
+            task.name, "CACHED" if state == "CACHED" else "COMPLETE", reason=reason, outputs=outputs, vetoed=vetoed
         )
 
     def _origin(self, execution: ExecutionRecord) -> str:

@@ -10,6 +10,7 @@ from typing import Literal, Protocol
 
 from ..errors import Canceled, DrivetrainError
 from ..metadata import ArtifactRecord
+from .secret import blotted
 
 State = Literal["COMPLETE", "CACHED", "SKIPPED", "BLOCKED", "FAILED", "CANCELED"]
 
@@ -118,12 +119,17 @@ def told(error: BaseException) -> str:
     """An error as the reason of a node's state: a user's with its fix, any other with its type."""
     if isinstance(error, (KeyboardInterrupt, Canceled)):
         return "stopped while running"
-    return str(error) if isinstance(error, DrivetrainError) else f"{type(error).__name__}: {error}"
+    return blotted(str(error) if isinstance(error, DrivetrainError) else f"{type(error).__name__}: {error}")
+
+
+def brief(error: BaseException) -> str:
+    """The first line of that."""
+    return told(error).partition("\n")[0]
 
 
 def traced(error: BaseException) -> str:
     """What the store keeps as an execution's error: the traceback."""
-    return "".join(traceback.format_exception(error))
+    return blotted("".join(traceback.format_exception(error)))
 
 
 def facts(error: BaseException) -> dict[str, object]:

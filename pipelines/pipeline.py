@@ -1,58 +1,36 @@
-"""`@pipeline` and `when`: a function that is run once with symbolic values, while the builder records its calls."""
+"""`@pipeline`: a function that is run once with symbolic values, while the builder records its calls."""
 
 from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, ParamSpec, TypeVar
 
 from ..errors import BuildError, InputError
 from .builder import Builder, suggest
 from .component import accepts, recorder, spell
 from .functions import blamed, package_name, user_line
-from .handles import Parameter, Property
+from .handles import Known, Parameter, Symbolic
 from .ir import Pipeline
 
-
-@contextmanager
-def when(condition: bool) -> Iterator[None]:
-    """Nodes inside run only if a published property is true: `with dt.when(evaluation.blessed): ...`.
-
-    Raises:
-        BuildError: Used outside a pipeline, or with something other than an output's bool property.
-    """
-    builder = recorder.get()
-    # mypy sees a bool, because a handle has its artifact's type; while building it is a Property.
-    given: object = condition
-    if not isinstance(builder, Builder):
-        raise BuildError("dt.when is used outside a pipeline", where=user_line(), fix="move it into a @dt.pipeline")
-    if not isinstance(given, Property):
-        raise BuildError(
-            f"dt.when takes an output's property, not {given!r}",
-            where=user_line(),
-            fix="write e.g. `with dt.when(evaluation.blessed):`",
-        )
-    if given.hint is not bool:
-        raise BuildError(
-            f"{given!r} is {spell(given.hint)}, not bool", where=user_line(), fix="give one that is true or false"
-        )
-    builder.conditions.append(given.condition)
-    try:
-        yield
-    finally:
-        builder.conditions.pop()
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
-class PipelineFunction:
-    """A pipeline as its author wrote it; `build` gives the compiled form."""
+class PipelineFunction(Generic[P, R]):
+    """A pipeline as its author wrote it; `build` gives the compiled form. Called in another one, it is part of that."""
 
-    def __init__(self, fn: Callable[..., None]) -> None:
+    def __init__(self, fn: Callable[P, R], id: str = "") -> None:  # noqa: A002 - as of components
         self.fn = fn
         self.name = fn.__name__
+        self._id = id or fn.__name__
         self.__doc__ = fn.__doc__
+
+    def options(self, *, id: str) -> PipelineFunction[P, R]:  # noqa: A002 - as of components
+        """The same pipeline for one use inside another one: its nodes' ids begin with this one and a dot."""
+        return PipelineFunction(self.fn, id)
 
     @property
     def project(self) -> Path:
@@ -66,11 +44,45 @@ class PipelineFunction:
         signature = inspect.signature(self.fn)
         return {name: p.replace(annotation=hints.get(name, Any)) for name, p in signature.parameters.items()}
 
-    def __call__(self, *args: object, **kwargs: object) -> typing.NoReturn:
-        """A pipeline is not called; it is run."""
-        raise BuildError(
-            f"the pipeline {self.name} was called", where=user_line(), fix="use `drivetrain run`, or `.build()`"
-        )
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """Add the pipeline's nodes to the one that is being built; gives what it returns.
+
+        Raises:
+            BuildError: No pipeline is being built, or the arguments do not fit.
+        """
+        builder = recorder.get()
+        where = user_line()
+        if not isinstance(builder, Builder):
+            raise BuildError(
+                f"the pipeline {self.name} was called", where=where, fix="use `drivetrain run`, or `.build()`"
+            )
+        if self.project != builder.project:
+            raise BuildError(
+                f"the pipeline {self.name} lies in {self.project}, not in this project",
+                where=where,
+                fix=f"move it below {builder.project}: functions are named relative to one folder",
+            )
+        if builder.exiting:
+            raise BuildError("a pipeline is called in dt.on_exit", where=where, fix="call components there")
+        try:
+            bound = inspect.signature(self.fn).bind(*args, **kwargs)
+        except TypeError as error:
+            raise BuildError(
+                f"{self.name}: {error}", where=where, fix=f"it takes {', '.join(self.parameters) or 'nothing'}"
+            ) from None
+        bound.apply_defaults()
+        given = {name: self._given(name, value, builder, where) for name, value in bound.arguments.items()}
+        with builder.nested(self._id):
+            return self.fn(**given)  # type: ignore[arg-type, call-arg]
+
+    def _given(self, name: str, value: object, builder: Builder, where: str) -> object:
+        """An argument as the function sees it: as symbolic as it is where the pipeline is run by itself."""
+        hint = self.parameters[name].annotation
+        if isinstance(value, Symbolic) or not accepts(hint, value):
+            if isinstance(value, Symbolic) or hint is Any or not _is_json(value):
+                return value
+            raise BuildError(f"{self.name}: the parameter {name!r} takes {spell(hint)}, not {value!r:.60}", where=where)
+        return Known(builder.encode(value, where), hint, value) if _is_json(value) else value
 
     def build(self) -> Pipeline:
         """The compiled form.
@@ -82,7 +94,7 @@ class PipelineFunction:
         token = recorder.set(builder)
         try:
             with blamed(self.project):
-                self.fn(**{name: Parameter(name, p.annotation) for name, p in self.parameters.items()})
+                self.fn(**{name: Parameter(name, p.annotation) for name, p in self.parameters.items()})  # type: ignore[arg-type, call-arg]
         finally:
             recorder.reset(token)
         parameters = []
@@ -101,7 +113,7 @@ class PipelineFunction:
             )
         if not builder.nodes:
             raise BuildError(f"the pipeline {self.name} has no nodes", where=self._where, fix="call a component in it")
-        return Pipeline(self.name, tuple(parameters), builder.finish())
+        return Pipeline(self.name, tuple(parameters), builder.finish(), tuple(builder.loops.values()))
 
     def values(self, given: Mapping[str, object]) -> dict[str, object]:
         """The parameters of a run: what is given over the defaults. Text is read as the parameter's type.
@@ -129,12 +141,19 @@ class PipelineFunction:
         return f"{self.fn.__code__.co_filename}:{self.fn.__code__.co_firstlineno}"
 
 
-def pipeline(fn: Callable[..., None]) -> PipelineFunction:
-    """Make a pipeline of a function that calls components. Its parameters are the run's."""
+def _is_json(value: object) -> bool:
+    return value is None or isinstance(value, (bool, int, float, str, list, tuple, Mapping))
+
+
+def pipeline(fn: Callable[P, R]) -> PipelineFunction[P, R]:
+    """Make a pipeline of a function that calls components. Its parameters are the run's.
+
+    Called in another pipeline of the project, it is part of that one, and returns outputs to it.
+    """
     return PipelineFunction(fn)
 
 
-def load_pipeline(folder: Path) -> PipelineFunction:
+def load_pipeline(folder: Path) -> PipelineFunction[..., object]:
     """The pipeline of a project's `pipeline.py`.
 
     Raises:
@@ -148,10 +167,14 @@ def load_pipeline(folder: Path) -> PipelineFunction:
     with blamed(folder):
         module = import_project_module(folder, f"{package_name(folder)}.pipeline")
     found = {v.name: v for v in vars(module).values() if isinstance(v, PipelineFunction)}
+    # Of several, the one that has the folder's name: the others are parts of it.
+    if len(found) > 1 and package_name(folder) in found:
+        found = {package_name(folder): found[package_name(folder)]}
     if len(found) != 1:
         names = ", ".join(found) or "none"
         raise InputError(
-            f"{folder / 'pipeline.py'} defines {names}", fix="keep exactly one function under @dt.pipeline"
+            f"{folder / 'pipeline.py'} defines {names}",
+            fix="keep one function under @dt.pipeline, or give the one to run the folder's name",
         )
     return next(iter(found.values()))
 

@@ -9,14 +9,18 @@ from pathlib import Path
 from typing import TypeAlias
 
 from ..errors import BuildError, InputError
-from ..metadata import ArtifactRecord, ContextRecord, ExecutionRecord, MetadataStore, cache_key
+from ..metadata import ArtifactRecord, ContextRecord, MetadataStore, cache_key
 from . import code as source_code
 from .component import Component
 from .context import silent
+from .expressions import Values, evaluate
 from .files import FileSet, SqlQuery, resolve_files, resolve_query
+from .flow import Flow
 from .functions import FunctionRef, reference
 from .home import Run
-from .ir import CANDIDATE, Edge, Json, Node, Query
+from .ir import CANDIDATE, Chosen, Edge, Json, Node, Query
+from .secret import Secret
+from .tasks import Index
 
 _Progress: TypeAlias = Callable[[int, int | None, str], None]
 
@@ -44,33 +48,17 @@ class Work:
 
 
 class Resolver:
-    """Resolves the nodes of one run against the store."""
+    """Resolves the tasks of one run against the store."""
 
     def __init__(self, store: MetadataStore, run: Run, base: Path, work: Path | None = None) -> None:
         self.store = store
         self.run = run
         self.base = base
+        self.flow = Flow(store, run)
         self.fetched = (work or base / ".drivetrain" / "work") / "fetched"
 
-    def execution(self, node: str) -> ExecutionRecord | None:
-        """The newest execution of a node in this run."""
-        context = self.store.find_context("node", f"{self.run.pipeline.name}.{node}")
-        if context is None:
-            return None
-        found = self.store.executions(contexts=[self.run.context, context], limit=1)
-        return found[0] if found else None
-
-    def outputs(self, node: str) -> dict[str, list[ArtifactRecord]]:
-        """What a node made in this run."""
-        execution = self.execution(node)
-        return self.store.outputs(execution) if execution else {}
-
-    def property(self, node: str, output: str, name: str) -> Json:
-        """A published property of a node's only artifact under a key."""
-        return self.outputs(node)[output][0].properties[name]
-
-    def work(self, node: Node, progress: _Progress = silent) -> Work:
-        """Resolve a node whose upstream nodes have ended well; `progress` hears of what is fetched for it.
+    def work(self, node: Node, index: Index = (), progress: _Progress = silent) -> Work:
+        """Resolve a task whose upstream nodes have ended well; `progress` hears of what is fetched for it.
 
         Raises:
             InputError: Files or artifacts that it needs are not there.
@@ -80,9 +68,11 @@ class Resolver:
         component = ref.load()
         if not isinstance(component, Component):
             raise BuildError(f"{node.component} is no component", fix="put @dt.component above it")
-        inputs = self._inputs(node)
+        values = self.flow.values(self.run.pipeline.scope(node.id), index)
+        inputs = self._inputs(node, index, values)
         parameters = {
-            name: self._value(value, component.parameters[name].kind, progress) for name, value in node.parameters
+            name: self._value(value, component.parameters[name].kind, values, progress)
+            for name, value in node.parameters
         }
         own = source_code.closure(ref)
         self._same(node.id, own, node.code)
@@ -115,15 +105,21 @@ class Resolver:
                 fix="`drivetrain run` it: a new run builds it again, and what is unchanged comes from the cache",
             )
 
-    def _inputs(self, node: Node) -> dict[str, tuple[ArtifactRecord, ...]]:
+    def _inputs(self, node: Node, index: Index, values: Values) -> dict[str, tuple[ArtifactRecord, ...]]:
+        scope = self.run.pipeline.scope(node.id)
         found: dict[str, tuple[ArtifactRecord, ...]] = {}
         for name, sources in node.inputs:
-            found[name] = tuple(
-                record
-                for source in sources
-                if isinstance(source, Edge)
-                for record in self.outputs(source.node)[source.output]
-            )
+            records: list[ArtifactRecord] = []
+            taken: set[int] = set()
+            for source in sources:
+                if isinstance(source, Edge) and source.choice not in taken:
+                    given = self.flow.given_by(source, index, scope)
+                    taken |= {source.choice} if source.choice and given else set()
+                    records += given
+                elif isinstance(source, Chosen):
+                    uids = evaluate(source.uids, values)
+                    records += [self.store.artifact(uid) for uid in (uids if isinstance(uids, list) else [uids])]
+            found[name] = tuple(records)
         for name, sources in node.inputs:
             for source in sources:
                 if isinstance(source, Query):
@@ -188,27 +184,32 @@ class Resolver:
             return self.store.find_context("node", f"{name}.{query.made_by}")
         return self.store.find_context("pipeline", name)
 
-    def _value(self, value: Json, kind: str, progress: _Progress) -> object:
+    def _value(self, value: Json, kind: str, values: Values, progress: _Progress) -> object:
         if isinstance(value, dict):
-            if "$param" in value:
-                return self._given(self.run.parameters[value["$param"]], kind, progress)
-            if "$property" in value:
-                return self._given(self.property(*value["$property"]), kind, progress)
             if "$fn" in value:
                 return FunctionRef(self.run.project if value["code"] else None, value["$fn"])
+            if "$secret" in value:
+                Secret(value["$secret"]).reveal()  # see that it is there before the work begins
+                return Secret(value["$secret"])
             if "$files" in value:
                 return self._given(value["$files"], "files", progress)
             if "$query" in value:
                 sql, connection, parameters, watermark = (
-                    self._value(item, "value", progress) for item in value["$query"]
+                    self._value(item, "value", values, progress) for item in value["$query"]
                 )
                 query = SqlQuery(sql, connection, parameters, watermark)  # type: ignore[arg-type]
                 return resolve_query(query, (self.run.project, self.base), self.fetched, progress)
-            if kind == "files":  # a map of files, which may be patterns as they are
-                items = value["$map"]
-                return {k: (self._given if isinstance(v, str) else self._value)(v, kind, progress) for k, v in items}
-            return {key: self._value(item, "value", progress) for key, item in value["$map"]}
-        return [self._value(item, "value", progress) for item in value] if isinstance(value, list) else value
+            if "$map" in value:
+                if kind == "files":  # a map of files, which may be patterns as they are
+                    return {
+                        k: self._given(v, kind, progress)
+                        if isinstance(v, str)
+                        else self._value(v, kind, values, progress)
+                        for k, v in value["$map"]
+                    }
+                return {key: self._value(item, "value", values, progress) for key, item in value["$map"]}
+            return self._given(evaluate(value, values), kind, progress)
+        return [self._value(item, "value", values, progress) for item in value] if isinstance(value, list) else value
 
     def _given(self, value: object, kind: str, progress: _Progress) -> object:
         if kind == "files" and isinstance(value, str):
@@ -229,6 +230,8 @@ def _plain(value: object) -> Json:
     if isinstance(value, SqlQuery):
         asked = [value.sql, value.connection, value.parameters, value.watermark, value.seen]
         return {"$query": [_plain(item) for item in asked]}
+    if isinstance(value, Secret):
+        return {"$secret": value.name}
     if isinstance(value, Mapping):
         return {"$map": [[_plain(key), _plain(item)] for key, item in value.items()]}
     if isinstance(value, (list, tuple)):

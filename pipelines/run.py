@@ -5,9 +5,9 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias
 
 from ..errors import InputError
 from .home import Home, Run, RunOptions, close_run, new_run, open_run, reopen_run
@@ -25,7 +25,7 @@ class RunResult:
     """How a run ended: STOPPED where a gate vetoed and nothing failed.
 
     Attributes:
-        nodes: Every node of the pipeline, in topological order.
+        nodes: Every task: the nodes of the pipeline in topological order, those in loops for each item.
     """
 
     run: str
@@ -43,7 +43,7 @@ class RunResult:
 
 def run_pipeline(
     home: Home,
-    pipeline: PipelineFunction,
+    pipeline: PipelineFunction[..., Any],  # Any: what it returns to another pipeline is of no interest
     parameters: Mapping[str, object] | None = None,
     options: RunOptions | None = None,
     observer: Callable[[Run], Observer] | None = None,
@@ -68,32 +68,59 @@ def resume(home: Home, name: str | None = None, observer: Callable[[Run], Observ
         InputError: There is no such run, or its process is still alive.
     """
     run = reopen_run(home, open_run(home, name))
-    return _carry_out(home, run, _runner(run.options.runner), observer)
+    return _carry_out(home, run, _runner(run.options.runner), observer, resuming=True)
 
 
-def _carry_out(home: Home, run: Run, runner: Runner, observer: Callable[[Run], Observer] | None) -> RunResult:
+def _carry_out(
+    home: Home, run: Run, runner: Runner, observer: Callable[[Run], Observer] | None, *, resuming: bool = False
+) -> RunResult:
     home.sweep()
-    launcher = Launcher(home, run, observer(run) if observer else None)
-    nodes = run.pipeline.ids
+    launcher = Launcher(home, run, observer(run) if observer else None, resuming=resuming)
+    on_exit = [node.id for node in run.pipeline.nodes if node.on_exit]
     results: dict[str, NodeResult] = {}
     try:
-        for name in nodes:  # what ended well before, on what ended well before
-            if all(up in results for up in run.pipeline[name].upstream) and (found := launcher.earlier(name)):
-                results[name] = found
         with _terminable():
-            results |= runner(launcher, [name for name in nodes if name not in results])
-    except KeyboardInterrupt:
-        pass  # a second one, or one between two nodes: what was done by then counts
+            results = _walk(launcher, runner, [name for name in run.pipeline.ids if name not in on_exit])
+            if on_exit:
+                results |= _leave(launcher, runner, on_exit, results)
     except BaseException:
         close_run(home, run, "FAILED")
         raise
-    for name in nodes:
-        if name not in results:
-            results[name] = launcher.earlier(name) or NodeResult(name, "CANCELED", reason="stopped before it began")
-    results = {name: results[name] for name in nodes}
     state = _state(results.values())
     close_run(home, run, state)
     return RunResult(run.id, state, results)
+
+
+def _walk(launcher: Launcher, runner: Runner, nodes: list[str]) -> dict[str, NodeResult]:
+    """Launch the nodes; gives the result of every task, in topological order."""
+    found: dict[str, NodeResult] = {}
+    with suppress(KeyboardInterrupt):  # a second one, or one between two nodes: what was done by then counts
+        found = runner(launcher, nodes)
+    results: dict[str, NodeResult] = {}
+    for node in nodes:
+        for name in launcher.flow.task_names(node):
+            results[name] = (
+                found.get(name)
+                or launcher.earlier(name)
+                or NodeResult(name, "CANCELED", reason="stopped before it began")
+            )
+    return results
+
+
+def _leave(
+    launcher: Launcher, runner: Runner, nodes: list[str], results: Mapping[str, NodeResult]
+) -> dict[str, NodeResult]:
+    """Launch what runs on exit, which is told how the rest ended."""
+    failed = [result for result in results.values() if result.state == "FAILED"]
+    status = {
+        "run": launcher.run.id,
+        "state": _state(results.values()),
+        "failed": [result.node for result in failed],
+        "reason": failed[0].reason if failed else "",
+    }
+    context = launcher.home.store.update_context(launcher.run.context, {"status": status})
+    leaving = Launcher(launcher.home, replace(launcher.run, context=context), launcher.observer)
+    return _walk(leaving, runner, nodes)
 
 
 def _state(results: Iterable[NodeResult]) -> RunState:

@@ -65,10 +65,10 @@ def home(tmp_path: Path) -> Iterator[Home]:
 
 
 @pytest.fixture
-def pipe(project: Callable[..., Path]) -> Callable[..., PipelineFunction]:
+def pipe(project: Callable[..., Path]) -> Callable[..., PipelineFunction[..., object]]:
     """`pipe(body)` is the pipeline with that body, in the project `shop`."""
 
-    def write(body: str, name: str = "shop", **modules: str) -> PipelineFunction:
+    def write(body: str, name: str = "shop", **modules: str) -> PipelineFunction[..., object]:
         head = f"import drivetrain as dt\nfrom .parts import *\n\n@dt.pipeline\ndef {name}(count: int = 3) -> None:\n"
         text = head + textwrap.indent(textwrap.dedent(body).strip(), "    ") + "\n"
         return load_pipeline(project("shop", **{"parts": PARTS, "pipeline": text, **modules}))

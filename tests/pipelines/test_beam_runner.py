@@ -15,7 +15,7 @@ import pytest
 from drivetrain.metadata import fsck
 from drivetrain.pipelines import Home, PipelineFunction, RunOptions, list_runs, resume, run_pipeline
 
-Pipe = Callable[..., PipelineFunction]
+Pipe = Callable[..., PipelineFunction[..., object]]
 BEAM = RunOptions(runner="beam")
 pytestmark = pytest.mark.beam
 

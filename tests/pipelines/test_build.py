@@ -77,7 +77,7 @@ def build(project: Callable[..., Path], body: str) -> Pipeline:
         ("Make(count=True)", "takes int, not True"),
         ("Make()\nMake()", "there already is a node 'Make'"),
         ("Double(3)", "takes Numbers, not 3"),
-        ("if count > 2: Make()", "the parameter 'count' has no value"),
+        ("if count > 2: Make()", "count > 2 has no value"),
         ("Make(count=count + 1)", "cannot be used in arithmetic"),
         ("Make(count=f'{count}')", "cannot be used in an f-string"),
         ("Make(count=label)", "takes int, and the parameter 'label' is str"),

@@ -10,7 +10,7 @@ from drivetrain.errors import BuildError
 from drivetrain.metadata import ArtifactRecord
 from drivetrain.pipelines import Home, PipelineFunction, RunResult, run_pipeline
 
-Pipe = Callable[..., PipelineFunction]
+Pipe = Callable[..., PipelineFunction[..., object]]
 
 
 def states(result: RunResult) -> dict[str, str]:

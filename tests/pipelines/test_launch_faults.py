@@ -19,7 +19,7 @@ from drivetrain.pipelines import home as homes
 from drivetrain.pipelines import launcher as launching
 from drivetrain.pipelines.outcome import Silent
 
-Pipe = Callable[..., PipelineFunction]
+Pipe = Callable[..., PipelineFunction[..., object]]
 
 
 def states(nodes: dict[str, NodeResult] | object) -> dict[str, str]:

@@ -41,7 +41,7 @@ def write(folder: Path, **modules: str) -> Path:
     return folder
 
 
-def value(home: Home, function: PipelineFunction) -> object:
+def value(home: Home, function: PipelineFunction[..., object]) -> object:
     result = run_pipeline(home, function)
     assert result.state == "COMPLETE", result.nodes["Make"].reason
     return result.nodes["Make"].outputs["thing"][0].properties["value"]

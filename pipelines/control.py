@@ -1,0 +1,218 @@
+"""Control flow of a pipeline: branches, loops, what runs on exit, and what may be missing."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar, cast
+
+from ..errors import BuildError
+from .builder import Builder
+from .component import recorder, spell
+from .functions import user_line
+from .handles import Expression, Handle, Property, Scalar, Selected, operand
+from .ir import Json
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@contextmanager
+def when(condition: bool) -> Iterator[None]:
+    """Nodes inside run only if a scalar of the run is true: `with dt.when(evaluation.blessed & (rows > 1000)): ...`.
+
+    The condition is a bool output, a bool property of an output, a bool parameter, or a comparison of any of them.
+    Where it is false they are skipped, and so is what needs their outputs (see `optional` and `one_of`). What a
+    condition needs was skipped: they are skipped too.
+
+    Raises:
+        BuildError: Used outside a pipeline, or with something that is not known only when it runs.
+    """
+    builder = _builder("dt.when")
+    # mypy sees a bool, because a handle has its artifact's type; while building it is symbolic.
+    with builder.branch(_condition("dt.when", condition)):
+        yield
+
+
+@contextmanager
+def otherwise(condition: bool = True) -> Iterator[None]:
+    """Nodes inside run only if no condition of the `when` above, and of an `otherwise` between, was true.
+
+    With a condition of its own it is an `elif`: `with dt.otherwise(evaluation.auc > 0.8): ...`.
+
+    Raises:
+        BuildError: There is no `when` right above it.
+    """
+    builder = _builder("dt.otherwise")
+    if not builder.refused:
+        raise BuildError(
+            "dt.otherwise has no dt.when right above it",
+            where=user_line(),
+            fix="write `with dt.when(...):` first, at the same level",
+        )
+    own = None if condition is True else _condition("dt.otherwise", condition)
+    with builder.alternative(own):
+        yield
+
+
+def map_(fn: Callable[[T], R], over: Sequence[T], *, max_parallel: int | None = None, id: str = "") -> list[R]:  # noqa: A002 - as of components
+    """Call a function's components once for each item of a list that is known when the pipeline runs.
+
+    Example: `models = dt.map_(lambda rate: Trainer(examples, fn="model:train", rate=rate), over=rates)`, then
+    `Compare(models)`, which takes `list[Model]`. An item is a value: pass it on, or a part of it (`item["rate"]`).
+
+    Args:
+        fn: Called once, with what stands for an item; what it returns (an output, or a tuple of outputs) comes back as
+            the list of every item's. Items whose node was skipped are left out of it.
+        over: A list parameter, a list that a component returned, a list property of an output, or a plain list.
+        max_parallel: How many items are worked on at once at most.
+        id: The loop's id; `map`, `map2`, … where empty.
+
+    Raises:
+        BuildError: `over` is no list, or `max_parallel` less than 1.
+    """
+    builder = _builder("dt.map_")
+    where = user_line()
+    given: object = over
+    if not isinstance(given, (Scalar, list, tuple)) or (isinstance(given, Scalar) and not _is_list(given.hint)):
+        raise BuildError(
+            f"dt.map_ goes over a list, not {given!r:.60}",
+            where=where,
+            fix="give a list parameter, a list that a component returned, or a plain list",
+        )
+    if max_parallel is not None and max_parallel < 1:
+        raise BuildError(f"max_parallel is {max_parallel}", where=where, fix="give 1 or more, or leave it out")
+    inside: tuple[Any, ...] = typing.get_args(given.hint) if isinstance(given, Scalar) else ()
+    with builder.loop(id, builder.encode(given, where), max_parallel) as name:
+        item = Expression({"$item": name}, inside[0] if inside else Any)
+        result = fn(cast(T, item))
+    return cast("list[R]", _collected(result))
+
+
+def unzip(items: list[tuple[T, R]]) -> tuple[list[T], list[R]]:
+    """The two lists of what `map_` gives for a function that returns a pair of outputs."""
+    return cast("tuple[list[T], list[R]]", items)
+
+
+class Ended:
+    """How the run ended, for what runs on exit.
+
+    Attributes:
+        run: The run's id.
+        state: COMPLETE, FAILED, STOPPED (a gate's veto) or CANCELED.
+        failed: The nodes that failed.
+        reason: Why the first of them did; empty where none did.
+    """
+
+    run: str
+    state: str
+    failed: list[str]
+    reason: str
+
+    def __init__(self) -> None:
+        for name, hint in (("run", str), ("state", str), ("failed", list[str]), ("reason", str)):
+            setattr(self, name, Expression({"$status": name}, hint))
+
+
+@contextmanager
+def on_exit() -> Iterator[Ended]:
+    """Nodes inside run when all others have ended, however they did: `with dt.on_exit() as run: Notify(run.state)`.
+
+    They are never taken from the cache. Of other nodes' outputs they can take `dt.optional(...)` only.
+
+    Raises:
+        BuildError: Used inside a branch or a loop.
+    """
+    builder = _builder("dt.on_exit")
+    if builder.conditions or builder.loops_open or builder.exiting:
+        raise BuildError(
+            "dt.on_exit is used inside a branch or a loop", where=user_line(), fix="put it at the pipeline's own level"
+        )
+    builder.exiting = True
+    try:
+        yield Ended()
+    finally:
+        builder.exiting = False
+
+
+def optional(output: T) -> T | None:
+    """An output or scalar whose node may be skipped: then None stands in, and the consumer runs all the same.
+
+    Raises:
+        BuildError: It is no output.
+    """
+    return cast("T | None", Selected((_selectable("dt.optional", output),), optional=True))
+
+
+def one_of(*outputs: T) -> T:
+    """The first of these outputs (or scalars) whose node was not skipped: what follows the branches of a `when`.
+
+    The consumer is skipped where all of them were.
+
+    Raises:
+        BuildError: They are no outputs, or fewer than two.
+    """
+    if len(outputs) < 2:
+        raise BuildError("dt.one_of takes two or more outputs", where=user_line(), fix="give one of each branch")
+    return cast(T, Selected(tuple(_selectable("dt.one_of", output) for output in outputs), optional=False))
+
+
+def not_(condition: bool) -> bool:
+    """A condition that is true where the given one is false."""
+    return cast(bool, Expression({"$op": ["not", _condition("dt.not_", condition)]}, bool))
+
+
+def _builder(name: str) -> Builder:
+    builder = recorder.get()
+    if not isinstance(builder, Builder):
+        raise BuildError(f"{name} is used outside a pipeline", where=user_line(), fix="move it into a @dt.pipeline")
+    return builder
+
+
+def _condition(name: str, given: object) -> Json:
+    if not isinstance(given, Scalar):
+        raise BuildError(
+            f"{name} takes an output's property or another scalar of the run, not {given!r}",
+            where=user_line(),
+            fix="write e.g. `with dt.when(evaluation.blessed):`",
+        )
+    if given.hint is not bool:
+        raise BuildError(
+            f"{given!r} is {spell(given.hint)}, not bool",
+            where=user_line(),
+            fix="give one that is true or false, or compare it",
+        )
+    return operand(given)
+
+
+def _selectable(name: str, output: object) -> Handle | Scalar:
+    if isinstance(output, tuple) and hasattr(output, "_fields"):
+        raise BuildError(f"{name} takes one output", where=user_line(), fix="name it, e.g. `transform.examples`")
+    if not isinstance(output, (Handle, Scalar)):
+        raise BuildError(f"{name} takes a component's output, not {output!r:.60}", where=user_line(), fix="pass one")
+    return output
+
+
+def _is_list(hint: Any) -> bool:
+    origin = typing.get_origin(hint) or hint
+    return hint is Any or (isinstance(origin, type) and issubclass(origin, Sequence) and origin is not str)
+
+
+def _collected(result: object) -> object:
+    """What a loop's function returned, as the lists of every item's."""
+    if isinstance(result, tuple):
+        items = [_collected(item) for item in result]
+        kind: Any = type(result)  # a NamedTuple's class
+        return kind(*items) if hasattr(result, "_fields") else tuple(items)
+    if isinstance(result, Handle) and not result._collected:
+        return Handle(result._node, result._output, result._type, collected=True)
+    if isinstance(result, Property) and not result.collected:
+        return Property(result.node, result.output, result.name, list[result.hint], collected=True)  # type: ignore[name-defined]
+    if result is None:
+        return None
+    raise BuildError(
+        f"the function of dt.map_ returns {result!r:.60}",
+        where=user_line(),
+        fix="return a component's output, or a tuple of outputs; gather an inner loop's with a component first",
+    )

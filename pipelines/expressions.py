@@ -1,0 +1,185 @@
+"""Scalar expressions of the compiled form: what a condition, a loop or a parameter says about values still to come.
+
+JSON with one `$` key each: `{"$param": name}`, `{"$property": [node, output, property]}`,
+`{"$collect": [node, output, property]}` (of every item of a loop, as a list), `{"$item": loop}`,
+`{"$status": field}` (of a run that has ended, for what runs on exit), `{"$optional": expression}` (null where what it
+needs was skipped), `{"$one_of": [expression, ...]}` (the first that was not), `{"$op": [operator, operand, ...]}`.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, TypeAlias
+
+from ..errors import InputError
+
+Json: TypeAlias = Any  # a JSON value; Any because the type is recursive and read by key
+
+_BINARY: dict[str, tuple[str, Callable[[Any, Any], object]]] = {
+    "eq": ("==", operator.eq),
+    "ne": ("!=", operator.ne),
+    "lt": ("<", operator.lt),
+    "le": ("<=", operator.le),
+    "gt": (">", operator.gt),
+    "ge": (">=", operator.ge),
+}
+
+
+@dataclass(frozen=True)
+class Dependency:
+    """What a node or a loop waits for.
+
+    Attributes:
+        node: Id of the node.
+        kind: "need": its outputs, so that this one is skipped where it was; "optional": nothing stands in for them;
+            "choice": one of its group is enough; "after": only its end, and its assent where it is a gate.
+        group: Tells one choice from another.
+    """
+
+    node: str
+    kind: Literal["need", "optional", "choice", "after"] = "need"
+    group: int = 0
+
+
+class Values(Protocol):
+    """Where the values come from."""
+
+    def parameter(self, name: str) -> Json:
+        """Of the run."""
+        ...
+
+    def property(self, node: str, output: str, name: str) -> Json:
+        """A published property of a node's only artifact under a key."""
+        ...
+
+    def collected(self, node: str, output: str, name: str) -> list[Json]:
+        """That of every item which was not skipped, in order."""
+        ...
+
+    def item(self, loop: str) -> Json:
+        """The loop's item that this is about."""
+        ...
+
+    def status(self, field: str) -> Json:
+        """How the run ended."""
+        ...
+
+    def skipped(self, node: str) -> bool:
+        """Whether it was skipped, or did not end well."""
+        ...
+
+
+def evaluate(expression: Json, values: Values) -> Json:
+    """The value of an expression; a JSON value without `$` is its own.
+
+    Raises:
+        InputError: An operator cannot be applied to what it was given; names the expression and the values.
+    """
+    if isinstance(expression, list):
+        return [evaluate(item, values) for item in expression]
+    if not isinstance(expression, Mapping):
+        return expression
+    ((kind, body),) = expression.items()
+    if kind == "$param":
+        return values.parameter(body)
+    if kind == "$property":
+        return values.property(*body)
+    if kind == "$collect":
+        return values.collected(*body)
+    if kind == "$item":
+        return values.item(body)
+    if kind == "$status":
+        return values.status(body)
+    if kind == "$optional":
+        return None if any(values.skipped(need.node) for need in dependencies(body)) else evaluate(body, values)
+    if kind == "$one_of":
+        left = [each for each in body if not any(values.skipped(need.node) for need in dependencies(each))]
+        return evaluate(left[0], values) if left else None
+    if kind == "$op":
+        return _apply(expression, values)
+    return {key: evaluate(item, values) for key, item in body} if kind == "$map" else expression
+
+
+def _apply(expression: Json, values: Values) -> Json:
+    name, *operands = expression["$op"]
+    if name == "and":
+        return all(_truth(evaluate(each, values), each) for each in operands)
+    if name == "or":
+        return any(_truth(evaluate(each, values), each) for each in operands)
+    given = [evaluate(each, values) for each in operands]
+    try:
+        if name == "not":
+            return not _truth(given[0], operands[0])
+        if name == "get":
+            return given[0][given[1]]
+        if name == "in":
+            return given[0] in given[1]
+        return _BINARY[name][1](given[0], given[1])
+    except (TypeError, KeyError, IndexError):
+        shown = ", ".join(f"{value!r:.60}" for value in given)
+        raise InputError(
+            f"{spelled(expression)} has no value: it was given {shown}", fix="check what the upstream node published"
+        ) from None
+
+
+def _truth(value: object, expression: Json) -> bool:
+    if not isinstance(value, bool):
+        raise InputError(f"{spelled(expression)} is {value!r:.60}, not true or false", fix="compare it with something")
+    return value
+
+
+def holds(condition: Json, values: Values) -> bool:
+    """The value of a condition.
+
+    Raises:
+        InputError: It is neither true nor false.
+    """
+    return _truth(evaluate(condition, values), condition)
+
+
+def dependencies(expression: Json) -> Iterator[Dependency]:
+    """The nodes whose outputs an expression needs."""
+    if isinstance(expression, Mapping):
+        for key, body in expression.items():
+            if key in ("$property", "$collect"):
+                yield Dependency(body[0])
+            elif key == "$optional":
+                yield from (Dependency(need.node, "optional") for need in dependencies(body))
+            elif key == "$one_of":
+                yield from (Dependency(need.node, "choice", id(body)) for each in body for need in dependencies(each))
+            else:
+                yield from dependencies(body)
+    elif isinstance(expression, (list, tuple)):
+        for item in expression:
+            yield from dependencies(item)
+
+
+def spelled(expression: Json) -> str:
+    """An expression as its author wrote it, nearly."""
+    if not isinstance(expression, Mapping):
+        return repr(expression)
+    ((kind, body),) = expression.items()
+    if kind == "$property":
+        node, output, name = body
+        if name == "value":
+            return node if output == name else f"{node}.{output}"
+        return f"{node}.{name}"
+    if kind == "$collect":
+        return f"every {spelled({'$property': body})}"
+    if kind in ("$param", "$item", "$status"):
+        return {"$param": f"{body}", "$item": f"the item of {body}", "$status": f"run.{body}"}[kind]
+    if kind == "$one_of":
+        return f"one_of({', '.join(map(spelled, body))})"
+    if kind == "$optional":
+        return spelled(body)
+    if kind != "$op":
+        return str(expression)
+    name, *operands = body
+    if name == "not":
+        return f"not {spelled(operands[0])}"
+    if name == "get":
+        return f"{spelled(operands[0])}[{spelled(operands[1])}]"
+    sign = _BINARY[name][0] if name in _BINARY else name
+    return f" {sign} ".join(map(spelled, operands))

@@ -1,0 +1,197 @@
+"""What flows between the tasks of a run: items of loops, conditions, what holds a task back, what it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from ..errors import DrivetrainError, InputError
+from ..metadata import ArtifactRecord, ExecutionRecord, MetadataStore
+from .expressions import Dependency, Values, evaluate, holds, spelled
+from .home import Run
+from .ir import Edge, Json
+from .tasks import Index, task_name
+
+
+class Flow:
+    """What the store says of a run's tasks so far, and what that means for those that follow."""
+
+    def __init__(self, store: MetadataStore, run: Run) -> None:
+        self.store = store
+        self.run = run
+        self._items: dict[tuple[str, Index], list[Json]] = {}
+
+    def execution(self, node: str, index: Index = ()) -> ExecutionRecord | None:
+        """The newest execution of a node, for an item of its loops, in this run."""
+        context = self.store.find_context("node", f"{self.run.pipeline.name}.{node}")
+        if context is None:
+            return None
+        contexts = [self.run.context, context]
+        if self.run.pipeline[node].loop:
+            item = self.store.find_context("task", f"{self.run.id}/{task_name(node, index)}")
+            if item is None:
+                return None
+            contexts = [item]
+        found = self.store.executions(contexts=contexts, limit=1)
+        return found[0] if found else None
+
+    def outputs(self, node: str, index: Index = ()) -> dict[str, list[ArtifactRecord]]:
+        """What a node made in this run."""
+        execution = self.execution(node, index)
+        return self.store.outputs(execution) if execution else {}
+
+    def property(self, node: str, output: str, name: str, index: Index = ()) -> Json:
+        """A published property of a node's only artifact under a key."""
+        return self.outputs(node, index)[output][0].properties[name]
+
+    def items(self, loop: str, outer: Index) -> list[Json]:
+        """The items of a loop, within an item of those around it, once what it goes over has ended well.
+
+        Raises:
+            InputError: It goes over something that is no list.
+        """
+        key = (loop, outer)
+        if key not in self._items:
+            found = evaluate(self.run.pipeline.loop(loop).over, self.values(self._around(loop), outer))
+            if not isinstance(found, list):
+                raise InputError(f"{loop} goes over {found!r:.60}, which is no list", fix="give dt.map_ a list")
+            self._items[key] = found
+        return self._items[key]
+
+    def tasks(self, node: str, outer: Index = ()) -> list[Index]:
+        """The items that a node is launched for, within those that are given; an index is shorter where there are none.
+
+        That is where the loop's own node did not end well, or a condition around it is false.
+        """
+        scope = self.run.pipeline.scope(node)
+        found = [outer]
+        for depth in range(len(outer), len(scope)):
+            found = [
+                longer
+                for index in found
+                for longer in (
+                    [index]
+                    if len(index) < depth or self.hindered_loop(scope[depth], index) is not None
+                    else [(*index, number) for number in range(len(self.items(scope[depth], index)))]
+                )
+            ]
+        return found
+
+    def task_names(self, node: str) -> list[str]:
+        """The tasks of a node, as far as they are known: the node alone where its loop's items are not."""
+        try:
+            return [task_name(node, index) for index in self.tasks(node)]
+        except DrivetrainError:
+            return [node]
+
+    def tasks_seen_from(self, node: str, consumer: Index, scope: tuple[str, ...]) -> list[Index]:
+        """The tasks of a node that one in this scope, for these items, waits for: one, or every item's."""
+        own = self.run.pipeline.scope(node)
+        shared = 0
+        while shared < min(len(own), len(scope), len(consumer)) and own[shared] == scope[shared]:
+            shared += 1
+        return self.tasks(node, consumer[:shared])
+
+    def hindered_loop(self, loop: str, outer: Index) -> tuple[Literal["SKIPPED", "BLOCKED"], str] | None:
+        """Why a loop has no items, within an item of those around it."""
+        body = self.run.pipeline.loop(loop)
+        around = self._around(loop)
+        hindered = self.hindered(body.dependencies, outer, around)
+        if hindered is None:
+            hindered = self.refused(body.conditions, outer, around)
+        return hindered
+
+    def hindered(
+        self, needs: Iterable[Dependency], index: Index, scope: tuple[str, ...], *, on_exit: bool = False
+    ) -> tuple[Literal["SKIPPED", "BLOCKED"], str] | None:
+        """Why what has these needs must not run: something upstream that did not end well, or a veto."""
+        skipped: dict[int, str] = {}
+        chosen: set[int] = set()
+        for need in needs:
+            many = len(self.run.pipeline.scope(need.node)) > len(scope)
+            for at in self.tasks_seen_from(need.node, index, scope):
+                execution = self.execution(need.node, at)
+                state = execution.state if execution else "CANCELED"
+                name = task_name(need.node, at)
+                if state in ("COMPLETE", "CACHED"):
+                    chosen.add(need.group)
+                    if need.kind == "after" and (vetoes := self._vetoes(need.node, at)):
+                        return "BLOCKED", f"{name} vetoed: {vetoes}"
+                elif state == "SKIPPED":
+                    if need.kind == "need" and not (many and at):
+                        return "SKIPPED", f"{name} was skipped"
+                    if need.kind == "choice":
+                        skipped[need.group] = f"{name} was skipped"
+                elif not (on_exit and need.kind == "optional"):
+                    ends = {"FAILED": "failed", "BLOCKED": "is blocked", "CANCELED": "was stopped"}
+                    return "BLOCKED", f"{name} {ends.get(state, 'was interrupted')}"
+        return next((("SKIPPED", reason) for group, reason in skipped.items() if group not in chosen), None)
+
+    def refused(
+        self, conditions: Iterable[Json], index: Index, scope: tuple[str, ...]
+    ) -> tuple[Literal["SKIPPED"], str] | None:
+        """The first condition that is false."""
+        values = self.values(scope, index)
+        for condition in conditions:
+            if not holds(condition, values):
+                return "SKIPPED", f"{spelled(condition)} is false"
+        return None
+
+    def given_by(self, edge: Edge, index: Index, scope: tuple[str, ...]) -> list[ArtifactRecord]:
+        """What flows along an edge; nothing of what was skipped."""
+        ended = [self.execution(edge.node, at) for at in self.tasks_seen_from(edge.node, index, scope)]
+        well = [one for one in ended if one is not None and one.state in ("COMPLETE", "CACHED")]
+        return [record for execution in well for record in self.store.outputs(execution)[edge.output]]
+
+    def values(self, scope: tuple[str, ...], index: Index) -> Values:
+        """Where expressions in this scope, for these items, have their values from."""
+        return _Scoped(self, scope, index)
+
+    def _around(self, loop: str) -> tuple[str, ...]:
+        found: list[str] = []
+        name = self.run.pipeline.loop(loop).within
+        while name:
+            found.insert(0, name)
+            name = self.run.pipeline.loop(name).within
+        return tuple(found)
+
+    def _vetoes(self, gate: str, index: Index) -> str:
+        """What a gate objects to, empty where it passed."""
+        records = [record for records in self.outputs(gate, index).values() for record in records]
+        return "; ".join(
+            str(record.properties.get("summary") or "did not pass")
+            for record in records
+            if record.properties.get("passed") is False
+        )
+
+
+@dataclass(frozen=True)
+class _Scoped:
+    """The values of a run as one task sees them."""
+
+    flow: Flow
+    scope: tuple[str, ...]
+    index: Index
+
+    def parameter(self, name: str) -> Json:
+        return self.flow.run.parameters[name]
+
+    def property(self, node: str, output: str, name: str) -> Json:
+        (at,) = self.flow.tasks_seen_from(node, self.index, self.scope)
+        return self.flow.property(node, output, name, at)
+
+    def collected(self, node: str, output: str, name: str) -> list[Json]:
+        edge = Edge(node, output)
+        return [record.properties[name] for record in self.flow.given_by(edge, self.index, self.scope)]
+
+    def item(self, loop: str) -> Json:
+        depth = self.scope.index(loop)
+        return self.flow.items(loop, self.index[:depth])[self.index[depth]]
+
+    def status(self, field: str) -> Json:
+        return self.flow.run.context.properties["status"][field]
+
+    def skipped(self, node: str) -> bool:
+        ended = (self.flow.execution(node, at) for at in self.flow.tasks_seen_from(node, self.index, self.scope))
+        return not any(one is not None and one.state in ("COMPLETE", "CACHED") for one in ended)

@@ -1,0 +1,188 @@
+"""Which tasks may start: a pipeline's nodes, opened into items as loops become known, in the order they may run.
+
+Counts, not searches, so that a thousand items cost a thousand steps. A group is a node with an index that may be
+shorter than its loops are deep: all the tasks below that index. It has ended when each of them has.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from typing import TypeAlias
+
+from .ir import Node, Pipeline
+from .tasks import Index, parse_task, task_name
+
+Items: TypeAlias = Callable[[str, Index], int | None]
+"""How many items a loop has, within an item of those around it; None where it is held back."""
+_Group: TypeAlias = tuple[str, Index]
+
+
+class Schedule:
+    """The order of one run.
+
+    Args:
+        pipeline: What is run.
+        nodes: Which of its nodes; what they wait for and is not among them has ended.
+        items: Asked once for each loop, when what it waits for has ended.
+    """
+
+    def __init__(self, pipeline: Pipeline, nodes: Iterable[str], items: Items) -> None:
+        self._pipeline = pipeline
+        self._nodes = [pipeline[name] for name in nodes]
+        self._order = {node.id: number for number, node in enumerate(self._nodes)}
+        self._scopes = {node.id: pipeline.scope(node.id) for node in self._nodes}
+        self._items = items
+        self._left: dict[_Group, int] = {(node.id, ()): 1 for node in self._nodes}
+        self._waiting: dict[_Group, list[_Waiter]] = defaultdict(list)
+        self._ready: list[tuple[int, int, Index]] = []  # a heap: minus priority, order, index
+        self._held: dict[tuple[str, Index], list[tuple[int, int, Index]]] = defaultdict(list)
+        self._active: dict[tuple[str, Index], set[int]] = defaultdict(set)
+        self._unended: dict[tuple[str, Index], int] = {}  # (loop, index with the item) -> nodes that have not ended
+        self._running: set[str] = set()
+        self._inside: dict[str, list[Node]] = defaultdict(list)
+        for node in self._nodes:
+            for loop in self._scopes[node.id]:
+                self._inside[loop].append(node)
+        opened: set[str] = set()
+        for node in self._nodes:
+            if not self._scopes[node.id]:
+                self._wait_for(node, ())
+            elif self._scopes[node.id][0] not in opened:
+                opened.add(self._scopes[node.id][0])
+                self._wait_for_loop(self._scopes[node.id][0], ())
+
+    @property
+    def over(self) -> bool:
+        """Whether no task is left, neither running nor waiting."""
+        return not self._running and not self._ready and not any(self._held.values())
+
+    @property
+    def running(self) -> frozenset[str]:
+        """The tasks that were taken and have not ended."""
+        return frozenset(self._running)
+
+    def take(self, fits: Callable[[Node], bool] = lambda node: True) -> str | None:
+        """The next task to start, of a node that fits; None where there is none now."""
+        refused = []
+        taken: str | None = None
+        while self._ready and taken is None:
+            entry = heapq.heappop(self._ready)
+            node, index = self._nodes[entry[1]], entry[2]
+            full = self._full(node, index)
+            if full is not None:
+                self._held[full].append(entry)
+            elif not fits(node):
+                refused.append(entry)
+            else:
+                for depth, loop in enumerate(self._scopes[node.id][: len(index)]):
+                    self._active[loop, index[:depth]].add(index[depth])
+                taken = task_name(node.id, index)
+                self._running.add(taken)
+        for entry in refused:
+            heapq.heappush(self._ready, entry)
+        return taken
+
+    def end(self, name: str) -> None:
+        """A task has ended, however it did."""
+        self._running.discard(name)
+        node, index = parse_task(name)
+        self._less(node, index, 1)
+
+    def _full(self, node: Node, index: Index) -> tuple[str, Index] | None:
+        """A loop around that is at work on as many items as it may be."""
+        for depth, loop in enumerate(self._scopes[node.id][: len(index)]):
+            most, active = self._pipeline.loop(loop).parallel, self._active[loop, index[:depth]]
+            if most is not None and index[depth] not in active and len(active) >= most:
+                return loop, index[:depth]
+        return None
+
+    def _wait_for(self, node: Node, index: Index) -> None:
+        """A task with its full index: ready when what it waits for has ended."""
+        groups = {self._group(up, index, self._scopes[node.id]) for up in node.upstream if up in self._order}
+        self._begin(_Waiter(lambda: self._make_ready(node, index)), groups)
+
+    def _wait_for_loop(self, loop: str, outer: Index) -> None:
+        body = self._pipeline.loop(loop)
+        around = self._pipeline.scope(self._inside[loop][0].id)
+        around = around[: around.index(loop)]
+        groups = {self._group(need.node, outer, around) for need in body.dependencies if need.node in self._order}
+        self._begin(_Waiter(lambda: self._open(loop, outer)), groups)
+
+    def _begin(self, waiter: _Waiter, groups: set[_Group]) -> None:
+        waiting = [group for group in groups if self._left[group]]
+        waiter.missing = len(waiting)
+        for group in waiting:
+            self._waiting[group].append(waiter)
+        if not waiting:
+            waiter.go()
+
+    def _group(self, node: str, index: Index, scope: tuple[str, ...]) -> _Group:
+        """The tasks of a node that are seen from a task with this index in this scope."""
+        shared = 0
+        own = self._scopes[node]
+        while shared < min(len(own), len(scope), len(index)) and own[shared] == scope[shared]:
+            shared += 1
+        group = (node, index[:shared])
+        while group not in self._left:  # a loop above had no items
+            group = (node, group[1][:-1])
+        return group
+
+    def _make_ready(self, node: Node, index: Index) -> None:
+        heapq.heappush(self._ready, (-node.options.priority, self._order[node.id], index))
+
+    def _open(self, loop: str, outer: Index) -> None:
+        """Open a loop into its items; what is in one that is held back is launched once, to say so."""
+        count = self._items(loop, outer)
+        depth = len(outer) + 1
+        for node in self._inside[loop]:
+            for number in range(count or 0):
+                self._left[node.id, (*outer, number)] = 1
+        if count is None:
+            for node in self._inside[loop]:
+                self._make_ready(node, outer)
+            return
+        for number in range(count):
+            self._unended[loop, (*outer, number)] = len(self._inside[loop])
+        for node in self._inside[loop]:
+            self._less(node.id, outer, 1 - count)
+        for number in range(count):
+            index = (*outer, number)
+            opened: set[str] = set()
+            for node in self._inside[loop]:
+                scope = self._scopes[node.id]
+                if len(scope) == depth:
+                    self._wait_for(node, index)
+                elif scope[depth] not in opened:
+                    opened.add(scope[depth])
+                    self._wait_for_loop(scope[depth], index)
+
+    def _less(self, node: str, index: Index, count: int) -> None:
+        """So many tasks fewer are left below an index, and so above it; tell who waits for it."""
+        for length in range(len(index), -1, -1):
+            group = (node, index[:length])
+            self._left[group] -= count
+            if not self._left[group]:
+                if length:
+                    self._item_ended(self._scopes[node][length - 1], index[:length])
+                for waiter in self._waiting.pop(group, ()):
+                    waiter.missing -= 1
+                    if not waiter.missing:
+                        waiter.go()
+
+    def _item_ended(self, loop: str, index: Index) -> None:
+        self._unended[loop, index] -= 1
+        if not self._unended[loop, index]:
+            frame = (loop, index[:-1])
+            self._active[frame].discard(index[-1])
+            for entry in self._held.pop(frame, ()):
+                heapq.heappush(self._ready, entry)
+
+
+class _Waiter:
+    """Something that goes when so many groups have ended."""
+
+    def __init__(self, go: Callable[[], None]) -> None:
+        self.go = go
+        self.missing = 0

@@ -1,0 +1,45 @@
+"""Runs that an earlier release recorded: resumed, and read, by this one.
+
+`tests/fixtures/runs/VERSION` holds a project and the root of one failed run of it, as that release left them.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sqlite3
+from pathlib import Path
+
+import pytest
+from drivetrain.pipelines import Home, open_run, resume
+
+RUNS = Path(__file__).parents[1] / "fixtures" / "runs"
+
+
+@pytest.fixture(params=sorted(path.name for path in RUNS.iterdir()))
+def home(request: pytest.FixtureRequest, tmp_path: Path) -> Home:
+    """The root of that release, its project moved to where this test runs."""
+    shutil.copytree(RUNS / request.param, tmp_path, dirs_exist_ok=True)
+    shutil.move(tmp_path / "root", tmp_path / ".drivetrain")
+    with sqlite3.connect(tmp_path / ".drivetrain" / "metadata.db") as database:
+        for number, text in database.execute("SELECT id, properties FROM context").fetchall():
+            properties = json.loads(text)
+            if "project" in properties:
+                properties["project"] = str(tmp_path / "shop")
+                database.execute("UPDATE context SET properties = ? WHERE id = ?", (json.dumps(properties), number))
+    return Home(tmp_path / ".drivetrain")
+
+
+def test_a_run_of_an_earlier_release_is_resumed(home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert open_run(home, None).state == "FAILED"
+    done = [e.id for e in home.store.executions() if e.state == "COMPLETE"]
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "needed.txt").touch()
+    result = resume(home)
+    assert {name: node.state for name, node in result.nodes.items()} == dict.fromkeys(
+        ["Make", "Second", "Add", "Need", "Last"], "COMPLETE"
+    )
+    assert result.nodes["Last"].outputs["numbers"][0].properties["total"] == 73
+    new = [e for e in home.store.executions() if e.state == "COMPLETE" and e.id not in done]
+    assert sorted(str(e.properties["node"]) for e in new) == ["Last", "Need"]
+    home.close()
