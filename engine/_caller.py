@@ -8,6 +8,7 @@ from pathlib import Path
 from types import FrameType, TracebackType
 
 _HERE = str(Path(__file__).parent) + "/"
+_TYPED = ("<ipython-input", "<python-input", "<stdin>")  # what a person types has no file
 
 
 def caller() -> str | None:
@@ -30,7 +31,8 @@ def raised_at(trace: TracebackType | None) -> str | None:
 
 def is_users(file: str) -> bool:
     """Whether a file holds neither the engine nor a library."""
-    return not (file.startswith((_HERE, "<")) or "/site-packages/" in file or "/lib/python3" in file)
+    ours = file.startswith((_HERE, "<")) and not file.startswith(_TYPED)
+    return not (ours or "/site-packages/" in file or "/lib/python3" in file)
 
 
 def without_folder(where: str | None) -> str | None:

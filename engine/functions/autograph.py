@@ -138,6 +138,10 @@ def _casting(plain: type, dtype: str) -> Callable[..., Any]:
     return run
 
 
+def _length(items: Any) -> Any:  # Any: as `len` takes; a symbolic dimension where the size is not known yet
+    return items.shape[0] if is_traced(items) and items.ndim else len(items)
+
+
 def _every(plain: Callable[[Any], bool], join: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """`any` or `all` that takes tensors."""
 
@@ -159,6 +163,7 @@ _BUILTINS: Final[dict[Any, Callable[..., Any]]] = {
     builtins.int: _casting(int, "int32"),
     builtins.float: _casting(float, "float32"),
     builtins.bool: _casting(bool, "bool"),
+    builtins.len: _length,
     builtins.any: _every(any, jnp.any),
     builtins.all: _every(all, jnp.all),
 }

@@ -163,6 +163,7 @@ class Function:
             jax.errors.JAXTypeError,
             jax.errors.JAXIndexError,
             jax.errors.InconclusiveDimensionOperation,
+            RecursionError,
         ) as error:
             raise InputError(
                 f"{self._name}: {str(error).splitlines()[0]}",
@@ -179,6 +180,8 @@ class Function:
         return found
 
     def _advice(self, error: Exception) -> str:
+        if isinstance(error, RecursionError):
+            return "Python must know where a recursion ends: count it by a Python number, or write it as a while loop"
         if not self._autograph:
             return "without autograph use lax.cond, lax.while_loop, jnp.where"
         if isinstance(error, jax.errors.InconclusiveDimensionOperation):
@@ -187,6 +190,8 @@ class Function:
             return "use jax.numpy in place of numpy"
         if isinstance(error, jax.errors.TracerIntegerConversionError):
             return "index an array, not a list; or loop_options(unroll=True) gives the loop Python numbers"
+        if convert(self.python_function) is self.python_function:
+            return "its source cannot be read, so its control flow stays Python's: write it in a file or notebook"
         return "the value is known only when the graph runs: pass it as a Python value, or use jnp.where"
 
     def _defined(self) -> str | None:

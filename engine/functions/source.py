@@ -26,7 +26,7 @@ def definition(fn: FunctionType) -> Definition | None:
     except SyntaxError:  # the file has changed since it was imported
         return None
     if len(found) > 1:  # several lambdas on a line
-        found = [node for node in found if _covers(node, code)]
+        found = sorted((node for node in found if _covers(node, code)), key=_span)[:1]
     return found[0] if len(found) == 1 else None
 
 
@@ -41,10 +41,18 @@ def _is(node: Definition, code: CodeType) -> bool:
 
 
 def _covers(node: Definition, code: CodeType) -> bool:
+    """Whether all instructions are of what stands in a function's body."""
+    first, last = _span(node)[1:]
+    places = [(place[::2], place[1::2]) for place in code.co_positions() if None not in place and place[3]]
+    return bool(places) and all(first <= (*start,) and (*end,) <= last for start, end in places)
+
+
+def _span(node: Definition) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int]]:
+    """Its size in lines and columns, where its body begins, and where it ends."""
     body = node.body if isinstance(node, ast.Lambda) else node
-    places = [place for place in code.co_positions() if place[2] is not None and place[0] == body.lineno and place[3]]
-    inside = [place for place in places if (body.col_offset, body.end_col_offset) == (place[2], place[3])]
-    return bool(inside)
+    last = (body.end_lineno or body.lineno, body.end_col_offset or 0)
+    size = (last[0] - body.lineno, last[1] - body.col_offset)
+    return size, (body.lineno, body.col_offset), last
 
 
 def parameters(node: Definition) -> list[str]:

@@ -98,7 +98,7 @@ def is_traced(value: Any) -> bool:  # Any: anything
 
 def is_number(value: Leaf) -> bool:
     """Whether a leaf can be a tensor."""
-    if isinstance(value, (jax.Array, bool, int, float, complex)):
+    if isinstance(value, (jax.Array, bool, int, float, complex)) or jax.export.is_symbolic_dim(value):
         return True
     return isinstance(value, (np.ndarray, np.generic)) and value.dtype.kind in "biufcV"
 
@@ -126,7 +126,7 @@ class Spec:
     @classmethod
     def of(cls, value: Leaf) -> Spec:
         """What a number or array is as a tensor."""
-        aval = jax.typeof(value)
+        aval = jax.typeof(jnp.asarray(value) if jax.export.is_symbolic_dim(value) else value)
         return cls(aval.shape, aval.dtype, bool(aval.weak_type))
 
     def struct(self) -> jax.ShapeDtypeStruct:

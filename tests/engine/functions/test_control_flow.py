@@ -6,6 +6,7 @@ function in 64 bits, or against jax.grad of a version written by hand in lax.
 
 from __future__ import annotations
 
+import linecache
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from drivetrain.engine import function
+from drivetrain.errors import InputError
 from drivetrain.tests.engine.functions.table import (
     TABLE,
     Case,
@@ -158,6 +160,22 @@ def test_a_range_that_python_must_know_is_unrolled() -> None:
         return x
 
     assert float(walk(jnp.float32(0))) == sum(map(len, names))
+
+
+def test_lambdas_of_one_line_are_told_apart() -> None:
+    found = [lambda x: x + 1 if x > 0 else x, lambda x: (lambda x: x * 2 if x > 0 else x)(x) * 10 if x > 1 else x]
+    assert [float(function(fn)(jnp.float32(3))) for fn in found] == [4.0, 60.0]
+
+
+def test_what_is_typed_into_a_shell_is_converted(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "def typed(x):\n    if x > 0:\n        y = x\n    return y if x > 1 else -x\n"
+    name = "<ipython-input-1-0123456789ab>"
+    monkeypatch.setitem(linecache.cache, name, (len(text), None, text.splitlines(keepends=True), name))
+    scope: dict[str, Any] = {}
+    exec(compile(text, name, "exec"), scope)  # as a shell does
+    with pytest.raises(InputError, match="'y' has a value on one path") as raised:
+        function(scope["typed"])(jnp.float32(3))
+    assert raised.value.where == f"{name}:2"
 
 
 def test_conversion_keeps_globals_live_and_cells_shared() -> None:

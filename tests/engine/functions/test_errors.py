@@ -175,6 +175,12 @@ def bad_hint(x: Any) -> Any:
     return x
 
 
+def endless(x: Any) -> Any:
+    if x > 0:
+        return endless(x - 1)  # recursion
+    return x
+
+
 def callee(x: Any) -> Any:
     if x > 0:  # callee
         z = x
@@ -208,6 +214,7 @@ CASES: list[tuple[Callable[..., Any], Any, str, str]] = [
     (text_out, X, "text", "text_out returns 'yes'"),
     (float_range, X, "range", "range takes whole numbers and was given float32"),
     (bad_hint, X, "hint", "max_steps is 0"),
+    (endless, X, "recursion", "endless: maximum recursion depth"),
     (calls, X, "callee", "'z' has a value on one path"),
 ]
 
@@ -327,6 +334,14 @@ def test_asserts_on_tensors_are_checks_of_the_graph() -> None:
 
 def test_without_checks_asserts_on_tensors_are_left_out() -> None:
     assert float(function(checked.python_function)(jnp.float32(-3))) == -6.0
+
+
+def test_a_function_without_source_is_told() -> None:
+    scope: dict[str, Any] = {}
+    exec("def made(x):\n    return x if x > 0 else -x", scope)
+    with pytest.raises(InputError, match="made") as found:
+        function(scope["made"])(X)
+    assert "its source cannot be read" in (found.value.fix or "")
 
 
 def test_without_autograph_python_decides_and_says_what_to_do() -> None:

@@ -167,6 +167,19 @@ def test_higher_derivatives_with_an_unknown_batch() -> None:
     assert len(runs) == 1
 
 
+def test_the_length_of_an_unknown_batch() -> None:
+    @function(input_signature=[TensorSpec((None, 2))])
+    def total(x: Any) -> Any:
+        found = 0.0
+        for i in range(len(x)):
+            found += x[i, 0] if i > 0 else len(x)
+        return found
+
+    for size in (1, 4):
+        assert float(total(np.ones((size, 2), np.float32))) == 2 * size - 1
+    assert total.trace_count == 1
+
+
 def test_loops_over_an_unknown_batch() -> None:
     @function(input_signature=[TensorSpec((None, 2))])
     def best(x: Any) -> Any:
