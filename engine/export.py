@@ -17,14 +17,15 @@ from .bundles.bundle import Bundle
 from .bundles.manifest import export_facts
 from .extending.device import exporting
 from .graphs.graph import Check, Graph
-from .graphs.nodes import ARRAY_DTYPES, BATCH, HostNode, Tensor
+from .graphs.nodes import ARRAY_DTYPES, BATCH, SYMBOL, HostNode, Tensor
 from .lowering.lower import PLATFORMS, lower
 from .lowering.programs import Payload
 from .passes import FROZEN, optimize
 from .ragged.convert import from_lengths
-from .ragged.feeding import DEVICE, flattened, lengths_of, lists_by_lengths
+from .ragged.feeding import DEVICE, UNFLATTEN, flattened, lengths_of, lists_by_lengths
+from .ragged.ragged import Ragged
 from .tracing.equations import graph_of_jaxpr
-from .tracing.primitives import in_32_bits, shaped
+from .tracing.primitives import bind_host, in_32_bits, shaped
 from .transform import TRANSFORM
 
 PREDICT = "predict"
@@ -53,7 +54,8 @@ def export_model(
         apply: `apply(params, features) -> outputs`; features are the transform's outputs without the label, lists of
             numbers as `Ragged`.
         params: Any pytree of arrays.
-        predict: Turns apply's outputs into a dict from name to an array with one row per row.
+        predict: Turns apply's outputs into a dict from name to an array with one row per row, or a `Ragged` with one
+            number per value of a feature's lists: a column of lists, list<float64> or list<int64>.
         label: The transform's output that is the label.
         out: The folder to write; new or empty.
         platforms: What the program is lowered for.
@@ -63,7 +65,7 @@ def export_model(
 
     Raises:
         InputError: The label is no output of the transform, the model fails on its features, or does not give a dict
-            of arrays with one row per row.
+            of arrays with one row per row and lists.
     """
     source, feeding, traced = _traced(transform, apply, params, predict, label)
     model = traced.graph()
@@ -220,11 +222,24 @@ class _Model:
                 f"predict returned {type(made).__name__}",
                 fix='return a dict, e.g. {"probability": jax.nn.sigmoid(logits)}',
             )
-        for name, value in made.items():
-            if not hasattr(value, "shape"):
-                raise InputError(f"prediction {name!r} is {value!r:.60}", fix="give one value or vector per row")
         self.names = tuple(made)
-        return list(made.values())
+        return [_output(name, value) for name, value in made.items()]
+
+
+def _output(name: str, value: Any) -> Any:  # Any: what the user's function gave; a tracer
+    """A prediction as an array, or of a `Ragged` the handle of a column of lists."""
+    if not isinstance(value, Ragged):
+        if not hasattr(value, "shape"):
+            raise InputError(f"prediction {name!r} is {value!r:.60}", fix="give one value or vector per row")
+        return value
+    kind = {"f": "list<float64>", "i": "list<int64>", "u": "list<int64>"}.get(value.values.dtype.kind)
+    if kind is None or value.values.ndim != 1 or not SYMBOL.fullmatch(str(value.segment_ids.shape[0])):
+        raise InputError(
+            f"prediction {name!r} is {value!r}, which is no column of lists of numbers",
+            fix="give one number per value of a feature's lists; pool or to_dense what else there is",
+        )
+    (found,) = bind_host(UNFLATTEN, [value.lengths, value.values], [(kind, (BATCH,), True)], {"dtype": kind})
+    return found
 
 
 def _dim(name: str, batch: Any) -> Any:  # symbolic dimensions
