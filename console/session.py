@@ -11,8 +11,8 @@ from pathlib import Path
 from ..errors import InputError
 from ..metadata import Artifact, ArtifactRecord, ExecutionRecord, artifact_type
 from ..pipelines import Home, Run, open_run
-from ..pipelines.flow import Flow
-from ..pipelines.tasks import parse_task
+from ..pipelines.form.tasks import parse_task
+from ..pipelines.launching.flow import Flow
 from ..report import framed
 from ..report.run import render, render_node
 from .outline import outline

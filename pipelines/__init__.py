@@ -1,17 +1,17 @@
 """The pipeline room: the DSL, the compiled form, the launcher and the runners."""
 
-from .component import Component, component
-from .context import LaunchContext, current
-from .control import Ended, map_, not_, on_exit, one_of, optional, otherwise, unzip, when
-from .files import Files, FileSet, InputFile, SqlQuery, files, query, resolve_files
-from .functions import Fn, FunctionRef, load
-from .handles import latest, latest_blessed
-from .home import Home, Run, RunOptions, list_runs, open_run
-from .ir import Pipeline
-from .outcome import NodeResult, Observer
-from .pipeline import PipelineFunction, load_pipeline, pipeline
+from .dsl.component import Component, component
+from .dsl.control import Ended, map_, not_, on_exit, one_of, optional, otherwise, unzip, when
+from .dsl.handles import latest, latest_blessed
+from .dsl.pipeline import PipelineFunction, load_pipeline, pipeline
+from .form.ir import Pipeline
+from .launching.home import Home, Run, RunOptions, list_runs, open_run
+from .launching.outcome import NodeResult, Observer
 from .run import RunResult, resume, run_pipeline
-from .secret import Secret, secret
+from .sources.context import LaunchContext, current
+from .sources.files import Files, FileSet, InputFile, SqlQuery, files, query, resolve_files
+from .sources.functions import Fn, FunctionRef, load
+from .sources.secret import Secret, secret
 
 __all__ = [
     "Component",

@@ -14,9 +14,9 @@ import threading
 from pathlib import Path
 
 from ..errors import DrivetrainError, InputError
-from .home import Home, open_run
-from .launcher import Launcher
-from .outcome import NodeResult
+from .launching.home import Home, open_run
+from .launching.launcher import Launcher
+from .launching.outcome import NodeResult
 
 RECORD = "\x1e"
 """Begins an event."""

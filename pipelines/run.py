@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 from ..errors import InputError
-from .home import Home, Run, RunOptions, close_run, new_run, open_run, reopen_run
-from .launcher import Launcher
-from .outcome import NodeResult, Observer
-from .pipeline import PipelineFunction
+from .dsl.pipeline import PipelineFunction
+from .launching.home import Home, Run, RunOptions, close_run, new_run, open_run, reopen_run
+from .launching.launcher import Launcher
+from .launching.outcome import NodeResult, Observer
 
 RunState = Literal["COMPLETE", "FAILED", "STOPPED", "CANCELED"]
 Runner: TypeAlias = Callable[[Launcher, Iterable[str]], dict[str, NodeResult]]
@@ -135,11 +135,11 @@ def _state(results: Iterable[NodeResult]) -> RunState:
 
 def _runner(name: str) -> Runner:
     if name == "inline":
-        from .inline import run_inline
+        from .runners.inline import run_inline
 
         return run_inline
     if name == "beam":
-        from .beam import run_beam
+        from .runners.beam import run_beam
 
         return run_beam
     raise InputError(f"there is no runner {name!r}", fix=f"choose one of {', '.join(RUNNERS)}")

@@ -25,8 +25,8 @@ from drivetrain.digest import digest_tree
 from drivetrain.errors import BuildError, InputError
 from drivetrain.metadata import Examples
 from drivetrain.pipelines import Home, RunOptions, RunResult, load_pipeline, run_pipeline
-from drivetrain.pipelines.context import LaunchContext, enter
-from drivetrain.pipelines.outcome import Silent
+from drivetrain.pipelines.launching.outcome import Silent
+from drivetrain.pipelines.sources.context import LaunchContext, enter
 from drivetrain.tests.data.postgres import server  # noqa: F401 - a fixture
 from drivetrain.tests.data.test_remote import Web
 

@@ -122,7 +122,7 @@ def test_a_killed_run_is_interrupted_and_resume_finishes_it(shop: Path) -> None:
     assert json.loads(run("fsck", "--json").stdout)["clean"] is True
 
 
-def wait_until_running(node: str, process: subprocess.Popen[Any], seconds: float = 20) -> None:
+def wait_until_running(node: str, process: subprocess.Popen[Any], seconds: float = 60) -> None:
     """Until the newest run shows that the node is at work."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:

@@ -15,9 +15,9 @@ import pytest
 from drivetrain.errors import InputError
 from drivetrain.metadata import Owner, fsck
 from drivetrain.pipelines import Home, NodeResult, PipelineFunction, list_runs, open_run, resume, run_pipeline
-from drivetrain.pipelines import home as homes
-from drivetrain.pipelines import launcher as launching
-from drivetrain.pipelines.outcome import Silent
+from drivetrain.pipelines.launching import home as homes
+from drivetrain.pipelines.launching import launcher as launching
+from drivetrain.pipelines.launching.outcome import Silent
 
 Pipe = Callable[..., PipelineFunction[..., object]]
 
@@ -134,7 +134,7 @@ def test_staging_of_what_is_over_is_swept_and_of_what_runs_is_not(home: Home) ->
 def start(folder: Path, home: Home, grace: float = 30.0) -> subprocess.Popen[str]:
     script = (
         "import sys, json; from pathlib import Path; from drivetrain.pipelines import *\n"
-        f"from drivetrain.pipelines import inline, beam; inline._GRACE = beam._GRACE = {grace}\n"
+        f"from drivetrain.pipelines.runners import inline, beam; inline._GRACE = beam._GRACE = {grace}\n"
         "result = run_pipeline(Home(Path(sys.argv[2])), load_pipeline(Path(sys.argv[1])),"
         " options=RunOptions(runner=sys.argv[3]))\n"
         "print(json.dumps(result.to_json()))"
@@ -247,7 +247,7 @@ def test_a_runner_that_breaks_ends_the_run(home: Home, pipe: Pipe, monkeypatch: 
     def broken(*_: object) -> dict[str, NodeResult]:
         raise RuntimeError("no cluster")
 
-    monkeypatch.setattr("drivetrain.pipelines.inline.run_inline", broken)
+    monkeypatch.setattr("drivetrain.pipelines.runners.inline.run_inline", broken)
     with pytest.raises(RuntimeError, match="no cluster"):
         run_pipeline(home, pipe("Make()"))
     assert [run.state for run in list_runs(home)] == ["FAILED"]

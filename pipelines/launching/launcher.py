@@ -9,8 +9,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Literal
 
-from ..errors import Canceled, DrivetrainError
-from ..metadata import (
+from ...errors import Canceled, DrivetrainError
+from ...metadata import (
     ArtifactRecord,
     ContextRecord,
     ExecutionRecord,
@@ -18,13 +18,13 @@ from ..metadata import (
     Owner,
     explain,
 )
+from ..form.ir import Node
+from ..form.tasks import Index, Task, parse_task
 from .attempt import Attempt
 from .home import Home, Run
-from .ir import Node
 from .outcome import Guarded, NodeResult, Observer, Silent, State, brief, facts, traced
 from .resolve import Resolver, Work
 from .retries import Retries
-from .tasks import Index, Task, parse_task
 
 LEASE = 60.0
 """Seconds after which the claim of a silent process is taken over; a dead process on the same host loses it at once."""

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from ..errors import DrivetrainError, InputError
-from ..metadata import ArtifactRecord, ExecutionRecord, MetadataStore
-from .expressions import Dependency, Values, evaluate, holds, spelled
+from ...errors import DrivetrainError, InputError
+from ...metadata import ArtifactRecord, ExecutionRecord, MetadataStore
+from ..form.expressions import Dependency, Values, evaluate, holds, spelled
+from ..form.ir import Edge, Json
+from ..form.tasks import Index, task_name
 from .home import Run
-from .ir import Edge, Json
-from .tasks import Index, task_name
 
 
 class Flow:

@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from typing import Any, TypeAlias
 
-from ..digest import canonical_json, digest
-from ..errors import BuildError
+from ...digest import canonical_json, digest
+from ...errors import BuildError
 from .expressions import Dependency, dependencies
 
 FORMAT = "drivetrain-pipeline/2"

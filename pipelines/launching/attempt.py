@@ -10,15 +10,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import BuildError, Canceled, DrivetrainError
-from ..metadata import Artifact, Claim, ContextRecord, ExecutionRecord, LeaseLost, NewArtifact, Value, staging
-from ..metadata.payload import explain_full_disk
-from .component import Component, accepts, spell
-from .context import LaunchContext, enter
+from ...errors import BuildError, Canceled, DrivetrainError
+from ...metadata import Artifact, Claim, ContextRecord, ExecutionRecord, LeaseLost, NewArtifact, Value, staging
+from ...metadata.payload import explain_full_disk
+from ..dsl.component import Component, accepts, spell
+from ..form.tasks import Task
+from ..sources.context import LaunchContext, enter
 from .home import Home, Run
 from .outcome import Observer, facts, traced
 from .resolve import Work
-from .tasks import Task
 
 
 @dataclass(frozen=True)

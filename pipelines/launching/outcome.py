@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from ..errors import Canceled, DrivetrainError
-from ..metadata import ArtifactRecord
-from .secret import blotted
+from ...errors import Canceled, DrivetrainError
+from ...metadata import ArtifactRecord
+from ..sources.secret import blotted
 
 State = Literal["COMPLETE", "CACHED", "SKIPPED", "BLOCKED", "FAILED", "CANCELED"]
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias
 
-from ..errors import InputError
+from ...errors import InputError
 
 Json: TypeAlias = Any  # a JSON value; Any because the type is recursive and read by key
 

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from queue import Empty, SimpleQueue
 from threading import Thread
 
-from .launcher import Launcher
-from .outcome import NodeResult
+from ..launching.launcher import Launcher
+from ..launching.outcome import NodeResult
 from .schedule import Schedule
 
 _GRACE = 30.0

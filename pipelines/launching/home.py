@@ -12,10 +12,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from ..errors import InputError
-from ..metadata import Artifact, ArtifactRecord, ContextRecord, MetadataStore, Owner, Payloads
-from .files import remove_fetched
-from .ir import Pipeline
+from ...errors import InputError
+from ...metadata import Artifact, ArtifactRecord, ContextRecord, MetadataStore, Owner, Payloads
+from ..form.ir import Pipeline
+from ..sources.files import remove_fetched
 
 
 class Home:

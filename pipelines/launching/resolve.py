@@ -8,19 +8,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from ..errors import BuildError, InputError
-from ..metadata import ArtifactRecord, ContextRecord, MetadataStore, cache_key
-from . import code as source_code
-from .component import Component
-from .context import silent
-from .expressions import Values, evaluate
-from .files import FileSet, SqlQuery, resolve_files, resolve_query
+from ...errors import BuildError, InputError
+from ...metadata import ArtifactRecord, ContextRecord, MetadataStore, cache_key
+from ..dsl.component import Component
+from ..form.expressions import Values, evaluate
+from ..form.ir import CANDIDATE, Chosen, Edge, Json, Node, Query
+from ..form.tasks import Index
+from ..sources import closure as source_code
+from ..sources.context import silent
+from ..sources.files import FileSet, SqlQuery, resolve_files, resolve_query
+from ..sources.functions import FunctionRef, reference
+from ..sources.secret import Secret
 from .flow import Flow
-from .functions import FunctionRef, reference
 from .home import Run
-from .ir import CANDIDATE, Chosen, Edge, Json, Node, Query
-from .secret import Secret
-from .tasks import Index
 
 _Progress: TypeAlias = Callable[[int, int | None, str], None]
 

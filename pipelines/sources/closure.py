@@ -18,11 +18,11 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Final
 
-from ..digest import digest
-from ..errors import BuildError
+from ...digest import digest
+from ...errors import BuildError
 from .functions import FunctionRef, package_name
 
-_HOME = Path(__file__).parent.parent
+_HOME = Path(__file__).parents[2]
 _DRIVETRAIN = package_name(None)
 # Rooms of ours that cannot change what a payload holds, so that a release that only touches them keeps the cache.
 _NEUTRAL = ("console", "metadata", "pipelines", "report", "__main__")

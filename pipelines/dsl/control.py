@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar, cast
 
-from ..errors import BuildError
+from ...errors import BuildError
+from ..form.ir import Json
+from ..sources.functions import user_line
 from .builder import Builder
 from .component import recorder, spell
-from .functions import user_line
 from .handles import Expression, Handle, Property, Scalar, Selected, operand
-from .ir import Json
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -23,7 +23,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any, TypeAlias
 
-from ..errors import BuildError, DrivetrainError
+from ...errors import BuildError, DrivetrainError
 
 _LOCK = threading.RLock()
 _PACKAGE = __name__.split(".")[0]
@@ -297,7 +297,7 @@ def blamed(project: Path) -> Iterator[None]:
 def user_line() -> str:
     """The "file:line" of the nearest frame that is not drivetrain's own: the user's line that an error is about."""
     frame = inspect.currentframe()
-    home = str(Path(__file__).parent.parent)
+    home = str(Path(__file__).parents[2])
     rooms = tuple(f"{home}/{room}/" for room in ("components", "console", "data", "engine", "metadata", "pipelines"))
     while frame is not None:
         file = frame.f_code.co_filename

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..errors import BuildError, InputError
-from .functions import reference
-from .ir import NodeOptions
+from ...errors import BuildError, InputError
+from ..form.ir import NodeOptions
+from ..sources.functions import reference
 
 
 class Retries:

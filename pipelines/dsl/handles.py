@@ -7,11 +7,11 @@ import typing
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar, cast
 
-from ..errors import BuildError
-from ..metadata import Artifact
-from .expressions import Json, spelled
-from .functions import user_line
-from .ir import Query
+from ...errors import BuildError
+from ...metadata import Artifact
+from ..form.expressions import Json, spelled
+from ..form.ir import Query
+from ..sources.functions import user_line
 
 T = TypeVar("T", bound=Artifact)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from ..errors import InputError
+from ...errors import InputError
 from .ir import Node
 
 Index: TypeAlias = tuple[int, ...]

@@ -20,8 +20,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias
 
-from ..digest import digest, digest_file
-from ..errors import InputError
+from ...digest import digest, digest_file
+from ...errors import InputError
 from .context import current, silent
 from .functions import FunctionRef, user_line
 

@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Generic, ParamSpec, TypeVar
 
-from ..errors import BuildError, InputError
+from ...errors import BuildError, InputError
+from ..form.ir import Pipeline
+from ..sources.functions import blamed, package_name, user_line
 from .builder import Builder, suggest
 from .component import accepts, recorder, spell
-from .functions import blamed, package_name, user_line
 from .handles import Known, Parameter, Symbolic
-from .ir import Pipeline
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -159,7 +159,7 @@ def load_pipeline(folder: Path) -> PipelineFunction[..., object]:
     Raises:
         InputError: The folder has no pipeline.py, or that one no single pipeline.
     """
-    from .functions import import_project_module
+    from ..sources.functions import import_project_module
 
     folder = folder.resolve()
     if not (folder / "pipeline.py").is_file():

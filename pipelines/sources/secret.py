@@ -7,7 +7,7 @@ import threading
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..errors import InputError
+from ...errors import InputError
 
 FOLDER = "DRIVETRAIN_SECRETS"
 """The environment variable that names a folder of secrets, one file each; `/run/secrets` where unset."""

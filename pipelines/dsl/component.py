@@ -14,11 +14,11 @@ from functools import cached_property, update_wrapper
 from pathlib import Path
 from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
 
-from ..errors import BuildError
-from ..metadata import Artifact, Value
-from .files import FileSet, SqlQuery
-from .functions import FunctionRef
-from .ir import NodeOptions
+from ...errors import BuildError
+from ...metadata import Artifact, Value
+from ..form.ir import NodeOptions
+from ..sources.files import FileSet, SqlQuery
+from ..sources.functions import FunctionRef
 from .options import node_options
 
 P = ParamSpec("P")

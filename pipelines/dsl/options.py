@@ -6,9 +6,9 @@ import re
 from dataclasses import fields
 from typing import Any
 
-from ..errors import BuildError
-from .functions import user_line
-from .ir import NodeOptions
+from ...errors import BuildError
+from ..form.ir import NodeOptions
+from ..sources.functions import user_line
 
 _DECIMAL = {"B": 1, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}

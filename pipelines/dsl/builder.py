@@ -12,16 +12,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..errors import BuildError
-from . import code as source_code
+from ...errors import BuildError
+from ..form.expressions import dependencies
+from ..form.ir import CANDIDATE, Edge, Json, Loop, Node, Query, Source
+from ..form.ir import Chosen as ChosenByUid
+from ..sources import closure as source_code
+from ..sources.files import FileSet, SqlQuery
+from ..sources.functions import reference, user_line
+from ..sources.secret import Secret
 from .component import Component, InputSpec, ParameterSpec, accepts, fits, spell, takes_query
-from .expressions import dependencies
-from .files import FileSet, SqlQuery
-from .functions import reference, user_line
 from .handles import Chosen, Expression, Handle, Known, Property, Scalar, Selected
-from .ir import CANDIDATE, Edge, Json, Loop, Node, Query, Source
-from .ir import Chosen as ChosenByUid
-from .secret import Secret
 
 _ID = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,99}")
 

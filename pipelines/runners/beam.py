@@ -17,10 +17,10 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from ..errors import missing_extra
-from .launcher import Launcher
-from .node import RECORD
-from .outcome import NodeResult, Observer, Silent
+from ...errors import missing_extra
+from ..launching.launcher import Launcher
+from ..launching.outcome import NodeResult, Observer, Silent
+from ..node import RECORD
 
 IN_PROCESS = "apache_beam.runners.portability.fn_api_runner.FnApiRunner"
 # Elements carry names only; where driver and worker share a process, events find their observer here.

@@ -1,0 +1,1 @@
+"""Time: spans and versions, windows over them, and what is chosen from what earlier runs made."""

@@ -1,0 +1,1 @@
+"""Who walks the DAG: in this process, in child processes, on Beam."""
