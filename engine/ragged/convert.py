@@ -34,15 +34,16 @@ def from_lists(
     Raises:
         InputError: A list holds something else than numbers of one shape.
     """
-    flat = [value for row in rows for value in (row if row is not None else ())]
     try:
+        flat = [value for row in rows for value in (row if row is not None else ())]
         values = np.asarray(flat, dtype)
     except (TypeError, ValueError) as error:
         raise InputError(
             f"the lists do not hold numbers of one shape: {error}", fix="one level varies: the rows"
         ) from error
     if values.dtype.kind not in "iufb":
-        raise InputError(f"the lists hold {flat[0]!r:.40}", fix="give lists of numbers")
+        wrong = next(value for value in flat if np.asarray(value).dtype.kind not in "iufb")
+        raise InputError(f"the lists hold {wrong!r:.40}", fix="give lists of numbers")
     if dtype is None and values.dtype.itemsize == 8:
         values = _narrow(values)
     return from_row_splits(values, splits_of(np.array([0 if row is None else len(row) for row in rows], np.int64)))

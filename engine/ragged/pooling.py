@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import jax
@@ -15,7 +16,14 @@ def sum(ragged: Ragged) -> Array:  # noqa: A001  # as in jax.numpy
     values = jnp.asarray(ragged.values)
     if values.dtype == bool:
         values = values.astype(jnp.int32)
-    return jax.ops.segment_sum(values, ragged.segment_ids, ragged.rows, indices_are_sorted=True)
+    return _by_row(jax.ops.segment_sum, ragged, values)
+
+
+def _by_row(reduce: Callable[..., Array], ragged: Ragged, values: Array) -> Array:
+    if ragged.rows == 0:  # JAX has no gradient for a scatter into nothing
+        return values[:0]
+    found: Array = reduce(values, ragged.segment_ids, ragged.rows, indices_are_sorted=True)
+    return found
 
 
 def mean(ragged: Ragged) -> Array:
@@ -42,16 +50,12 @@ def max(ragged: Ragged, empty: float | None = None) -> Array:  # noqa: A001  # a
         ragged: Of numbers.
         empty: What an empty row has; by default the dtype's lowest value, -inf for floats.
     """
-    values = jnp.asarray(ragged.values)
-    found = jax.ops.segment_max(values, ragged.segment_ids, ragged.rows, indices_are_sorted=True)
-    return _filled(ragged, found, empty)
+    return _filled(ragged, _by_row(jax.ops.segment_max, ragged, jnp.asarray(ragged.values)), empty)
 
 
 def min(ragged: Ragged, empty: float | None = None) -> Array:  # noqa: A001  # as in jax.numpy
     """The smallest value of each row; as `max`, an empty row has the dtype's highest value, inf for floats."""
-    values = jnp.asarray(ragged.values)
-    found = jax.ops.segment_min(values, ragged.segment_ids, ragged.rows, indices_are_sorted=True)
-    return _filled(ragged, found, empty)
+    return _filled(ragged, _by_row(jax.ops.segment_min, ragged, jnp.asarray(ragged.values)), empty)
 
 
 def _filled(ragged: Ragged, found: Array, empty: float | None) -> Array:

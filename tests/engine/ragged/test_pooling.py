@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -76,6 +77,13 @@ def test_a_batch_of_empty_rows_only() -> None:
         np.testing.assert_array_equal(ragged.embedding_bag(jnp.ones((3, 2)), ids, combiner=combiner), np.zeros((2, 2)))
     gradient = jax.grad(lambda table: ragged.embedding_bag(table, ids).sum())(jnp.ones((3, 2)))
     np.testing.assert_array_equal(gradient, np.zeros((3, 2)))
+
+
+@pytest.mark.parametrize("pool", [ragged.sum, ragged.mean, ragged.max, ragged.min, ragged.logsumexp])
+def test_no_rows_have_a_gradient_of_zeros(pool: Any) -> None:
+    none = ragged.from_lists([], np.float32)
+    slope = jax.grad(lambda values: pool(replace(none, values=values)).sum())(jnp.asarray(none.values))
+    np.testing.assert_array_equal(slope, np.zeros(16))
 
 
 def test_no_rows_at_all() -> None:

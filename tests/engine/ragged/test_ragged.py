@@ -200,6 +200,8 @@ def test_a_length_of_exactly_a_power_of_two_needs_no_more() -> None:
     ("wrong", "message"),
     [
         (lambda: ragged.from_lists([["a"]]), "the lists hold 'a'"),
+        (lambda: ragged.from_lists([[1, None]]), "the lists hold None"),
+        (lambda: ragged.from_lists([1, 2]), "'int' object is not iterable"),  # type: ignore[list-item]  # what is wrong
         (lambda: ragged.from_lists([[1.0], [[2.0]]]), "numbers of one shape"),
         (lambda: ragged.from_lists([[2**40]]), "do not fit in int32"),
         (lambda: ragged.from_row_splits(np.ones(3), [0, 2]), "do not split 3 values"),
