@@ -19,6 +19,7 @@ from .extending.device import exporting
 from .lowering.partition import Partition
 from .phases.frozen import Frozen
 from .phases.phase import run_phase
+from .phases.rowwise import check_rowwise
 from .tracing.primitives import in_32_bits
 from .tracing.trace import trace
 
@@ -57,14 +58,16 @@ def analyze(
         A bundle with the signature "transform".
 
     Raises:
-        InputError: The function is wrong (with the user's line), a column has values that an analyzer cannot use, or
-            spans have columns that do not fit together.
+        InputError: The function is wrong or lets rows of a batch look at each other (with the user's line), a column
+            has values that an analyzer cannot use, or spans have columns that do not fit together.
     """
     spans = [Span(sources)] if isinstance(sources, Source) else list(sources)
     if not spans:
         raise InputError("there is no span to analyse", fix="give at least one")
     given = Span.joined(spans).schema if schema is None else schema
-    partition = Partition(trace(fn, given, check_floats=check_floats))
+    traced = trace(fn, given, check_floats=check_floats)
+    check_rowwise(traced)
+    partition = Partition(traced)
     analyzers = partition.analyzers()
     frozen = Frozen(partition)
     rows = sum(span.source.rows for span in spans)

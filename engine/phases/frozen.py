@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from ..bundles.bundle import Bundle
 from ..bundles.inverse import INVERSES, inverse_table
 from ..bundles.manifest import export_facts
 from ..graphs.graph import Check
+from ..graphs.nodes import DeviceOp
 from ..lowering.lower import PLATFORMS
 from ..lowering.partition import Analyzer, Partition
 from ..lowering.programs import Payload
@@ -58,7 +60,11 @@ class Frozen:
         checks: tuple[Check, ...] = (),
     ) -> Bundle:
         """The part of the graph that computes some values, with all it needs."""
-        graph, programs = self.partition.lower(wanted, self.known, signature, prefix, checks)
+        bases = {
+            f"\0{name}": (base, None) for name, base in self._bases({n: t for n, (t, _) in wanted.items()}).items()
+        }
+        graph, programs = self.partition.lower({**wanted, **bases}, self.known, signature, prefix, checks)
+        graph = replace(graph, signatures={signature: dict(islice(graph.signatures[signature].items(), len(wanted)))})
         held = {**self.weights, **self.partition.constants}
         used = {name for node in graph.nodes for name in getattr(node, "weights", ())}
         named = {name for node in graph.nodes for name in getattr(node, "assets", ())}
@@ -74,8 +80,20 @@ class Frozen:
         }
         if not rules:
             return bundle
-        assets = {**bundle.payload.assets, INVERSES: inverse_table(rules)}
+        made = {name: out.tensor for outputs in bundle.graph.signatures.values() for name, out in outputs.items()}
+        assets = {**bundle.payload.assets, INVERSES: inverse_table(rules, self._bases(made))}
         return replace(bundle, payload=replace(bundle.payload, assets=assets))
+
+    def _bases(self, outputs: Mapping[str, str]) -> dict[str, str]:
+        """Of outputs (name → tensor) that are z-scores, what they were made from: a model may fold the scaling."""
+        makers = {t.id: node for node in self.partition.graph.nodes if isinstance(node, DeviceOp) for t in node.outputs}
+        found = {}
+        for name, (how, _) in self.partition.inverses().items():
+            divided = makers.get(outputs[name]) if how.rule == "z_score" and name in outputs else None
+            moved = makers.get(str(divided.operands[0])) if divided is not None and divided.op == "div" else None
+            if moved is not None and moved.op == "sub" and isinstance(moved.operands[0], str):
+                found[name] = moved.operands[0]
+        return found
 
 
 def _as_array(analyzer: Analyzer, value: Any) -> NDArray[Any]:
