@@ -126,6 +126,8 @@ def present(column: pa.Array) -> NDArray[np.bool_]:
         return kept
     if pa.types.is_dictionary(column.type):
         return np.asarray(codes_of(column)[0] < len(column.dictionary)) & ~_null_words(column)
+    if not column.null_count:
+        return np.ones(len(column), bool)
     return np.asarray(pc.is_valid(column).to_numpy(zero_copy_only=False))
 
 

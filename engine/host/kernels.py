@@ -148,15 +148,14 @@ def _fill_batch(params: Params, assets: Assets) -> Kernel:
                 filled = pa.chunked_array([words, pa.array([value], words.type)]).combine_chunks().fill_null(value)
                 return filled.take(pa.array(codes))
             return column
-        whole = not pa.types.is_floating(column.type)  # nothing is NaN
-        if column.type != kind:
-            column = column.cast(kind)
-        filled = column.fill_null(value) if column.null_count else column
-        if whole:
-            return filled
-        values = filled.to_numpy(zero_copy_only=False)
+        if kind != pa.float64():
+            column = column if column.type == kind else column.cast(kind)
+            return column.fill_null(value) if column.null_count else column
+        values = column.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)  # a null is NaN
         nan = np.isnan(values)
-        return pa.array(np.where(nan, value, values)) if nan.any() else filled
+        if nan.any():
+            return pa.array(np.where(nan, value, values))
+        return column if column.type == kind else pa.array(values)
 
     return kernel
 
@@ -186,6 +185,7 @@ _OPS: Final = {
     "dense": HostOp(vectors.dense_batch, vectors.dense_row),
     "asset_size": HostOp(text.size_of, text.size_of),
     "multi_hot": HostOp(vectors.multi_hot_batch, vectors.multi_hot_row),
+    "listed": HostOp(vectors.listed_batch, vectors.listed_row),
     **{name: HostOp(words.batch_of(make), words.row_of(make, plain)) for name, (make, plain) in words.OPS.items()},
     "split": HostOp(words.batch_of(words.split), words.split_row),
     "translate": HostOp(words.batch_of(words.translate), words.translate_row),

@@ -1,4 +1,4 @@
-"""From lists to arrays of one width: dense vectors and multi-hot rows."""
+"""Between lists and arrays of one width: dense vectors, multi-hot rows, and ids as lists of one."""
 
 from __future__ import annotations
 
@@ -115,3 +115,22 @@ def multi_hot_row(params: Params, assets: Assets) -> Kernel:
         return made
 
     return kernel
+
+
+def listed_batch(params: Params, assets: Assets) -> Kernel:
+    """Each row's id as a list of one; an empty list for an id below 0, or not below a depth, given or a parameter."""
+
+    def kernel(ids: NDArray[Any], *depth: Any) -> pa.Array:
+        inside = (ids >= 0) & (ids < _depth(params, depth))
+        return Lists(pa.array(ids[inside].astype(np.int64)), inside.astype(np.int64), np.ones(len(ids), bool)).column()
+
+    return kernel
+
+
+def listed_row(params: Params, assets: Assets) -> Kernel:
+    """As `listed_batch`, for one id."""
+    return lambda value, *depth: [int(value)] if 0 <= value < _depth(params, depth) else []
+
+
+def _depth(params: Params, given: tuple[Any, ...]) -> int:
+    return int(given[0]) if given else int(params.get("depth", INT32.stop))

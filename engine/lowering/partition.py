@@ -86,7 +86,7 @@ class Partition:
         for output in self.traced.outputs:
             size = output.extra_ids
             if size is not None and output.vocabulary_place is not None:
-                size += vocabularies[results[str(output.vocabulary_place)].tensor]
+                size = max(size + vocabularies[results[str(output.vocabulary_place)].tensor], output.least_ids)
             found[output.name] = (results[str(output.place)].tensor, size)
         return found
 

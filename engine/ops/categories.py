@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Unpack
+from typing import Any, Literal, Unpack, overload
 
 import jax
 import jax.numpy as jnp
@@ -13,8 +13,8 @@ from ...errors import InputError
 from .._caller import caller
 from ..tracing.columns import Column, Fact, Size, read
 from ..tracing.primitives import bind_host, current
-from .common import Array, Value, at_least
-from .lists import list_buckets
+from .common import Array, Value, at_least, most_ids
+from .lists import list_buckets, made
 from .scaling import as_float
 from .statistics import numbers, quantiles
 from .vocabularies import Learning, Vocabulary, category, learn_vocabulary, vocabulary_of
@@ -48,14 +48,15 @@ def apply_vocabulary(
         raise InputError(f"default is {default!r}", fix="use an id, such as -1", where=caller())
     params: dict[str, Any] = {"oov_buckets": oov_buckets} | ({} if oov_buckets else {"default": default})
     missing = int(column.item is None)
+    least = 0 if oov_buckets else default + 1
     if isinstance(vocabulary, (Vocabulary, str)):
         learnt = vocabulary_of(vocabulary)
-        size = Size(oov_buckets + missing, learnt.handle, learnt.most)
+        size = Size(oov_buckets + missing, learnt.handle, learnt.most, least)
         return _ids("lookup", column, [learnt.handle], params, size)
     params["words"] = list(vocabulary)
     if not all(isinstance(word, str) for word in params["words"]) or len({*vocabulary}) != len(params["words"]):
         raise InputError("a vocabulary holds something else than texts, or one twice", fix="mend it", where=caller())
-    return _ids("lookup", column, [], params, Size(len(params["words"]) + oov_buckets + missing))
+    return _ids("lookup", column, [], params, Size(max(len(params["words"]) + oov_buckets + missing, least)))
 
 
 def hash_buckets(x: Value, buckets: int, *, key: tuple[int, int] | None = None) -> Value:
@@ -135,32 +136,53 @@ def apply_buckets_with_interpolation(x: Value, boundaries: Sequence[float] | Arr
     return jnp.where(jnp.isnan(values), jnp.nan, found)
 
 
-def one_hot(ids: Value, depth: int | None = None) -> Array:
+@overload
+def one_hot(ids: Value, depth: int | None = ..., *, sparse: Literal[False] = ...) -> Array: ...
+@overload
+def one_hot(ids: Value, depth: int | Array | None = ..., *, sparse: Literal[True]) -> Column: ...
+def one_hot(ids: Value, depth: Any = None, *, sparse: bool = False) -> Any:
     """float32[batch, depth]: 1 at each row's id, zeros for an id outside.
 
     Args:
         ids: As `vocabulary`, `hash_buckets`, `bucketize` … give them.
         depth: By default as many as there may be ids; of a vocabulary top_k, reserved and oov_buckets together, and
             one for missing: places that its words do not fill stay 0.
+        sparse: Whether to give where the ones are instead: a list<int64> of the id, empty for an id outside. It takes a
+            learnt depth too, such as `vocabulary_size(…) + 1`; `ragged.embedding_bag` takes it, and `multi_hot`.
 
     Raises:
         InputError: How many ids there may be, or the depth given, is known only when the data has been read.
     """
     column = read(ids, "given to one_hot")
-    known: Array = depth if depth is not None else _most(column.fact.size)
+    column.check_numeric("given to one_hot")
+    if sparse:
+        return _sparse(column, depth)
+    known: Array = depth if depth is not None else most_ids(column.fact.size)
     if known is None or isinstance(known, jax.core.Tracer):
         what = "how many ids there are" if depth is None else "one_hot's depth is learnt: it"
         raise InputError(
             f"{what} is not known while tracing",
-            fix="vocabulary(…, top_k=…) bounds it, or one_hot(ids, depth=…) with a number; or return the ids, and make "
-            "an embedding or a one-hot of them in the model, where run.features[name].size is the number",
+            fix="vocabulary(…, top_k=…) bounds it, or one_hot(ids, depth=…) with a number; one_hot(ids, sparse=True) "
+            "needs none; or return the ids, and make an embedding or a one-hot of them in the model, where "
+            "run.features[name].size is the number",
             where=caller(),
         )
     return jax.nn.one_hot(column.__jax_array__().astype(jnp.int32), known)
 
 
-def _most(size: Size | None) -> int | None:
-    """How many ids there may be; None where that is not known."""
-    if size is None or (size.vocabulary is not None and size.most is None):
-        return None
-    return size.extra + (size.most or 0)
+def _sparse(column: Column, depth: Any) -> Column:
+    values = column.values.astype(jnp.int32)
+    if values.ndim != 1:
+        raise InputError(
+            f"one_hot of shape {values.shape} is not sparse", fix="take one place at a time", where=caller()
+        )
+    inputs = [values if column.valid is None else jnp.where(column.valid, values, -1)]
+    params: dict[str, Any] = {}
+    size = column.fact.size
+    if isinstance(depth, jax.core.Tracer):
+        inputs.append(made(depth))
+    elif depth is not None:
+        at_least("depth", depth, 1)
+        params, size = {"depth": depth}, Size(depth)
+    (found,) = bind_host("listed", inputs, [("list<int64>", ("b",), True)], params)
+    return Column(column.name, "list<int64>", Fact(column.name, found, "list<int64>", True, size))

@@ -8,6 +8,7 @@ from typing import Any
 
 from ...errors import InputError
 from .._caller import caller
+from ..tracing.columns import Size
 
 Array = Any  # a JAX array (a tracer while tracing): float columns and everything that has no missing value
 Value = Any  # a Column or an Array
@@ -25,6 +26,13 @@ class LearntText:
 
     name: str
     handle: Any
+
+
+def most_ids(size: Size | None) -> int | None:
+    """How many ids there may be; None where that is not known before the data is read."""
+    if size is None or (size.vocabulary is not None and size.most is None):
+        return None
+    return max(size.extra + (size.most or 0), size.least)
 
 
 def at_least(name: str, value: object, least: int) -> None:

@@ -11,7 +11,7 @@ from ...errors import InputError
 from .._caller import caller
 from ..tracing.columns import Column, Fact, Size, dense, read
 from ..tracing.primitives import bind_analyzer, bind_host, current
-from .common import Array, Value, at_least
+from .common import Array, Value, at_least, most_ids
 from .text import split, texts
 
 
@@ -45,16 +45,20 @@ def to_dense(x: Value, width: int, fill: Any = None) -> Array:
 def multi_hot(ids: Value, depth: int | None = None) -> Array:
     """float32[batch, depth]: 1 at every id of the row's list, zeros for a missing or empty list.
 
-    An id outside is left out. Ids of a vocabulary need `depth`.
+    An id outside is left out.
+
+    Args:
+        ids: Lists of ids.
+        depth: By default as for `one_hot`.
     """
     column = _lists(ids, "given to multi_hot", "int64")
-    size = column.fact.size
+    depth = most_ids(column.fact.size) if depth is None else depth
     if depth is None:
-        if size is None or size.vocabulary is not None:
-            raise InputError(
-                "how many ids there are is not known while tracing", fix="multi_hot(ids, depth=…)", where=caller()
-            )
-        depth = size.extra
+        raise InputError(
+            "how many ids there are is not known while tracing",
+            fix="multi_hot(ids, depth=…), or vocabulary(…, top_k=…)",
+            where=caller(),
+        )
     at_least("depth", depth, 1)
     (found,) = bind_host("multi_hot", [column.handle], [("float32", ("b", depth), False)], {"depth": depth})
     return found
@@ -111,7 +115,7 @@ def tfidf(ids: Value, size: int | Array, smooth: bool = True) -> tuple[Column, C
     params: dict[str, Any] = {}
     inputs = [column.handle]
     if isinstance(size, jax.core.Tracer):
-        inputs.append(_made(jnp.asarray(size, jnp.int32)))
+        inputs.append(made(jnp.asarray(size, jnp.int32)))
     else:
         at_least("size", size, 1)
         params["size"] = size
@@ -143,7 +147,7 @@ def list_buckets(column: Column, boundaries: Any) -> Column:
     inputs = [column.handle]
     edges = jnp.asarray(boundaries)
     if isinstance(edges, jax.core.Tracer):
-        inputs.append(_made(edges))
+        inputs.append(made(edges))
     else:
         params["edges"] = [float(edge) for edge in edges]
     (found,) = bind_host("list_buckets", inputs, [("list<int64>", ("b",), True)], params)
@@ -151,9 +155,9 @@ def list_buckets(column: Column, boundaries: Any) -> Column:
     return Column(column.name, "list<int64>", Fact(column.name, found, "list<int64>", column.fact.complete, size))
 
 
-def _made(array: Array) -> Array:
-    """An analyzer's result as something that the device made: what a host op can read."""
-    return jax.lax.optimization_barrier(array)  # type: ignore[no-untyped-call]  # JAX types it not
+def made(array: Array) -> Array:
+    """An analyzer's result, or what is made of it, as something that the device made: what a host op can read."""
+    return jax.lax.optimization_barrier(jnp.asarray(array))  # type: ignore[no-untyped-call]  # JAX types it not
 
 
 def _list(op: str, column: Column, params: dict[str, Any], dtype: str, size: Size | None = None) -> Column:

@@ -194,15 +194,16 @@ def _text_where(test: Column, x: Value | str, y: Value | str) -> Column:
     return Column(name, "string", Fact(name, found, "string", all(column.fact.complete for column in columns)))
 
 
-def is_in(x: Value, values: Sequence[str] | Sequence[int]) -> Value:
+def is_in(x: Value, values: Sequence[Any]) -> Value:  # Any: texts, or whole numbers
     """Whether a text or whole number, or any text of a list, is one of `values`; missing stays missing."""
     column = read(x, "given to is_in")
-    kind = {"string": str, "list<string>": str, "int32": int}.get(column.dtype)
+    kind, wanted = {"string": (str, "texts"), "list<string>": (str, "texts"), "int32": (int, "whole numbers")}.get(
+        column.dtype, (None, "no values: compare it with ==")
+    )
     if kind is None or isinstance(values, str) or not all(type(value) is kind for value in values):
-        wanted = {str: "texts", int: "whole numbers"}.get(kind, "no values: compare it with ==")  # type: ignore[call-overload]  # None is no key
         raise InputError(
             f"is_in: column {column.name!r} is {column.dtype} and takes {wanted}, not {values!r:.60}",
             fix="is_in(text, ['a', 'b']) or is_in(whole_numbers, [1, 2])",
             where=caller(),
         )
-    return isin(column, sorted(set(values)))  # type: ignore[type-var]  # all texts, or all numbers
+    return isin(column, sorted(set(values)))

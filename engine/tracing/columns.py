@@ -37,11 +37,15 @@ _MIRRORED: Final = {"eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", 
 
 @dataclass(frozen=True)
 class Size:
-    """How many ids a category has: `extra`, and the length of a vocabulary known after analysis, `most` at most."""
+    """How many ids a category has: `extra`, and the length of a vocabulary known after analysis, `most` at most.
+
+    `least` of them, where an id is fixed that may lie beyond.
+    """
 
     extra: int
     vocabulary: Any = None  # a tracer
     most: int | None = None
+    least: int = 0
 
 
 @dataclass(frozen=True)
@@ -372,7 +376,7 @@ def compare(test: str, left: Any, right: Any) -> Any:  # Any: as elementwise
     )
 
 
-def isin(column: Column, words: list[str] | list[int]) -> Any:  # Any: as compare
+def isin(column: Column, words: list[Any]) -> Any:  # Any: as compare
     """Whether a value is one of the words, or numbers; missing stays missing."""
     return _host_bool(column, [column.handle], {"test": "in", "value": words}, column.fact.complete)
 

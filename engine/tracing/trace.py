@@ -41,6 +41,7 @@ class TracedOutput:
     place: int
     extra_ids: int | None = None
     vocabulary_place: int | None = None
+    least_ids: int = 0
     inverse: TracedInverse | None = None
 
 
@@ -259,4 +260,4 @@ def _sized(name: str, flat: list[Any], fact: Fact | None) -> TracedOutput:
     if size.vocabulary is None:
         return TracedOutput(name, place, size.extra)
     flat.append(size.vocabulary)
-    return TracedOutput(name, place, size.extra, place + 1)
+    return TracedOutput(name, place, size.extra, place + 1, size.least)

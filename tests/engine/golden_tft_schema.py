@@ -75,11 +75,12 @@ def _check_keys(run: Run, name: str, lines: list[str]) -> None:
 def ids_of(run: Run, made: Made, domain: dict[str, Any], lists: bool) -> int:
     """How many ids ours has where TFT's go up to domain["max"]: one more for what is missing, and for a new key."""
     top = int(domain["max"])
-    if made.learnt is not None and made.name in ("compute_and_apply_vocabulary", "apply_vocabulary"):
+    if made.learnt is not None and made.name in ("compute_and_apply_vocabulary", "apply_vocabulary", "vocabulary"):
         words = run.asset(made.learnt).num_rows
         unknown = run.calls.applied.get(made.learnt, {}).get("oov_buckets", 0)
-        assert top == max(words, 1) + unknown - 1, f"TFT's domain {domain} of {words} words"
-        return int(words + unknown + (0 if lists else 1))
+        default = 0 if unknown else run.calls.applied.get(made.learnt, {}).get("default", -1) + 1
+        assert top == max(words + unknown, 1, default) - 1, f"TFT's domain {domain} of {words} words"
+        return int(max(words + unknown + (0 if lists else 1), default))
     return top + {"bucketize_per_key": 3, "bucketize": 2, "apply_buckets": 2}.get(made.name, 1)
 
 
