@@ -132,6 +132,9 @@ class Calls:
 
     def operand(self, step: Step, wants: str, before: Made | None) -> Made:
         """What a step reads."""
+        inner = next((arg for arg in step.args if isinstance(arg, Step) and arg.name not in NOT_FED), None)
+        if inner is not None:  # bucketize(scale_to_z_score(x), 3)
+            return self.call(inner, before)
         name = self._named(step)
         if before is not None and name is not None and step.name != "apply_vocabulary":
             name = None if before.step is not None else name
@@ -198,6 +201,12 @@ class Calls:
             return BINARY[type(node.ops[0])](self._value(node.left, text), self._value(node.comparators[0], text))
         if isinstance(node, ast.Name) and node.id in self.columns:
             return self.columns[node.id]
+        if isinstance(node, ast.Call):
+            name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            if name in self.known:
+                inner = Made(Step("expression"), self._value(node.args[0], text))
+                more = tuple(each.value for each in node.args[1:] if isinstance(each, ast.Constant))
+                return self.known[name][1](self, Step(name, more, text=text), inner)[0][1]
         if isinstance(node, ast.Name) and node.id in ("min", "max", "mean", "var", "sum"):
             of = next(n.id for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Name) and n.id in self.columns)
             return getattr(ops, node.id)(self.columns[of])
@@ -268,6 +277,7 @@ BINARY: dict[type, Callable[[Any, Any], Any]] = {
 TEXT_MAPPERS = {"strip", "lower", "upper", "regex_replace", "split", "lookup", "as_string"}
 MAPPERS = TEXT_MAPPERS | {"log1p"}
 EACH = {"deduplicate_tensor_per_row"}
+NOT_FED = {"quantiles", "concat"}  # calls inside of others that are no operand by themselves
 
 
 Result = list[tuple[Any, ...]]  # part, value and for ids the name of the vocabulary

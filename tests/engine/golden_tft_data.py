@@ -99,7 +99,11 @@ def table_of(rows: list[Row], features: dict[str, Feature]) -> pa.Table:
             kind = pa.list_(kind)
         elif feature.width is not None:
             kind = pa.list_(kind, feature.width)
-        columns[name] = pa.array([row[name] for row in rows], kind)
+        values = [row[name] for row in rows]
+        try:
+            columns[name] = pa.array(values, kind)
+        except (pa.ArrowInvalid, pa.ArrowTypeError):  # a case of a wrong type: such a column is text
+            columns[name] = pa.array([None if value is None else str(value) for value in values])
     return pa.table(columns)
 
 

@@ -39,13 +39,14 @@ class Step:
 Group = tuple[Step, ...]
 Statement = tuple[Group, ...]
 
-_NAME = re.compile(r"(?:tft\.|tf\.|strings\.)?([A-Za-z_][A-Za-z_0-9]*)")
+_NAME = re.compile(r"(?:(?:tft|tf|strings|experimental|math|debugging)\.)*([A-Za-z_][A-Za-z_0-9]*)")
 _RANGE = re.compile(r"\s+over\s+\d+\.\.\d+\s*$")
 _FOR = re.compile(
     r"^(?P<what>.*)\s+for\s+(?P<name>[a-z])\s*=\s*(?P<values>-?[\d.]+(?:\s*,\s*-?[\d.]+)*)\s*$", re.DOTALL
 )
 _OPS = r"(?:mean|var|min|max|sum|size|scale_\w+|bucketize\w*|quantiles)"
 _BESIDE = re.compile(rf"\b{_OPS}(?:\([^()]*\))?(?:/|\s+and\s+|\s+\+\s+){_OPS}\b")
+_OPERATORS = (" - ", " + ", " * ", " / ", " > ", " < ", " >= ", " <= ", " == ")
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
 
 
@@ -116,8 +117,9 @@ def step(text: str) -> Step:
 
 
 def is_expression(text: str) -> bool:
-    """Whether a step is arithmetic or a comparison of columns and analyzers."""
-    return bool(re.fullmatch(r"[\w. ]+\s(?:[-+*/]|[<>]=?|==)\s[\w. ]+", text.strip()))
+    """Whether a step is arithmetic or a comparison of columns, analyzers and calls."""
+    said = text.strip()
+    return bool(re.fullmatch(r"[\w.\s()<>=*/+,-]+", said)) and any(len(parts(said, op)) > 1 for op in _OPERATORS)
 
 
 def _arguments_of(said: str) -> tuple[Args, Options, str]:

@@ -26,7 +26,8 @@ HABITS: dict[tuple[str, str], tuple[str, ...]] = {
     ("tukey_location", ""): ("loc",), ("tukey_scale", ""): ("scale",), ("tukey_h_params", "left"): ("hl",),
     ("tukey_h_params", "right"): ("hr",), ("covariance", ""): ("cov",), ("pca", "projected"): ("pca",),
     ("pca", "vectors"): ("vectors",), ("compute_and_apply_vocabulary", ""): ("id", "ids"),
-    ("apply_vocabulary", ""): ("id", "ids"), ("get_vocabulary_size_by_name", ""): ("size",),
+    ("apply_vocabulary", ""): ("id", "ids"), ("vocabulary", "ids"): ("id", "ids"),
+    ("get_vocabulary_size_by_name", ""): ("size",),
     ("hash_strings", ""): ("h", "hk", "cross"), ("tfidf", "indices"): ("idx", "i"), ("tfidf", "weights"): ("w", "raw"),
     ("ngrams", ""): ("ngr", "n"), ("bag_of_words", ""): ("bow",), ("word_count", ""): ("wc",),
     ("deduplicate_tensor_per_row", ""): ("d",), ("segment_indices", ""): ("i",), ("one_hot", ""): ("hot",),
@@ -98,6 +99,8 @@ def _score(feature: dict[str, Any], one: Made, place: int, made: Sequence[Made])
         score += 40
     if "log1p" in one.chain:
         score += 120 if name == "log" else -60
+    if one.name == "log1p" and name.startswith("log") and not _fed(one, made):
+        score += 150
     if "crossed" in one.chain:
         score += 60 if name == "cross" else -60
     if digits and name != "s01":
@@ -115,6 +118,12 @@ def _score(feature: dict[str, Any], one: Made, place: int, made: Sequence[Made])
     if domain and one.name == "apply_buckets" and edges is not None:
         score += 25 if int(domain["max"]) == len(edges[0]) else -25
     return score
+
+
+def _fed(one: Made, made: Sequence[Made]) -> bool:
+    """Whether a step reads this one."""
+    after = made[made.index(one) + 1 :][:1]
+    return bool(after) and after[0].chain == (*one.chain, one.name)
 
 
 def _types_agree(feature: dict[str, Any], one: Made) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 import re
 from collections.abc import Callable
 from typing import Any
@@ -25,6 +26,11 @@ def numbers_in(step: Step) -> list[Any]:
     """The numeric arguments, in order; or those that are named."""
     named = (step.options.get(key) for key in ("num_buckets", "hash_buckets", "output_dim", "vocab_size", "depth"))
     return [arg for arg in (*step.args, *named) if isinstance(arg, (int, float)) and not isinstance(arg, bool)]
+
+
+def buckets_of(step: Step) -> int:
+    """How many buckets; 10 where a step says none, as one that fails anyway may."""
+    return int((numbers_in(step) or [10])[0])
 
 
 def is_elementwise(step: Step) -> bool:
@@ -104,7 +110,10 @@ def _vocabulary(calls: Calls, step: Step, source: Made) -> Result:
     name, learnt = calls.learn(step, source, None)
     given = source.value[0] if isinstance(source.value, list) else source.value
     calls.hidden[f"_{name}"] = ops.apply_vocabulary(given, learnt)
-    return [("vocabulary", source.value, name)]
+    if isinstance(source.value, list):
+        return [("vocabulary", source.value, name)]
+    applied = ops.apply_vocabulary(given, learnt, oov_buckets=0)  # should the case have its ids and not say so
+    return [("vocabulary", source.value, name), ("ids", applied, name)]
 
 
 def _size_by_name(calls: Calls, step: Step, source: Made) -> Result:
@@ -255,8 +264,16 @@ def _crossed(calls: Calls, step: Step, source: Made) -> Result:
     return [("", ops.concat(texts[-1].value, calls.columns[named[-1]], separator="_"))]
 
 
+ASSERTED: dict[str, Callable[[Any, Any], Any]] = {
+    "assert_less": operator.lt, "assert_less_equal": operator.le, "assert_greater": operator.gt,
+    "assert_greater_equal": operator.ge, "assert_equal": operator.eq, "assert_none_equal": operator.ne,
+    "assert_positive": operator.gt, "assert_non_negative": operator.ge, "assert_negative": operator.lt,
+}  # fmt: skip
+
+
 def _assert(calls: Calls, step: Step, source: Made) -> Result:
-    ops.check(source.value < numbers_in(step)[0], f"x is not below {numbers_in(step)[0]}")
+    bound = (numbers_in(step) or [0])[0]
+    ops.check(ASSERTED[step.name](source.value, bound), f"x does not pass {step.name} {bound}")
     return [("", source.value)]
 
 
@@ -271,9 +288,9 @@ OPS: dict[str, tuple[str, Call]] = {
     "scale_to_gaussian": ("number", _scaled(lambda s, x: ops.scale_to_gaussian(x, elementwise=is_elementwise(s)))),
     **dict.fromkeys(("min", "max", "sum", "size", "mean", "var"), ("number", _statistic)),
     "quantiles": ("number", lambda calls, s, source: [("", ops.quantiles(
-        source.value, numbers_in(s)[0], weights=calls.side(s, "weights"), elementwise=is_elementwise(s)))]),
+        source.value, buckets_of(s), weights=calls.side(s, "weights"), elementwise=is_elementwise(s)))]),
     "bucketize": ("number", lambda calls, s, source: [("", ops.bucketize(
-        source.value, numbers_in(s)[0], weights=calls.side(s, "weights"), elementwise=is_elementwise(s)))]),
+        source.value, buckets_of(s), weights=calls.side(s, "weights"), elementwise=is_elementwise(s)))]),
     "apply_buckets": ("number", lambda calls, s, source: [
         ("", ops.apply_buckets(source.value, boundaries(calls, s, source)))]),
     "apply_buckets_with_interpolation": ("number", _interpolated),
@@ -302,7 +319,7 @@ OPS: dict[str, tuple[str, Call]] = {
     "strings.length": ("text", _scaled(lambda s, x: ops.length(x, "bytes"))),
     "as_string": ("number", _scaled(lambda s, x: ops.cast(x, "string"))),
     "log1p": ("number", _scaled(lambda s, x: jnp.log1p(x))),
-    "fill": ("number", _fill), "crossed": ("", _crossed), "assert_less": ("number", _assert),
+    "fill": ("number", _fill), "crossed": ("", _crossed), **dict.fromkeys(ASSERTED, ("number", _assert)),
     "identity": ("any", _scaled(lambda s, x: x)),
     "expression": ("", lambda calls, s, source: [("", calls.expression(s.args[0]))]),
 }  # fmt: skip

