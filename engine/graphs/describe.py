@@ -5,16 +5,15 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
 from ...report.graph import units
 from ...report.segments import segments
+from .cost import Cost, costs
+from .graph import Graph
 from .nodes import AnalyzerNode, DeviceOp, DeviceStage, GraphNode, HostNode, Literal, Tensor
-
-if TYPE_CHECKING:
-    from .graph import Graph
 
 LINES: Final = 60
 """Nodes told one by one; of larger graphs those of one line of code, or that repeat, are told together."""
@@ -24,8 +23,6 @@ def describe(
     graph: Graph, rows: int, ops: Mapping[str, Mapping[str, int]] | None = None
 ) -> dict[str, Any]:  # Any: JSON
     """See `Graph.describe`; `ops` counts the operations of each stage's program."""
-    from .cost import Cost, costs
-
     found = costs(graph, rows)
     total = sum((each for _, each in found), Cost())
     nodes = []

@@ -10,7 +10,6 @@ from typing import Any
 from numpy.typing import NDArray
 
 from ...errors import InputError
-from .describe import describe, text
 from .nodes import DeviceOp, DeviceStage, GraphNode, Tensor
 
 
@@ -162,6 +161,8 @@ class Graph:
             `where` in the user's code, `flops`, `bytes`, …), `signatures`, `rows`, and the `total` cost; an op's
             `exact` is False where a loop's turns depend on the data.
         """
+        from .describe import describe  # here and below: what tells of graphs stands above them
+
         return describe(self, rows)
 
     def to_pandas(self, rows: int = 512) -> Any:  # a pandas.DataFrame: pandas ships no types
@@ -173,7 +174,7 @@ class Graph:
         from ...data.frames import frame
 
         columns = ("op", "kind", "type", "flops", "bytes", "device", "where")
-        nodes = describe(self, rows)["nodes"]
+        nodes = self.describe(rows)["nodes"]
         told = ({**node, "type": node["outputs"][0]["type"] if node["outputs"] else None} for node in nodes)
         return frame(columns, ([node[column] for column in columns] for node in told))
 
@@ -181,7 +182,7 @@ class Graph:
         """A page that works offline: the drawing, the signatures, every node with its cost."""
         from ...report.graph import render
 
-        return render(describe(self, 512))
+        return render(self.describe(512))
 
     def _repr_html_(self) -> str:
         from ...report.html import framed
@@ -189,6 +190,8 @@ class Graph:
         return framed(self.to_html())
 
     def __repr__(self) -> str:
+        from .describe import text
+
         return text(self)
 
     def check(self) -> None:
