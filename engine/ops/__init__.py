@@ -11,6 +11,9 @@ formula gives, and give a missing category an id of its own. Weights must be the
 key or label is missing is left out, and a key not seen in training has no statistics.
 """
 
+from typing import TYPE_CHECKING
+
+from . import tft_names
 from .categories import (
     apply_buckets,
     apply_buckets_with_interpolation,
@@ -90,3 +93,8 @@ __all__ = [
     "timestamp_cycle", "timestamp_part", "to_dense", "to_ragged", "upper", "var", "var_per_key", "vocabulary",
     "vocabulary_size", "where", "word_count", "z_score", "z_score_per_key",
 ]  # fmt: skip
+
+if not TYPE_CHECKING:  # mypy would take any name for one of ours
+
+    def __getattr__(name: str) -> object:
+        raise AttributeError(f"there is no ops.{name}{tft_names.meant(name, __all__, tft_names.OPS)}")

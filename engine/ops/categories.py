@@ -13,6 +13,7 @@ from ...errors import InputError
 from .._caller import caller
 from ..tracing.columns import Column, Fact, Size, read
 from ..tracing.primitives import bind_host, current
+from . import tft_names
 from .common import Array, Value, at_least, most_ids
 from .lists import list_buckets, made
 from .scaling import as_float
@@ -35,6 +36,11 @@ def vocabulary(x: Value, *, oov_buckets: int = 1, default: int = -1, **learning:
     Returns:
         int32 array; of lists, a list<int64> column, in which a missing list stays missing.
     """
+    known = [*Learning.__annotations__, "oov_buckets", "default"]
+    for name in learning:
+        if name not in known:
+            near = tft_names.meant(name, known, tft_names.ARGUMENTS)
+            raise InputError(f"vocabulary takes no {name!r}{near}", fix=f"it takes {', '.join(known)}", where=caller())
     return apply_vocabulary(x, learn_vocabulary(x, **learning), oov_buckets=oov_buckets, default=default)
 
 

@@ -107,6 +107,10 @@ def test_words_that_only_python_takes_for_numbers() -> None:
         (lambda c: ops.fill_missing(c["x"], []), r"takes a number, not \[\]"),
         (lambda c: ops.is_in(c["x"], [1.0]), "'x' is float32 and takes no values: compare it"),
         (lambda c: ops.is_in(c["text"], "abc"), "takes texts, not 'abc'"),
+        (lambda c: ops.zscore(c["x"]), r"there is no ops.zscore, did you mean 'z_score'\?"),  # type: ignore[attr-defined]
+        (lambda c: ops.scale_to_0_1(c["x"]), r"there is no ops.scale_to_0_1, did you mean 'min_max'\?"),  # type: ignore[attr-defined]
+        (lambda c: ops.vocabulary(c["text"], num_oov_buckets=1), r"no 'num_oov_buckets', did you mean 'oov_buckets'\?"),  # type: ignore[call-arg]
+        (lambda c: ops.vocabulary(c["text"], topk=1), r"vocabulary takes no 'topk', did you mean 'top_k'\?"),  # type: ignore[call-arg]
     ],
 )
 def test_errors_name_the_op_as_it_was_called(fn: Callable[[Columns], Any], says: str) -> None:
