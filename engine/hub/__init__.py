@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .card import ModelCard as ModelCard
+    from .cleaning import clean as clean
     from .loading import load as load
     from .loading import verify as verify
     from .modules import HubModule as HubModule
@@ -26,6 +27,7 @@ _HOMES = {
     "ModelCard": "card",
     "OnnxModel": "onnx_file",
     "Version": "publishing",
+    "clean": "cleaning",
     "from_onnx": "onnx_file",
     "load": "loading",
     "module": "modules",

@@ -1,9 +1,10 @@
 """Publish a program: files below a prefix of its own, then one record that claims the number and makes it a version.
 
-    NAME/objects/DIGEST-RANDOM/bundle/…    the bundle's files, card.json, README.md; written first
-    NAME/versions/3.json                   the record: which files with which digests; created last, whole or not at all
+    NAME/objects/DIGEST-TIME-RANDOM/bundle/…  the bundle's files, card.json, README.md; written first
+    NAME/versions/3.json                      the record: which files, with digests; created last, whole or not at all
 
-A version is there if its record is. What a killed publisher leaves is files that no record names.
+A version is there if its record is. What a killed publisher leaves is a folder that no record names, which `clean`
+removes.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
@@ -27,6 +29,10 @@ from .stores import Store, inside, store_of
 FORMAT: Final = "drivetrain-hub"
 FORMAT_VERSION: Final = 1
 BUNDLE: Final = "bundle"
+OBJECTS: Final = "objects"
+STAMP: Final = "%Y%m%dT%H%M%SZ"
+"""How a folder's name tells when it was begun, in UTC."""
+
 _RECORD: Final = re.compile(r"([1-9][0-9]{0,8})\.json")
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _RECORD_BYTES: Final = 64 << 20
@@ -97,6 +103,8 @@ def save(
         for number in reversed(taken) if version is None else {version} & set(taken):
             found = record(store, number)
             if found.digest == mark:
+                if folder:  # another published the same meanwhile
+                    store.remove(folder)
                 return found
             if version is not None:
                 raise InputError(
@@ -104,7 +112,7 @@ def save(
                     fix="publish it as the next version: leave version out",
                 )
         if not folder:
-            folder = f"objects/{mark}-{secrets.token_hex(8)}"
+            folder = f"{OBJECTS}/{mark}-{datetime.now(UTC):{STAMP}}-{secrets.token_hex(8)}"
             store.write(folder, files)
         number = version if version is not None else max(taken, default=0) + 1
         body = {

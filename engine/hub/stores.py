@@ -6,6 +6,7 @@ import inspect
 import os
 import re
 import secrets
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -37,6 +38,9 @@ class Store(Protocol):
 
     def create(self, name: str, data: bytes) -> bool:
         """Write a file whole, durably, unless there is one of that name; whether it was written."""
+
+    def remove(self, folder: str) -> None:
+        """Remove a folder with all that is below."""
 
 
 def inside(name: object) -> str:
@@ -112,6 +116,9 @@ class _Folder:
         sync_folder(target.parent)
         return True
 
+    def remove(self, folder: str) -> None:
+        shutil.rmtree(self._root / inside(folder))
+
 
 class _Web:
     """Files by HTTP, to read: it can neither list nor write."""
@@ -139,6 +146,9 @@ class _Web:
 
     def create(self, name: str, data: bytes) -> bool:
         raise InputError(f"{self.address}: nothing can be published by HTTP", fix="publish to a folder or a store")
+
+    def remove(self, folder: str) -> None:
+        raise InputError(f"{self.address}: nothing can be removed by HTTP", fix="clean the store it is served from")
 
 
 class _Fsspec:
@@ -202,6 +212,12 @@ class _Fsspec:
         except Exception as error:  # as above
             raise self._failed(name, error) from error
         return True
+
+    def remove(self, folder: str) -> None:
+        try:
+            self._files.rm(self._path(folder), recursive=True)
+        except Exception as error:  # as above
+            raise self._failed(folder, error) from error
 
     def _check_claims(self) -> None:
         """Raise InputError unless the store creates a file only where there is none, in one step."""

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -18,6 +19,7 @@ import numpy as np
 import pytest
 from drivetrain import hub
 from drivetrain.engine import Bundle
+from drivetrain.engine.hub import stores
 from drivetrain.errors import InputError
 
 pytestmark = [pytest.mark.engine, pytest.mark.slow]  # many compilations
@@ -80,6 +82,24 @@ def test_the_card_is_beside_the_program_as_a_page(tmp_path: Path, made: Any) -> 
         hub.ModelCard(name=3)  # type: ignore[arg-type]
 
 
+@EVERY
+def test_cleaning_removes_what_no_record_names(store: str, made: Any) -> None:
+    kept = hub.save(made, store)
+    files = stores.store_of(store)
+    left = [f"objects/{'a' * 64}-2026010{day}T000000Z-{'b' * 16}" for day in (1, 2)]
+    for folder in (*left, "objects/mine"):
+        files.write(folder, {"bundle/manifest.json": b"{}"})
+    assert hub.clean(store, now=datetime(2026, 1, 2, 12, tzinfo=UTC)) == (left[0],)
+    assert files.create("versions/2.json", b"{")
+    with pytest.raises(InputError, match="damaged"):
+        hub.clean(store)
+    there = [left[1], "objects/mine", kept.folder]
+    assert sorted(files.names("objects")) == sorted(each.removeprefix("objects/") for each in there)
+    assert hub.load(store, version=1).params
+    with pytest.raises(InputError, match="by HTTP"):
+        stores.store_of("https://example.org/model").remove("objects")
+
+
 def _publish(folder: str, number: int, gate: Any, results: Any) -> None:
     import jax.numpy as jnp
     from drivetrain import hub
@@ -102,6 +122,7 @@ def test_publishers_at_once_get_versions_of_their_own(tmp_path: Path) -> None:
         worker.join(30)
     assert sorted({version for _, version in found}) == [1, 2, 3]
     assert len(set(found)) == 3
+    assert len(list((tmp_path / "objects").iterdir())) == 3  # who came second with the same program took its files back
     for program, version in found:
         assert float(hub.load(tmp_path, version=version).params["value"]) == program
 
@@ -159,6 +180,9 @@ def test_a_killed_publisher_leaves_no_version(tmp_path: Path, made: Any, step: s
     child.stdin.close()
     child.stdout.close()
     assert [one.number for one in hub.versions(tmp_path)] == [1]
+    assert hub.clean(tmp_path) == ()  # it may be at work still
+    (left,) = hub.clean(tmp_path, now=datetime.now(UTC) + timedelta(days=2))
+    assert not (tmp_path / left).exists()
     assert hub.load(tmp_path).params
     assert hub.save(made, tmp_path, card=hub.ModelCard("next")).number == 2
 
