@@ -12,13 +12,16 @@ import numpy as np
 
 from ..graphs.graph import Graph
 from ..graphs.nodes import DeviceOp, GraphNode, Literal, Tensor
+from .bounds import clamped, compared, decided, unwrapped
 from .meaning import Operand, renamed, with_meaning
+from .structural import prune
 
 
 def simplify(graph: Graph) -> Graph:
     """Without ops that give back an operand: x·1, x/1, x−0, exact casts there and back, transposes that cancel.
 
-    Of two casts, reshapes, broadcasts or transposes one after the other the second does the work of both.
+    Of two casts, reshapes, broadcasts or transposes one after the other the second does the work of both, and so does
+    one clamp that of two limits. Ids that are known not to be negative are not wrapped.
     """
     tensors = graph.tensors()
     makers: dict[str, DeviceOp] = {}
@@ -30,16 +33,17 @@ def simplify(graph: Graph) -> Graph:
         if isinstance(node, DeviceOp):
             rule = _RULES.get(node.op)
             found = rule(node, tensors, makers) if rule is not None else None
-            if isinstance(found, DeviceOp):
+            while isinstance(found, DeviceOp):
                 changed, node = True, found
-                found = _RULES[node.op](node, tensors, makers)
+                rule = _RULES.get(node.op)
+                found = rule(node, tensors, makers) if rule is not None else None
             if isinstance(found, (str, Literal)) and _alike(found, node.outputs[0], tensors):
                 meaning[node.outputs[0].id] = found
                 continue
             for tensor in node.outputs:
                 makers[tensor.id] = node
         nodes.append(node)
-    return with_meaning(replace(graph, nodes=tuple(nodes)), meaning) if meaning or changed else graph
+    return prune(with_meaning(replace(graph, nodes=tuple(nodes)), meaning)) if meaning or changed else graph
 
 
 _Rule = Callable[[DeviceOp, dict[str, Tensor], dict[str, DeviceOp]], Operand | DeviceOp | None]
@@ -166,7 +170,17 @@ def _selected(node: DeviceOp, tensors: dict[str, Tensor], makers: dict[str, Devi
     which, *cases = node.operands
     if isinstance(which, Literal):
         return cases[int(which.value)]
-    return cases[0] if isinstance(cases[0], str) and all(case == cases[0] for case in cases) else None
+    if isinstance(cases[0], str) and all(case == cases[0] for case in cases):
+        return cases[0]
+    return unwrapped(node, tensors, makers)
+
+
+def _decided(node: DeviceOp, tensors: dict[str, Tensor], makers: dict[str, DeviceOp]) -> Operand | DeviceOp | None:
+    return _same_both(node, tensors, makers) or decided(node)
+
+
+def _bounded(node: DeviceOp, tensors: dict[str, Tensor], makers: dict[str, DeviceOp]) -> Operand | DeviceOp | None:
+    return _same_both(node, tensors, makers) or clamped(node, tensors, makers)
 
 
 _RULES: Final[dict[str, _Rule]] = {
@@ -178,10 +192,16 @@ _RULES: Final[dict[str, _Rule]] = {
     "not": _twice,
     "rev": lambda node, tensors, makers: None if node.equation.params["dimensions"] else node.operands[0],
     "transpose": _transposed,
-    "max": _same_both,
-    "min": _same_both,
-    "and": _same_both,
-    "or": _same_both,
+    "max": _bounded,
+    "min": _bounded,
+    "and": _decided,
+    "or": _decided,
+    "eq": compared,
+    "ne": compared,
+    "lt": compared,
+    "le": compared,
+    "gt": compared,
+    "ge": compared,
     "select_n": _selected,
     "copy": _first,
     "convert_element_type": _cast,
