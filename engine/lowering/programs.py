@@ -31,6 +31,7 @@ _NUMERICAL: Final = re.compile(
 _OPS: Final = re.compile(r"\b((?:stablehlo|chlo)\.\w+)")
 _STABLEHLO: Final = re.compile(rb"StableHLO_v(\d+\.\d+\.\d+)")
 _TRANSFERS: Final = re.compile(r"\bstablehlo\.(infeed|outfeed|send|recv)\b")
+_SMALL: Final = 4 << 20  # bytes of weights that are compiled into a stage
 
 
 class BundleError(InputError):
@@ -46,6 +47,15 @@ class Payload:
     assets: Mapping[str, pa.Table]
 
 
+@dataclass(frozen=True)
+class _Bound:
+    """What to call with a stage's inputs, then with these weights, on this device (None: JAX's default)."""
+
+    call: Callable[..., Any]  # Any: JAX arrays
+    weights: tuple[Any, ...]
+    device: Any
+
+
 class Programs:
     """The device programs, deserialized and jitted when first called; shared by all signatures of a bundle."""
 
@@ -53,8 +63,9 @@ class Programs:
         self.payload = payload
         self._calls = calls  # targets of custom calls that extensions have registered and the bundle requires
         self._ready: dict[str, Callable[..., Any]] = {}
-        self._weights: dict[tuple[str, Any], Any] = {}  # by name and device
-        self._chosen: dict[tuple[str, tuple[str, ...], int], Any] = {}  # device by program, weights and rows
+        self._weights: dict[tuple[str, Any], Any] = {}  # large ones, by name and device
+        self._bound: dict[tuple[str, tuple[str, ...], Any], _Bound] = {}  # by program, weights and device
+        self._chosen: dict[tuple[str, tuple[str, ...], int], _Bound] = {}  # by program, weights and rows
         self._singles: dict[tuple[str, tuple[str, ...]], SingleRow] = {}
         self._lock = threading.Lock()
 
@@ -64,10 +75,9 @@ class Programs:
             self.prepare(stage)
         rows = next((len(array) for array, slot in zip(arrays, stage.slots, strict=True) if BATCH in slot[1]), 1)
         key = stage.program, stage.weights, rows  # several stages may share a program, each with weights of its own
-        device = self._chosen[key] if key in self._chosen else self._choose(key, stage)
-        given = arrays if device is None else [_put(array, device) for array in arrays]
-        weights = (self._weights[name, device] for name in stage.weights)
-        return list(self._ready[stage.program](*given, *weights))
+        bound = self._chosen[key] if key in self._chosen else self._choose(key, stage)
+        given = arrays if bound.device is None else [_put(array, bound.device) for array in arrays]
+        return list(bound.call(*given, *bound.weights))
 
     def single(self, stage: DeviceStage) -> SingleRow:
         """A stage for which `fits` holds, prepared for one row at a time; raises as `prepare`."""
@@ -75,25 +85,34 @@ class Programs:
         if key not in self._singles:
             if stage.program not in self._ready:
                 self.prepare(stage)
-            device = self._choose((*key, 1), stage)
-            weights = [self._weights[name, device] for name in stage.weights]
-            self._singles[key] = SingleRow(stage, self._ready[stage.program], weights, device)
+            bound = self._choose((*key, 1), stage)
+            self._singles[key] = SingleRow(stage, bound.call, bound.weights, bound.device)
         return self._singles[key]
 
-    def _choose(
-        self, key: tuple[str, tuple[str, ...], int], stage: DeviceStage
-    ) -> Any:  # Any: jax.Device, None for the default
+    def _choose(self, key: tuple[str, tuple[str, ...], int], stage: DeviceStage) -> _Bound:
         import jax
 
         default = jax.local_devices()
         other = [] if default[0].platform == "cpu" else jax.local_devices(backend="cpu")
         device = device_of(stage, key[-1], [*default, *other])
         with self._lock:
-            for name in stage.weights:
-                if (name, device) not in self._weights:
-                    self._weights[name, device] = _put(self.payload.weights[name], device)
-            self._chosen[key] = device
-        return device
+            place = stage.program, stage.weights, device
+            if place not in self._bound:
+                self._bound[place] = self._bind(stage, device)
+            self._chosen[key] = self._bound[place]
+        return self._chosen[key]
+
+    def _bind(self, stage: DeviceStage, device: Any) -> _Bound:  # Any: jax.Device, None for the default
+        """The stage's program with its weights; XLA works out beforehand what it can of those that stand in it."""
+        import jax
+
+        call, weights = self._ready[stage.program], [self.payload.weights[name] for name in stage.weights]
+        if sum(weight.nbytes for weight in weights) <= _SMALL:
+            return _Bound(jax.jit(lambda *arrays: call(*arrays, *weights)), (), device)
+        for name, weight in zip(stage.weights, weights, strict=True):
+            if (name, device) not in self._weights:
+                self._weights[name, device] = _put(weight, device)
+        return _Bound(call, tuple(self._weights[name, device] for name in stage.weights), device)
 
     def prepare(self, stage: DeviceStage) -> None:
         """Read and check a stage's program; it is compiled when first called.

@@ -1,4 +1,4 @@
-"""One row on the device: its inputs in one buffer, its results in another, small weights inside the program.
+"""One row on the device: its inputs in one buffer, its results in another.
 
 A call of a jitted function costs per argument. Thirty arguments cost more than what a small model computes, so for
 single rows a stage is compiled a second time: all inputs come as 32-bit words of one array, all outputs leave as such.
@@ -18,7 +18,6 @@ from ..graphs.nodes import BATCH, DeviceStage
 
 _WORDS: Final = {"float32": np.float32, "int32": np.int32, "uint32": np.uint32, "bool": np.int32}
 _CODES: Final = {"float32": "f", "int32": "i", "uint32": "I", "bool": "?3x"}  # for `struct`, as wide
-_SMALL: Final = 4 << 20  # bytes of weights that may stand in the program itself
 
 Shape = tuple[str | int, ...]
 
@@ -31,8 +30,8 @@ class SingleRow:
 
         Args:
             stage: One for which `fits` holds.
-            call: The exported program: inputs, then weights.
-            weights: Its weights, on the device.
+            call: Its program: inputs, then weights.
+            weights: Those that do not stand in the program, on the device.
             device: Where to run it: a `jax.Device`, or None for the default.
         """
         import jax
@@ -51,12 +50,11 @@ class SingleRow:
             (slice(at.start, at.stop), dtype, shape[1:] if tensor.batched else shape)
             for (at, dtype, shape), tensor in zip(outputs, stage.outputs, strict=True)
         ]
-        small = sum(weight.nbytes for weight in weights) <= _SMALL
-        self._weights = () if small else tuple(weights)
+        self._weights = weights
 
-        def run(words: Any, *given: Any) -> Any:
+        def run(words: Any, *weights: Any) -> Any:
             arrays = [_unpack(words[at], dtype, shape) for at, dtype, shape in inputs]
-            made = call(*arrays, *(given or weights))
+            made = call(*arrays, *weights)
             return jnp.concatenate([_pack(array) for array in made])
 
         def _unpack(words: Any, dtype: str, shape: tuple[int, ...]) -> Any:

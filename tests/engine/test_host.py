@@ -125,6 +125,8 @@ def test_integer_ops(values: list[int | None]) -> None:
     assert agree("fill", {"value": 0.5, "dtype": "float64"}, values, "int64") == [
         0.5 if v is None else v for v in values
     ]
+    wide = [None, 2**53 + 1, -(2**62) - 1]  # no float64 is so exact
+    assert agree("fill", {"value": 0.5, "dtype": "float64"}, wide, "int64") == [0.5, 2.0**53, -(2.0**62)]
     spelled = agree("text", {}, values, "int64")
     assert spelled == [None if v is None else str(v) for v in values]
     assert agree("parse", {"dtype": "int64", "column": "x"}, spelled, "string") == values

@@ -1,0 +1,69 @@
+"""Device programs with their weights: inside the program where they are small, given to it where they are large."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+pytest.importorskip("jax")
+
+import jax.numpy as jnp
+from drivetrain import data
+from drivetrain.engine import Bundle, analyze, ops
+from drivetrain.engine.graphs.nodes import DeviceStage
+
+pytestmark = pytest.mark.engine
+
+DICE = np.random.default_rng(0)
+X, IDS = DICE.normal(size=20_000), DICE.integers(0, 64, 20_000)
+LARGE = (4 << 20) // 8 + 1  # rows of two words: over 4 MiB
+
+
+def looked_up(height: int) -> tuple[Bundle, Callable[[slice], Any]]:
+    """A bundle of a table so high and a dense layer behind it, and the same by numpy in float64."""
+    table, dense = DICE.normal(size=(height, 2)).astype(np.float32), DICE.normal(size=(2, 8)).astype(np.float32)
+
+    def preprocess(columns: ops.Columns) -> ops.Columns:
+        found = jnp.asarray(table)[ops.fill_missing(columns["id"], 0)]
+        return {
+            "y": jnp.tanh(found * ops.fill_missing(columns["x"], 0.0)[:, None]) @ jnp.asarray(dense),
+            "z": found[:, 0],
+        }
+
+    def by_numpy(of: slice) -> Any:
+        found = table[IDS[of]].astype(np.float64)
+        return {"y": np.tanh(found * X[of, None]) @ dense, "z": found[:, 0]}
+
+    source = data.source_of(pa.table({"x": X[:100], "id": IDS[:100]}))
+    return analyze(preprocess, source, data.executor("local")), by_numpy
+
+
+def rows(of: slice) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({"x": X[of], "id": IDS[of]})
+
+
+@pytest.mark.parametrize("height", [64, LARGE], ids=["small", "large"])
+def test_weights_inside_the_program_or_given_to_it_compute_the_same(height: int) -> None:
+    bundle, by_numpy = looked_up(height)
+    few = slice(0, 100)
+    found, wanted = bundle.run("transform", rows(few)), by_numpy(few)
+    one = bundle.run_row("transform", {"x": float(X[7]), "id": int(IDS[7])})
+    for name, values in wanted.items():
+        np.testing.assert_allclose(found[name], values, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(one[name], values[7], rtol=1e-5, atol=1e-6)
+    for stage in [node for node in bundle.graph.nodes if isinstance(node, DeviceStage)]:
+        bound = bundle._programs._choose((stage.program, stage.weights, 512), stage)
+        assert len(bound.weights) == (len(stage.weights) if height == LARGE else 0)
+
+
+def test_a_row_has_the_same_bits_however_many_come_with_it() -> None:
+    bundle, _ = looked_up(64)
+    whole = bundle.run("transform", rows(slice(None)))  # 8,192 at a time
+    for start in range(0, len(X), 500):
+        part = bundle.run("transform", rows(slice(start, start + 500)))
+        for name, values in part.items():
+            assert values.tobytes() == whole[name][start : start + 500].tobytes()
