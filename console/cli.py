@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 import click
 
 from ..errors import Canceled, DrivetrainError
+from .again import rerun, spin
 from .bundle import bundle
 from .history import runs, show, why
 from .hub import hub
@@ -69,7 +70,7 @@ def cli() -> None:
     """Raw data to a served model and back: run pipelines, see what they did, and why."""
 
 
-for verb in (run, resume, runs, show, why, lineage, schema, bundle, hub, fsck, doctor):
+for verb in (run, resume, rerun, spin, runs, show, why, lineage, schema, bundle, hub, fsck, doctor):
     cli.add_command(verb)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..pipelines import Home, Observer, Run, RunOptions, RunResult, load_pipeline, open_run, run_pipeline
+from ..pipelines import Home, Observer, Run, RunOptions, RunResult, Selection, load_pipeline, open_run, run_pipeline
 from ..pipelines import resume as resume_run
 from . import tables
 from .live import watch
@@ -26,6 +26,7 @@ Watched = Callable[[Run], Observer] | None
     epilog=f"{EXIT_CODES}\n\b\nExample:\n"
     "  drivetrain run examples/flights\n"
     "  drivetrain run examples/flights --param epochs=5 --no-cache\n"
+    "  drivetrain run examples/flights --from Trainer\n"
     "  drivetrain run examples/flights --runner beam --beam-option=--direct_num_workers=2\n"
 )
 @click.argument("folder", type=click.Path(path_type=Path))
@@ -48,6 +49,11 @@ Watched = Callable[[Run], Observer] | None
     help="A flag of Beam's pipeline options, for the runner and the executor that are beam.",
 )
 @click.option("--no-cache", is_flag=True, help="Run every node, whatever ran before.")
+@click.option("--from", "first", multiple=True, metavar="NODE", help="Run this node and what follows it only.")
+@click.option("--to", "last", multiple=True, metavar="NODE", help="Run this node and what it needs only.")
+@click.option("--only", multiple=True, metavar="NODE", help="Run this node only.")
+@click.option("--skip", multiple=True, metavar="NODE", help="Take this node's outputs from an earlier run.")
+@click.option("--base", default="", metavar="RUN", help="The earlier run that gives what is not run; else the newest.")
 @shared
 def run(
     settings: Settings,
@@ -57,6 +63,11 @@ def run(
     executor: str,
     beam_options: tuple[str, ...],
     no_cache: bool,
+    first: tuple[str, ...],
+    last: tuple[str, ...],
+    only: tuple[str, ...],
+    skip: tuple[str, ...],
+    base: str,
 ) -> int:
     """Run the pipeline in FOLDER/pipeline.py.
 
@@ -73,9 +84,14 @@ def run(
         executor_options=flags if executor == "beam" else (),
         cache=not no_cache,
     )
-    given = dict(_parameter(text) for text in params)
+    given = dict(parameter(text) for text in params)
     pipeline = load_pipeline(folder)
-    return _carry_out(settings, lambda home, watched: run_pipeline(home, pipeline, given, options, watched), new=True)
+    part = Selection(first, last, only, skip, base)
+    if base and not part:
+        raise click.UsageError("--base is for a partial run: give --from, --to, --only or --skip too")
+    return carry_out(
+        settings, lambda home, watched: run_pipeline(home, pipeline, given, options, watched, part), new=True
+    )
 
 
 @click.command(
@@ -88,7 +104,7 @@ def resume(settings: Settings, run_id: str | None) -> int:
 
     Nodes that ended well stay as they are; a Trainer goes on from its last checkpoint.
     """
-    return _carry_out(settings, lambda home, watched: resume_run(home, run_id, watched), new=False)
+    return carry_out(settings, lambda home, watched: resume_run(home, run_id, watched), new=False)
 
 
 def exit_code(result: RunResult) -> int:
@@ -99,7 +115,8 @@ def exit_code(result: RunResult) -> int:
     return {"COMPLETE": OK, "STOPPED": STOPPED, "CANCELED": CANCELED}[result.state]
 
 
-def _carry_out(settings: Settings, go: Callable[[Home, Watched], RunResult], *, new: bool) -> int:
+def carry_out(settings: Settings, go: Callable[[Home, Watched], RunResult], *, new: bool) -> int:
+    """Carry a run out while it is watched, say how it ended; gives the exit code."""
     with settings.home(readonly=not new) as home:
         console = None if settings.json else terminal()
         with watch(console) as watched:
@@ -144,7 +161,8 @@ def _advice(result: RunResult, settings: Settings) -> list[str]:
     return []
 
 
-def _parameter(text: str) -> tuple[str, str]:
+def parameter(text: str) -> tuple[str, str]:
+    """A parameter given as NAME=VALUE."""
     name, separator, value = text.partition("=")
     if not separator or not name:
         raise click.UsageError(f"--param takes NAME=VALUE, not {text!r}")

@@ -7,6 +7,8 @@ from .dsl.pipeline import PipelineFunction, load_pipeline, pipeline
 from .form.ir import Pipeline
 from .launching.home import Home, Run, RunOptions, list_runs, open_run
 from .launching.outcome import NodeResult, Observer
+from .launching.partial import Selection
+from .launching.spin import Spun, spin
 from .run import RunResult, resume, run_pipeline
 from .sources.context import LaunchContext, current
 from .sources.files import Files, FileSet, InputFile, SqlQuery, files, query, resolve_files
@@ -31,6 +33,8 @@ __all__ = [
     "RunOptions",
     "RunResult",
     "Secret",
+    "Selection",
+    "Spun",
     "SqlQuery",
     "component",
     "current",
@@ -53,6 +57,7 @@ __all__ = [
     "resume",
     "run_pipeline",
     "secret",
+    "spin",
     "unzip",
     "when",
 ]

@@ -14,6 +14,7 @@ from .dsl.pipeline import PipelineFunction
 from .launching.home import Home, Run, RunOptions, close_run, new_run, open_run, reopen_run
 from .launching.launcher import Launcher
 from .launching.outcome import NodeResult, Observer
+from .launching.partial import Selection, base_run
 
 RunState = Literal["COMPLETE", "FAILED", "STOPPED", "CANCELED"]
 Runner: TypeAlias = Callable[[Launcher, Iterable[str]], dict[str, NodeResult]]
@@ -47,8 +48,9 @@ def run_pipeline(
     parameters: Mapping[str, object] | None = None,
     options: RunOptions | None = None,
     observer: Callable[[Run], Observer] | None = None,
+    selection: Selection | None = None,
 ) -> RunResult:
-    """Build a pipeline and run it.
+    """Build a pipeline and run it, or the part of it that is selected.
 
     Raises:
         BuildError: The pipeline is wrong. Nothing was recorded.
@@ -57,6 +59,9 @@ def run_pipeline(
     options = options or RunOptions()
     runner = _runner(options.runner)
     built = pipeline.build()
+    if selection:
+        only = selection.nodes(built)
+        options = replace(options, only=only, base=base_run(home, built, only, selection.base))
     run = new_run(home, built, pipeline.project, pipeline.values(parameters or {}), options)
     return _carry_out(home, run, runner, observer)
 

@@ -122,10 +122,7 @@ class Attempt:
     def _call(self, execution: ExecutionRecord, folder: Path) -> dict[str, Artifact]:
         """Call the component's function; gives its outputs by key, checked."""
         component = self.work.component
-        arguments: dict[str, object] = dict(self.work.parameters)
-        for name, spec in component.inputs.items():
-            artifacts = [self.home.artifact(spec.type, record) for record in self.work.inputs.get(name, ())]
-            arguments[name] = artifacts if spec.many else artifacts[0] if artifacts else None
+        given = arguments(self.home, self.work)
         options = self.run.options
 
         def progress(done: int, total: int | None, unit: str) -> None:
@@ -147,10 +144,10 @@ class Attempt:
         )
         try:
             with explain_full_disk(f"running {self.task.name}"):
-                result = component.fn(**arguments)
+                result = component.fn(**given)
         finally:
             leave()
-        return _outputs(component, result, self.home.payloads.staging_folder(execution.uid))
+        return checked_outputs(component, result, self.home.payloads.staging_folder(execution.uid))
 
     def _store_payload(self, execution: ExecutionRecord, key: str, artifact: Artifact) -> NewArtifact:
         uri = self._uri(execution, key)
@@ -198,7 +195,21 @@ class Attempt:
         return f"artifacts/{self.task.node.id}/{execution.uid}/{key}"
 
 
-def _outputs(component: Component[..., object], result: object, folder: Path) -> dict[str, Artifact]:
+def arguments(home: Home, work: Work) -> dict[str, object]:
+    """What a component's function is called with."""
+    given: dict[str, object] = dict(work.parameters)
+    for name, spec in work.component.inputs.items():
+        artifacts = [home.artifact(spec.type, record) for record in work.inputs.get(name, ())]
+        given[name] = artifacts if spec.many else artifacts[0] if artifacts else None
+    return given
+
+
+def checked_outputs(component: Component[..., object], result: object, folder: Path) -> dict[str, Artifact]:
+    """What a component's function returned, by key; a JSON value as a `Value`.
+
+    Raises:
+        BuildError: It is not what the function is annotated with, or was not made below the folder.
+    """
     keys = list(component.outputs)
     named = hasattr(component.result_type, "_fields")
     values = list(result) if named and isinstance(result, tuple) else [result]

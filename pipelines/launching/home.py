@@ -80,6 +80,8 @@ class RunOptions:
         executor_options: Options of that executor.
         cache: Whether earlier executions may stand in.
         parallel: How many tasks run at once at most; None for as many as the runner finds right.
+        only: The nodes that run, of a partial run; all where empty.
+        base: The earlier run that stands in for the others.
     """
 
     runner: str = "inline"
@@ -88,6 +90,8 @@ class RunOptions:
     executor_options: tuple[str, ...] = ()
     cache: bool = True
     parallel: int | None = None
+    only: tuple[str, ...] = ()
+    base: str = ""
 
 
 @dataclass(frozen=True)

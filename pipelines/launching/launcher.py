@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Literal
 
-from ...errors import Canceled, DrivetrainError
+from ...errors import Canceled, DrivetrainError, InputError
 from ...metadata import (
     ArtifactRecord,
     ContextRecord,
@@ -21,13 +21,17 @@ from ...metadata import (
 from ..form.ir import Node
 from ..form.tasks import Index, Task, parse_task
 from .attempt import Attempt
-from .home import Home, Run
+from .home import Home, Run, open_run
 from .outcome import Guarded, NodeResult, Observer, Silent, State, brief, facts, traced
+from .partial import needed, stand_in
 from .resolve import Resolver, Work
 from .retries import Retries
 
 LEASE = 60.0
 """Seconds after which the claim of a silent process is taken over; a dead process on the same host loses it at once."""
+
+
+LEFT_OUT = "left out of this partial run"
 
 
 class Launcher:
@@ -116,7 +120,29 @@ class Launcher:
         node, index = parse_task(name)
         return Task(self.run.pipeline[node], index)
 
+    def _left_out(self, task: Task) -> NodeResult:
+        """A task that a partial run does not run: an earlier run stands in for it where something else needs it."""
+        options = self.run.options
+        reason = LEFT_OUT
+        if task.node.id in needed(self.run.pipeline, options.only):
+            base = open_run(self.home, options.base)
+            found = stand_in(self.home, base, task)
+            if found is None:
+                raise InputError(
+                    f"run {base.id} has no outputs of {task.name}",
+                    fix=f"give another --base, or let {task.node.id} run",
+                )
+            if found.state != "SKIPPED":
+                reason = f"taken from run {base.id}"
+                record = self._record(task, "CACHED", reason, cached_from=found)
+                return self._ended(task, record, "CACHED", reason)
+            reason = f"it was skipped in run {base.id}"
+        self._record(task, "SKIPPED", reason, left_out=reason == LEFT_OUT)
+        return NodeResult(task.name, "SKIPPED", reason=reason)
+
     def _launch(self, task: Task) -> NodeResult:
+        if self.run.options.only and task.node.id not in self.run.options.only:
+            return self._left_out(task)
         hindered = self._hindered(task)
         if hindered is not None:
             state, reason = hindered
@@ -233,6 +259,7 @@ class Launcher:
         *,
         work: Work | None = None,
         cached_from: ExecutionRecord | None = None,
+        left_out: bool = False,
     ) -> ExecutionRecord:
         return self.home.store.record(
             task.node.component,
@@ -242,7 +269,8 @@ class Launcher:
             cache_key=work.key if work else None,
             preimage=work.preimage if work else None,
             cached_from=cached_from,
-            properties={"run": self.run.id, "node": task.name, "reason": reason},
+            properties={"run": self.run.id, "node": task.name, "reason": reason}
+            | ({"left_out": True} if left_out else {}),
         )
 
     def _record_failure(self, task: Task, error: BaseException) -> None:

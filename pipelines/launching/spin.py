@@ -1,0 +1,157 @@
+"""One task of an earlier run again, with today's code on that run's inputs; nothing of it is recorded."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ...digest import digest_tree
+from ...errors import InputError
+from ...metadata import Artifact, staging
+from ..dsl.pipeline import PipelineFunction
+from ..form.tasks import parse_task
+from ..sources.context import LaunchContext, enter
+from .attempt import arguments, checked_outputs
+from .flow import Flow
+from .home import Home, Run
+from .outcome import Observer, Silent
+from .resolve import Resolver
+
+
+@dataclass(frozen=True)
+class Spun:
+    """What a task made this time.
+
+    Attributes:
+        run: The run whose inputs it got.
+        task: Which one.
+        seconds: Wall time of the component's function.
+        outputs: What it returned, by key; their folders lie below `folder`.
+        fingerprints: Of their `content/`.
+        before: Those of the run; without the keys that it does not have.
+        folder: Where they are; the next spin of the task empties it.
+    """
+
+    run: str
+    task: str
+    seconds: float
+    outputs: Mapping[str, Artifact]
+    fingerprints: Mapping[str, str]
+    before: Mapping[str, str]
+    folder: Path
+
+    def to_json(self) -> dict[str, object]:
+        """As `spin --json` prints it."""
+        return {
+            "run": self.run,
+            "node": self.task,
+            "seconds": round(self.seconds, 3),
+            "outputs": {
+                key: {
+                    "path": str(artifact.path),
+                    "type": type(artifact).__name__,
+                    "fingerprint": self.fingerprints[key],
+                    "same": self.before.get(key) == self.fingerprints[key],
+                    "properties": artifact.properties,
+                }
+                for key, artifact in self.outputs.items()
+            },
+        }
+
+
+def spin(
+    home: Home,
+    run: Run,
+    pipeline: PipelineFunction[..., object],
+    name: str,
+    *,
+    parameters: Mapping[str, object] | None = None,
+    observer: Observer | None = None,
+    trap: Callable[[], None] | None = None,
+) -> Spun:
+    """Call a node's component, in this process and thread, with what an earlier run gave it.
+
+    Args:
+        home: Where the run is.
+        run: The run.
+        pipeline: As it is now: the node's code and parameters are those of today, its inputs the run's.
+        name: The node, or its task for an item of a loop (`Trainer[3]`).
+        parameters: The component's, over those of the pipeline; text is taken as it is.
+        observer: Told of progress and notes.
+        trap: Called while an exception of the component is handled, before it is raised: for a debugger.
+
+    Raises:
+        InputError: The pipeline has no such node, or the run not what it needs.
+    """
+    heard = observer or Silent()
+    node_id, index = parse_task(name)
+    built = pipeline.build()
+    node = built[node_id]
+    now = replace(run, pipeline=built, parameters=pipeline.values(dict(run.parameters)))
+    hindered = Flow(home.store, now).hindered(node.dependencies, index, now.pipeline.scope(node_id))
+    if hindered is not None:
+        raise InputError(f"{name} has nothing to work on in run {run.id}: {hindered[1]}", fix="give another --run")
+    work = Resolver(home.store, now, home.base, home.root / "work").work(node, index)
+    unknown = set(parameters or {}) - set(work.component.parameters)
+    if unknown:
+        raise InputError(
+            f"{node.component} has no parameter {min(unknown)!r}", fix=f"it has {', '.join(work.component.parameters)}"
+        )
+    work = replace(work, parameters={**work.parameters, **(parameters or {})})
+    folder = home.root / "work" / "spin" / name
+    shutil.rmtree(folder, ignore_errors=True)
+    context = LaunchContext(
+        run=run.id,
+        node=name,
+        base=home.base,
+        executor=run.options.executor,
+        executor_options=run.options.executor_options,
+        progress=lambda done, total, unit: heard.progress(name, done, total, unit),
+        note=lambda text: heard.note(name, text),
+        work=folder / "work",
+    )
+    begin = time.monotonic()
+    with _staged(folder):
+        leave = enter(context)
+        try:
+            result = work.component.fn(**arguments(home, work))
+            outputs = checked_outputs(work.component, result, folder)
+        except BaseException:
+            if trap is not None:
+                trap()
+            raise
+        finally:
+            leave()
+    seconds = time.monotonic() - begin
+    before = Flow(home.store, now).outputs(node_id, index)
+    return Spun(
+        run.id,
+        name,
+        seconds,
+        outputs,
+        {key: digest_tree(artifact.content).fingerprint for key, artifact in outputs.items()},
+        {key: records[0].fingerprint for key, records in before.items() if records},
+        folder,
+    )
+
+
+@contextmanager
+def _staged(folder: Path) -> Iterator[None]:
+    made = 0
+
+    def provide(kind: type[Artifact]) -> Path:
+        nonlocal made
+        made += 1
+        path = folder / f"{kind.__name__}-{made}"
+        path.mkdir(parents=True)
+        return path
+
+    token = staging.set(provide)
+    try:
+        yield
+    finally:
+        staging.reset(token)
