@@ -7,6 +7,7 @@ the first raw column of a fitting type that is not said to be weights, labels or
 from __future__ import annotations
 
 import ast
+import dataclasses
 import operator
 import re
 from collections.abc import Callable, Mapping
@@ -131,7 +132,16 @@ class Calls:
         return next(made for made in self.made if made.step is None and made.column == name)
 
     def operand(self, step: Step, wants: str, before: Made | None) -> Made:
-        """What a step reads."""
+        """What a step reads. Beyond int32 there are no whole numbers on the device, and ours says to cast them."""
+        found = self._operand(step, wants, before)
+        feature = self.features.get(found.column or "") if found.step is None else None
+        if wants == "number" and feature is not None and feature.dtype == "int64" and not feature.lists:
+            values = [value for row in self.rows for value in _listed(row.get(feature.name)) if value is not None]
+            if any(not -(2**31) <= value < 2**31 for value in values):
+                return dataclasses.replace(found, value=ops.cast(found.value, "float32"))
+        return found
+
+    def _operand(self, step: Step, wants: str, before: Made | None) -> Made:
         inner = next((arg for arg in step.args if isinstance(arg, Step) and arg.name not in NOT_FED), None)
         if inner is not None:  # bucketize(scale_to_z_score(x), 3)
             return self.call(inner, before)

@@ -68,12 +68,13 @@ def statements(text: str) -> list[Statement]:
 
 
 def before_colon(text: str) -> str:
-    """What stands before ": ", behind which people explain."""
-    return parts(text, ": ")[0] if text else ""
+    """What stands before ": ", behind which people explain; "x: mean" is "x -> mean"."""
+    said, *more = parts(text, ": ")
+    return f"{said} -> {more[0]}" if more and re.fullmatch(r"[a-z]\w?", said) else said
 
 
 def _statement(text: str) -> Statement:
-    return tuple(_group(part) for part in parts(text, "->"))
+    return tuple(_group(part) for part in parts(text.replace(" then ", " -> "), "->"))
 
 
 def _group(text: str) -> Group:

@@ -113,6 +113,7 @@ def _score(feature: dict[str, Any], one: Made, place: int, made: Sequence[Made])
     if len(name) > 2 and re.search(rf"(?<![a-z]){re.escape(name)}(?![a-z])", one.step.text):
         score += 30
     score += 25 if one.step.text == name else 0
+    score -= 80 if (one.name, one.part) == ("vocabulary", "ids") else 0  # only where nothing else gives ids
     domain = feature.get("int_domain")
     edges = next((arg for arg in one.step.args if isinstance(arg, list)), None)
     if domain and one.name == "apply_buckets" and edges is not None:

@@ -75,10 +75,6 @@ def _interpolated(calls: Calls, step: Step, source: Made) -> Result:
 def _statistic(calls: Calls, step: Step, source: Made) -> Result:
     x = source.value
     feature = calls.features.get(source.column or "")
-    if step.name in ("min", "max") and feature is not None and feature.dtype == "int64" and not feature.lists:
-        values = [value for row in calls.rows for value in _listed(row.get(feature.name))]
-        if any(not -(2**31) <= value < 2**31 for value in values):
-            x = ops.cast(x, "float32")  # beyond int32 there are no whole numbers on the device, and it says so
     if step.name != "size":
         return [("", getattr(ops, step.name)(x, elementwise=is_elementwise(step)))]
     if feature is not None and feature.lists:
@@ -87,10 +83,6 @@ def _statistic(calls: Calls, step: Step, source: Made) -> Result:
     if not width:
         return [("", ops.size(x))]
     return [("", ops.size(x) * (jnp.ones(width, jnp.int32) if is_elementwise(step) else width[0]))]
-
-
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [] if value is None else [value]
 
 
 def _ids(calls: Calls, step: Step, source: Made) -> Result:

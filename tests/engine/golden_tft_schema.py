@@ -79,7 +79,7 @@ def ids_of(run: Run, made: Made, domain: dict[str, Any], lists: bool) -> int:
         words = run.asset(made.learnt).num_rows
         unknown = run.calls.applied.get(made.learnt, {}).get("oov_buckets", 0)
         default = 0 if unknown else run.calls.applied.get(made.learnt, {}).get("default", -1) + 1
-        assert top == max(words + unknown, 1, default) - 1, f"TFT's domain {domain} of {words} words"
+        assert top == max(max(words, 1) + unknown, default) - 1, f"TFT's domain {domain} of {words} words"
         return int(max(words + unknown + (0 if lists else 1), default))
     return top + {"bucketize_per_key": 3, "bucketize": 2, "apply_buckets": 2}.get(made.name, 1)
 

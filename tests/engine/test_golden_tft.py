@@ -36,6 +36,13 @@ OTHERWISE = [
     ("histogram_floats", "histogram(x); histogram(x, boundaries=5)"),
     ("tfidf_oov", "t -> split(' ') -> compute_and_apply_vocabulary(top_k=3) -> tfidf(4)"),
     ("one_hot", "compute_and_apply_vocabulary(s, num_oov_buckets=1) -> one_hot(depth=4); one_hot(n, depth=3)"),
+    ("interpolation_quantiles", "x: apply_buckets_with_interpolation(quantiles(5,0.01))"),
+    ("chained_analyzers", "scale_to_0_1(scale_to_z_score(x)); bucketize(scale_to_z_score(x), 3); mean(x - min(x)); "
+     "mean(x > mean)"),
+    ("bucket_then_vocab", "x -> bucketize(num_buckets=3) then as_string then compute_and_apply_vocabulary; "
+     "crossed with s -> hash_strings(20)"),
+    ("err_not_a_dict", "returns a tensor"),
+    ("err_missing_value_fixedlen", "tft.scale_to_z_score(x)"),
     ("per_key_ints", "scale_to_z_score_per_key(x, k), scale_to_0_1_per_key(x, k), "
      "scale_by_min_max_per_key(x, k, -1, 1), bucketize_per_key(x, k, 3)"),
 ]  # fmt: skip
