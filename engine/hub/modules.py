@@ -204,10 +204,11 @@ class HubModule:
         tensor = self._graph.inputs[name]
         array = jnp.asarray(value)
         fits = array.ndim == len(tensor.shape) and tuple(array.shape[1:]) == tuple(tensor.shape[1:])
+        fits = fits and array.shape[0] != 0  # programs are saved for one row and more
         if str(array.dtype) != tensor.dtype or not fits:
             raise InputError(
                 f"input {name!r} is {array.dtype}[{','.join(map(str, array.shape))}]: {self.source} is {self._shown}",
-                fix="cast or reshape it; b is the batch",
+                fix="cast or reshape it; b is the batch, at least 1",
                 where=caller(),
             )
         return array

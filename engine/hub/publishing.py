@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from ...digest import canonical_json, digest
 from ...errors import InputError
+from .._caller import caller
 from ..bundles.bundle import Bundle
 from .card import ModelCard
 from .modules import HubModule
@@ -88,8 +89,15 @@ def save(
     """
     if version is not None and (type(version) is not int or not 0 < version < 10**9):
         raise InputError(f"version is {version!r:.40}", fix="use 1, 2, 3 …, or leave it out")
-    bundle = module.bundle if isinstance(module, HubModule) else module
-    bundle = bundle if isinstance(bundle, Bundle) else Bundle.load(bundle)
+    bundle: object = module.bundle if isinstance(module, HubModule) else module
+    if isinstance(bundle, (str, Path)):
+        bundle = Bundle.load(bundle)
+    if not isinstance(bundle, Bundle):
+        raise InputError(
+            f"{bundle!r:.80} is no program to publish",
+            fix="hub.save(hub.module(fn, params, inputs), …)",
+            where=caller(),
+        )
     card = card or ModelCard()
     store = store_of(destination)
     files = {f"{BUNDLE}/{name}": data for name, data in bundle.to_files().items()}

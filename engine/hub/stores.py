@@ -84,7 +84,10 @@ class _Folder:
         path = self._root / inside(name)
         if path.resolve() != self._root.resolve() / name:
             raise InputError(f"{path} is a link that leads elsewhere", fix="fetch it from who published it")
-        return path.read_bytes()
+        try:
+            return path.read_bytes()
+        except PermissionError as error:
+            raise _refused(path, error) from error
 
     def names(self, folder: str) -> list[str]:
         found = self._root / inside(folder)
@@ -92,12 +95,15 @@ class _Folder:
 
     def write(self, folder: str, files: Mapping[str, bytes]) -> None:
         target = self._root / inside(folder)
-        for name, data in files.items():
-            path = target / inside(name)
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(data)
-        sync_tree(target)
-        sync_folder(target.parent)
+        try:
+            for name, data in files.items():
+                path = target / inside(name)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(data)
+            sync_tree(target)
+            sync_folder(target.parent)
+        except OSError as error:  # no right, no room, a file where a folder should be
+            raise _refused(target, error) from error
 
     def create(self, name: str, data: bytes) -> bool:
         target = self._root / inside(name)
@@ -233,6 +239,10 @@ class _Fsspec:
     def _failed(self, name: str, error: Exception) -> InputError:
         said = (str(error) or type(error).__name__).splitlines()[0]
         return InputError(f"{self.address}/{name}: {said:.160}", fix="check the address, the network and your rights")
+
+
+def _refused(path: Path, error: OSError) -> InputError:
+    return InputError(f"{path}: {error.strerror or error}", fix="see that this process may read and write it")
 
 
 def _base_pipe_file() -> tuple[Any, ...]:  # Any: functions of fsspec, which ships no types

@@ -149,6 +149,7 @@ def test_several_inputs_of_several_dtypes(tmp_path: Path) -> None:
         (np.zeros((2, 4), np.float32), r"input 'inputs' is float32\[2,4\]: encoder@1 is \(inputs: float32\[b,5\]\)"),
         (np.zeros((2, 5), np.int32), r"input 'inputs' is int32\[2,5\]"),
         (np.zeros(5, np.float32), r"input 'inputs' is float32\[5\]"),
+        (np.zeros((0, 5), np.float32), r"input 'inputs' is float32\[0,5\]"),
         ({"x": np.zeros((2, 5), np.float32)}, "input 'inputs' is missing"),
     ],
 )

@@ -293,6 +293,14 @@ def test_what_is_not_there(tmp_path: Path, made: Any) -> None:
         hub.load(tmp_path, signature="other")
 
 
+def test_what_cannot_be_written_or_is_no_program(tmp_path: Path, made: Any) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="Not a directory"):
+        hub.save(made, tmp_path / "file")
+    with pytest.raises(InputError, match="is no program to publish"):
+        hub.save(np.sin, tmp_path)  # type: ignore[arg-type]
+
+
 def test_addresses_that_are_none(made: Any) -> None:
     pytest.importorskip("fsspec")
     with pytest.raises(InputError, match="nosuch"):
