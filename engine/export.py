@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -14,6 +16,7 @@ from numpy.typing import NDArray
 from ..errors import DrivetrainError, InputError
 from ._caller import raised_at
 from .bundles.bundle import Bundle
+from .bundles.inverse import Scaling, scalings
 from .bundles.manifest import export_facts
 from .extending.device import exporting
 from .graphs.graph import Check, Graph
@@ -48,6 +51,8 @@ def export_model(
 
     `predict` gives what the user's `predict` gives, from only the raw columns that this takes; `evaluate` gives the
     same and the label column. Params become safetensors weights, arguments of the program, under their path names.
+    Z-scores that only dense layers read go into their weights, where that keeps the predictions to 1e-6; the manifest
+    names them in `export.folded_scaling`.
 
     Args:
         transform: The folder of the preprocessing bundle.
@@ -67,8 +72,8 @@ def export_model(
         InputError: The label is no output of the transform, the model fails on its features, or does not give a dict
             of arrays with one row per row and lists.
     """
-    source, feeding, traced = _traced(transform, apply, params, predict, label)
-    model = traced.graph()
+    source, features, feeding = _transform(transform, label)
+    model, folded = _frozen(apply, params, predict, features, label, scalings(source))
     graph, programs = lower(
         _joined(source, feeding, model, label),
         "predict",
@@ -79,7 +84,8 @@ def export_model(
     arrays = {**source.payload.weights, **model.values}
     weights = {name: arrays[name] for node in graph.nodes for name in getattr(node, "weights", ())}
     assets = {name: source.payload.assets[name] for node in graph.nodes for name in getattr(node, "assets", ())}
-    bundle = Bundle(graph, Payload(programs, weights, assets), export_facts(tuple(platforms)), source.defaults)
+    facts = export_facts(tuple(platforms)) | ({"folded_scaling": folded} if folded else {})
+    bundle = Bundle(graph, Payload(programs, weights, assets), facts, source.defaults)
     bundle.save(out)
     return bundle
 
@@ -100,24 +106,47 @@ def rehearse(
     Raises:
         InputError: As there.
     """
-    _traced(transform, apply, params, predict, label)
+    _, features, _ = _transform(transform, label)
+    _Model(apply, params, predict, features, label)
 
 
-def _traced(
-    transform: Path, apply: Any, params: Any, predict: Any, label: str
-) -> tuple[Bundle, list[HostNode], _Model]:
-    """The preprocessing, the nodes that feed its lists to the device, and the model on what it gives."""
+def _transform(transform: Path, label: str) -> tuple[Bundle, dict[str, tuple[Tensor, ...]], list[HostNode]]:
+    """The preprocessing, the tensors of its features, and the nodes that feed its lists to the device."""
     source = Bundle.load(transform)
     outputs = source.graph.signatures.get(TRANSFORM)
     if outputs is None:
         raise InputError(f"{transform} has no signature {TRANSFORM!r}", fix="name the folder of a TransformGraph")
     if label not in outputs:
         raise InputError(f"the transform has no output {label!r}", fix=f"its outputs are {', '.join(outputs)}")
-    features, feeding = _features(source, label)
-    model = _Model(apply, params, predict, features)
-    if label in model.names:
-        raise InputError(f"the prediction {label!r} has the label's name", fix="name it otherwise, e.g. 'probability'")
-    return source, feeding, model
+    return source, *_features(source, label)
+
+
+def _frozen(
+    apply: Any,
+    params: Any,
+    predict: Any,
+    features: Mapping[str, tuple[Tensor, ...]],
+    label: str,
+    scaled: Mapping[str, Scaling],
+) -> tuple[Graph, list[str]]:
+    """The model's graph, and the z-scores that went into its first dense layers; all others are taken as they are."""
+    inside = {name: scaling for name, scaling in scaled.items() if name in features}
+    while True:
+        traced = _Model(apply, params, predict, features, label, inside).graph()
+        graph = optimize(traced, FROZEN)[0]
+        left = _computed(graph, inside)
+        if not left:
+            return graph, sorted(_computed(traced.signature(PREDICT), inside))
+        inside = {name: scaling for name, scaling in inside.items() if name not in left}
+
+
+def _computed(graph: Graph, scaled: Iterable[str]) -> set[str]:
+    """The scalings that a graph computes."""
+    return {name for name in scaled if any(weight.startswith(_scaling(name)) for weight in graph.weights)}
+
+
+def _scaling(name: str) -> str:
+    return f"scaling/{name}/"
 
 
 def _features(source: Bundle, label: str) -> tuple[dict[str, tuple[Tensor, ...]], list[HostNode]]:
@@ -170,14 +199,26 @@ def _served(transform: Graph, checks: tuple[Check, ...], label: str) -> tuple[Ch
 class _Model:
     """Apply and predict, traced with a symbolic batch."""
 
-    def __init__(self, apply: Any, params: Any, predict: Any, features: Mapping[str, tuple[Tensor, ...]]) -> None:
+    def __init__(
+        self,
+        apply: Any,
+        params: Any,
+        predict: Any,
+        features: Mapping[str, tuple[Tensor, ...]],
+        label: str,
+        scaled: Mapping[str, Scaling] = MappingProxyType({}),
+    ) -> None:
         leaves, self._tree = jax.tree_util.tree_flatten_with_path(params)
+        self._count = len(leaves)
         self._arrays = {_weight_name(path): _array(path, leaf) for path, leaf in leaves}
         if len(self._arrays) != len(leaves):
             raise InputError("two of the model's params have the same path", fix="name them apart")
-        self._apply, self._predict, self._features = apply, predict, features
+        for name, scaling in scaled.items():
+            self._arrays |= {_scaling(name) + "offset": scaling.offset, _scaling(name) + "scale": scaling.scale}
+        self._apply, self._predict, self._scaled = apply, predict, scaled
+        self._features = {**features, **{name: (scaling.base,) for name, scaling in scaled.items()}}
         (batch,) = jax.export.symbolic_shape(BATCH)
-        self._given = [tensor for tensors in features.values() for tensor in tensors]
+        self._given = [tensor for tensors in self._features.values() for tensor in tensors]
         shapes = [shaped((_dim(str(t.shape[0]), batch), *t.shape[1:]), t.dtype) for t in self._given]
         shapes += [shaped(array.shape, array.dtype) for array in self._arrays.values()]
         self.names = tuple[str, ...]()
@@ -195,6 +236,10 @@ class _Model:
                 fix=fix,
                 where=raised_at(error.__traceback__),
             ) from error
+        if label in self.names:
+            raise InputError(
+                f"the prediction {label!r} has the label's name", fix="name it otherwise, e.g. 'probability'"
+            )
         for name, aval in zip(self.names, self._closed.out_avals, strict=True):
             if not aval.shape or aval.shape[0] != batch or str(aval.dtype) not in ARRAY_DTYPES:
                 raise InputError(
@@ -206,8 +251,7 @@ class _Model:
         """From features to predictions, params its weights."""
         places = {name: place for place, name in enumerate(self.names)}
         inputs = [(tensor.id, tensor) for tensor in self._given]
-        traced = graph_of_jaxpr(self._closed, inputs, places, weights=self._arrays, signature=PREDICT, prefix="model/")
-        return optimize(traced, FROZEN)[0]
+        return graph_of_jaxpr(self._closed, inputs, places, weights=self._arrays, signature=PREDICT, prefix="model/")
 
     def _run(self, *arrays: Any) -> list[Any]:
         given = iter(arrays)
@@ -215,7 +259,10 @@ class _Model:
         for name, tensors in self._features.items():
             values = [next(given) for _ in tensors]
             features[name] = from_lengths(*values) if len(values) == 2 else values[0]
-        params = jax.tree_util.tree_unflatten(self._tree, list(given))
+        params = jax.tree_util.tree_unflatten(self._tree, list(islice(given, self._count)))
+        for name in self._scaled:
+            offset, scale = next(given), next(given)
+            features[name] = (features[name] - offset) / scale
         made = self._predict(self._apply(params, features))
         if not isinstance(made, Mapping) or not made or not all(isinstance(name, str) for name in made):
             raise InputError(

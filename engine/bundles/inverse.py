@@ -5,26 +5,68 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from ...errors import InputError
-from ..graphs.nodes import HostNode
+from ..graphs.nodes import HostNode, Tensor
 from .bundle import Bundle
+from .manifest import broken
 
 INVERSES: Final = "inverses"
-"""The asset with what is needed to turn scaled outputs back: columns output, rule, settings (JSON)."""
+"""The asset with what is needed to turn scaled outputs back: columns output, rule, settings (JSON), and "of", the
+tensor of the graph that a z-score was made from."""
 
 Inverse = Callable[[Any], Any]  # Any: a numpy or JAX array
 
 
-def inverse_table(rules: Mapping[str, tuple[str, Mapping[str, float], Sequence[Any]]]) -> pa.Table:
-    """The asset: output name → rule, settings, and the analyzers' results (numbers, or lists of them)."""
+def inverse_table(
+    rules: Mapping[str, tuple[str, Mapping[str, float], Sequence[Any]]], bases: Mapping[str, str]
+) -> pa.Table:
+    """The asset: output name → rule, settings, and the analyzers' results (numbers, or lists of them); → tensor."""
     settings = [json.dumps([dict(given), _plain(results)], sort_keys=True) for _, given, results in rules.values()]
     kinds = [rule for rule, _, _ in rules.values()]
-    return pa.table({"output": pa.array(list(rules), pa.string()), "rule": kinds, "settings": settings})
+    made_of = pa.array([bases.get(name) for name in rules], pa.string())
+    return pa.table({"output": pa.array(list(rules), pa.string()), "rule": kinds, "settings": settings, "of": made_of})
+
+
+@dataclass(frozen=True)
+class Scaling:
+    """An output that is `(base − offset) ÷ scale`, with float32 numbers, or one per place of a vector."""
+
+    base: Tensor
+    offset: NDArray[np.float32]
+    scale: NDArray[np.float32]
+
+
+def scalings(bundle: Bundle) -> dict[str, Scaling]:
+    """The z-scores of which the graph still has what they were made from, by output name.
+
+    Raises:
+        BundleError: The bundle says what cannot be.
+    """
+    table = bundle.payload.assets.get(INVERSES)
+    tensors = bundle.graph.tensors()
+    made = {name: tensors[out.tensor] for outputs in bundle.graph.signatures.values() for name, out in outputs.items()}
+    found = {}
+    for row in table.to_pylist() if table is not None else ():
+        if row.get("of") is not None and row["rule"] == "z_score":
+            try:
+                settings, results = json.loads(row["settings"])
+                base, output = tensors[row["of"]], made[row["output"]]
+                numbers = _numbers("z_score", settings, [_array(result) for result in results])
+                if any(number.shape not in ((), output.shape[1:]) for number in numbers) or base.column:
+                    raise ValueError("its numbers are not one per place")
+                if (base.dtype, base.shape) != (output.dtype, output.shape) or base.dtype != "float32":
+                    raise ValueError("it is made of another shape")
+            except (LookupError, TypeError, ValueError) as error:
+                raise broken(f"assets/{INVERSES}.arrow", f"output {row['output']!r:.80}: {error!s:.80}") from error
+            found[row["output"]] = Scaling(base, *numbers)
+    return found
 
 
 def inverse(bundle: Bundle, output: str, signature: str = "transform") -> Inverse:
@@ -64,17 +106,25 @@ def inverse(bundle: Bundle, output: str, signature: str = "transform") -> Invers
 
 
 def _scaled(rule: str, settings: Mapping[str, float], results: Sequence[Any]) -> Inverse:
+    offset, scale = _numbers(rule, settings, results)
+    return lambda values: values * scale + offset
+
+
+def _numbers(
+    rule: str, settings: Mapping[str, float], results: Sequence[Any]
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """The offset and the scale that a rule took away."""
     if rule == "z_score":
-        centre, spread = results
-        scale = np.where(spread > 0, np.sqrt(np.maximum(spread, 0)), 1).astype(np.float32)
-        offset = np.nan_to_num(centre).astype(np.float32)
+        centre, spread = (np.asarray(result, np.float32) for result in results)  # as the device has them
+        scale = np.where(spread > 0, np.sqrt(np.maximum(spread, 0)), np.float32(1))
+        offset = np.nan_to_num(centre)
     elif rule == "min_max":
         least, most = results
-        scale = ((most - least) / (settings["high"] - settings["low"])).astype(np.float32)
-        offset = (least - settings["low"] * (most - least) / (settings["high"] - settings["low"])).astype(np.float32)
+        scale = (most - least) / (settings["high"] - settings["low"])
+        offset = least - settings["low"] * (most - least) / (settings["high"] - settings["low"])
     else:
         raise InputError(f"no inverse rule {rule!r:.40} in this release", fix="upgrade drivetrain")
-    return lambda values: values * scale + offset
+    return np.asarray(offset, np.float32), np.asarray(scale, np.float32)
 
 
 def _words(words: Any) -> Inverse:

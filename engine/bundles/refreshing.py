@@ -63,7 +63,7 @@ def refresh_bundle(path: Path, out: Path) -> Refreshed:
     facts = export_facts(tuple(old.export.get("platforms", ())))
     source = {"jax": old.export.get("jax"), "digest": body["digest"]}
     payload = replace(old.payload, programs=programs)
-    bundle = replace(old, payload=payload, export={**facts, "refreshed_from": source})
+    bundle = replace(old, payload=payload, export={**old.export, **facts, "refreshed_from": source})
     _compare([stages[name] for name in rewritten], old._programs, bundle._programs, str(path))
     bundle.save(out)
     return Refreshed(bundle, tuple(rewritten), tuple(name for name in programs if name not in rewritten))

@@ -9,9 +9,9 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
-from bundle_fuzz import damaged
 from drivetrain.engine import Bundle, BundleError, refresh_bundle, reseal
 from drivetrain.engine.bundles import probing
+from drivetrain.tests.engine.bundle_fuzz import damaged
 from drivetrain.tests.fixtures.bundles.make import build
 
 pytestmark = pytest.mark.engine
@@ -120,6 +120,7 @@ import sys
 from pathlib import Path
 from drivetrain.engine import Bundle
 from drivetrain.errors import InputError
+from drivetrain.tests.engine.bundle_fuzz import damaged
 from drivetrain.tests.fixtures.bundles.make import flights
 table = flights(3, 1)
 (batch,) = table.combine_chunks().to_batches()
