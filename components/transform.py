@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import InputError
@@ -75,7 +75,8 @@ def Transform(
     if not sum(span.source.rows for span in spans):
         raise InputError(f"Transform: there are no rows in {', '.join(learnt_from)}", fix="analyze another split")
     sources = {name: engine.Span.joined(engine.Span.of(content, [name]) for content in every) for name in written}
-    types = _types(engine.Span.joined(spans).schema, load_schema(schema.content / "schema.yaml"))
+    accepted = load_schema(schema.content / "schema.yaml")
+    types = _types(engine.Span.joined(spans).schema, accepted, engine.Span.empty(spans))
 
     transformed = Examples.new(span=examples.span)
     outputs = TransformOutputs(transformed, TransformGraph.new(), Schema.new(), AnalyzerCache.new())
@@ -121,10 +122,11 @@ def _note(states: engine.AnalyzerCache, note: Callable[[str], None]) -> None:
         note(f"analyzers: {states.used} states of earlier runs used, {states.made} made{damaged}")
 
 
-def _types(raw: pa.Schema, schema: DataSchema) -> pa.Schema:
+def _types(raw: pa.Schema, schema: DataSchema, empty: Container[str]) -> pa.Schema:
     """The columns' types as the schema has them: float where it says so, even if this span holds only integers.
 
-    Lists of which the schema knows the shape are of that width: in the function they are arrays.
+    A column without a value is whatever the schema says. Lists of which it knows the shape are of that width: in the
+    function they are arrays.
     """
     import pyarrow as pa
 
@@ -132,6 +134,8 @@ def _types(raw: pa.Schema, schema: DataSchema) -> pa.Schema:
     for field in raw:
         expected = schema.feature(field.name)
         wanted = "any" if expected is None else expected.type
+        if field.name in empty and wanted in ("int", "float", "bool"):
+            field = pa.field(field.name, {"int": pa.int64(), "float": pa.float64(), "bool": pa.bool_()}[wanted])
         if wanted == "float" and pa.types.is_integer(field.type):
             field = pa.field(field.name, pa.float64())
         if expected is not None and expected.shape and pa.types.is_list(field.type):

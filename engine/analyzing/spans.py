@@ -19,9 +19,11 @@ from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from ...data.examples import Manifest, open_examples
-from ...data.sources import Source, unify
+from ...data.sources import ParquetShard, Source, unify
+from ...data.types import settle
 from ...digest import digest, write_durably
 from ...errors import InputError
 from .analyzers import Analysis
@@ -64,6 +66,12 @@ class Span:
         """
         return _one([span.source for span in spans])
 
+    @staticmethod
+    def empty(spans: Iterable[Span]) -> frozenset[str]:
+        """The text columns that have no value in any of the spans: such a column may be of any type."""
+        found = [_empty(span.source) for span in spans if span.source.rows]
+        return frozenset.intersection(*found) if found else frozenset()
+
 
 def _one(sources: Sequence[Source]) -> Source:
     whole = sources[0]
@@ -72,9 +80,32 @@ def _one(sources: Sequence[Source]) -> Source:
         if more.rows and not whole.rows:
             schema = more.schema
         elif more.rows and more.schema != schema:
-            schema = unify(schema, _path(whole), more.schema, _path(more))
+            schema = settle(unify(_guessed(whole), _path(whole), _guessed(more), _path(more)))
         whole = replace(whole, shards=(*whole.shards, *more.shards), schema=schema)
     return whole
+
+
+def _guessed(source: Source) -> pa.Schema:
+    """The schema with `null` for text columns without a value."""
+    empty = _empty(source)
+    return pa.schema([pa.field(f.name, pa.null()) if f.name in empty else f for f in source.schema])
+
+
+def _empty(source: Source) -> frozenset[str]:
+    """The text columns of Parquet shards that have no value, by the statistics of the files."""
+    empty = {field.name for field in source.schema if pa.types.is_string(field.type)}
+    files: dict[str, pq.FileMetaData] = {}
+    for shard in source.shards:
+        if not empty or not isinstance(shard, ParquetShard):
+            return frozenset()
+        if shard.path not in files:
+            files[shard.path] = pq.read_metadata(shard.path)
+        group = files[shard.path].row_group(shard.row_group)
+        for column in map(group.column, range(group.num_columns)):
+            known = column.statistics
+            if known is None or not known.has_null_count or known.null_count < group.num_rows:
+                empty.discard(column.path_in_schema)
+    return frozenset(empty)
 
 
 def _path(source: Source) -> str:

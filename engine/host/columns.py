@@ -55,6 +55,8 @@ def column_dtype(kind: pa.DataType) -> str | None:
 def as_column(array: pa.Array | pa.ChunkedArray, dtype: str, name: str) -> pa.Array:
     """An Arrow array as a host column of that dtype; a string column may stay dictionary-encoded.
 
+    What has no value at all may be of any type.
+
     Raises:
         InputError: Its values are of another kind: text where numbers belong, say.
     """
@@ -65,10 +67,12 @@ def as_column(array: pa.Array | pa.ChunkedArray, dtype: str, name: str) -> pa.Ar
         return enter(array, lambda flat: as_column(flat, item, name))
     found = column_dtype(array.type)
     allowed = ("float64", "int64") if dtype == "float64" else (dtype,)
-    if found not in allowed and not pa.types.is_null(array.type):
-        raise InputError(
-            f"column {name!r} is {array.type}, the graph reads {dtype}", fix="give it the type it was made with"
-        )
+    if found not in allowed:
+        if array.null_count < len(array):
+            raise InputError(
+                f"column {name!r} is {array.type}, the graph reads {dtype}", fix="give it the type it was made with"
+            )
+        return pa.nulls(len(array), ARROW[dtype])
     if pa.types.is_dictionary(array.type):
         if dtype == "string":
             return array

@@ -73,6 +73,37 @@ def test_the_schema_decides_between_whole_and_float(tmp_path: Path) -> None:
         Transform(raw, schema(word="int"), fn=preprocess)
 
 
+def day(tmp_path: Path, span: int, delay: pa.Array) -> Examples:
+    made = Examples.new(span=span)
+    pq.write_table(pa.table({"delay": delay, "word": ["a", "b", "a"]}), tmp_path / f"{span}.parquet")
+    source = data.open_parquet([tmp_path / f"{span}.parquet"])
+    written = data.LocalExecutor().map(source, None, data.sinks(made.content, ["train"]))
+    made.rows = written.write(made.content, span=span).rows
+    return made
+
+
+@pytest.mark.parametrize("kind", ["float", "int"])
+def test_a_column_without_a_value_is_what_the_schema_says(tmp_path: Path, kind: str) -> None:
+    """On a day without any, the column lies in Parquet as text; no other day's numbers are lost for it."""
+
+    def fn(columns: ops.Columns) -> ops.Columns:
+        return {"delay": ops.z_score(columns["delay"]), "word": ops.vocabulary(columns["word"])}
+
+    some = day(tmp_path, 1, pa.array([1, None, 5], pa.float64() if kind == "float" else pa.int64()))
+    none, text = day(tmp_path, 2, pa.nulls(3)), day(tmp_path, 3, pa.array(["1", None, "x"]))
+    accepted = schema(delay=kind, word="string")
+    out, graph, *_ = Transform(none, accepted, fn=fn)
+    assert rows_of(out, "train")["delay"].null_count + np.isnan(rows_of(out, "train")["delay"].to_numpy()).sum() == 3
+    assert Bundle.load(graph.content).run_row("transform", {"delay": 3, "word": "a"})["delay"] == 3.0
+    for examples, history in ((none, [some]), (some, [none])):
+        found = rows_of(Transform(examples, accepted, fn=fn, history=history)[0], "train")["delay"].to_numpy()
+        np.testing.assert_array_equal(found, [-1.0, np.nan, 1.0, *[np.nan] * 3])
+    with pytest.raises(InputError, match="column 'delay' is string, the schema says"):
+        Transform(text, accepted, fn=fn)
+    with pytest.raises(InputError, match="column 'delay' is string, but"):
+        Transform(text, accepted, fn=fn, history=[some])
+
+
 def test_splits_to_analyze_must_exist_and_have_rows(tmp_path: Path) -> None:
     raw = examples(tmp_path)
     both, *_ = Transform(raw, schema(), fn=preprocess, analyze=["train", "eval"])
