@@ -29,8 +29,6 @@ def check_rowwise(traced: Traced) -> None:
             numbers is not looked into.
     """
     for equation in _live(traced.jaxpr.jaxpr):
-        if KIND in equation.params or _is_ours(equation):
-            continue
         found = _mixing(equation)
         if found is not None:
             raise InputError(
@@ -52,6 +50,8 @@ def _live(jaxpr: Any) -> list[Equation]:  # Any: a jaxpr, here and below
 
 def _mixing(equation: Equation) -> str | None:
     """What mixes rows in an equation, or in what it calls: the name of a primitive."""
+    if KIND in equation.params or _is_ours(equation):
+        return None
     name = equation.primitive.name
     given, made = ([var.aval for var in side] for side in (equation.invars, equation.outvars))
     if any(map(_rows, given)) and not any(map(_rows, made)) and name != "while":

@@ -82,6 +82,7 @@ WITHIN: dict[str, Call] = {
     "pooled": lambda x, v, i, r: ragged.mean(r) + ragged.max(r, empty=0),
     "lists": lambda x, v, i, r: r.map_values(jnp.log1p),
     "scaled": lambda x, v, i, r: ops.scale_to_gaussian(x) + ops.z_score(v)[:, 0],
+    "an analyzer inside jit": lambda x, v, i, r: jax.jit(lambda y: y - ops.mean(y) + ragged.sum(r))(x),
     "buckets": lambda x, v, i, r: ops.bucketize(x, 3),
     "unused": lambda x, v, i, r: (x.mean(), x)[1],
 }
