@@ -1,5 +1,6 @@
 """The standard components, one file each, thin over the rooms below."""
 
+from .approval import Approval
 from .distribution_validator import DistributionValidator
 from .evaluator import Evaluator
 from .example_diff import ExampleDiff
@@ -13,6 +14,7 @@ from .trainer import Trainer
 from .transform import Transform
 
 __all__ = [
+    "Approval",
     "DistributionValidator",
     "Evaluator",
     "ExampleDiff",

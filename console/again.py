@@ -14,7 +14,8 @@ import click
 from ..errors import InputError
 from ..pipelines import Home, Run, Selection, Spun, load_pipeline, open_run, run_pipeline
 from ..pipelines import spin as spin_task
-from .run import carry_out, parameter
+from .parameters import parameter
+from .run import carry_out
 from .settings import EXIT_CODES, OK, Settings, shared
 
 if TYPE_CHECKING:

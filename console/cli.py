@@ -13,7 +13,10 @@ import click
 
 from ..errors import Canceled, DrivetrainError
 from .again import rerun, spin
+from .approve import approve
+from .backfill import backfill
 from .bundle import bundle
+from .diff import diff
 from .history import runs, show, why
 from .hub import hub
 from .lineage import lineage
@@ -70,7 +73,8 @@ def cli() -> None:
     """Raw data to a served model and back: run pipelines, see what they did, and why."""
 
 
-for verb in (run, resume, rerun, spin, runs, show, why, lineage, schema, bundle, hub, fsck, doctor):
+_RUNS = (run, resume, rerun, spin, backfill, approve, runs, show, diff, why, lineage)
+for verb in (*_RUNS, schema, bundle, hub, fsck, doctor):
     cli.add_command(verb)
 
 

@@ -13,6 +13,7 @@ from ..pipelines import resume as resume_run
 from . import tables
 from .live import watch
 from .outline import outline
+from .parameters import gathered
 from .settings import CANCELED, CRASH, EXIT_CODES, OK, STOPPED, USER_ERROR, Settings, shared, terminal
 
 if TYPE_CHECKING:
@@ -31,6 +32,12 @@ Watched = Callable[[Run], Observer] | None
 )
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--param", "-p", "params", multiple=True, metavar="NAME=VALUE", help="Set a parameter of the pipeline.")
+@click.option(
+    "--params",
+    "file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Set parameters by a file: JSON, YAML or TOML. A variable DRIVETRAIN_PARAM_NAME sets one too.",
+)
 @click.option(
     "--runner", type=click.Choice(["inline", "beam"]), default="inline", show_default=True, help="Who walks the DAG."
 )
@@ -59,6 +66,7 @@ def run(
     settings: Settings,
     folder: Path,
     params: tuple[str, ...],
+    file: Path | None,
     runner: str,
     executor: str,
     beam_options: tuple[str, ...],
@@ -84,8 +92,8 @@ def run(
         executor_options=flags if executor == "beam" else (),
         cache=not no_cache,
     )
-    given = dict(parameter(text) for text in params)
     pipeline = load_pipeline(folder)
+    given = gathered(pipeline.parameters, params, file)
     part = Selection(first, last, only, skip, base)
     if base and not part:
         raise click.UsageError("--base is for a partial run: give --from, --to, --only or --skip too")
@@ -159,11 +167,3 @@ def _advice(result: RunResult, settings: Settings) -> list[str]:
     if result.state == "CANCELED":
         return [f"To go on: `drivetrain resume {result.run}{place}`."]
     return []
-
-
-def parameter(text: str) -> tuple[str, str]:
-    """A parameter given as NAME=VALUE."""
-    name, separator, value = text.partition("=")
-    if not separator or not name:
-        raise click.UsageError(f"--param takes NAME=VALUE, not {text!r}")
-    return name, value

@@ -221,10 +221,23 @@ class Value(Artifact):
         return artifact
 
 
+class Decision(Artifact):
+    """What a person said when asked."""
+
+    approved: bool = False
+    by: str = ""
+    comment: str = ""
+
+    def as_json(self) -> str:
+        """The properties as canonical JSON."""
+        return canonical_json(self.properties).decode()
+
+
 class Examples(Artifact):
-    """Rows in splits, as Parquet. `rows`: how many in each split."""
+    """Rows in splits, as Parquet. `rows`: how many in each split. `version`: of the span, where its files tell one."""
 
     span: int = 0
+    version: int | None = None
     rows: dict[str, int] = {}  # noqa: RUF012  # a declaration: every artifact gets its own copy
 
 

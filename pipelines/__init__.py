@@ -5,6 +5,8 @@ from .dsl.control import Ended, map_, not_, on_exit, one_of, optional, otherwise
 from .dsl.handles import latest, latest_blessed
 from .dsl.pipeline import PipelineFunction, load_pipeline, pipeline
 from .form.ir import Pipeline
+from .launching.decisions import decide
+from .launching.decisions import waiting as waiting_tasks
 from .launching.home import Home, Run, RunOptions, list_runs, open_run
 from .launching.outcome import NodeResult, Observer
 from .launching.partial import Selection
@@ -38,6 +40,7 @@ __all__ = [
     "SqlQuery",
     "component",
     "current",
+    "decide",
     "files",
     "latest",
     "latest_blessed",
@@ -59,5 +62,6 @@ __all__ = [
     "secret",
     "spin",
     "unzip",
+    "waiting_tasks",
     "when",
 ]

@@ -16,6 +16,7 @@ from ...metadata.payload import explain_full_disk
 from ..dsl.component import Component, accepts, spell
 from ..form.tasks import Task
 from ..sources.context import LaunchContext, enter
+from .decisions import decision
 from .home import Home, Run
 from .outcome import Observer, facts, traced
 from .resolve import Work
@@ -140,6 +141,7 @@ class Attempt:
                 progress=progress,
                 note=lambda text: self.observer.note(self.task.name, text),
                 work=folder,
+                decision=lambda: decision(self.home, self.run, self.task.name),
             )
         )
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,6 +20,10 @@ def _unheard(text: str) -> None:
     """Nobody listens."""
 
 
+def _undecided() -> None:
+    """Nobody is asked."""
+
+
 @dataclass(frozen=True)
 class LaunchContext:
     """The launch that a component runs in; a plain call in a test gets one with harmless defaults.
@@ -32,6 +36,8 @@ class LaunchContext:
         executor_options: Options of that executor, e.g. Beam's pipeline flags.
         progress: Called as (done, total or None, unit); raises `Canceled` once the run is asked to stop.
         note: Called with one line worth showing.
+        work: Where `work_dir` lies; a temporary folder where None.
+        decision: Gives what a person said of this node in this run, as the properties of a `Decision`; None until then.
     """
 
     run: str = ""
@@ -42,6 +48,7 @@ class LaunchContext:
     progress: Callable[[int, int | None, str], None] = silent
     note: Callable[[str], None] = _unheard
     work: Path | None = None
+    decision: Callable[[], Mapping[str, object] | None] = _undecided
 
     @cached_property
     def work_dir(self) -> Path:

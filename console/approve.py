@@ -1,0 +1,81 @@
+"""`approve`: answer a node that waits for a person."""
+
+from __future__ import annotations
+
+import getpass
+from typing import TYPE_CHECKING
+
+import click
+
+from ..errors import InputError
+from ..pipelines import Home, Run, decide, list_runs, open_run, waiting_tasks
+from .settings import OK, Settings, shared
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+@click.command(
+    epilog="\b\nExample:\n  drivetrain approve\n"
+    "  drivetrain approve 20261121-093000-1a2b Approval --comment right\n"
+    "  drivetrain approve --deny\n  drivetrain approve --list\n"
+)
+@click.argument("run_id", metavar="[RUN]", required=False)
+@click.argument("node", required=False)
+@click.option("--deny", is_flag=True, help="Say no.")
+@click.option("--comment", default="", metavar="TEXT", help="Kept with the decision.")
+@click.option("--by", default=None, metavar="NAME", help="Who decides; the user of this shell unless given.")
+@click.option("--list", "listed", is_flag=True, help="Only say what waits.")
+@shared
+def approve(
+    settings: Settings, run_id: str | None, node: str | None, deny: bool, comment: str, by: str | None, listed: bool
+) -> int:
+    """Approve the NODE of RUN that waits for it; where only one waits, it need not be named.
+
+    A decision may be given before the node asks. The first one stands.
+    """
+    with settings.home() as home:
+        found = _waiting(home, run_id)
+        if listed:
+            answer = {"waiting": [{"run": run.id, "node": name, "message": _message(run, name)} for run, name in found]}
+            settings.answer(answer, lambda console: _show(console, found))
+            return OK
+        run, name = _one(home, found, run_id, node)
+        decide(home, run, name, approved=not deny, by=by or getpass.getuser(), comment=comment)
+        said = "denied" if deny else "approved"
+        settings.answer(
+            {"run": run.id, "node": name, "approved": not deny},
+            lambda console: console.print(f"{said} {name} of run {run.id}", markup=False),
+        )
+    return OK
+
+
+def _waiting(home: Home, run_id: str | None) -> list[tuple[Run, str]]:
+    runs = [open_run(home, run_id)] if run_id else [run for run in list_runs(home, 100) if run.state == "RUNNING"]
+    return [(run, name) for run in runs for name in waiting_tasks(home, run)]
+
+
+def _one(home: Home, found: list[tuple[Run, str]], run_id: str | None, node: str | None) -> tuple[Run, str]:
+    if node is not None:
+        run = open_run(home, run_id)
+        if node.partition("[")[0] not in run.pipeline.ids:
+            raise InputError(f"run {run.id} has no node {node!r}", fix=f"it has {', '.join(run.pipeline.ids)}")
+        return run, node
+    if len(found) != 1:
+        names = ", ".join(f"{run.id} {name}" for run, name in found)
+        raise InputError(
+            f"{len(found)} nodes wait: {names}" if found else "nothing waits for a decision",
+            fix="name one of them: `drivetrain approve RUN NODE`",
+        )
+    return found[0]
+
+
+def _message(run: Run, name: str) -> object:
+    return dict(run.pipeline[name.partition("[")[0]].parameters).get("message", "")
+
+
+def _show(console: Console, found: list[tuple[Run, str]]) -> None:
+    if not found:
+        console.print("nothing waits for a decision")
+    for run, name in found:
+        console.print(f"drivetrain approve {run.id} {name}  {_message(run, name) or ''}", markup=False, soft_wrap=True)

@@ -1,0 +1,109 @@
+"""`backfill`: a pipeline once for each of many spans, the oldest first."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ..errors import InputError
+from ..pipelines import RunOptions, RunResult, load_pipeline, run_pipeline
+from .live import STYLES
+from .parameters import gathered
+from .run import exit_code
+from .settings import CANCELED, EXIT_CODES, OK, Settings, shared
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+@click.command(
+    epilog=f"{EXIT_CODES}\n\b\nExample:\n  drivetrain backfill examples/months --spans 1:12\n"
+    "  drivetrain backfill examples/months --spans 3,5,7:9 --param epochs=1 --keep-going\n"
+)
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("--spans", required=True, metavar="SPANS", help="Which: 1:12 (both ends count), 3,5 or both mixed.")
+@click.option("--span-param", default="span", show_default=True, metavar="NAME", help="The parameter that takes it.")
+@click.option("--param", "-p", "params", multiple=True, metavar="NAME=VALUE", help="Set a parameter of the pipeline.")
+@click.option("--keep-going", is_flag=True, help="Go on with the next span where one did not complete.")
+@click.option("--no-cache", is_flag=True, help="Run every node, whatever ran before.")
+@shared
+def backfill(
+    settings: Settings,
+    folder: Path,
+    spans: str,
+    span_param: str,
+    params: tuple[str, ...],
+    keep_going: bool,
+    no_cache: bool,
+) -> int:
+    """Run the pipeline in FOLDER for each span, in order: what is unchanged comes from the cache.
+
+    A window over earlier spans (`dt.rolling`) sees no span after its own, so filling in an old one is right. With
+    --json the answer is {"spans": [{"span", "run", "state", "ran", "cached"}]}.
+    """
+    pipeline = load_pipeline(folder)
+    if span_param not in pipeline.parameters:
+        raise InputError(
+            f"the pipeline {pipeline.name} has no parameter {span_param!r}, which would take the span",
+            fix=f"give it `{span_param}: int | None = None`, or name another one by --span-param",
+        )
+    given = gathered(pipeline.parameters, params, None)
+    done: list[tuple[int, RunResult]] = []
+    worst = OK
+    with settings.home(readonly=False) as home:
+        for span in parse_spans(spans):
+            result = run_pipeline(home, pipeline, given | {span_param: span}, RunOptions(cache=not no_cache))
+            done.append((span, result))
+            code = exit_code(result)
+            worst = worst or code
+            if not settings.json:
+                settings.answer(None, lambda console, pair=done[-1]: _show(console, *pair))  # type: ignore[misc]
+            if code == CANCELED or (code and not keep_going):
+                break
+        settings.answer({"spans": [_facts(span, result) for span, result in done]}, lambda console: None)
+    return worst
+
+
+def parse_spans(text: str) -> list[int]:
+    """The spans that a text names, ascending.
+
+    Raises:
+        InputError: It names none.
+    """
+    found: set[int] = set()
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(\d+)\s*(?::\s*(\d+)\s*)?", part)
+        if not match or (match[2] and int(match[2]) < int(match[1])):
+            raise InputError(f"{part!r} names no spans", fix="write 1:12, 3, or 3,5,7:9")
+        found |= set(range(int(match[1]), int(match[2] or match[1]) + 1))
+    return sorted(found)
+
+
+def _facts(span: int, result: RunResult) -> dict[str, object]:
+    states = {name: node.state for name, node in result.nodes.items()}
+    return {
+        "span": span,
+        "run": result.run,
+        "state": result.state,
+        "ran": [name for name, state in states.items() if state == "COMPLETE"],
+        "cached": [name for name, state in states.items() if state == "CACHED"],
+        "failed": {name: node.reason for name, node in result.nodes.items() if node.state == "FAILED"},
+    }
+
+
+def _show(console: Console, span: int, result: RunResult) -> None:
+    from rich.text import Text
+
+    ran = [name for name, node in result.nodes.items() if node.state == "COMPLETE"]
+    cached = sum(node.state == "CACHED" for node in result.nodes.values())
+    did = f"ran {', '.join(ran)}" if ran else "ran nothing"
+    line = Text.assemble(
+        f"span {span}: ", (result.state, STYLES[result.state]), f"  {did}; {cached} cached; {result.run}"
+    )
+    console.print(line, soft_wrap=True)
+    for name, node in result.nodes.items():
+        if node.state == "FAILED":
+            console.print(f"  {name}: {node.reason}", markup=False, soft_wrap=True)
