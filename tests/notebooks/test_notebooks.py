@@ -88,6 +88,8 @@ def test_the_engine_notebook_goes_from_raw_rows_to_predictions(tmp_path: Path, m
     before, after, steps = re.search(r"loss ([\d.]+) -> ([\d.]+) in (\d+) steps; traced 1 time", text).groups()  # type: ignore[union-attr]
     assert float(after) < float(before) / 2
     assert 3 < int(steps) < 200
+    assert "params['w']: float32[8,16]\n" in text
+    assert ":6: 'answer' has a value on one path of a branch only" in text
     assert "forget_gradients: " in text
     assert "next values of params['b'], params['carrier'], params['out'], params['w']" in text
     late = [float(found) for found in re.findall(r"arrives late with probability ([\d.]+)", text)]
