@@ -15,6 +15,7 @@ from .launching.home import Home, Run, RunOptions, close_run, new_run, open_run,
 from .launching.launcher import Launcher
 from .launching.outcome import NodeResult, Observer
 from .launching.partial import Selection, base_run
+from .runners.keeps import refuse_what_is_not_kept
 
 RunState = Literal["COMPLETE", "FAILED", "STOPPED", "CANCELED"]
 Runner: TypeAlias = Callable[[Launcher, Iterable[str]], dict[str, NodeResult]]
@@ -59,6 +60,7 @@ def run_pipeline(
     options = options or RunOptions()
     runner = _runner(options.runner)
     built = pipeline.build()
+    refuse_what_is_not_kept(built, options.runner, options.parallel)
     if selection:
         only = selection.nodes(built)
         options = replace(options, only=only, base=base_run(home, built, only, selection.base))

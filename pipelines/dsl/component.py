@@ -18,7 +18,7 @@ from ...errors import BuildError
 from ...metadata import Artifact, Value
 from ..form.ir import NodeOptions
 from ..sources.files import FileSet, SqlQuery
-from ..sources.functions import FunctionRef
+from ..sources.functions import FunctionRef, user_line
 from .options import node_options
 
 P = ParamSpec("P")
@@ -153,7 +153,13 @@ class Component(Generic[P, R]):
         Raises:
             BuildError: A value that makes no sense.
         """
-        given = (retry_on,) if isinstance(retry_on, (str, type)) else tuple(retry_on)
+        given = tuple(retry_on) if isinstance(retry_on, (list, tuple)) else (retry_on,)
+        if wrong := [each for each in given if not isinstance(each, (str, type))]:
+            raise BuildError(
+                f"retry_on={wrong[0]!r:.60} makes no sense",
+                where=user_line(),
+                fix='give types of exceptions, their names, or the name of a predicate, "module:function"',
+            )
         node = node_options(
             retries=retries,
             backoff=float(backoff),

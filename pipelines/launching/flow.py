@@ -59,6 +59,16 @@ class Flow:
             self._items[key] = found
         return self._items[key]
 
+    def count(self, loop: str, outer: Index) -> int | None:
+        """How many items a loop has, within an item of those around it; None where it has none of its own.
+
+        That is where it is held back, or what it goes over cannot be told: each node in it is then launched once.
+        """
+        try:
+            return None if self.hindered_loop(loop, outer) else len(self.items(loop, outer))
+        except DrivetrainError:
+            return None
+
     def tasks(self, node: str, outer: Index = ()) -> list[Index]:
         """The items that a node is launched for, within those that are given; an index is shorter where there are none.
 
@@ -67,23 +77,16 @@ class Flow:
         scope = self.run.pipeline.scope(node)
         found = [outer]
         for depth in range(len(outer), len(scope)):
-            found = [
-                longer
-                for index in found
-                for longer in (
-                    [index]
-                    if len(index) < depth or self.hindered_loop(scope[depth], index) is not None
-                    else [(*index, number) for number in range(len(self.items(scope[depth], index)))]
-                )
-            ]
+            longer: list[Index] = []
+            for index in found:
+                count = self.count(scope[depth], index) if len(index) == depth else None
+                longer += [index] if count is None else [(*index, number) for number in range(count)]
+            found = longer
         return found
 
     def task_names(self, node: str) -> list[str]:
-        """The tasks of a node, as far as they are known: the node alone where its loop's items are not."""
-        try:
-            return [task_name(node, index) for index in self.tasks(node)]
-        except DrivetrainError:
-            return [node]
+        """The names of a node's tasks, as far as they are known: the node alone where its loop's items are not."""
+        return [task_name(node, index) for index in self.tasks(node)]
 
     def tasks_seen_from(self, node: str, consumer: Index, scope: tuple[str, ...]) -> list[Index]:
         """The tasks of a node that one in this scope, for these items, waits for: one, or every item's."""

@@ -21,7 +21,7 @@ _GRACE = 30.0
 
 def run_inline(launcher: Launcher, nodes: Iterable[str]) -> dict[str, NodeResult]:
     """Launch the nodes in dependency order; a failed one does not stop independent branches."""
-    schedule = Schedule(launcher.run.pipeline, nodes, launcher.items)
+    schedule = Schedule(launcher.run.pipeline, nodes, launcher.flow.count)
     most = launcher.run.options.parallel or max(4, os.cpu_count() or 1)
     results: dict[str, NodeResult] = {}
     ended: SimpleQueue[NodeResult] = SimpleQueue()

@@ -416,6 +416,7 @@ def test_order_without_data_and_secrets(
         ("Note(text=Count(Make()))", "takes str"),
         ("Make.options(retries=-1)()", "retries=-1 makes no sense"),
         ("Make.options(timeout=0)()", "timeout=0 makes no sense"),
+        ("Make.options(retry_on=len)()", "retry_on=<built-in function len> makes no sense"),
         ("Make.options(memory='4 potatoes')()", "no amount of memory"),
         ("Make.options(env={'A B': 'x'})()", "is no name of an environment variable"),
     ],

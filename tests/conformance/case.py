@@ -1,0 +1,145 @@
+"""A case of the suite: a pipeline of a project, the runs that are made of it in one home, and how each must end."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from drivetrain.errors import BuildError, InputError
+from drivetrain.pipelines import Home, PipelineFunction, RunOptions, RunResult, open_run, resume, run_pipeline
+from drivetrain.pipelines.sources.functions import import_project_module
+
+HERE = Path(__file__).parent
+Seen = dict[str, tuple[str, str, bool, dict[str, list[str]]]]
+"""By task: its state, its reason without what differs from run to run, its veto, its outputs' fingerprints."""
+
+
+def nothing(base: Path) -> None:
+    """What is done before a run that needs nothing done."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One run of a case's pipeline.
+
+    Attributes:
+        complete, cached, skipped, blocked, failed: Which tasks end so; `Make[*3]` are the first three items of `Make`.
+        state: How the run ends.
+        values: What tasks give: the scalar, or the total of the numbers.
+        reasons: What the reasons of tasks hold.
+        parameters: Those of the pipeline.
+        env: Environment variables.
+        before: What is done first, given the folder that relative paths mean.
+        cache: Whether the run looks into the cache.
+        resumes: Whether it is the run before, resumed.
+    """
+
+    complete: str = ""
+    cached: str = ""
+    skipped: str = ""
+    blocked: str = ""
+    failed: str = ""
+    state: str = "COMPLETE"
+    values: Mapping[str, object] = field(default_factory=dict)
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    parameters: Mapping[str, object] = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=dict)
+    before: Callable[[Path], None] = nothing
+    cache: bool = True
+    resumes: bool = False
+
+    @property
+    def states(self) -> dict[str, str]:
+        """How each task ends."""
+        kinds = ("complete", "cached", "skipped", "blocked", "failed")
+        return {name: kind.upper() for kind in kinds for name in _names(getattr(self, kind))}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A pipeline and its runs.
+
+    Attributes:
+        pipeline: `project/module:function`, the project a folder beside this file.
+        steps: Its runs, one after another in one home.
+        refused: By runner, what the error says before anything runs.
+        slow: Whether it takes more than a few seconds.
+        engine: Whether it needs jax.
+    """
+
+    pipeline: str
+    steps: tuple[Step, ...]
+    refused: Mapping[str, str] = field(default_factory=dict)
+    slow: bool = False
+    engine: bool = False
+
+    def load(self) -> PipelineFunction[..., object]:
+        """The pipeline."""
+        project, _, name = self.pipeline.partition("/")
+        module, _, function = name.partition(":")
+        found = getattr(import_project_module(HERE / project, f"{project}.{module}"), function)
+        assert isinstance(found, PipelineFunction)
+        return found
+
+
+def carry_out(step: Step, case: Case, home: Home, runner: str) -> RunResult:
+    """Make the run; what is done before it, and its environment, are the caller's."""
+    if step.resumes:
+        return resume(home)
+    return run_pipeline(home, case.load(), step.parameters, RunOptions(runner=runner, cache=step.cache))
+
+
+def refusal(case: Case, home: Home, runner: str) -> str:
+    """The error that a run is refused with."""
+    try:
+        run_pipeline(home, case.load(), options=RunOptions(runner=runner))
+    except (BuildError, InputError) as error:
+        return str(error)
+    return ""
+
+
+def seen(result: RunResult, home: Home) -> Seen:
+    """What two runs of a case on two runners must agree in."""
+    return {
+        name: (
+            node.state,
+            _kind(node.state, node.reason, home.base),
+            node.vetoed,
+            {key: [record.fingerprint for record in records] for key, records in node.outputs.items()},
+        )
+        for name, node in result.nodes.items()
+    }
+
+
+def recorded(result: RunResult, home: Home) -> dict[str, str]:
+    """The states that the store tells of a run, as `show` does."""
+    from drivetrain.pipelines.launching.launcher import Launcher
+
+    launcher = Launcher(home, open_run(home, result.run))
+    found = {name: launcher.recorded(name) for name in result.nodes}
+    return {name: node.state if node else "never launched" for name, node in found.items()}
+
+
+def value(result: RunResult, task: str) -> object:
+    """What a task gives: its scalar, or the total of its numbers."""
+    (records,) = result.nodes[task].outputs.values()
+    properties = records[0].properties
+    return properties["value"] if "value" in properties else properties["total"]
+
+
+def _kind(state: str, reason: str, base: Path) -> str:
+    """A reason without run ids, folders, and what of an earlier run it was compared with."""
+    if state in ("COMPLETE", "CACHED"):
+        retried = re.search(r"retry \d+ of \d+", reason)
+        return retried[0] if retried else ""
+    return reason.replace(str(base), "BASE")
+
+
+def _names(text: str) -> list[str]:
+    found: list[str] = []
+    for name in text.split():
+        many = re.fullmatch(r"(.*)\[\*(\d+)\]", name)
+        found += [f"{many[1]}[{i}]" for i in range(int(many[2]))] if many else [name]
+    return found
