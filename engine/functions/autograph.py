@@ -112,7 +112,9 @@ def _takes_functions(fn: Any) -> bool:  # Any: whatever the user calls
 
 
 def _argument(value: Any) -> Any:  # Any: an argument of the user's
-    return convert(value) if isinstance(value, (FunctionType, MethodType)) else value
+    if type(value) in (list, tuple):  # the branches of lax.switch
+        return type(value)(map(_argument, value))
+    return convert(value) if isinstance(value, (FunctionType, MethodType, functools.partial)) else value
 
 
 def _extreme(plain: Callable[..., Any], join: Callable[[Any, Any], Any]) -> Callable[..., Any]:

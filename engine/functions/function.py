@@ -145,8 +145,16 @@ class Function:
 
     def _trace(self, static: Static, *tensors: Any) -> Any:  # Any: tracers; the user's results
         """The function that jax.jit traces: runs once for a signature."""
-        if self._listening:
-            self._note(static, tensors)
+        if not self._listening:
+            return self._run(static, tensors)
+        noted = self._note(static, tensors)
+        try:
+            return self._run(static, tensors)
+        except BaseException:
+            self._traces = [item for item in self._traces if item is not noted]  # there is no such graph
+            raise
+
+    def _run(self, static: Static, tensors: Sequence[Any]) -> Any:  # Any: as above
         args, kwargs = joined(static, tensors)
         try:
             with (
@@ -198,18 +206,20 @@ class Function:
         code = getattr(self.python_function, "__code__", None)
         return None if code is None else f"{code.co_filename}:{code.co_firstlineno}"
 
-    def _note(self, static: Static, tensors: Sequence[Any]) -> None:
+    def _note(self, static: Static, tensors: Sequence[Any]) -> _Trace:
         signature = signature_of(self.parameters, static, tensors)
         earlier = [item.signature for item in self._traces]
-        self._traces.append(_Trace(static, tuple(Spec.of(leaf).struct() for leaf in tensors), signature))
+        noted = _Trace(static, tuple(Spec.of(leaf).struct() for leaf in tensors), signature)
+        self._traces.append(noted)
         count = len(self._traces)
         if earlier and count >= self._warn_at and math.log2(count / self._warn_at).is_integer():
             file, _, line = (caller() or self._defined() or ":0").rpartition(":")
             warnings.warn_explicit(retraced(self._name, signature, earlier), RetraceWarning, file, int(line))
+        return noted
 
     @property
     def trace_count(self) -> int:
-        """How often the Python function was traced."""
+        """How often the Python function was traced; failures do not count."""
         return len(self._traces)
 
     @property
@@ -242,8 +252,8 @@ class Function:
     def _of(self, static: Static, given: tuple[jax.ShapeDtypeStruct, ...]) -> ConcreteFunction:
         key = (static, tuple((item.shape, item.dtype, item.weak_type) for item in given))
         if key not in self._concrete:
-            known = any(item.static == static and item.given == given for item in self._traces)
-            self._listening = not known
+            known = next((item for item in self._traces if item.static == static and item.given == given), None)
+            self._listening = known is None
             try:
                 traced = self._jit.trace(static, *given)
             except jax.errors.UnexpectedTracerError as error:
@@ -256,7 +266,7 @@ class Function:
                 self._listening = True
             self._concrete[key] = ConcreteFunction(
                 self._name,
-                signature_of(self.parameters, static, given),
+                known.signature if known is not None else signature_of(self.parameters, static, given),
                 traced.jaxpr,
                 static[0],
                 jax.tree.structure(traced.out_info),
@@ -305,6 +315,9 @@ class BoundFunction:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # Any: as in Function
         """Run the method's graph."""
         return self._function.call((self._instance, *args), kwargs, bound=1)
+
+    def __repr__(self) -> str:
+        return f"{self._function!r} of {self._instance!r}"
 
     def eager(self, *args: Any, **kwargs: Any) -> Any:  # Any: as in Function
         """Run the method itself, line by line."""

@@ -236,6 +236,7 @@ def _change(name: str, old: Argument, new: Argument) -> Change:
 def retraced(name: str, new: CallSignature, earlier: Sequence[CallSignature]) -> str:
     """Say what made the latest trace necessary, against the earlier signature that is nearest."""
     found = min((changes(new, old) for old in reversed(earlier)), key=len)
-    shown = "; ".join(map(str, found)) or "nothing in its signature changed"
-    fixes = "".join(f"\n  fix: {fix}" for fix in dict.fromkeys(change.fix for change in found))
+    shown = "; ".join(map(str, found)) or "an object is another one, which looks the same"
+    same = ["objects count by identity: pass the same one, or give its class __eq__ and __hash__"] if not found else []
+    fixes = "".join(f"\n  fix: {fix}" for fix in [*dict.fromkeys(change.fix for change in found), *same])
     return f"{name} was traced {len(earlier) + 1} times; last, {shown}{fixes}"

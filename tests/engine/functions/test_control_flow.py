@@ -6,6 +6,7 @@ function in 64 bits, or against jax.grad of a version written by hand in lax.
 
 from __future__ import annotations
 
+import functools
 import linecache
 from collections.abc import Callable
 from typing import Any
@@ -19,6 +20,7 @@ from drivetrain.errors import InputError
 from drivetrain.tests.engine.functions.table import (
     TABLE,
     Case,
+    clipped,
     collatz,
     early_return,
     horner,
@@ -128,6 +130,16 @@ def test_functions_given_to_jax_are_converted_too() -> None:
     graph = function(mapped)
     np.testing.assert_array_equal(graph(xs), np.abs(xs))
     np.testing.assert_array_equal(jax.grad(lambda xs: graph(xs).sum())(xs), np.sign(xs))
+
+
+def test_functions_in_lists_and_partials_are_converted_too() -> None:
+    @function
+    def switched(n: Any, x: Any) -> Any:
+        chosen = jax.lax.switch(n, [lambda x: x * 10 if x > 0 else x, lambda x: -x], x)
+        return chosen + jax.vmap(functools.partial(clipped, low=-1.0, high=1.0))(jnp.stack([x, -x]))
+
+    np.testing.assert_array_equal(switched(jnp.int32(0), jnp.float32(3)), [31.0, 29.0])
+    np.testing.assert_array_equal(switched(jnp.int32(1), jnp.float32(0.5)), [0.0, -1.0])
 
 
 def test_the_table_covers_twenty_functions_and_more() -> None:

@@ -217,6 +217,34 @@ def test_reduce_retracing_finds_the_sizes_that_vary() -> None:
         np.testing.assert_array_equal(by_size(np.ones(size, "f")), np.full(size, 2.0 if size > 3 else 1.0))
 
 
+def test_what_could_not_be_traced_is_not_listed() -> None:
+    @function(reduce_retracing=True)
+    def branches(x: Any) -> Any:
+        return x.sum() if x.shape[0] > 2 else x @ np.ones(2, np.float32)
+
+    for size in (2, 3, 4):
+        branches(np.ones(size, np.float32))  # no trace for all sizes: Python branches on the size
+    with pytest.raises(TypeError, match="dot_general"):
+        branches(np.ones((1, 5), np.float32))
+    assert [str(item.signature) for item in branches.concrete_functions] == [f"x: float32[{n}]" for n in (2, 3, 4)]
+    assert branches.trace_count == 3
+
+
+def test_objects_that_look_the_same_are_told() -> None:
+    class Model:
+        def __repr__(self) -> str:
+            return "Model()"
+
+    @function(retrace_warning=2)
+    def run(model: Any, x: Any) -> Any:
+        return x
+
+    with pytest.warns(RetraceWarning, match=r"another one, which looks the same\n  fix: objects count by identity"):
+        run(Model(), run(Model(), ONES))
+    gc.collect()
+    assert [str(item) for item in run.concrete_functions] == ["run(model: Model(), x: float32[3])"] * 2
+
+
 def test_concrete_functions_are_called_with_what_they_were_traced_for() -> None:
     graph = function(scaled)
     concrete = graph.get_concrete_function(TensorSpec((None,)), 3)
