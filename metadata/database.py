@@ -10,6 +10,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -66,11 +67,15 @@ class Database:
         self._closed = False
 
     @contextmanager
-    def write(self) -> Iterator[Transaction]:
-        """A transaction that holds the write lock from its first statement; rolled back whole on any error."""
+    def write(self, *, durable: bool = True) -> Iterator[Transaction]:
+        """A transaction that holds the write lock from its first statement; rolled back whole on any error.
+
+        Args:
+            durable: Whether it survives a power loss on return. What a run does again anyway need not.
+        """
         if self.dialect.readonly:
             raise StoreUnavailable(f"{self.dialect.path} was opened to read only", fix="open it without readonly")
-        with self._transaction(self.dialect.begin_write) as transaction:
+        with self._transaction(partial(self.dialect.begin_write, durable=durable)) as transaction:
             yield transaction
 
     @contextmanager

@@ -23,7 +23,7 @@ IDS = "(SELECT value FROM json_each(:ids))"
 
 
 class Sqlite:
-    """One database file, in WAL mode with synchronous=FULL: a commit that returned survives a power loss."""
+    """One database file in WAL mode: a durable commit that returned survives a power loss, any other a kill."""
 
     def __init__(self, path: Path, *, readonly: bool) -> None:
         self.path = path.absolute()
@@ -67,11 +67,14 @@ class Sqlite:
         )
         connection.row_factory = sqlite3.Row
         connection.execute("PRAGMA foreign_keys = ON")
-        connection.execute("PRAGMA synchronous = FULL")
         return connection
 
-    def begin_write(self, connection: sqlite3.Connection) -> None:
-        """Begin with the write lock: a deferred transaction reads first and then fails at its first write."""
+    def begin_write(self, connection: sqlite3.Connection, *, durable: bool = True) -> None:
+        """Begin with the write lock: a deferred transaction reads first and then fails at its first write.
+
+        One that is not durable leaves it to the next durable one to sync the log, which keeps their order.
+        """
+        connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
         connection.execute("BEGIN IMMEDIATE")
 
     def begin_read(self, connection: sqlite3.Connection) -> None:

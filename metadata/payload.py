@@ -78,8 +78,8 @@ class Payloads:
             for path in staged.rglob("*"):
                 if path.is_file():
                     path.chmod(0o444)
-            sync_tree(staged)
             _make_folder(target.parent)
+            sync_tree(staged)
             staged.rename(target)
             sync_folder(target.parent)
         self._tidy(staged.parent)
@@ -191,6 +191,7 @@ def _make_folder(folder: Path) -> None:
         folder = folder.parent
     for each in reversed(missing):
         each.mkdir(exist_ok=True)
+    for each in missing:
         sync_folder(each.parent)
     if not missing and not folder.is_dir():
         raise DrivetrainError(f"{folder} is no folder", fix="move it away")

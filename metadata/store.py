@@ -81,7 +81,13 @@ class MetadataStore(StoreReader):
     # -- contexts
 
     def context(
-        self, type: str, name: str, properties: Mapping[str, Any] | None = None, parents: Iterable[ContextRecord] = ()
+        self,
+        type: str,
+        name: str,
+        properties: Mapping[str, Any] | None = None,
+        parents: Iterable[ContextRecord] = (),
+        *,
+        durable: bool = True,
     ) -> ContextRecord:
         """Get or create the context of that type and name, and link it to its parents.
 
@@ -94,7 +100,7 @@ class MetadataStore(StoreReader):
         parents = list(parents)
         if not parents and (there := self.find_context(type, rows.name_text(name, "context name"))) is not None:
             return there  # the common case needs no write lock
-        with self._db.write() as tx:
+        with self._db.write(durable=durable) as tx:
             created = writes.insert_context(tx, type, name, properties)
             for parent in parents:
                 writes.link_parent(tx, parent, created)
@@ -143,7 +149,7 @@ class MetadataStore(StoreReader):
             NotFound: An input or a context is not in this store.
             StateError: An input is not LIVE (or a REFERENCE).
         """
-        with self._db.write() as tx:
+        with self._db.write(durable=False) as tx:
             created = writes.insert_execution(
                 tx,
                 component,
@@ -230,6 +236,8 @@ class MetadataStore(StoreReader):
     ) -> ExecutionRecord:
         """Record in one go what needed no work: CACHED, SKIPPED, BLOCKED (or FAILED, CANCELED before a start).
 
+        It survives a power loss with the next durable write, such as the end of the run.
+
         The outputs of a CACHED execution are those of `cached_from`; its contexts are attributed to them.
 
         Raises:
@@ -239,7 +247,7 @@ class MetadataStore(StoreReader):
             raise StateError(f"an execution cannot be recorded as {state} in one go", fix="use start, then publish")
         if (state == "CACHED") != (cached_from is not None):
             raise StateError("a CACHED execution, and no other, has one it is cached from", fix="pass cached_from")
-        with self._db.write() as tx:
+        with self._db.write(durable=False) as tx:
             source = None if cached_from is None else writes.reusable(tx, cached_from)
             created = writes.insert_execution(
                 tx,
@@ -290,7 +298,7 @@ class MetadataStore(StoreReader):
             owner: Who takes it; this process unless given.
             lease: Seconds until others may take over; call `heartbeat` every third of it.
         """
-        with self._db.write() as tx:
+        with self._db.write(durable=False) as tx:
             return leases.acquire(tx, rows.name_text(cache_key, "cache key"), owner or Owner.current(), lease)
 
     def heartbeat(self, claim: Claim) -> Claim:
@@ -299,12 +307,12 @@ class MetadataStore(StoreReader):
         Raises:
             LeaseLost: Somebody else has the key by now.
         """
-        with self._db.write() as tx:
+        with self._db.write(durable=False) as tx:
             return leases.extend(tx, claim)
 
     def release(self, claim: Claim) -> None:
         """Give the claim up; nothing happens if it is no longer ours."""
-        with self._db.write() as tx:
+        with self._db.write(durable=False) as tx:
             leases.close(tx, claim, "RELEASED")
 
     # -- artifacts
