@@ -25,8 +25,8 @@ def check_rowwise(traced: Traced) -> None:
     """Look at every equation that an output, a check or an analyzer needs.
 
     Raises:
-        InputError: One reduces, sorts, shifts or picks rows, with the user's line. What is picked by an array of row
-            numbers is not looked into.
+        InputError: One reduces, sorts, shifts or picks rows, or draws random numbers for them, with the user's line.
+            What is picked by an array of row numbers is not looked into.
     """
     for equation in _live(traced.jaxpr.jaxpr):
         found = _mixing(equation)
@@ -115,6 +115,11 @@ def _last(params: Any, given: list[Any], made: list[Any]) -> bool:
     return any(axis >= len(given[0].shape) - ends for axis in _rows(given[0]))
 
 
+def _drawn(params: Any, given: list[Any], made: list[Any]) -> bool:
+    """Random numbers by the place in the batch."""
+    return any(map(_rows, made))
+
+
 def _carried(params: Any, given: list[Any], made: list[Any]) -> bool:
     return not isinstance(params["length"], int) and params["num_carry"] > 0
 
@@ -125,6 +130,7 @@ _RULES: Final[dict[str, Callable[..., bool]]] = {
     **dict.fromkeys(("cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp"), _along("axis")),
     "sort": _along("dimension"), "concatenate": _along("dimension"), "rev": _along("dimensions"),
     "reduce": _along("dimensions"), "dot_general": _contracted, "scan": _carried, "gather": _picked,
+    "random_bits": _drawn,
     **dict.fromkeys(("slice", "dynamic_slice", "pad"), _cut), **dict.fromkeys(("top_k", "fft"), _last),
     **dict.fromkeys(("scatter", "scatter-add", "scatter-mul", "scatter-min", "scatter-max"), _placed),
 }  # fmt: skip

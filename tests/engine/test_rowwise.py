@@ -46,6 +46,7 @@ MIXING: dict[str, Call] = {
     "counts": lambda x, v, i, r: jax.ops.segment_sum(jnp.ones_like(x), i, 3)[i],
     "set": lambda x, v, i, r: x.at[0].set(1.0),
     "smoothed": lambda x, v, i, r: jax.lax.scan(lambda c, y: (0.9 * c + y, c), 0.0, x)[1],
+    "noise": lambda x, v, i, r: x + jax.random.normal(jax.random.key(0), x.shape),
     "inside jit": lambda x, v, i, r: jax.jit(lambda y: y - y.mean())(x),
     "of an analyzer": lambda x, v, i, r: x - ops.mean(jnp.cumsum(x)),
     "all values": lambda x, v, i, r: ragged.sum(r) / r.values.sum(),
@@ -84,6 +85,7 @@ WITHIN: dict[str, Call] = {
     "scaled": lambda x, v, i, r: ops.scale_to_gaussian(x) + ops.z_score(v)[:, 0],
     "an analyzer inside jit": lambda x, v, i, r: jax.jit(lambda y: y - ops.mean(y) + ragged.sum(r))(x),
     "buckets": lambda x, v, i, r: ops.bucketize(x, 3),
+    "the same noise": lambda x, v, i, r: v + jax.random.normal(jax.random.key(0), (3,)),
     "unused": lambda x, v, i, r: (x.mean(), x)[1],
 }
 
