@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from .bundles.manifest import reseal as reseal
     from .bundles.refreshing import Refreshed as Refreshed
     from .bundles.refreshing import refresh_bundle as refresh_bundle
+    from .bundles.stateful import export_stateful as export_stateful
+    from .bundles.stateful import initial_state as initial_state
+    from .bundles.stateful import step as step
     from .bundles.verifying import BundleCheck as BundleCheck
     from .bundles.verifying import verify_bundle as verify_bundle
     from .export import export_model as export_model
@@ -93,9 +96,11 @@ _HOMES = {
     "do_not_convert": "functions.autograph",
     "eager": "functions.function",
     "export_model": "export",
+    "export_stateful": "bundles.stateful",
     "function": "functions.function",
     "hessian": "functions.derivatives",
     "hvp": "functions.derivatives",
+    "initial_state": "bundles.stateful",
     "inverse": "bundles.inverse",
     "jacobian": "functions.derivatives",
     "keep_compiled": "bundles.compiled",
@@ -107,6 +112,7 @@ _HOMES = {
     "reseal": "bundles.manifest",
     "set_max_steps": "functions.options",
     "stateful": "functions.state",
+    "step": "bundles.stateful",
     "value_and_gradient": "functions.derivatives",
     "verify_bundle": "bundles.verifying",
 }

@@ -35,7 +35,7 @@ from ..extending.extensions import Requirement, requirements
 from ..extending.registry import call_targets, check_node, host_kernels, require, requirements_of
 from ..graphs.graph import FieldSpec, Graph
 from ..graphs.json import graph_json, graph_of_json
-from ..graphs.nodes import DeviceStage, HostNode
+from ..graphs.nodes import DeviceStage, HostNode, Tensor
 from ..host.columns import ARROW, as_value
 from ..lowering.programs import BundleError, Payload, Programs, program_facts, read_weights
 from .manifest import GRAPH, MANIFEST, Signature, broken, described, host_ops, manifest, read_folder, verified
@@ -70,11 +70,9 @@ class Bundle:
         found = {}
         for name, outputs in self.graph.signatures.items():
             given = self.graph.signature(name).inputs.items()
-            inputs = {key: FieldSpec(t.dtype, tuple(int(d) for d in t.shape[1:])) for key, t in given}
+            inputs = {key: FieldSpec(t.dtype, _row(t)) for key, t in given}
             made = {key: (tensors[out.tensor], out.size) for key, out in outputs.items()}
-            specs = {
-                key: FieldSpec(t.dtype, tuple(int(d) for d in t.shape[1:]), size) for key, (t, size) in made.items()
-            }
+            specs = {key: FieldSpec(t.dtype, _row(t), size) for key, (t, size) in made.items()}
             defaults = {key: self.defaults[key] for key in inputs if key in self.defaults}
             found[name] = Signature(*map(MappingProxyType, (inputs, specs, defaults)))
         return MappingProxyType(found)
@@ -243,6 +241,8 @@ class Bundle:
         """The folder's files, path → bytes, manifest last."""
         from safetensors.numpy import save
 
+        if any(self.graph.updates.values()):
+            raise InputError("the graph has updates, which a bundle does not hold", fix="save it by export_stateful")
         files = {GRAPH: canonical_json(graph_json(self.graph)) + b"\n"}
         facts = {name: program_facts(program) for name, program in sorted(self.payload.programs.items())}
         for name, found in facts.items():
@@ -309,6 +309,11 @@ class Bundle:
         probe(bundle.payload.programs, str(root))
         check_window(json.loads(files[MANIFEST]), str(root))
         return bundle
+
+
+def _row(tensor: Tensor) -> tuple[int, ...]:
+    """The shape of one row's value; of what has no rows, its shape."""
+    return tuple(int(dim) for dim in (tensor.shape[1:] if tensor.batched or tensor.column else tensor.shape))
 
 
 def _payload(files: Mapping[str, bytes], body: Mapping[str, Any]) -> Payload:

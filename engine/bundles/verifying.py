@@ -14,7 +14,7 @@ import pyarrow as pa
 from ...errors import InputError
 from ..graphs.nodes import DeviceStage
 from ..host.columns import ARROW
-from ..lowering.programs import BundleError, node_failed, program_facts
+from ..lowering.programs import BundleError, program_facts
 from .bundle import Bundle
 from .manifest import Signature, broken, facts_json, read_folder, verified
 
@@ -111,17 +111,14 @@ def _signature(bundle: Bundle, name: str, signature: Signature) -> BundleCheck:
 
 def _on_zeros(bundle: Bundle, name: str) -> BundleCheck:
     """A signature that takes arrays, as a module of the hub does, run on one row of zeros."""
-    graph = bundle.graph.signature(name)
-    env = {t.id: np.zeros((1, *map(int, t.shape[1:])), np.dtype(t.dtype)) for t in graph.inputs.values()}
-    for node in graph.nodes:
-        try:
-            if not isinstance(node, DeviceStage):
-                raise ValueError("arrays go to programs alone")
-            made = bundle._programs(node, [env[tensor] for tensor in node.inputs if tensor is not None])
-        except Exception as error:  # what a bundle says need not fit together
-            said = error if isinstance(error, BundleError) else node_failed(node, error)
-            return BundleCheck(f"signature {name}", False, said.message)
-        env.update(zip((tensor.id for tensor in node.outputs), made, strict=True))
+    from .stateful import step  # late: what takes columns alone may run without JAX
+
+    given = bundle.graph.signature(name).inputs.items()
+    zeros = {key: np.zeros([dim if isinstance(dim, int) else 1 for dim in t.shape], t.dtype) for key, t in given}
+    try:
+        step(bundle, zeros, signature=name)
+    except InputError as error:
+        return BundleCheck(f"signature {name}", False, error.message)
     return BundleCheck(f"signature {name}", True, "ran on a row of zeros")
 
 
