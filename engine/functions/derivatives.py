@@ -107,15 +107,15 @@ def jacobian(fn: Fn, argnums: int | Sequence[int] = 0) -> Fn:
     Returns:
         A function of the same arguments; for an output of shape s and an argument of shape t an array of shape s + t,
         in the structure of the output and, for several argnums, a tuple. Forward mode where the output has at least
-        as many elements as the arguments, else reverse mode; both give the same numbers.
+        as many elements as the arguments and there is such a mode, else reverse mode; both give the same numbers.
     """
     chosen = (argnums,) if isinstance(argnums, int) else tuple(argnums)
 
     def run(*args: Tree, **kwargs: Any) -> Tree:  # Any: passed on as they are
         given = sum(_elements(args[place]) for place in chosen)
         made = _elements(jax.eval_shape(functools.partial(fn, **kwargs), *args))
-        mode = jax.jacfwd if made >= given else jax.jacrev
-        return mode(fn, argnums)(*args, **kwargs)
+        backward = jax.jacrev(fn, argnums)
+        return (_first(jax.jacfwd(fn, argnums), backward) if made >= given else backward)(*args, **kwargs)
 
     return run
 
@@ -127,6 +127,20 @@ def hessian(fn: Fn, argnums: int | Sequence[int] = 0) -> Fn:
         A function of the same arguments, by forward over reverse mode.
     """
     return jax.hessian(fn, argnums)
+
+
+def _first(forward: Fn, backward: Fn) -> Fn:
+    """`forward`; `backward` where a gradient of one's own, or an unknown batch, has no forward mode."""
+
+    def run(*args: Tree, **kwargs: Any) -> Tree:  # Any: passed on as they are
+        try:
+            return forward(*args, **kwargs)
+        except TypeError as error:
+            if "forward-mode" not in str(error):
+                raise
+        return backward(*args, **kwargs)
+
+    return run
 
 
 def hvp(fn: Fn, args: Sequence[Tree], vectors: Sequence[Tree]) -> Tree:
@@ -151,9 +165,13 @@ def hvp(fn: Fn, args: Sequence[Tree], vectors: Sequence[Tree]) -> Tree:
             where=caller(),
         )
     _scalar(jax.eval_shape(fn, *args), fn)
-    slope = jax.grad(fn, tuple(range(len(args))))
-    _, found = jax.jvp(slope, tuple(args), tuple(vectors))
-    return found[0] if len(args) == 1 else found
+    given, along = tuple(args), tuple(vectors)
+    slope = jax.grad(fn, tuple(range(len(given))))
+    found = _first(
+        lambda: jax.jvp(slope, given, along)[1],
+        lambda: jax.vjp(slope, *given)[1](along),  # the Hessian is symmetric
+    )()
+    return found[0] if len(given) == 1 else found
 
 
 def value_and_gradient(fn: Fn, argnums: int | Sequence[int] = 0, *, has_aux: bool = False) -> Fn:

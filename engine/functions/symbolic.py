@@ -83,7 +83,7 @@ def check(names: Sequence[str], given: Sequence[Any], wanted: Sequence[jax.Shape
     """Compare tensors with what a concrete function takes.
 
     Raises:
-        InputError: One has another rank, dtype or fixed size, or two sizes of one name differ.
+        InputError: One has another rank, dtype or fixed size, two sizes of one name differ, or an unknown one is 0.
     """
     sizes: dict[str, tuple[str, int]] = {}
     for name, tensor, want in zip(names, given, wanted, strict=True):
@@ -96,6 +96,12 @@ def check(names: Sequence[str], given: Sequence[Any], wanted: Sequence[jax.Shape
                 if size != dim:
                     _mismatch(name, have, shown)
                 continue
+            if size == 0:
+                raise InputError(
+                    f"argument {name!r} is {have}: {dim} is an unknown size, which is at least 1",
+                    fix="leave empty batches out, or trace another concrete function for them",
+                    where=caller(),
+                )
             other = sizes.setdefault(str(dim), (name, size))
             if other[1] != size:
                 raise InputError(

@@ -367,6 +367,7 @@ def signed(x: Any, y: Any) -> Any:
         (np.ones((2, 4), np.float32), np.ones(2, np.float32), r"argument 'x' is float32\[2,4\]"),
         (np.ones((2, 3), np.int32), np.ones(2, np.float32), r"argument 'x' is int32\[2,3\]"),
         (np.ones((2, 3), np.float32), np.ones((2, 1), np.float32), r"argument 'y' is float32\[2,1\]"),
+        (np.ones((0, 3), np.float32), np.ones(0, np.float32), "b is an unknown size, which is at least 1"),
         (np.ones((2, 3), np.float32), np.ones(5, np.float32), "b is 2 in argument 'x' and 5 in 'y'"),
     ],
 )

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.optimize
-from drivetrain.engine import Tape, custom_gradient, function, hessian, hvp, jacobian, value_and_gradient
+from drivetrain.engine import Tape, TensorSpec, custom_gradient, function, hessian, hvp, jacobian, value_and_gradient
 from drivetrain.errors import InputError
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -315,6 +315,25 @@ def repeated(x: Any, count: Any) -> Any:
 def test_a_custom_gradient_may_be_none() -> None:
     assert float(jax.grad(repeated)(jnp.float32(2), jnp.int32(3))) == 3.0
     assert float(jax.grad(repeated, 1)(jnp.float32(2), jnp.float32(3))) == 0.0
+
+
+@custom_gradient
+def exactly_cubed(x: Any) -> Any:
+    return x**3, lambda dy: dy * 3 * x**2
+
+
+@function(input_signature=[TensorSpec((None,))])
+def total_of_cubes(x: Any) -> Any:
+    return (x**3).sum() if x.sum() > 0 else (x**3).sum() * 1.0
+
+
+def test_where_there_is_no_forward_mode_it_goes_backwards_twice() -> None:
+    np.testing.assert_allclose(jacobian(exactly_cubed)(X), np.diag(3 * X**2))
+    np.testing.assert_allclose(hessian(lambda x: exactly_cubed(x).sum())(X), np.diag(6 * X), rtol=1e-6)
+    for fn in (total_of_cubes, lambda x: exactly_cubed(x).sum()):
+        np.testing.assert_allclose(hvp(fn, (X,), (X,)), 6 * X * X, rtol=1e-6)
+    with pytest.raises(TypeError, match="requires real-valued inputs"):
+        jacobian(lambda k: k * 2)(jnp.int32([1, 2]))
 
 
 @custom_gradient
