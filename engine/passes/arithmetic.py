@@ -14,18 +14,19 @@ from ..graphs.graph import Graph
 from ..graphs.nodes import DeviceOp, GraphNode, Literal, Tensor
 from .bounds import clamped, compared, decided, unwrapped
 from .meaning import Operand, renamed, with_meaning
-from .structural import prune
+from .structural import Done
 
 
 def simplify(graph: Graph) -> Graph:
     """Without ops that give back an operand: x·1, x/1, x−0, exact casts there and back, transposes that cancel.
 
     Of two casts, reshapes, broadcasts or transposes one after the other the second does the work of both, and so does
-    one clamp that of two limits. Ids that are known not to be negative are not wrapped.
+    one clamp that of two limits. Ids that are known not to be negative are not wrapped. What is equal then is shared.
     """
-    tensors = graph.tensors()
+    tensors = {tensor.id: tensor for tensor in (*graph.inputs.values(), *graph.weights.values())}
     makers: dict[str, DeviceOp] = {}
-    meaning: dict[str, Operand] = {}
+    done = Done(graph)
+    meaning = done.meaning
     nodes: list[GraphNode] = []
     changed = False
     for node in graph.nodes:
@@ -40,10 +41,14 @@ def simplify(graph: Graph) -> Graph:
             if isinstance(found, (str, Literal)) and _alike(found, node.outputs[0], tensors):
                 meaning[node.outputs[0].id] = found
                 continue
-            for tensor in node.outputs:
-                makers[tensor.id] = node
+        if done.again(node):  # what is simpler may be equal by now
+            continue
         nodes.append(node)
-    return prune(with_meaning(replace(graph, nodes=tuple(nodes)), meaning)) if meaning or changed else graph
+        for tensor in node.outputs:
+            tensors[tensor.id] = tensor
+            if isinstance(node, DeviceOp):
+                makers[tensor.id] = node
+    return with_meaning(replace(graph, nodes=tuple(nodes)), meaning) if meaning or changed else graph
 
 
 _Rule = Callable[[DeviceOp, dict[str, Tensor], dict[str, DeviceOp]], Operand | DeviceOp | None]

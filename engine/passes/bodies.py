@@ -25,7 +25,8 @@ _CARRIED: Final = "num_carry"
 
 def tidy_bodies(graph: Graph) -> Graph:
     """With the bodies of loops and branches as the outer graph after the passes; scans carry only what is read."""
-    return in_bodies(prune_scans(graph), _tidied, _untidy)
+    made = in_bodies(prune_scans(graph), _tidied, _untidy)
+    return graph if made is graph else share(made)
 
 
 def _untidy(jaxpr: Any) -> bool:  # a jax.extend.core.Jaxpr
@@ -41,7 +42,7 @@ def _untidy(jaxpr: Any) -> bool:  # a jax.extend.core.Jaxpr
 
 
 def _tidied(graph: Graph) -> Graph:
-    for step in (forget_gradients, share, simplify, tidy_bodies, prune):
+    for step in (forget_gradients, simplify, tidy_bodies, prune):
         graph = step(graph)
     return graph
 

@@ -22,7 +22,7 @@ Pass = Callable[[Graph], Graph]
 STRUCTURAL: Final[tuple[Pass, ...]] = (prune, inline, share, prune)
 """What every graph goes through: results stay bitwise equal."""
 
-EXPORTED: Final[tuple[Pass, ...]] = (prune, share, forget_gradients, share, simplify, tidy_bodies, share, prune)
+EXPORTED: Final[tuple[Pass, ...]] = (prune, share, forget_gradients, simplify, tidy_bodies, prune)
 """What a graph goes through that will be run but not differentiated: results stay bitwise equal."""
 
 FROZEN: Final[tuple[Pass, ...]] = (
@@ -68,7 +68,8 @@ def optimize(graph: Graph, passes: Sequence[Pass] = STRUCTURAL) -> tuple[Graph, 
         made = graph if last.get(step) is graph else step(graph)  # a second time changes nothing
         seconds = perf_counter() - start
         after = _ops(made) if made is not graph else before
-        reports.append(PassReport(step.__name__, len(graph.nodes), len(made.nodes), dict(before - after), seconds))
+        removed = {} if made is graph else dict(before - after)
+        reports.append(PassReport(step.__name__, len(graph.nodes), len(made.nodes), removed, seconds))
         last[step] = graph = made
         before = after
     return graph, tuple(reports)

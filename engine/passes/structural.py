@@ -25,33 +25,28 @@ _PLAIN: Final = frozenset({bool, int, str, type(None)})
 
 def prune(graph: Graph) -> Graph:
     """Without what no signature needs."""
-    read = _read_by_all(graph)
-    if read is None:
-        return graph.needed(root for name in graph.signatures for root in graph.roots(name))
-    inputs = {name: tensor for name, tensor in graph.inputs.items() if tensor.id in read}
-    weights = {name: tensor for name, tensor in graph.weights.items() if name in read}
-    if len(inputs) == len(graph.inputs) and len(weights) == len(graph.weights):
-        return graph
-    values = {name: value for name, value in graph.values.items() if name in read}
-    return replace(graph, inputs=inputs, weights=weights, values=values)
-
-
-def _read_by_all(graph: Graph) -> set[str] | None:
-    """Every tensor that a node or signature reads, if each node is needed and no stage may need only a part of its."""
-    read = {root for name in graph.signatures for root in graph.roots(name)}
+    wanted = {root for name in graph.signatures for root in graph.roots(name)}
+    read = set(wanted)
+    kept: list[GraphNode] = []
     for node in reversed(graph.nodes):
         if isinstance(node, DeviceStage):
-            return None
+            return graph.needed(wanted)  # it may need only some of its inputs
         for tensor in node.outputs:
             if tensor.id in read:
                 break
         else:
             if not (isinstance(node, DeviceOp) and node.equation.effects):
-                return None
+                continue
+        kept.append(node)
         for operand in node.operands if isinstance(node, DeviceOp) else node.inputs:
             if isinstance(operand, str):
                 read.add(operand)
-    return read
+    inputs = {name: tensor for name, tensor in graph.inputs.items() if tensor.id in read}
+    weights = {name: tensor for name, tensor in graph.weights.items() if name in read}
+    if len(kept) == len(graph.nodes) and len(inputs) == len(graph.inputs) and len(weights) == len(graph.weights):
+        return graph
+    values = {name: value for name, value in graph.values.items() if name in read}
+    return replace(graph, nodes=tuple(reversed(kept)), inputs=inputs, weights=weights, values=values)
 
 
 def inline(graph: Graph) -> Graph:
@@ -116,26 +111,39 @@ def expanded(graph: Graph, body: Callable[[DeviceOp], Any | None]) -> Graph:
 
 def share(graph: Graph) -> Graph:
     """With equal work done once: the same op on the same operands, and equal captured arrays."""
-    meaning: dict[str, Operand] = _equal_values(graph)
-    settings = _Settings()
-    alike: dict[Hashable, list[GraphNode]] = {}
-    nodes: list[GraphNode] = []
-    for node in graph.nodes:
-        key = _rough(node, meaning)
-        others = alike.get(key, ()) if key is not None else ()
+    done = Done(graph)
+    nodes = tuple([renamed(node, done.meaning) for node in graph.nodes if not done.again(node)])
+    return with_meaning(replace(graph, nodes=nodes), done.meaning) if done.meaning else graph
+
+
+class Done:
+    """The work that a pass has come by, so that it is not done again.
+
+    Attributes:
+        meaning: What tensors mean by now: equal captured arrays, and the results of what would be done again.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self.meaning = _equal_values(graph)
+        self._alike: dict[Hashable, list[GraphNode]] = {}
+        self._settings = _Settings()
+
+    def again(self, node: GraphNode) -> bool:
+        """Whether a node does what an earlier one did, whose results its own then mean."""
+        key = _rough(node, self.meaning)
+        if key is None:
+            return False
+        others = self._alike.get(key)
+        if others is None:
+            self._alike[key] = [node]
+            return False
         for first in others:  # params are compared where the rest is equal
-            if settings.equal(node, first):
+            if self._settings.equal(node, first):
                 for mine, theirs in zip(node.outputs, first.outputs, strict=True):
-                    meaning[mine.id] = theirs.id
-                break
-        else:
-            node = renamed(node, meaning)
-            nodes.append(node)
-            if others:
-                alike[key].append(node)
-            elif key is not None:
-                alike[key] = [node]
-    return with_meaning(replace(graph, nodes=tuple(nodes)), meaning) if meaning else graph
+                    self.meaning[mine.id] = theirs.id
+                return True
+        others.append(node)
+        return False
 
 
 def _equal_values(graph: Graph) -> dict[str, Operand]:

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 jax = pytest.importorskip("jax")
 import jax.numpy as jnp  # noqa: E402
 from drivetrain.engine.graphs.nodes import DeviceOp  # noqa: E402
-from drivetrain.engine.passes import EXPORTED, inline, share, simplify  # noqa: E402
+from drivetrain.engine.passes import EXPORTED, inline, prune, simplify  # noqa: E402
 
 from .graphs import ops, optimized, run, same_bits, traced  # noqa: E402
 
 pytestmark = pytest.mark.engine
 
-CHAIN = (inline, share, simplify)
+CHAIN = (inline, simplify, prune)
 X = np.asarray([-0.0, 0.0, 1.5, np.nan, np.inf, -np.inf, 1e-42, -3.0, 3.4028235e38, -3.4028235e38], np.float32)
 IDS = np.asarray([-(2**31), -7, -1, 0, 1, 4, 5, 8, 2**31 - 1], np.int32)
 TABLE = np.arange(5, dtype=np.float32) * 10

@@ -171,7 +171,7 @@ def test_simplify_removes_what_does_nothing(fn: Any, op: str) -> None:
 )
 def test_simplify_leaves_what_does_something(fn: Any) -> None:
     graph = optimized(traced(fn, x=X), (inline, prune))
-    check(fn, (inline, prune, simplify), dict(ops(traced(fn, x=X)) - ops(graph)))
+    check(fn, (inline, simplify, prune), dict(ops(traced(fn, x=X)) - ops(graph)))
 
 
 def test_exact_casts_there_and_back_go_and_others_become_one() -> None:
