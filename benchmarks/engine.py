@@ -18,16 +18,20 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 from drivetrain.benchmarks.common import child, decode, flights, interleaved, show, write
 
+if TYPE_CHECKING:
+    from drivetrain.engine import Bundle
+
 BARS = {  # figure: bound, and whether it is an upper one
     "transform: analyze / decode, CPU": (2.0, True),
     "transform: apply / decode, CPU": (2.0, True),
     "one row: us": (100.0, True),
+    "one row, on the calling thread: us": (100.0, True),
     "batch of 512: ours / bare jit and lookup": (1.2, True),
     "graph / eager: times faster": (5.0, False),
     "100 MB table: program, kB": (100.0, True),
@@ -106,6 +110,13 @@ for shard in range(len(columns.shards)):
         bundle.run_arrow("transform", batch)
 print(cpu() - start)
 """
+ROWS = """
+import sys
+import jax
+jax.config.update("jax_cpu_enable_async_dispatch", sys.argv[2] == "handed over")
+from drivetrain.benchmarks.engine import one_row
+print(*one_row(sys.argv[1]))
+"""
 
 
 def features(columns: Any) -> Any:
@@ -181,27 +192,24 @@ def transform(folder: Path, repeat: int) -> dict[str, float]:
     return figures
 
 
-def serving(folder: Path, repeat: int) -> dict[str, float]:
-    """One row and a batch of 512 through host stage and device stage."""
+def served(folder: Path) -> Bundle:
+    """The bundle that serves: the saved transform, and wide and deep behind it; made by the first call."""
     import jax
     from drivetrain.engine import Bundle, export_model
 
+    if not (folder / "model").exists():
+        predict = lambda y: {"p": jax.nn.sigmoid(y)}  # noqa: E731
+        export_model(folder / "graph", model, parameters(), predict, label="late", out=folder / "model")
+    return Bundle.load(folder / "model")
+
+
+def serving(folder: Path, repeat: int) -> dict[str, float]:
+    """One row and a batch of 512 through host stage and device stage."""
     params = parameters()
-    predict = lambda y: {"p": jax.nn.sigmoid(y)}  # noqa: E731
-    export_model(folder / "graph", model, params, predict, label="late", out=folder / "model")
-    bundle = Bundle.load(folder / "model")
-    used = list(bundle.signatures["predict"].inputs)
-    table = flights().select(used)
-    batch = table.slice(1_000, 512).combine_chunks().to_batches()[0]
-    rows = batch.to_pylist()
-    for row in rows[:50]:
-        bundle.run_row("predict", row)
-    single = []
-    for _ in range(4):
-        for row in rows:
-            start = time.perf_counter()
-            bundle.run_row("predict", row)
-            single.append(time.perf_counter() - start)
+    bundle = served(folder)
+    single, alone = child(sys.executable, ROWS, str(folder), "handed over")
+    single_inline, alone_inline = child(sys.executable, ROWS, str(folder), "inline")
+    batch = _some_rows(bundle)
     bare = _bare(bundle, params)
     assert np.allclose(bare(batch), bundle.run("predict", batch)["p"], atol=1e-5)
     ours: list[float] = []
@@ -213,11 +221,51 @@ def serving(folder: Path, repeat: int) -> dict[str, float]:
             kept.append(time.perf_counter() - start)
     mine, reference = statistics.median(ours), statistics.median(theirs)
     return {
-        "one row: us": statistics.median(single) * 1e6,
+        "one row: us": single,
+        "one row: a bare jit of as small a model, us": alone,
+        "one row, on the calling thread: us": single_inline,
+        "one row, on the calling thread: the bare jit, us": alone_inline,
         "batch of 512: ms": mine * 1e3,
         "batch of 512: bare jit and lookup, ms": reference * 1e3,
         "batch of 512: ours / bare jit and lookup": mine / reference,
     }
+
+
+def one_row(folder: str) -> tuple[float, float]:
+    """Median microseconds of one row, and of a bare jitted function: the same layers on 158 numbers that are ready."""
+    import jax
+
+    bundle = served(Path(folder))
+    params = parameters()
+    rows = _some_rows(bundle).to_pylist()
+    words = np.zeros((1, 4 + sum(SIZES.values())), np.float32)
+
+    @jax.jit
+    def alone(x: Any) -> Any:
+        out = x[:, 4:] @ params["wide"]
+        for w in params["deep"]:
+            x = jax.nn.relu(x @ w)
+        return jax.nn.sigmoid(out + x @ params["out"])[:, 0]
+
+    works: dict[str, Callable[[Any], object]] = {
+        "ours": lambda row: bundle.run_row("predict", row),
+        "alone": lambda row: np.asarray(alone(words)),
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in works}
+    for turn in range(5):
+        for name, work in works.items():
+            for row in rows:
+                start = time.perf_counter()
+                work(row)
+                if turn:  # the first is for compiling
+                    seconds[name].append(time.perf_counter() - start)
+    ours, bare = (statistics.median(seconds[name]) * 1e6 for name in works)
+    return ours, bare
+
+
+def _some_rows(bundle: Bundle) -> pa.RecordBatch:
+    table = flights().select(list(bundle.signatures["predict"].inputs))
+    return table.slice(1_000, 512).combine_chunks().to_batches()[0]
 
 
 def _bare(bundle: Any, params: Any) -> Callable[[pa.RecordBatch], Any]:

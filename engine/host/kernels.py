@@ -68,20 +68,24 @@ def _values_batch(params: Params, assets: Assets) -> Kernel:
 def _values_row(params: Params, assets: Assets) -> Kernel:
     dtype, name = np.dtype(params["dtype"]), str(params["column"])
     missing: object = math.nan if dtype.kind == "f" else False if dtype.kind == "b" else 0
+    number, narrow = dtype.type, dtype == np.int32
 
-    def kernel(value: Any) -> object:
+    def floating(value: Any) -> object:
         if value is None:
             return missing
-        if dtype == np.int32 and value not in INT32:
-            raise too_wide(name, None, value)
-        if dtype.kind != "f":
-            return value
         if -_ALL_FIT < value < _ALL_FIT:
-            return dtype.type(value)
+            return number(value)
         with np.errstate(over="ignore"):  # by way of int64, as in a batch: once rounded
             return np.asarray(value).astype(dtype)[()]
 
-    return kernel
+    def whole(value: Any) -> object:
+        if value is None:
+            return missing
+        if narrow and value not in INT32:
+            raise too_wide(name, None, value)
+        return value
+
+    return floating if dtype.kind == "f" else whole
 
 
 def _valid_batch(params: Params, assets: Assets) -> Kernel:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..graphs.nodes import BATCH, DeviceStage
 
@@ -47,7 +46,7 @@ class SingleRow:
         self._pack = struct.Struct("=" + "".join(codes)).pack
         outputs = _layout([(tensor.dtype, tensor.shape) for tensor in stage.outputs])
         self._outputs = [
-            (slice(at.start, at.stop), dtype, shape[1:] if tensor.batched else shape)
+            (dtype == "float32", *_reading(at, dtype, shape[1:] if tensor.batched else shape))
             for (at, dtype, shape), tensor in zip(outputs, stage.outputs, strict=True)
         ]
         self._weights = weights
@@ -75,7 +74,7 @@ class SingleRow:
         """
         given = list(values)
         for place in self._arrays:
-            given[place] = _words(given[place], *self._slots[place])
+            given[place] = _words(values[place], *self._slots[place])
         try:
             packed = self._pack(*given)  # a fifth of the time that numpy takes
         except (struct.error, OverflowError):  # beyond float32, say: numpy has rules for that
@@ -87,7 +86,11 @@ class SingleRow:
             words = jax.device_put(words, self._device)
         made = np.asarray(self._run(words, *self._weights))
         floats = made.view(np.float32)
-        return [_of(floats if dtype == "float32" else made, at, dtype, shape) for at, dtype, shape in self._outputs]
+        found = []
+        for is_float, at, finish in self._outputs:
+            value = floats[at] if is_float else made[at]
+            found.append(value if finish is None else finish(value))
+        return found
 
 
 def fits(stage: DeviceStage) -> bool:
@@ -118,10 +121,16 @@ def _layout(slots: Sequence[tuple[str, Shape]]) -> list[tuple[slice, str, tuple[
     return found
 
 
-def _of(words: NDArray[Any], at: slice, dtype: str, shape: tuple[int, ...]) -> Any:
-    found = words[at] if shape else words[at.start]
-    if dtype == "bool":
-        found = found != 0
-    elif dtype == "uint32":
-        found = found.view(np.uint32)
-    return found.reshape(shape) if shape else found
+def _reading(at: slice, dtype: str, shape: tuple[int, ...]) -> tuple[slice | int, Callable[[Any], Any] | None]:
+    """Where an output stands among the words, and what makes it of them; None: nothing is left to do."""
+    if dtype in ("float32", "int32") and not shape:
+        return at.start, None
+
+    def finish(found: Any) -> Any:
+        if dtype == "bool":
+            found = found != 0
+        elif dtype == "uint32":
+            found = found.view(np.uint32)
+        return found.reshape(shape) if shape else found
+
+    return at if shape else at.start, finish
