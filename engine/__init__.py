@@ -127,4 +127,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOMES, "extending", "hub", "ops", "ragged"])
+    return sorted([*_HOMES, "extending", "hub", "ops", "ragged"])
