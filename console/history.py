@@ -128,11 +128,12 @@ def _why(home: Home, run: Run, node: str) -> dict[str, object]:
 
 def _before(home: Home, run: Run, node: str, execution: ExecutionRecord) -> ExecutionRecord | None:
     """The last execution of a node, in an earlier run, that got as far as a cache key."""
-    context = home.store.find_context("node", f"{run.pipeline.name}.{node}")
+    context = home.store.find_context("node", f"{run.pipeline.name}.{node.partition('[')[0]}")
     if context is None:
         return None
     for earlier in home.store.executions(contexts=[context]):
-        if earlier.id < execution.id and earlier.cache_key and run_of(home, earlier) != run.id:
+        same = earlier.properties.get("node", node) == node
+        if same and earlier.id < execution.id and earlier.cache_key and run_of(home, earlier) != run.id:
             return earlier
     return None
 

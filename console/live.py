@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from ..pipelines import NodeResult, Observer, Run
-from .outline import outline
+from .outline import outline, tasks_by_node
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -29,6 +29,9 @@ STYLES: Final = {
     "RUNNING": "bold blue",
     "WAITING": "dim",
 }
+WORST_FIRST: Final = (
+    "FAILED", "INTERRUPTED", "CANCELED", "STOPPED", "BLOCKED", "RUNNING", "WAITING", "COMPLETE", "CACHED", "SKIPPED",
+)  # fmt: skip
 _WINDOW: Final = 10.0
 _QUIET: Final = 1.0
 _BETWEEN: Final = 10.0
@@ -142,14 +145,25 @@ class Tree:
         table.add_column(no_wrap=True, overflow="ellipsis")  # a line that wraps would make the tree jump
         table.add_row(Text(self._run.pipeline.name, "bold"), Text(self._run.id, "dim"))
         with self._lock:
+            tasks = tasks_by_node(self._nodes)
             for guide, name in self._lines:
-                node = self._nodes.get(name)
-                state, seconds, text = _now(node)
+                state, seconds, text = _together([self._nodes[task] for task in tasks.get(name, ())])
                 style = STYLES[state]
                 table.add_row(
                     Text.assemble((guide, "dim"), name), Text(state.lower(), style), seconds, escape(text), style=None
                 )
         return table
+
+
+def _together(items: list[_Progress]) -> tuple[str, str, str]:
+    """State, time and what there is to say of all items of a node that have begun."""
+    if len(items) < 2:
+        return _now(items[0] if items else None)
+    states = Counter(_now(item)[0] for item in items)
+    working = [item for item in items if item.result is None]
+    state = "RUNNING" if working else next(state for state in WORST_FIRST if states[state])
+    told = ", ".join(f"{states[state]:,} {state.lower()}" for state in STYLES if states[state])
+    return state, span(time.monotonic() - min(item.begin for item in items)) if working else "", told
 
 
 def _now(node: _Progress | None) -> tuple[str, str, str]:

@@ -1,10 +1,25 @@
-"""A pipeline's DAG as indented lines: each node below the last of those it waits for."""
+"""A pipeline's DAG as indented lines: each node below the last of those it waits for, its items below it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from ..pipelines import Pipeline
+
+
+def tasks_by_node(tasks: Iterable[str]) -> dict[str, list[str]]:
+    """The tasks of each node, in order."""
+    found: dict[str, list[str]] = {}
+    for name in tasks:
+        found.setdefault(name.partition("[")[0], []).append(name)
+    return found
+
+
+def expanded(lines: Iterable[tuple[str, str]], nodes: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    """(guide, task) for every task: an outline with each node's items in its place."""
+    tasks = tasks_by_node(nodes)
+    for guide, node in lines:
+        yield from ((guide, name) for name in tasks.get(node, ()))
 
 
 def outline(pipeline: Pipeline) -> Iterator[tuple[str, str]]:

@@ -15,7 +15,7 @@ from ..pipelines.form.tasks import parse_task
 from ..pipelines.launching.flow import Flow
 from ..report import framed
 from ..report.run import render, render_node
-from .outline import outline
+from .outline import expanded, outline
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class RunView:
         parameters: The values of the pipeline's parameters.
         started: When it began, UTC.
         finished: When it last ended, UTC; None before.
-        nodes: Every node, in topological order.
+        nodes: Every task, in topological order: the nodes, those in loops for each item.
         outline: (guide, node id), depth first: the DAG as indented lines.
         root: Where it lies.
     """
@@ -151,7 +151,9 @@ class RunView:
         }
 
     def _repr_html_(self) -> str:
-        return framed(render(self.to_json(), self.outline), height=180 + 42 * len(self.nodes))
+        return framed(
+            render(self.to_json(), tuple(expanded(self.outline, self.nodes))), height=180 + 42 * len(self.nodes)
+        )
 
 
 def open(run_id: str | None = None, root: str | Path = ".drivetrain", store: str | None = None) -> RunView:  # noqa: A001

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from ..metadata import ArtifactRecord
 from ..pipelines import Home
-from .live import STYLES, span
+from .live import STYLES, WORST_FIRST, span
+from .outline import tasks_by_node
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
 _COUNTS: Final = ("example_count", "weighted_example_count")
 _SLICES: Final = 40
 _ROWS: Final = 5
+_FEW: Final = 6
 _ONE_LINE: Final[Mapping[str, Any]] = {"markup": False, "no_wrap": True, "overflow": "ellipsis"}
 
 
@@ -41,8 +45,17 @@ class Ended(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class _Items:
+    """The items of a node, told together."""
+
+    state: str
+    seconds: float
+    reason: str
+
+
 def nodes_table(outline: Iterable[tuple[str, str]], nodes: Mapping[str, Ended]) -> Table:
-    """Nodes, states, seconds and reasons; the DAG as indentation."""
+    """Nodes, states, seconds and reasons; the DAG as indentation. Many items of one node share a line."""
     from rich.markup import escape
     from rich.table import Table
     from rich.text import Text
@@ -52,15 +65,33 @@ def nodes_table(outline: Iterable[tuple[str, str]], nodes: Mapping[str, Ended]) 
     table.add_column("state", no_wrap=True)
     table.add_column("seconds", justify="right", no_wrap=True)
     table.add_column("reason", overflow="fold")
-    for guide, name in outline:
-        node = nodes[name]
-        table.add_row(
-            Text.assemble((guide, "dim"), name),
-            Text(node.state, STYLES[node.state]),
-            f"{node.seconds:.2f}",
-            escape(node.reason),
-        )
+    tasks = tasks_by_node(nodes)
+    for guide, node in outline:
+        for name, ended in _lines(node, {name: nodes[name] for name in tasks.get(node, ())}):
+            table.add_row(
+                Text.assemble((guide, "dim"), name),
+                Text(ended.state, STYLES[ended.state]),
+                f"{ended.seconds:.2f}",
+                escape(ended.reason),
+            )
     return table
+
+
+def _lines(node: str, items: Mapping[str, Ended]) -> Iterator[tuple[str, Ended]]:
+    """A node's lines: one for each item where they are few, else one for all and one for each that went wrong."""
+    if not items:
+        yield node, _Items("SKIPPED", 0.0, "there are no items")
+    elif len(items) <= _FEW:
+        yield from items.items()
+    else:
+        states = Counter(ended.state for ended in items.values())
+        told = ", ".join(f"{states[state]:,} {state.lower()}" for state in STYLES if states[state])
+        worst = next(state for state in WORST_FIRST if states[state])
+        yield f"{node}[{len(items):,}]", _Items(worst, sum(ended.seconds for ended in items.values()), told)
+        wrong = [(name, ended) for name, ended in items.items() if ended.state in WORST_FIRST[:3]]
+        yield from ((f"  {name}", ended) for name, ended in wrong[:_FEW])
+        if len(wrong) > _FEW:
+            yield "  ...", _Items(worst, 0.0, f"and {len(wrong) - _FEW:,} more")
 
 
 def show_nodes(console: Console, title: str, state: str, table: Table, seconds: float | None = None) -> None:

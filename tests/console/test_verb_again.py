@@ -209,3 +209,45 @@ def test_answers_to_nothing(spans: Path, drivetrain: Command) -> None:
     assert drivetrain("run", "spans").exit_code == 0
     assert "nothing waits" in drivetrain("approve").stderr
     assert json.loads(drivetrain("approve", "--list", "--json").stdout) == {"waiting": []}
+
+
+LOOPS = """
+    import drivetrain as dt
+
+    @dt.component
+    def Part(*, number: int) -> int:
+        if number in (3, 5):
+            raise ValueError(f"no {number}")
+        return number
+
+    @dt.component
+    def Total(*, values: list[int]) -> int:
+        return sum(values)
+
+    @dt.pipeline
+    def loops(many: list[int]) -> None:
+        Total(values=dt.map_(lambda item: Part(number=item), over=many))
+"""
+
+
+def test_many_items_share_a_line_and_those_that_failed_have_their_own(
+    project: Callable[..., Path], drivetrain: Command, last_json: Read, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = project("loops", pipeline=LOOPS)
+    monkeypatch.chdir(folder.parent)
+    result = drivetrain("run", "loops", "--param", f"many={list(range(20))}")
+    assert result.exit_code == 1
+    table = result.stdout[result.stdout.index("reason") :]
+    lines = [line.split() for line in table.splitlines()[1:5]]
+    named = [[word for word in line if word != "└"][:2] for line in lines]
+    assert named == [["Part[20]", "FAILED"], ["Part[3]", "FAILED"], ["Part[5]", "FAILED"], ["Total", "BLOCKED"]]
+    assert "18 complete, 2 failed" in table
+    shown = last_json(drivetrain("show", "--json"))
+    assert shown["nodes"]["Part[3]"]["state"] == "FAILED"
+    assert list(shown["nodes"])[:3] == ["Part[0]", "Part[1]", "Part[2]"]
+    assert drivetrain("why", "Part[4]").exit_code == 0
+    assert drivetrain("lineage", "Part[4]").exit_code == 0
+    empty = drivetrain("run", "loops", "--param", "many=[]")
+    assert "there are no items" in empty.stdout
+    few = drivetrain("run", "loops", "--param", "many=[1,2]")
+    assert "Part[1]" in few.stdout
