@@ -29,7 +29,7 @@ _COUNTING: Final = frozenset({"argmax", "argmin", "iota"})
 _COMPARISONS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
     "eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "le": operator.le, "gt": operator.gt, "ge": operator.ge,
 }  # fmt: skip
-_DEEPEST: Final = 16  # ops looked through: a longer chain is not worth the time
+_DEEPEST: Final = 8  # ops looked through: what is made of two is looked at twice, and so on
 
 
 def clamped(node: DeviceOp, tensors: _Tensors, makers: _Makers) -> DeviceOp | None:
@@ -45,7 +45,11 @@ def clamped(node: DeviceOp, tensors: _Tensors, makers: _Makers) -> DeviceOp | No
         return None
     low, high = (limit, outer) if node.op == "min" else (outer, limit)
     a, b = low[0], high[0]
-    if not a.value <= b.value or (_is_float(a.dtype) and 0.0 in (float(a.value), float(b.value))):
+    if (
+        np.dtype(a.dtype).kind in "bc"
+        or not a.value <= b.value
+        or (_is_float(a.dtype) and 0.0 in (float(a.value), float(b.value)))
+    ):
         return None
     place = inner.operands.index(limit[1])
     invars = [low[2], inner.equation.invars[place], high[2]]

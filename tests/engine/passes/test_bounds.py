@@ -72,6 +72,15 @@ def test_one_limit_twice_and_limits_that_are_no_numbers_stay() -> None:
     )
 
 
+@pytest.mark.parametrize("dtype", [np.bool_, np.complex64])
+def test_limits_of_truths_and_complex_numbers_stay(dtype: Any) -> None:
+    x = np.asarray([0, 1, 0], dtype)
+    graph = traced(lambda x: jax.lax.min(jax.lax.max(x, dtype(0)), dtype(1)), x=x)
+    made = optimized(graph, CHAIN)
+    assert ops(made) == {"max": 1, "min": 1}
+    same_bits(run(made, x=x), {"0": x})
+
+
 def test_nan_to_num_stays_the_choices_that_it_is() -> None:
     check(jnp.nan_to_num, np.nan_to_num, X, {"clamp": 0, "select_n": 3})
 
