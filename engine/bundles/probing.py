@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -117,8 +118,9 @@ def _meet(digests: Iterable[str]) -> None:
     _met.update(new)
     folder = _folder() if new else None
     if folder is not None:
-        for digest in new:
-            (folder / digest).touch(mode=0o600)
+        with suppress(OSError):  # a full disk, or one that may only be read: the next process tries again
+            for digest in new:
+                (folder / digest).touch(mode=0o600)
 
 
 # --- the child ---

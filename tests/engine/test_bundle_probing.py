@@ -106,6 +106,17 @@ def test_a_folder_that_others_can_write_to_is_not_believed(
     assert len(list(marks.iterdir())) == 1
 
 
+def test_without_a_folder_of_its_own_each_process_tries(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))  # no folder can be made below
+    marks = interpreter(tmp_path, monkeypatch, f'exec {sys.executable} "$@"')
+    Bundle.load(model)
+    Bundle.load(model)
+    assert len(list(marks.iterdir())) == 1
+
+
 def test_a_child_reads_and_compiles_many_programs(model: Path) -> None:
     program = (model / "device" / "predict-0.stablehlo").read_bytes()
     given = [program, program[:500], b"", program + b"\0"]
