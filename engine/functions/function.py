@@ -32,7 +32,7 @@ from .signatures import (
     split,
 )
 from .symbolic import TensorSpec, generalised, structs
-from .values import Spec, having, is_traced
+from .values import Spec, having, is_traced, leaked
 
 Fn = Callable[..., Any]  # Any: the user's function
 
@@ -113,6 +113,8 @@ class Function:
             return self._checked(static, tensors)
         try:
             return self._jit(static, *tensors)
+        except jax.errors.UnexpectedTracerError as error:
+            raise leaked(self._name, error) or error from error
         except TypeError:
             refuse_objects(self.parameters, args, kwargs)
             raise
@@ -167,6 +169,8 @@ class Function:
                 found = run(*args, **kwargs)
         except DrivetrainError:
             raise
+        except jax.errors.UnexpectedTracerError as error:
+            raise leaked(self._name, error) or error from error
         except (
             jax.errors.JAXTypeError,
             jax.errors.JAXIndexError,
@@ -257,7 +261,7 @@ class Function:
             try:
                 traced = self._jit.trace(static, *given)
             except jax.errors.UnexpectedTracerError as error:
-                raise InputError(
+                raise leaked(self._name, error) or InputError(
                     f"{self._name} reads a tensor of a function around it, and has no graph of its own",
                     fix="pass that tensor as an argument",
                     where=self._defined(),

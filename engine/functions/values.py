@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from ...errors import InputError
-from .._caller import caller
+from .._caller import caller, is_users
 
 T = TypeVar("T")
 
@@ -208,3 +209,18 @@ def refuse_changes(changes: Changes, kind: str) -> None:
             fix="use a local variable; for a list an array made before: x = xs[i], xs = xs.at[i].set(value)",
             where=caller(),
         )
+
+
+_LEAK: Final = re.compile(r"traced at \S*/functions/(?:carry|branches)\.py.*?created on line (\S+?:\d+)", re.S)
+
+
+def leaked(name: str, error: Exception) -> InputError | None:
+    """What to tell of JAX's UnexpectedTracerError; None where the tensor is of no block of ours."""
+    found = _LEAK.search(str(error))
+    if found is None:
+        return None
+    return InputError(
+        f"{name}: a tensor made inside a loop or branch of the graph is kept outside of it, by a function called there",
+        fix="let that function return it instead of keeping it (in a list, an attribute, a nonlocal name)",
+        where=found[1] if is_users(found[1]) else caller(),
+    )

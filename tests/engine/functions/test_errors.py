@@ -121,6 +121,29 @@ def append_under_a_key(x: Any) -> Any:
     return found["positive"]
 
 
+def keeps_in_a_loop(xs: Any) -> Any:
+    total = 0.0
+
+    def add(x: Any) -> None:
+        nonlocal total
+        total = total + x  # nonlocal
+
+    for x in xs:
+        add(x)
+    return total
+
+
+def keeps_in_a_branch(x: Any) -> Any:
+    seen = []
+
+    def note(x: Any) -> Any:
+        seen.append(x * 2)  # noted
+        return x
+
+    y = note(x) if x > 0 else x
+    return seen[0] + y
+
+
 class Model:
     total = 0.0
 
@@ -206,6 +229,8 @@ CASES: list[tuple[Callable[..., Any], Any, str, str]] = [
     (pops, XS, "pop", r"'weights.pop' is called inside a for"),
     (takes_next, X, "next", r"next\(weights\[.all.\]\). is called inside an if"),
     (append_under_a_key, X, "under a key", r"'found\[key\].append' is called inside an if"),
+    (keeps_in_a_loop, XS, "nonlocal", "a tensor made inside a loop or branch of the graph is kept outside"),
+    (keeps_in_a_branch, X, "noted", "a tensor made inside a loop or branch of the graph is kept outside"),
     (add_to_attribute, X, "attribute", r"'self.total' is assigned inside an if"),
     (dict_key, X, "key", r"""'out\["a"\]|"out\['a'\]" is assigned inside an if"""),
     (raises, X, "raise", "a tensor decides whether this `raise` runs"),
