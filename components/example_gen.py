@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, cast
 from ..errors import InputError
 from ..metadata import Examples
 from ..pipelines import Files, FileSet, SqlQuery, component, current, resolve_files
+from ..pipelines.sources.spans import agreed
 
 if TYPE_CHECKING:
     from ..data import Source
@@ -50,7 +51,8 @@ def ExampleGen(
             Avro, TFRecords of tf.Example or images by the files' names, see `data.open_files`; several files are read
             in the order of their paths. Or the rows of a query, `dt.query(…)`. Or, outside a pipeline, a table in
             memory. Or splits that are divided already: name to any of these, all files or all tables, e.g.
-            `{"train": "a/*.csv", "eval": "b/*.csv"}`.
+            `{"train": "a/*.csv", "eval": "b/*.csv"}`. Patterns may name spans, see `dt.files`; those of several splits
+            must then find the same span and version.
         splits: Name and share of each split, in order. A row's place is decided by a hash of what it holds, so equal
             rows stay together.
         split_by: The column that decides instead of the whole row: rows equal in it stay together.
@@ -61,14 +63,15 @@ def ExampleGen(
         column_types: Types of CSV columns that the values do not tell, e.g. `{"zip": "string"}`, see `data.open_csv`.
         labels: A CSV of the images' labels, see `data.reading.images`; by default the folders they lie in.
         on_error: Whether a broken image is an error, or left out and counted in a note.
-        span: Which span of the data this is.
+        span: Which span of the data this is, where the files do not tell it.
 
     Returns:
         Examples: Parquet parts by split, and a manifest. Types are settled over all files (integer → float → text).
 
     Raises:
         InputError: A file is missing, empty, ragged, damaged or not of its encoding, the files' columns differ, a query
-            fails, `split_by` or `split_column` is no column, or the splits or options make no sense.
+            fails, `split_by` or `split_column` is no column, the splits or options make no sense, or the files are of
+            different spans.
         DrivetrainError: What reads this kind of file is not installed.
     """
     from ..data import ColumnSplit, HashSplit, Manifest, executor
@@ -91,8 +94,10 @@ def ExampleGen(
         "labels": None if labels is None else _one(labels),
         "on_error": None if on_error == "raise" else on_error,
     }
-    source, parts = _opened(data, {name: value for name, value in options.items() if value is not None})
-    examples = Examples.new(span=span)
+    given = _resolved(data)
+    span, version = _span(given, span)
+    source, parts = _opened(given, {name: value for name, value in options.items() if value is not None})
+    examples = Examples.new(span=span, version=version)
     if not divided:
         if split_by is not None and split_by not in source.columns:
             raise InputError(
@@ -118,6 +123,27 @@ def ExampleGen(
     if empty:
         context.note(f"split {empty[0]!r} got no rows of {source.rows}")
     return examples
+
+
+def _resolved(data: Rows | Mapping[str, Rows]) -> Rows | Mapping[str, Rows]:
+    """The data, with the files found where it is all of files."""
+    named = data if isinstance(data, Mapping) else {"": data}
+    files = {name: value for name, value in named.items() if isinstance(value, str | FileSet | SqlQuery)}
+    if not files or len(files) < len(named):
+        return data
+    found = {name: resolve_files(value) for name, value in files.items()}
+    return found if isinstance(data, Mapping) else found[""]
+
+
+def _span(data: Rows | Mapping[str, Rows], told: int) -> tuple[int, int | None]:
+    """The span and version that the files tell, else the span that is told."""
+    named = data if isinstance(data, Mapping) else {"": data}
+    span, version = agreed(
+        {name: (value.span, value.version) for name, value in named.items() if isinstance(value, FileSet)}
+    )
+    if span is not None and told not in (0, span):
+        raise InputError(f"span={told}, and the files are of span {span}", fix="leave span= out")
+    return told if span is None else span, version
 
 
 def _opened(data: Rows | Mapping[str, Rows], options: Mapping[str, Any]) -> tuple[Source, dict[str, Source]]:

@@ -2,9 +2,19 @@
 
 from .dsl.component import Component, component
 from .dsl.control import Ended, map_, not_, on_exit, one_of, optional, otherwise, unzip, when
-from .dsl.handles import latest, latest_blessed
+from .dsl.history import (
+    all_spans,
+    artifact,
+    latest,
+    latest_blessed,
+    latest_model,
+    newest_model_not_trained_on,
+    rolling,
+    static_range,
+)
 from .dsl.pipeline import PipelineFunction, load_pipeline, pipeline
 from .form.ir import Pipeline
+from .history.loopables import paired, sequential, sliding, spans
 from .launching.decisions import decide
 from .launching.decisions import waiting as waiting_tasks
 from .launching.home import Home, Run, RunOptions, list_runs, open_run
@@ -38,29 +48,39 @@ __all__ = [
     "Selection",
     "Spun",
     "SqlQuery",
+    "all_spans",
+    "artifact",
     "component",
     "current",
     "decide",
     "files",
     "latest",
     "latest_blessed",
+    "latest_model",
     "list_runs",
     "load",
     "load_pipeline",
     "map_",
+    "newest_model_not_trained_on",
     "not_",
     "on_exit",
     "one_of",
     "open_run",
     "optional",
     "otherwise",
+    "paired",
     "pipeline",
     "query",
     "resolve_files",
     "resume",
+    "rolling",
     "run_pipeline",
     "secret",
+    "sequential",
+    "sliding",
+    "spans",
     "spin",
+    "static_range",
     "unzip",
     "waiting_tasks",
     "when",

@@ -76,6 +76,18 @@ def fetch_files(pattern: str, folder: Path, progress: Progress = no_progress) ->
     return copies
 
 
+def list_files(pattern: str) -> list[str]:
+    """The addresses of the files behind a URI with a glob, sorted; as the store spells them. None is an empty list.
+
+    Raises:
+        InputError: The store cannot list, cannot be read (after three tries), or the URI holds a secret.
+        DrivetrainError: The package for the scheme is not installed.
+    """
+    refuse_secrets(pattern)
+    store = _store(pattern)
+    return sorted(file.address for file in _tried(pattern, lambda: store.find(pattern)))
+
+
 def refuse_secrets(uri: str) -> None:
     """See that a URI can be shown and stored.
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import BuildError
+from ...metadata import artifact_type
 from ..form.expressions import dependencies
 from ..form.ir import CANDIDATE, Edge, Json, Loop, Node, Query, Source
 from ..form.ir import Chosen as ChosenByUid
@@ -242,10 +243,13 @@ class Builder:
         if isinstance(value, Secret):
             return {"$secret": value.name}
         if isinstance(value, FileSet):
-            return {"$files": value.pattern}
+            named = [value.pattern, *([] if value.span is value.version is None else [value.span, value.version])]
+            encoded = [self.encode(item, where) for item in named]
+            return {"$files": encoded if len(encoded) > 1 else encoded[0]}
         if isinstance(value, SqlQuery):
             asked = [value.sql, value.connection, value.parameters, value.watermark]
-            return {"$query": [self.encode(item, where) for item in asked]}
+            dated = [] if value.span is None else [value.span]
+            return {"$query": [self.encode(item, where) for item in (*asked, *dated)]}
         if hasattr(value, "__arrow_c_stream__"):
             raise BuildError(
                 f"a {type(value).__name__} in memory cannot be part of a pipeline, which other processes run later",
@@ -330,7 +334,7 @@ class Builder:
                     where=where,
                     fix=f"give the component an input {CANDIDATE!r}, and this to another one",
                 )
-            if value.query.type != wanted.__name__:
+            if value.query.type != wanted.__name__ and not issubclass(artifact_type(value.query.type), wanted):
                 raise BuildError(
                     f"{node}: the input {spec.name!r} takes {wanted.__name__}, not {value.query.type}", where=where
                 )
@@ -340,6 +344,10 @@ class Builder:
                     where=where,
                     fix=f"declare it `{spec.name}: list[{wanted.__name__}]`",
                 )
+            if value.query.of is not None:
+                self._reach(node, value.query.of.node, value.collected, where)
+            for need in dependencies([argument for _, argument in value.query.arguments]):
+                self._reach(node, need.node, "$collect" in str(value.query.arguments), where)
             if not spec.optional and not spec.many:
                 raise BuildError(
                     f"{node}: the input {spec.name!r} must be given, and {value!r} may find nothing",
@@ -402,7 +410,10 @@ class Builder:
         if isinstance(value, SqlQuery) and not takes_query(spec.hint):
             raise BuildError(f"{node}: the parameter {spec.name!r} takes files, not a query", where=where)
         if spec.kind == "files":
-            return self.encode(FileSet(value) if isinstance(value, str) else value, where)
+            encoded = self.encode(FileSet(value) if isinstance(value, str) else value, where)
+            for need in dependencies(encoded):
+                self._reach(node, need.node, "$collect" in str(encoded), where)
+            return encoded
         if not accepts(spec.hint, value):
             raise BuildError(
                 f"{node}: the parameter {spec.name!r} takes {spell(spec.hint)}, not {value!r:.60}", where=where

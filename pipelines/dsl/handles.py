@@ -5,15 +5,13 @@ from __future__ import annotations
 import difflib
 import typing
 from dataclasses import dataclass
-from typing import Any, NoReturn, TypeVar, cast
+from typing import Any, NoReturn
 
 from ...errors import BuildError
 from ...metadata import Artifact
 from ..form.expressions import Json, spelled
 from ..form.ir import Query
 from ..sources.functions import user_line
-
-T = TypeVar("T", bound=Artifact)
 
 
 class Symbolic:
@@ -227,10 +225,11 @@ class Handle(Opaque):
 
 @dataclass(frozen=True, eq=False)
 class Chosen(Opaque):
-    """Artifacts that will be chosen from history; a list of them where `many`."""
+    """Artifacts that will be chosen from history; a list of them where `many`, for a loop's outputs if `collected`."""
 
     query: Query
     many: bool = False
+    collected: bool = False
 
     def __repr__(self) -> str:
         return f"dt.{self.query.strategy.removesuffix('_passed')}(...)"
@@ -251,26 +250,3 @@ class Selected(Opaque):
 
     def __str__(self) -> str:
         return repr(self)
-
-
-def latest(kind: type[T], *, node: str | None = None, passed: bool = False) -> T | None:
-    """The newest live artifact of a type that an earlier run of this pipeline made; None where there is none yet.
-
-    Args:
-        kind: Its type.
-        node: The id of the node that made it; any where None. Name it where several nodes make artifacts of the type.
-        passed: Only of runs that ended COMPLETE, in which no gate objected to anything and nothing failed.
-
-    Never what the component already gets by another input: of its statistics, `DistributionValidator` is given those of
-    other data, so a second run on the same data finds the same ones as the first, and is a cache hit.
-    """
-    return cast("T | None", Chosen(Query("latest_passed" if passed else "latest", kind.__name__, node or "")))
-
-
-def latest_blessed() -> Any:  # Any: the type is the input's it is given to
-    """The newest blessed model of earlier runs whose fingerprint is not the candidate's; None where there is none.
-
-    So a second identical run finds the same baseline as the first, and is a cache hit. The candidate, and the model
-    that an `Evaluation` blessed, is the input called "model" of the component that made it.
-    """
-    return Chosen(Query("latest_blessed", "Model"))

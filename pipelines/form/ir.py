@@ -1,8 +1,9 @@
 """The compiled form of a pipeline: immutable, byte-stable JSON, all that `launch` reads.
 
 Maps whose order means something are lists of pairs; a value still to come is an expression (`expressions`), and beside
-those a parameter may be `{"$fn": "module:attribute", "code": digest}`, `{"$files": pattern}`,
-`{"$query": [sql, connection, parameters, watermark]}` or `{"$secret": name}`.
+those a parameter may be `{"$fn": "module:attribute", "code": digest}`, `{"$files": pattern}` or
+`{"$files": [pattern, span, version]}`, `{"$spans": [pattern, ...]}`, `{"$secret": name}` or
+`{"$query": [sql, connection, parameters, watermark]}`, which a span may follow.
 """
 
 from __future__ import annotations
@@ -52,20 +53,26 @@ class Query:
     """Artifacts chosen from history when the node is launched.
 
     Attributes:
-        strategy: How: a name that `resolve` knows, e.g. "latest".
+        strategy: How: a name that `history.choosing` knows, e.g. "latest".
         type: Of this type.
         made_by: The node that made it, "" for any.
-        arguments: What the strategy needs, in order.
+        arguments: What the strategy needs, in order: expressions.
+        of: What of this run it is chosen for: an output that is waited for as any other.
     """
 
     strategy: str
     type: str
     made_by: str = ""
     arguments: Pairs = ()
+    of: Edge | None = None
 
     def to_json(self) -> Json:
         """As IR."""
-        more = {"made_by": self.made_by, "arguments": [list(pair) for pair in self.arguments]}
+        more = {
+            "made_by": self.made_by,
+            "arguments": [list(pair) for pair in self.arguments],
+            "of": None if self.of is None else self.of.to_json(),
+        }
         return {"query": self.strategy, "type": self.type} | {name: value for name, value in more.items() if value}
 
 
@@ -193,9 +200,11 @@ class Node:
 
     @property
     def edges(self) -> Iterator[Edge]:
-        """The edges of all inputs."""
-        for _, sources in self.inputs:
-            yield from (source for source in sources if isinstance(source, Edge))
+        """The edges of all inputs, those of what is chosen for an output among them."""
+        for source in (source for _, sources in self.inputs for source in sources):
+            edge = source.of if isinstance(source, Query) else source
+            if isinstance(edge, Edge):
+                yield edge
 
     @property
     def dependencies(self) -> Iterator[Dependency]:
@@ -210,6 +219,8 @@ class Node:
                     yield from dependencies(source.uids)
                 else:
                     yield from dependencies([value for _, value in source.arguments])
+                    if source.of is not None:
+                        yield Dependency(source.of.node)
         yield from dependencies([value for _, value in self.parameters])
         yield from dependencies([value for _, value in self.options.env])
         yield from (Dependency(name, "after") for name in self.after)
@@ -379,7 +390,10 @@ def _condition(body: Json) -> Json:
 def _source(body: Json) -> Source:
     if "query" in body:
         arguments = tuple((name, value) for name, value in body.get("arguments", []))
-        return Query(body["query"], body["type"], body.get("made_by", ""), arguments)
-    if "uids" in body:
-        return Chosen(body["uids"])
+        of = _edge(body["of"]) if "of" in body else None
+        return Query(body["query"], body["type"], body.get("made_by", ""), arguments, of)
+    return Chosen(body["uids"]) if "uids" in body else _edge(body)
+
+
+def _edge(body: Json) -> Edge:
     return Edge(body["node"], body["output"], body.get("optional", False), body.get("choice", 0))

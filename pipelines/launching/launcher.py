@@ -20,6 +20,7 @@ from ...metadata import (
 )
 from ..form.ir import Node
 from ..form.tasks import Index, Task, parse_task
+from ..history.windows import Absent
 from .attempt import Attempt
 from .home import Home, Run, open_run
 from .outcome import Guarded, NodeResult, Observer, Silent, State, brief, facts, traced
@@ -149,7 +150,11 @@ class Launcher:
             self._record(task, state, reason)
             return NodeResult(task.name, state, reason=reason)
         node = task.node
-        work = self.resolver.work(node, task.index, partial(self._progress, task.name))
+        try:
+            work = self.resolver.work(node, task.index, partial(self._progress, task.name))
+        except Absent as absent:
+            self._record(task, "SKIPPED", absent.message)
+            return NodeResult(task.name, "SKIPPED", reason=absent.message)
         told: Owner | None = None
         retries = Retries(node.options, self.run.project)
         while True:

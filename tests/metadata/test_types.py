@@ -40,7 +40,7 @@ class LongReport(Report):
 
 
 def test_standard_types_have_their_properties() -> None:
-    assert Examples.new().properties == {"span": 0, "rows": {}}
+    assert Examples.new().properties == {"span": 0, "version": None, "rows": {}}
     assert Statistics.new(span=3).properties == {"span": 3}
     assert Anomalies.new().properties == {"passed": True, "errors": 0, "summary": ""}
     assert Evaluation.new().properties == {"blessed": False, "summary": ""}

@@ -1,0 +1,407 @@
+"""Spans and versions in file patterns: TFX's cases, number by number, and what a run makes of them."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from drivetrain.components.example_gen import ExampleGen
+from drivetrain.errors import BuildError, InputError
+from drivetrain.metadata import Examples
+from drivetrain.pipelines import Home, Pipeline, PipelineFunction, RunResult, files, resolve_files, resume, run_pipeline
+from drivetrain.pipelines.sources.files import find_span, lister, query, resolve_query
+from drivetrain.pipelines.sources.spans import choose, parse, query_parameters, spans_of
+from hypothesis import given
+from hypothesis import strategies as st
+
+Pipe = Callable[..., PipelineFunction[..., object]]
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Callable[..., Path]:
+    """`made("a/b.csv", …)` writes these files, each with rows of its own, and gives their folder."""
+
+    def write(*names: str) -> Path:
+        for name in names:
+            path = tmp_path / "data" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("name,n\n" + "".join(f"{name},{number}\n" for number in range(6)))
+        return tmp_path / "data"
+
+    return write
+
+
+def found(folder: Path, pattern: str, **wanted: Any) -> tuple[int, int | None, str]:
+    one = find_span(files(pattern, **wanted), (folder,))
+    return one.span, one.version, one.pattern
+
+
+# -- the numbered cases
+
+
+def test_case_1_without_a_span_it_is_0_and_there_is_no_version(made: Callable[..., Path]) -> None:
+    examples = ExampleGen(str(made("a.csv") / "*.csv"))
+    assert (examples.span, examples.version) == (0, None)
+    assert found(made("a.csv"), "*.csv") == (0, None, "*.csv")
+
+
+def test_case_2_the_newest_span_then_its_newest_version(made: Callable[..., Path]) -> None:
+    folder = made("span1/ver2/x.csv", "span2/ver1/x.csv")
+    assert found(folder, "span{SPAN}/ver{VERSION}/*") == (2, 1, "span2/ver1/*")
+    made("span2/ver10/x.csv", "span2/ver9/x.csv")
+    assert found(folder, "span{SPAN}/ver{VERSION}/*") == (2, 10, "span2/ver10/*")
+    examples = ExampleGen(str(folder / "span{SPAN}/ver{VERSION}/*"))
+    assert (examples.span, examples.version) == (2, 10)
+
+
+def test_case_3_splits_must_agree(made: Callable[..., Path]) -> None:
+    folder = made("span01/split1/a.csv", "span01/split2/b.csv", "span02/split1/c.csv")
+    patterns = {name: str(folder / f"span{{SPAN}}/{name}/*") for name in ("split1", "split2")}
+    with pytest.raises(InputError, match="latest span should be the same for each split: split1: 2, split2: 1"):
+        ExampleGen(patterns)
+    made("span02/split2/d.csv")
+    assert ExampleGen(patterns).span == 2
+    assert resolve_files(patterns["split1"]).pattern == str(folder / "span02/split1/*")
+    assert (
+        ExampleGen({name: files(pattern, span=1, version=None).pattern for name, pattern in patterns.items()}).span == 2
+    )
+
+
+def test_case_3_versions_must_agree_and_keep_their_digits(made: Callable[..., Path]) -> None:
+    folder = made("a/span02/ver02/x.csv", "b/span02/ver01/x.csv")
+    patterns = {name: str(folder / name / "span{SPAN}/ver{VERSION}/*") for name in ("a", "b")}
+    with pytest.raises(InputError, match="latest version should be the same for each split: a: 2, b: 1"):
+        ExampleGen(patterns)
+    made("b/span02/ver02/y.csv")
+    examples = ExampleGen(patterns)
+    assert (examples.span, examples.version, examples.rows) == (2, 2, {"a": 6, "b": 6})
+    assert resolve_files(patterns["b"]).pattern == str(folder / "b/span02/ver02/*")
+
+
+def test_case_3_a_split_without_spans_beside_one_with(made: Callable[..., Path]) -> None:
+    folder = made("span1/a.csv", "eval.csv")
+    with pytest.raises(InputError, match="train: 1, eval: none"):
+        ExampleGen({"train": str(folder / "span{SPAN}/*"), "eval": str(folder / "eval.csv")})
+
+
+def test_case_4_widths(made: Callable[..., Path]) -> None:
+    assert found(made("1234/x.csv"), "{SPAN:2}{VERSION:2}/*") == (12, 34, "1234/*")
+    folder = made("span1/x.csv")
+    with pytest.raises(InputError, match=r"no file matches 'span{SPAN:2}/\*' in .*data: there is span1/x.csv"):
+        found(folder, "span{SPAN:2}/*")
+    for width in ("x", "0", "-1", "", "2.5"):
+        with pytest.raises(InputError, match="not a positive integer"):
+            found(folder, f"span{{SPAN:{width}}}/*")
+
+
+def test_case_5_a_span_that_is_told_is_spelled_as_the_pattern_says(made: Callable[..., Path]) -> None:
+    folder = made("span01/x.csv")
+    with pytest.raises(InputError, match=r"with span 1 in .*: there is span01/x.csv"):
+        found(folder, "span{SPAN}/*", span=1)
+    assert found(folder, "span{SPAN:2}/*", span=1) == (1, None, "span01/*")
+
+
+def test_case_6_dates(made: Callable[..., Path]) -> None:
+    folder = made("19700102/x.csv")
+    assert found(folder, "{YYYY}{MM}{DD}/*") == (1, None, "19700102/*")
+    made("20170101/x.csv")
+    assert found(folder, "{YYYY}{MM}{DD}/*") == (17167, None, "20170101/*")
+    assert found(folder, "{YYYY}{MM}{DD}/*", span=1) == (1, None, "19700102/*")
+    made("20201301/x.csv")
+    with pytest.raises(InputError, match=r"20201301/x.csv: 2020-13-01 is no valid date"):
+        found(folder, "{YYYY}{MM}{DD}/*")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "says"),
+    [
+        ("{YYYY}-{MM}/*", "exactly one of each date spec"),
+        ("{YYYY}-{MM}-{DD}-{DD}/*", "exactly one of each date spec"),
+        ("{YYYY}{MM}{DD}/{SPAN}/*", "exclude each other"),
+        ("{VERSION}/*", "a version without a span"),
+        ("{SPAN}/{SPAN}/*", "more than once"),
+        ("{SPAN}/{VERSION}/{VERSION:2}/*", "more than once"),
+        ("{SPAN}{VERSION}/*", "where SPAN ends and VERSION begins"),
+        ("{YYYY}{MM}{DD}{VERSION}/*", "where DD ends and VERSION begins"),
+        ("data*{SPAN}.csv", "could take some of its digits"),
+        ("{SPAN}[0-9].csv", "could take some of its digits"),
+    ],
+)
+def test_case_6_what_makes_no_sense_is_told(pattern: str, says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        parse(pattern)
+
+
+def test_case_7_what_a_query_may_bind_of_a_span(tmp_path: Path) -> None:
+    assert query_parameters(2) == {"span": 2, "span_begin": 172800, "span_end": 259200, "span_date": "19700103"}
+    assert query_parameters(1)["span_date"] == "19700102"
+    with sqlite3.connect(tmp_path / "shop.db") as database:
+        database.execute("CREATE TABLE sales (at INTEGER, day TEXT)")
+        database.executemany(
+            "INSERT INTO sales VALUES (?, ?)",
+            [(at, f"{date(1970, 1, 1) + timedelta(seconds=at):%Y%m%d}") for at in range(0, 5 * 86400, 21600)],
+        )
+    database.close()
+    for sql in (
+        "SELECT * FROM sales WHERE at >= :span_begin AND at < :span_end",
+        "SELECT * FROM sales WHERE day = :span_date",
+    ):
+        asked = query(sql, connection=f"sqlite:///{tmp_path}/shop.db", span=2)
+        examples = ExampleGen(asked, splits={"all": 1})
+        assert (examples.span, examples.version, examples.rows) == (2, None, {"all": 4})
+        resolved = resolve_query(asked, (tmp_path,), tmp_path / "fetched")
+        assert resolved.span == 2
+
+
+# -- more of patterns
+
+
+def test_a_version_that_is_told(made: Callable[..., Path]) -> None:
+    folder = made("s1/v1/x.csv", "s1/v3/x.csv", "s2/v2/x.csv")
+    pattern = "s{SPAN}/v{VERSION}/*"
+    assert found(folder, pattern, span=1) == (1, 3, "s1/v3/*")
+    assert found(folder, pattern, span=1, version=1) == (1, 1, "s1/v1/*")
+    assert found(folder, pattern, version=1) == (1, 1, "s1/v1/*")
+    with pytest.raises(
+        InputError, match=r"with span 2 version 1 in .*: it has the spans 1 \(version 1\), 1 \(version 3\), 2"
+    ):
+        found(folder, pattern, span=2, version=1)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "wanted", "says"),
+    [
+        ("s{SPAN}/*", {"span": 7}, "with span 7 in .*: it has the spans 1, 2"),
+        ("t{SPAN}/*", {}, "no file matches 't{SPAN}/\\*' in .*: there is nothing like it"),
+        ("s{SPAN}/*", {"version": 1}, "names no version"),
+        ("s1/*", {"span": 1}, "names no span"),
+        ("s{SPAN}/*", {"span": -1}, "the span is -1"),
+        ("s{SPAN}/*", {"span": True}, "the span is True"),
+        ("s{SPAN}/*", {"span": "1"}, "the span is '1'"),
+        ("s{SPAN:1}/*", {"span": 10}, "span 10 has more than 1 digits"),
+        ("{YYYY}{MM}{DD}", {"span": 10**9}, "no date is span"),
+    ],
+)
+def test_what_is_not_there_is_told(made: Callable[..., Path], pattern: str, wanted: dict[str, Any], says: str) -> None:
+    folder = made("s1/x.csv", "s2/x.csv")
+    with pytest.raises(InputError, match=says):
+        found(folder, pattern, **wanted)
+
+
+def test_two_spellings_of_a_span_are_not_guessed_at(made: Callable[..., Path]) -> None:
+    folder = made("s1/x.csv", "s01/y.csv", "s0/z.csv")
+    with pytest.raises(InputError, match=r"span 1 in two places in .*: s01/\* and s1/\*"):
+        found(folder, "s{SPAN}/*")
+    assert found(folder, "s{SPAN:2}/*") == (1, None, "s01/*")
+
+
+def test_what_lies_beside_the_spans_is_no_span(made: Callable[..., Path]) -> None:
+    folder = made("3/a.csv", "latest/a.csv", "12b/a.csv", "4/notes.txt", "9/deeper/a.csv")
+    assert found(folder, "{SPAN}/*.csv") == (3, None, "3/*.csv")
+    assert found(folder, "**/{SPAN}/**/a.csv") == (9, None, "**/9/**/a.csv")
+    assert spans_of("{SPAN}/*", lister((folder,))) == [3, 4]
+    assert found(folder, "./{SPAN}/*.csv") == (3, None, "./3/*.csv")
+
+
+def test_the_first_folder_with_any_is_looked_in(made: Callable[..., Path], tmp_path: Path) -> None:
+    made("a/5/x.csv", "b/7/x.csv")
+    folders = (tmp_path / "data/none", tmp_path / "data/a", tmp_path / "data/b")
+    assert resolve_files(files("{SPAN}/*"), folders).span == 5
+    with pytest.raises(InputError, match=r"data/none or .*data/a"):
+        resolve_files(files("x{SPAN}/*"), folders)
+
+
+@given(
+    st.dictionaries(st.integers(0, 999), st.sets(st.integers(0, 99), min_size=1, max_size=3), min_size=1, max_size=5)
+)
+def test_the_newest_is_found_however_it_is_spelled(history: dict[int, set[int]]) -> None:
+    names = [f"s{span:03}/{version}/x.csv" for span, versions in history.items() for version in versions]
+    find = lambda pattern: (names, "there")  # noqa: E731 - what a glob gives at most
+    span = max(history)
+    for pattern in ("s{SPAN}/{VERSION}/*", "s{SPAN:3}/{VERSION}/x.csv", "s{SPAN}/{VERSION}/?.[cd]sv"):
+        one = choose(pattern, None, None, find)
+        assert (one.span, one.version) == (span, max(history[span]))
+    for wanted, versions in history.items():
+        assert choose("s{SPAN:3}/{VERSION}/*", wanted, None, find).version == max(versions)
+
+
+@given(st.dates(date(1970, 1, 1)))
+def test_a_date_is_its_days_since_1970(day: date) -> None:
+    pattern = parse("y{YYYY}/{MM}-{DD}.csv")
+    path = f"y{day.year:04}/{day:%m-%d}.csv"
+    read = pattern.read(path)
+    assert read is not None
+    assert date(1970, 1, 1) + timedelta(days=read[0]) == day
+    assert pattern.filled(pattern.digits(read[0], None)) == path
+
+
+def test_behind_a_uri() -> None:
+    fsspec = pytest.importorskip("fsspec")
+    store = fsspec.filesystem("memory")
+    for name in ("s1/v1/a.csv", "s1/v2/a.csv", "s02/v1/b.csv", "other/c.csv"):
+        store.pipe(f"/spans-test/{name}", f"name,n\n{name},1\n".encode())
+    pattern = "memory://spans-test/s{SPAN}/v{VERSION}/*.csv"
+    examples = ExampleGen(pattern, splits={"all": 1})
+    assert (examples.span, examples.version) == (2, 1)
+    assert ExampleGen(files(pattern, span=1), splits={"all": 1}).version == 2
+    assert spans_of(pattern, lister()) == [1, 2]
+    with pytest.raises(
+        InputError, match=r"no file matches 'memory://spans-test/s{SPAN}.*with span 3.*it has the spans"
+    ):
+        ExampleGen(files(pattern, span=3))
+    with pytest.raises(InputError, match="nothing can be listed by https"):
+        ExampleGen("https://localhost/{SPAN}/a.csv")
+
+
+# -- in a pipeline
+
+PARTS = """
+    from __future__ import annotations
+    from pathlib import Path
+    import drivetrain as dt
+    from drivetrain.components import ExampleGen
+    from drivetrain.metadata import Examples
+    from drivetrain.pipelines import Files, resolve_files
+
+    @dt.component
+    def Read(data: Files, *, stop: str = "") -> Examples:
+        found = resolve_files(data)
+        if stop and Path(stop).exists():
+            raise ConnectionError("told to stop")
+        examples = Examples.new(span=found.span or 0, version=found.version)
+        (examples.content / "rows.txt").write_text(found.files[0].path.read_text())
+        return examples
+
+    @dt.component
+    def Name(examples: Examples) -> str:
+        return (examples.content / "rows.txt").read_text().splitlines()[1]
+
+    @dt.component
+    def All(*, values: list[int]) -> list[int]:
+        return values
+"""
+
+
+@pytest.fixture
+def dated(pipe: Pipe) -> Pipe:
+    return lambda body, **more: pipe(body, parts=PARTS, **more)
+
+
+def examples_of(result: RunResult, node: str) -> tuple[int, int | None]:
+    (record,) = result.nodes[node].outputs["examples"]
+    return record.properties["span"], record.properties["version"]
+
+
+def test_a_new_span_is_new_work_and_an_old_one_a_hit(home: Home, dated: Pipe, made: Callable[..., Path]) -> None:
+    folder = made("s1/v1/x.csv")
+    body = f"ExampleGen({str(folder / 's{SPAN}/v{VERSION}/*')!r})"
+    first = run_pipeline(home, dated(body))
+    assert examples_of(first, "ExampleGen") == (1, 1)
+    assert run_pipeline(home, dated(body)).nodes["ExampleGen"].state == "CACHED"
+    (folder / "s2/v1").mkdir(parents=True)
+    (folder / "s2/v1/x.csv").write_bytes((folder / "s1/v1/x.csv").read_bytes())  # the same rows, of another day
+    second = run_pipeline(home, dated(body))
+    assert (second.nodes["ExampleGen"].state, examples_of(second, "ExampleGen")) == ("COMPLETE", (2, 1))
+    old = f"ExampleGen(dt.files({str(folder / 's{SPAN}/v{VERSION}/*')!r}, span=1))"
+    assert run_pipeline(home, dated(old)).nodes["ExampleGen"].state == "CACHED"
+    made("s1/v2/x.csv")
+    again = run_pipeline(home, dated(old))
+    assert (again.nodes["ExampleGen"].state, examples_of(again, "ExampleGen")) == ("COMPLETE", (1, 2))
+
+
+def test_a_span_by_parameter_and_by_item(home: Home, dated: Pipe, made: Callable[..., Path]) -> None:
+    folder = made("1/x.csv", "2/x.csv", "10/x.csv")
+    pattern = str(folder / "{SPAN}/*")
+    result = run_pipeline(home, dated(f"Read(dt.files({pattern!r}, span=count))"), {"count": 2})
+    assert examples_of(result, "Read") == (2, None)
+    body = f"""
+        found = dt.spans({pattern!r})
+        All(values=found)
+        dt.map_(lambda span: Name(Read(dt.files({pattern!r}, span=span))), over=found)
+    """
+    result = run_pipeline(home, dated(body))
+    assert result.nodes["All"].outputs["value"][0].properties["value"] == [1, 2, 10]
+    names = [result.nodes[f"Name[{place}]"].outputs["value"][0].properties["value"] for place in range(3)]
+    assert names == ["1/x.csv,0", "2/x.csv,0", "10/x.csv,0"]
+    made("11/x.csv")
+    again = run_pipeline(home, dated(body))
+    states = {name: node.state for name, node in again.nodes.items()}
+    assert [states[f"Read[{place}]"] for place in range(4)] == ["CACHED", "CACHED", "CACHED", "COMPLETE"]
+
+
+def test_spans_that_all_splits_have(home: Home, dated: Pipe, made: Callable[..., Path]) -> None:
+    folder = made("train/1.csv", "train/2.csv", "train/3.csv", "eval/2.csv", "eval/3.csv", "eval/4.csv")
+    patterns = {name: str(folder / name / "{SPAN}.csv") for name in ("train", "eval")}
+    body = f"""
+        both = {patterns!r}
+        def month(span):
+            return ExampleGen({{name: dt.files(pattern, span=span) for name, pattern in both.items()}})
+        dt.map_(month, over=dt.spans(both))
+    """
+    result = run_pipeline(home, dated(body))
+    assert [examples_of(result, f"ExampleGen[{place}]")[0] for place in (0, 1)] == [2, 3]
+    assert "ExampleGen[2]" not in result.nodes
+
+
+def test_a_run_keeps_to_the_span_it_found_first(
+    home: Home, dated: Pipe, made: Callable[..., Path], tmp_path: Path
+) -> None:
+    folder = made("1/x.csv", "2/x.csv")
+    stop = tmp_path / "stop"
+    stop.touch()
+    body = f"""
+        Read(dt.files({str(folder / "{SPAN}/*")!r}), stop={str(stop)!r})
+        All(values=dt.spans({str(folder / "{SPAN}/*")!r}))
+    """
+    assert run_pipeline(home, dated(body)).nodes["Read"].state == "FAILED"
+    made("3/x.csv")
+    stop.unlink()
+    resumed = resume(home)
+    assert examples_of(resumed, "Read") == (2, None)
+    assert resumed.nodes["All"].outputs["value"][0].properties["value"] == [1, 2]
+    fresh = run_pipeline(home, dated(body))
+    assert examples_of(fresh, "Read") == (3, None)
+    assert fresh.nodes["All"].outputs["value"][0].properties["value"] == [1, 2, 3]
+
+
+def test_without_a_match_the_node_fails_and_says_what_is_there(
+    home: Home, dated: Pipe, made: Callable[..., Path]
+) -> None:
+    folder = made("1/x.csv")
+    body = f"Read(dt.files({str(folder / '{SPAN}/*')!r}, span=5))\nAll(values=dt.spans({str(folder / 's{SPAN}/*')!r}))"
+    result = run_pipeline(home, dated(body))
+    assert "with span 5" in result.nodes["Read"].reason
+    assert "it has the spans 1" in result.nodes["Read"].reason
+    assert result.nodes["Spans"].state == "FAILED"
+    assert "no file matches" in result.nodes["Spans"].reason
+    assert result.nodes["All"].state == "BLOCKED"
+
+
+def test_the_compiled_form_keeps_spans(dated: Pipe) -> None:
+    plain = dated("Read(dt.files('a/*.csv'))").build()
+    assert dict(plain["Read"].parameters)["data"] == {"$files": "a/*.csv"}  # as before there were spans
+    body = """
+        Read(dt.files("a/{SPAN}.csv", span=count, version=2))
+        each = Read.options(id="Each")
+        dt.map_(lambda span: each(dt.files("a/{SPAN}.csv", span=span)), over=dt.spans("a/{SPAN}.csv"))
+    """
+    built = dated(body).build()
+    assert dict(built["Read"].parameters)["data"] == {"$files": ["a/{SPAN}.csv", {"$param": "count"}, 2]}
+    assert built.upstream("Each") == ("Spans",)
+    assert Pipeline.from_json(built.to_json()) == built
+
+
+def test_what_is_wrong_is_told_when_it_is_built(dated: Pipe) -> None:
+    with pytest.raises(BuildError, match="takes the pattern itself"):
+        dated("dt.spans(dt.files('{SPAN}'))").build()
+
+
+def test_a_span_that_is_told_twice(made: Callable[..., Path]) -> None:
+    pattern = str(made("3/x.csv") / "{SPAN}/*")
+    assert isinstance(ExampleGen(pattern, span=3), Examples)
+    with pytest.raises(InputError, match="span=2, and the files are of span 3"):
+        ExampleGen(pattern, span=2)
