@@ -203,7 +203,7 @@ class Function:
         if isinstance(error, jax.errors.TracerIntegerConversionError):
             return "index an array, not a list; or loop_options(unroll=True) gives the loop Python numbers"
         if convert(self.python_function) is self.python_function:
-            return "its source cannot be read, so its control flow stays Python's: write it in a file or notebook"
+            return "its source cannot be read (made by exec, or changed since its import): put it in a file"
         return "the value is known only when the graph runs: pass it as a Python value, or use jnp.where"
 
     def _defined(self) -> str | None:
