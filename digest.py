@@ -7,6 +7,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import secrets
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,8 +27,17 @@ def canonical_json(value: object) -> bytes:
     Raises:
         InputError: The value is not JSON, or holds NaN, an infinity, a lone surrogate, a NUL or a wider integer.
     """
-    text = json.dumps(_plain(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    return text.encode("utf-8")
+    with contextlib.suppress(TypeError, ValueError, RecursionError):
+        text = _encode(value)
+        # What comes back equal had text for keys and lists for sequences; plain ASCII is its own NFC. A long run of
+        # digits may be a wide integer, and a backslash a NUL: those go the long way.
+        if text.isascii() and not _LONG_WAY.search(text) and json.loads(text) == value:
+            return text.encode("ascii")
+    return _encode(_plain(value)).encode("utf-8")
+
+
+_encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
+_LONG_WAY = re.compile(r"\d{19}|\\u0000")
 
 
 def _plain(value: object) -> object:

@@ -63,8 +63,10 @@ def _changes(path: tuple[str, ...], old: object, new: object) -> Iterator[tuple[
 
 
 def _same(old: object, new: object) -> bool:
-    if old is _ABSENT or new is _ABSENT:
+    if old is new or old is _ABSENT or new is _ABSENT:
         return old is new
+    if isinstance(old, str) and isinstance(new, str) and old.isascii() and new.isascii():
+        return old == new
     return canonical_json(old) == canonical_json(new)
 
 

@@ -7,11 +7,21 @@ import json
 import math
 import os
 import unicodedata
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from drivetrain.digest import canonical_json, digest, digest_file, digest_tree, sync_tree, write_durably
+from drivetrain.digest import (
+    _encode,
+    _plain,
+    canonical_json,
+    digest,
+    digest_file,
+    digest_tree,
+    sync_tree,
+    write_durably,
+)
 from drivetrain.errors import InputError
 from hypothesis import given
 from hypothesis import strategies as st
@@ -154,3 +164,33 @@ def test_write_durably_is_whole_or_nothing(tmp_path: Path, monkeypatch: pytest.M
     assert path.read_bytes() == b"two"
     assert list(tmp_path.iterdir()) == [path]
     sync_tree(tmp_path)
+
+
+_LEAVES = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.floats()
+    | st.text()
+    | st.text(alphabet='ab\\"\0\u0301e\ud800')
+)
+
+
+@given(
+    st.recursive(
+        _LEAVES,
+        lambda inner: (
+            st.lists(inner) | st.tuples(inner, inner) | st.dictionaries(st.text() | st.integers() | st.none(), inner)
+        ),
+        max_leaves=8,
+    )
+)
+def test_the_short_way_to_canonical_json_gives_what_the_long_one_does(value: Any) -> None:
+    def spelled(work: Callable[[], bytes]) -> bytes | type[Exception]:
+        try:
+            return work()
+        except Exception as error:
+            return type(error)
+
+    long = spelled(lambda: _encode(_plain(value)).encode())
+    assert spelled(lambda: canonical_json(value)) == long
