@@ -20,6 +20,7 @@ from .diff import diff
 from .history import runs, show, why
 from .hub import hub
 from .lineage import lineage
+from .logs import logs
 from .run import resume, run
 from .schema import schema
 from .settings import CANCELED, CRASH, OK, USER_ERROR, complain
@@ -73,7 +74,7 @@ def cli() -> None:
     """Raw data to a served model and back: run pipelines, see what they did, and why."""
 
 
-_RUNS = (run, resume, rerun, spin, backfill, approve, runs, show, diff, why, lineage)
+_RUNS = (run, resume, rerun, spin, backfill, approve, runs, show, diff, why, logs, lineage)
 for verb in (*_RUNS, schema, bundle, hub, fsck, doctor):
     cli.add_command(verb)
 

@@ -28,6 +28,7 @@ Watched = Callable[[Run], Observer] | None
     "  drivetrain run examples/flights\n"
     "  drivetrain run examples/flights --param epochs=5 --no-cache\n"
     "  drivetrain run examples/flights --from Trainer\n"
+    "  drivetrain run examples/flights --runner process --parallel 4\n"
     "  drivetrain run examples/flights --runner beam --beam-option=--direct_num_workers=2\n"
 )
 @click.argument("folder", type=click.Path(path_type=Path))
@@ -39,7 +40,11 @@ Watched = Callable[[Run], Observer] | None
     help="Set parameters by a file: JSON, YAML or TOML. A variable DRIVETRAIN_PARAM_NAME sets one too.",
 )
 @click.option(
-    "--runner", type=click.Choice(["inline", "beam"]), default="inline", show_default=True, help="Who walks the DAG."
+    "--runner",
+    type=click.Choice(["inline", "process", "beam"]),
+    default="inline",
+    show_default=True,
+    help="Who walks the DAG.",
 )
 @click.option(
     "--executor",
@@ -55,6 +60,7 @@ Watched = Callable[[Run], Observer] | None
     metavar="--FLAG=VALUE",
     help="A flag of Beam's pipeline options, for the runner and the executor that are beam.",
 )
+@click.option("--parallel", type=click.IntRange(min=1), metavar="N", help="How many nodes run at once at most.")
 @click.option("--no-cache", is_flag=True, help="Run every node, whatever ran before.")
 @click.option("--from", "first", multiple=True, metavar="NODE", help="Run this node and what follows it only.")
 @click.option("--to", "last", multiple=True, metavar="NODE", help="Run this node and what it needs only.")
@@ -70,6 +76,7 @@ def run(
     runner: str,
     executor: str,
     beam_options: tuple[str, ...],
+    parallel: int | None,
     no_cache: bool,
     first: tuple[str, ...],
     last: tuple[str, ...],
@@ -91,6 +98,7 @@ def run(
         executor=executor,
         executor_options=flags if executor == "beam" else (),
         cache=not no_cache,
+        parallel=parallel,
     )
     pipeline = load_pipeline(folder)
     given = gathered(pipeline.parameters, params, file)

@@ -1,65 +1,194 @@
 """The node entrypoint: `python -m drivetrain.pipelines.node --root R --run ID --ir DIGEST --node ID`.
 
-What every runner but the inline one starts in a child process. Events leave on standard output as JSON text sequences
-(RFC 7464: a record separator, JSON, a line feed), so that what the user prints is never taken for one.
+What every runner but the inline one starts in a child process, for one node or, with `--serve`, for one after another
+as they are named on standard input. What a node prints goes into its log. Events leave on a descriptor of their own
+(`--events`), a JSON object on each line; or else on standard output as JSON text sequences (RFC 7464: a record
+separator, JSON, a line feed), so that what the user prints is never taken for one.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import faulthandler
+import io
 import json
+import os
 import signal
 import sys
 import threading
+import time
+import warnings
+from collections.abc import Mapping
 from pathlib import Path
+from queue import SimpleQueue
+from typing import Any, TextIO
 
 from ..errors import DrivetrainError, InputError
-from .launching.home import Home, open_run
+from .form.tasks import parse_task
+from .launching import processes
+from .launching.home import Home, Run, open_run
 from .launching.launcher import Launcher
-from .launching.outcome import NodeResult
+from .launching.outcome import NodeResult, Overtime
+from .launching.tidy import Tidy
+from .sources.functions import package_name
+from .sources.secret import conceal
 
+_GRACE = 10.0
+"""Seconds that a node gets to end once nobody is there to hear of it."""
+_PATIENCE = 2.0
+"""Seconds that what it started gets to end then."""
 RECORD = "\x1e"
-"""Begins an event."""
+"""Begins an event on standard output."""
 
 
 class Lines:
-    """An observer that prints one record per event."""
+    """An observer that writes one record per event."""
 
-    def __init__(self) -> None:
+    def __init__(self, stream: TextIO, begin: str) -> None:
+        self._stream = stream
+        self._begin = begin
         self._lock = threading.Lock()
 
-    def _print(self, **event: object) -> None:
-        with self._lock:
-            sys.stdout.write(f"{RECORD}{json.dumps(event)}\n")
-            sys.stdout.flush()
+    def write(self, **event: object) -> None:
+        """Write an event."""
+        with self._lock, contextlib.suppress(BrokenPipeError):  # nobody listens any more
+            self._stream.write(f"{self._begin}{json.dumps(event)}\n")
+            self._stream.flush()
 
     def started(self, node: str) -> None:
-        """Print it."""
-        self._print(event="started", node=node)
+        """Write it."""
+        self.write(event="started", node=node)
 
     def progress(self, node: str, done: int, total: int | None, unit: str) -> None:
-        """Print it."""
-        self._print(event="progress", node=node, done=done, total=total, unit=unit)
+        """Write it."""
+        self.write(event="progress", node=node, done=done, total=total, unit=unit)
 
     def note(self, node: str, text: str) -> None:
-        """Print it."""
-        self._print(event="note", node=node, text=text)
+        """Write it."""
+        self.write(event="note", node=node, text=text)
+
+    def working(self, node: str, works: bool) -> None:
+        """Write it."""
+        self.write(event="working", node=node, works=works)
 
     def ended(self, result: NodeResult) -> None:
-        """Print it."""
-        flags = {"vetoed": result.vetoed, "user_error": result.user_error}
-        self._print(event="ended", node=result.node, **result.to_json(), **flags)
+        """Write it."""
+        flags = {"vetoed": result.vetoed, "user_error": result.user_error, "again": result.again}
+        self.write(event="ended", node=result.node, **result.to_json(), **flags)
 
 
-def _stop(number: int, frame: object) -> None:
-    """Cancel the node; once, because Ctrl-C comes from the terminal and then from the runner, amid recording it."""
-    for each in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(each, signal.SIG_IGN)
-    raise KeyboardInterrupt
+class Server:
+    """Does the tasks that are named on standard input, until that ends.
+
+    A line there is `{"task": name, "retried": how often it was tried before}`, answered by events, the last one
+    "idle"; or `{"stop": reason}`, which ends the attempt at work as a failure, as a cancellation where it is null.
+    Where the input ends, who gave the tasks is gone: the attempt at work is cancelled.
+    """
+
+    def __init__(self, lines: Lines) -> None:
+        self._lines = lines
+        self._tasks: SimpleQueue[Mapping[str, Any] | None] = SimpleQueue()
+        self._busy = threading.Event()
+        self._stopped = False
+        self._mark = os.environ.get(processes.MARK, "").rpartition(":")[2]
+        self._reason: str | None = None
+        self._launcher: Launcher | None = None
+        # What a node reads from standard input is not meant for it.
+        self._input = os.fdopen(os.dup(0), encoding="utf-8")
+        nothing = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(nothing, 0)
+        os.close(nothing)
+
+    def run(self, home: Home, run: Run, *, resuming: bool) -> None:
+        """Do them."""
+        self._launcher = Launcher(home, run, self._lines, resuming=resuming, working=self._working)
+        threading.Thread(target=self._listen, name="drivetrain-listen", daemon=True).start()
+        self._tidy = Tidy(package_name(run.project))
+        while (task := self._tasks.get()) is not None:
+            self._do(self._launcher, task["task"], task["retried"])
+        processes.end(os.getpid(), self._mark, _PATIENCE)
+
+    def stop(self) -> None:
+        """End the attempt at work; called in the main thread. Once, so that its end can be recorded."""
+        if self._stopped or not self._busy.is_set():
+            return
+        self._stopped = True
+        if self._reason is not None:
+            raise Overtime(self._reason)
+        if self._launcher is not None:
+            self._launcher.cancel.set()
+        raise KeyboardInterrupt
+
+    def _do(self, launcher: Launcher, name: str, retried: int) -> None:
+        _conceal(launcher.run, name)
+        with launcher.logs.captured(name), warnings.catch_warnings():
+            self._busy.set()
+            try:
+                launcher.launch(name, retried)
+            finally:
+                self._busy.clear()
+        self._lines.write(event="idle", clean=self._tidy.undo())
+
+    def _working(self, task: str, works: bool) -> None:
+        self._tidy.imported()
+        self._lines.working(task, works)
+
+    def _listen(self) -> None:
+        # A signal that lands in this thread would not wake the main one from a sleep or a wait.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+        for line in self._input:
+            message = json.loads(line)
+            if "stop" not in message:
+                self._tasks.put(message)
+                continue
+            self._reason = message["stop"]
+            self._interrupt()
+        self._reason = None
+        self._tasks.put(None)
+        if self._busy.is_set():
+            self._interrupt()
+            time.sleep(_GRACE)
+            processes.end(os.getpid(), self._mark, 0)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def _interrupt(self) -> None:
+        main = threading.main_thread().ident
+        if main is not None:
+            signal.pthread_kill(main, signal.SIGTERM)
+
+
+def _stop(server: Server | None) -> None:
+    """Let SIGINT and SIGTERM cancel the node; once, because Ctrl-C comes from the terminal and from the runner too."""
+
+    def stop(number: int, frame: object) -> None:
+        if server is not None:
+            server.stop()
+            return
+        for each in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(each, signal.SIG_IGN)
+        raise KeyboardInterrupt
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+
+
+def _conceal(run: Run, task: str) -> None:
+    """Blot out what a node has in its environment by the name of a secret."""
+    for name, value in run.pipeline[parse_task(task)[0]].options.env:
+        if isinstance(value, dict) and "$secret" in value:
+            conceal(os.environ.get(name, ""))
+
+
+def _events(descriptor: int | None) -> Lines:
+    if descriptor is None:
+        return Lines(os.fdopen(os.dup(1), "w", encoding="utf-8"), RECORD)
+    os.set_inheritable(descriptor, False)
+    return Lines(os.fdopen(descriptor, "w", encoding="utf-8"), "")
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Launch one node; 0 unless it failed (1) or was cancelled (130)."""
+    """Launch one node; 0 unless it failed (1) or was cancelled (130). Or serve."""
     parser = argparse.ArgumentParser(
         prog="python -m drivetrain.pipelines.node",
         description="Launch one node of a recorded run.",
@@ -70,16 +199,31 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--store", help="where the metadata lies, if not in the root")
     parser.add_argument("--run", required=True, help="run id")
     parser.add_argument("--ir", required=True, help="digest of the compiled pipeline")
-    parser.add_argument("--node", required=True, help="node id")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--node", help="node id; Trainer[3] for an item of a loop")
+    what.add_argument("--serve", action="store_true", help="launch what standard input names, until it ends")
+    parser.add_argument("--resuming", action="store_true", help="leave what ended well in this run as it is")
+    parser.add_argument("--events", type=int, metavar="FD", help="a descriptor for events; else standard output")
     arguments = parser.parse_args(argv)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _stop)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(line_buffering=True)
+    faulthandler.enable()  # a crash in native code leaves its Python lines in the log
+    lines = _events(arguments.events)
+    server = Server(lines) if arguments.serve else None
+    _stop(server)
     try:
         home = Home(arguments.root, store=arguments.store)
         run = open_run(home, arguments.run)
         if run.pipeline.digest != arguments.ir:
             raise InputError(f"run {run.id} is of another pipeline than {arguments.ir[:12]}", fix="check --run, --ir")
-        result = Launcher(home, run, Lines()).launch(arguments.node)
+        if server is not None:
+            server.run(home, run, resuming=arguments.resuming)
+            return 0
+        launcher = Launcher(home, run, lines, resuming=arguments.resuming)
+        _conceal(run, arguments.node)
+        with launcher.logs.captured(arguments.node, visible=True):
+            result = launcher.launch(arguments.node)
     except DrivetrainError as error:
         print(error, file=sys.stderr)
         return 2

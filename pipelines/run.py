@@ -19,7 +19,7 @@ from .runners.keeps import refuse_what_is_not_kept
 
 RunState = Literal["COMPLETE", "FAILED", "STOPPED", "CANCELED"]
 Runner: TypeAlias = Callable[[Launcher, Iterable[str]], dict[str, NodeResult]]
-RUNNERS = ("inline", "beam")
+RUNNERS = ("inline", "process", "beam")
 
 
 @dataclass(frozen=True)
@@ -145,6 +145,10 @@ def _runner(name: str) -> Runner:
         from .runners.inline import run_inline
 
         return run_inline
+    if name == "process":
+        from .runners.process import run_process
+
+        return run_process
     if name == "beam":
         from .runners.beam import run_beam
 

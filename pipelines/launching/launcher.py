@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Literal
@@ -16,13 +17,15 @@ from ...metadata import (
     ExecutionRecord,
     LeaseLost,
     Owner,
+    StateError,
     explain,
 )
 from ..form.ir import Node
-from ..form.tasks import Index, Task, parse_task
+from ..form.tasks import Task, parse_task
 from ..history.windows import Absent
 from .attempt import Attempt
 from .home import Home, Run, open_run
+from .logs import Logged, Logs
 from .outcome import Guarded, NodeResult, Observer, Silent, State, brief, facts, traced
 from .partial import needed, stand_in
 from .resolve import Resolver, Work
@@ -43,35 +46,100 @@ class Launcher:
         run: The run.
         observer: Who is told.
         resuming: Whether what ended well in this run before stays as it is.
+        working: Told whether a task does its own work now, or waits for another process that does the same.
     """
 
-    def __init__(self, home: Home, run: Run, observer: Observer | None = None, *, resuming: bool = False) -> None:
+    def __init__(
+        self,
+        home: Home,
+        run: Run,
+        observer: Observer | None = None,
+        *,
+        resuming: bool = False,
+        working: Callable[[str, bool], None] = lambda task, works: None,
+    ) -> None:
         self.home = home
         self.run = run
         self.observer = Guarded(observer or Silent())
         self.cancel = threading.Event()
         self.resuming = resuming
+        self.working = working
+        self.logs = Logs(home.root, run.id)
+        self._told = Logged(self.observer, self.logs)
         self.resolver = Resolver(home.store, run, home.base, home.root / "work")
         self.flow = self.resolver.flow
 
-    def launch(self, name: str) -> NodeResult:
-        """Run a task, or find out why it need not or must not run. Never raises; what happened is in the store."""
+    def launch(self, name: str, retried: int | None = None) -> NodeResult:
+        """Run a task, or find out why it need not or must not run. Never raises; what happened is in the store.
+
+        Args:
+            name: The task.
+            retried: How often it was tried before; then this is one attempt, and the result says when the next is due.
+        """
         begin = time.monotonic()
         try:
             self.observer.started(name)
             task = self._task(name)
-            result = (self.earlier(name) if self.resuming else None) or self._launch(task)
+            result = (self.earlier(name) if self.resuming and not retried else None) or self._launch(task, retried)
         except (KeyboardInterrupt, Canceled):
             self.cancel.set()
             result = NodeResult(name, "CANCELED", reason="stopped while running")
         except BaseException as error:
             # Not the component's failure, which is recorded already: what it needs, the store or the disk.
-            with contextlib.suppress(DrivetrainError):  # the store itself may be what fails
-                self._record_failure(self._task(name), error)
-            result = NodeResult.failed(name, error)
+            result = self.fail(name, error)
         result = replace(result, seconds=time.monotonic() - begin)
+        self.logs.end(result)
         self.observer.ended(result)
         return result
+
+    def fail(self, name: str, error: BaseException) -> NodeResult:
+        """Record that a task could not begin."""
+        with contextlib.suppress(DrivetrainError):  # the store itself may be what fails
+            self._record_failure(self._task(name), error)
+        self.logs.write(name, traced(error))
+        return NodeResult.failed(name, error)
+
+    def bury(self, name: str, pid: int, state: Literal["FAILED", "CANCELED"], reason: str) -> NodeResult | None:
+        """Record how a task ended whose process on this host died, and remove what it left.
+
+        Returns:
+            What that process had recorded itself, if it got so far.
+        """
+        task = self._task(name)
+        facts: dict[str, object] = {"reason": reason, "user_error": False}
+        execution = self.flow.execution(task.node.id, task.index)
+        if execution is None or execution.owner is None or execution.owner.pid != pid:
+            execution = None  # it died before it began, or this is how another attempt ended
+        elif execution.state != "RUNNING" and execution.state != "ABANDONED":
+            return self.recorded(name)
+        with contextlib.suppress(DrivetrainError):
+            try:
+                if execution is None:
+                    raise StateError("nothing was begun")
+                self.home.store.finish(execution, state, error=reason, properties=facts)
+            except StateError:  # or another run has swept it up
+                about = {"run": self.run.id, "node": task.name, **facts}
+                contexts = self._contexts(task)
+                self.home.store.record(task.node.component, state, contexts=contexts, properties=about, error=reason)
+        if execution is not None:
+            self._remove_outputs(task, execution)
+        with contextlib.suppress(DrivetrainError, OSError):
+            self.home.sweep()
+        return None
+
+    def _remove_outputs(self, task: Task, execution: ExecutionRecord) -> None:
+        """Remove payloads that were in place before their execution could become COMPLETE."""
+        for key, _ in task.node.outputs:
+            with contextlib.suppress(DrivetrainError, OSError):
+                self.home.payloads.remove(f"artifacts/{task.node.id}/{execution.uid}/{key}")
+
+    def hindered(self, name: str) -> bool:
+        """Whether a task is to be skipped, or blocked."""
+        task = self._task(name)
+        try:
+            return self._hindered(task) is not None
+        except DrivetrainError:
+            return True  # it fails with that once it is launched
 
     def earlier(self, name: str) -> NodeResult | None:
         """How a task ended in this run before it was interrupted, if it ended well and all of it is still there.
@@ -110,13 +178,6 @@ class Launcher:
             result = NodeResult(name, state, reason="its process ended without a word: killed, or out of memory")
         return replace(result, seconds=execution.seconds or 0.0)
 
-    def items(self, loop: str, outer: Index) -> int | None:
-        """How many items a loop has, within an item of those around it; None where it is held back."""
-        try:
-            return None if self.flow.hindered_loop(loop, outer) else len(self.flow.items(loop, outer))
-        except DrivetrainError:
-            return None  # each node in it is launched once, and fails with this error
-
     def _task(self, name: str) -> Task:
         node, index = parse_task(name)
         return Task(self.run.pipeline[node], index)
@@ -141,7 +202,7 @@ class Launcher:
         self._record(task, "SKIPPED", reason, left_out=reason == LEFT_OUT)
         return NodeResult(task.name, "SKIPPED", reason=reason)
 
-    def _launch(self, task: Task) -> NodeResult:
+    def _launch(self, task: Task, retried: int | None) -> NodeResult:
         if self.run.options.only and task.node.id not in self.run.options.only:
             return self._left_out(task)
         hindered = self._hindered(task)
@@ -156,7 +217,7 @@ class Launcher:
             self._record(task, "SKIPPED", absent.message)
             return NodeResult(task.name, "SKIPPED", reason=absent.message)
         told: Owner | None = None
-        retries = Retries(node.options, self.run.project)
+        retries = Retries(node.options, self.run.project, retried or 0)
         while True:
             reason = "the cache is off for it"
             if node.cache and self.run.options.cache:
@@ -171,24 +232,29 @@ class Launcher:
                 continue
             if claim.displaced is not None:
                 self.home.sweep()
-            if node.cache and self.run.options.cache and self._find(node, work)[0] is not None:
+            if node.cache and self.run.options.cache and self._find(node, work, why=False)[0] is not None:
                 self.home.store.release(claim)  # published between the look and the claim
                 continue
             reason += retries.told
             attempt = Attempt(
-                self.home, self.run, task, work, claim, self._contexts(task), reason, self.observer, self.cancel
+                self.home, self.run, task, work, claim, self._contexts(task), reason, self._told, self.cancel
             )
+            self.logs.begin(task.name, retries.done)
+            self.working(task.name, True)
             try:
                 execution, error = attempt.carry_out()
             except LeaseLost as lost:
-                self.observer.note(task.name, lost.message)  # who took over will publish, and is waited for
+                self._told.note(task.name, lost.message)  # who took over will publish, and is waited for
                 continue
             if error is None:
                 return self._ended(task, execution, "COMPLETE", reason)
+            self.logs.write(task.name, traced(error))
             pause = retries.pause(error)
             if pause is None:
                 return NodeResult.failed(task.name, error)
-            self.observer.note(task.name, f"{brief(error)}; retry {retries.done} of {retries.most} in {pause:.3g} s")
+            self._told.note(task.name, f"{brief(error)}; retry {retries.done} of {retries.most} in {pause:.3g} s")
+            if retried is not None:
+                return replace(NodeResult.failed(task.name, error), again=pause)
             if self.cancel.wait(pause):
                 raise Canceled("the run was stopped")
 
@@ -211,11 +277,11 @@ class Launcher:
             node.conditions, task.index, scope
         )
 
-    def _find(self, node: Node, work: Work) -> tuple[ExecutionRecord | None, str]:
-        """An earlier execution that can stand in, else why there is none."""
+    def _find(self, node: Node, work: Work, *, why: bool = True) -> tuple[ExecutionRecord | None, str]:
+        """An earlier execution that can stand in, else why there is none (if that is asked)."""
         hit = self.home.store.find_cached(work.key)
         if hit is None:
-            return None, self._why(node, work)
+            return None, self._why(node, work) if why else ""
         outputs = self.home.store.outputs(hit)
         for records in outputs.values():
             for record in records:
@@ -241,7 +307,8 @@ class Launcher:
         """Wait a moment for whoever does the same work; gives who that is, named to the observer once."""
         holder = self.home.store.claim_holder(key)
         if holder is not None and holder != told:
-            self.observer.note(task.name, f"waiting for {holder}, which does the same work")
+            self.working(task.name, False)
+            self._told.note(task.name, f"waiting for {holder}, which does the same work")
         if self.cancel.wait(0.2):
             raise Canceled("the run was stopped")
         return holder

@@ -12,6 +12,11 @@ from ...errors import Canceled, DrivetrainError
 from ...metadata import ArtifactRecord
 from ..sources.secret import blotted
 
+
+class Overtime(BaseException):
+    """An attempt took longer than it may. No `except Exception` of a component holds it up."""
+
+
 State = Literal["COMPLETE", "CACHED", "SKIPPED", "BLOCKED", "FAILED", "CANCELED"]
 
 
@@ -25,6 +30,7 @@ class NodeResult:
         outputs: What it made or reused.
         vetoed: Whether it is a gate that said no.
         user_error: Whether the failure is one that the user can mend (bad input), not a crash.
+        again: Seconds after which the next attempt is due, of an attempt that whoever launched it is to repeat.
     """
 
     node: str
@@ -34,6 +40,7 @@ class NodeResult:
     outputs: Mapping[str, tuple[ArtifactRecord, ...]] = field(default_factory=dict)
     vetoed: bool = False
     user_error: bool = False
+    again: float | None = None
 
     @classmethod
     def failed(cls, node: str, error: BaseException) -> NodeResult:
@@ -119,7 +126,7 @@ def told(error: BaseException) -> str:
     """An error as the reason of a node's state: a user's with its fix, any other with its type."""
     if isinstance(error, (KeyboardInterrupt, Canceled)):
         return "stopped while running"
-    return blotted(str(error) if isinstance(error, DrivetrainError) else f"{type(error).__name__}: {error}")
+    return blotted(str(error) if isinstance(error, (DrivetrainError, Overtime)) else f"{type(error).__name__}: {error}")
 
 
 def brief(error: BaseException) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from ...errors import BuildError, InputError
 from ..form.ir import NodeOptions
 from ..sources.functions import reference
+from .outcome import Overtime
 
 
 class Retries:
@@ -15,11 +16,12 @@ class Retries:
     Args:
         options: The node's.
         project: The pipeline's folder, which a predicate is named relative to.
+        done: How many were made before, by another process.
     """
 
-    def __init__(self, options: NodeOptions, project: Path) -> None:
+    def __init__(self, options: NodeOptions, project: Path, done: int = 0) -> None:
         self.most = options.retries
-        self.done = 0
+        self.done = done
         self._options = options
         self._project = project
 
@@ -30,6 +32,8 @@ class Retries:
 
     def pause(self, error: BaseException) -> float | None:
         """Seconds until the next attempt; None where there is none."""
+        if isinstance(error, Overtime):
+            error = TimeoutError(str(error))
         if self.done >= self.most or not self._worth(error):
             return None
         options = self._options

@@ -16,8 +16,8 @@ _WORDS = {
     "env": "environment variables of its own",
 }
 _CANNOT = {
-    # A thread cannot be ended, and shares its process's environment.
-    "inline": ("timeout", "env"),
+    # A thread cannot be ended, and shares its process's environment and what that has of the machine.
+    "inline": ("timeout", "env", "cpus", "memory", "accelerators"),
     # The order, and what stands beside what, are decided by Beam.
     "beam": ("timeout", "env", "priority", "cpus", "memory", "accelerators"),
 }
@@ -32,7 +32,7 @@ def refuse_what_is_not_kept(pipeline: Pipeline, runner: str, parallel: int | Non
         parallel: How many tasks at once at most.
 
     Raises:
-        InputError: It does not; names the first node and what it asks for.
+        InputError: It does not, or this machine has less than a node asks for; names the first such node.
     """
     if runner == "beam" and parallel is not None:
         raise InputError(
@@ -45,6 +45,10 @@ def refuse_what_is_not_kept(pipeline: Pipeline, runner: str, parallel: int | Non
                 f"{node.id} has {_WORDS[name]}, which the {runner} runner cannot keep",
                 fix=f"take another runner, e.g. process, or leave {name}= out",
             )
+    if runner == "process":
+        from .leases import machine_for
+
+        machine_for(pipeline)
 
 
 def _asked(node: Node, names: tuple[str, ...]) -> Iterator[str]:

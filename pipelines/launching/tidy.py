@@ -1,0 +1,99 @@
+"""A process that does one task after another: what a task did to the process is undone before the next."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+_SIGNALS = tuple(
+    getattr(signal, f"SIG{name}") for name in ("ALRM", "CHLD", "HUP", "INT", "PIPE", "TERM", "USR1", "USR2", "WINCH")
+)
+
+
+class Tidy:
+    """What a process was like; `undo` makes it so again, as far as it can.
+
+    Args:
+        package: The project's: the names in its modules are bound again to what they were once imported. What a
+            component changed inside an object, a cache for instance, stays.
+    """
+
+    def __init__(self, package: str) -> None:
+        self._package = package
+        self._threads = set(threading.enumerate())
+        self._names: dict[ModuleType, dict[str, object]] = {}
+        self._undo = self._snapshot()
+
+    def imported(self) -> None:
+        """The project's modules that are loaded by now are as they should be."""
+        inside = f"{self._package}."
+        for name, module in list(sys.modules.items()):
+            if (name == self._package or name.startswith(inside)) and module not in self._names:
+                self._names[module] = dict(vars(module))
+
+    def undo(self) -> bool:
+        """Make it so again.
+
+        Returns:
+            Whether that is all: False where threads or child processes are left, which only the process's end ends.
+        """
+        for module, names in self._names.items():
+            now = vars(module)
+            for name in now.keys() - names.keys():
+                del now[name]
+            now.update((name, value) for name, value in names.items() if now.get(name, names) is not value)
+        for step in self._undo:
+            with contextlib.suppress(OSError, ValueError):
+                step()
+        left = set(threading.enumerate()) - self._threads
+        return not left and not children()
+
+    def _snapshot(self) -> list[Callable[[], None]]:
+        folder, environment = Path.cwd(), dict(os.environ)
+        mask = os.umask(0o077)
+        os.umask(mask)
+        path, argv, root = sys.path[:], sys.argv[:], logging.getLogger()
+        handlers, level, disabled = root.handlers[:], root.level, root.manager.disable
+        signals = {number: signal.getsignal(number) for number in _SIGNALS}
+
+        def restore_environment() -> None:
+            if dict(os.environ) != environment:
+                os.environ.clear()
+                os.environ.update(environment)
+
+        def restore_lists() -> None:
+            sys.path[:], sys.argv[:], root.handlers[:] = path, argv, handlers
+            root.setLevel(level)
+            logging.disable(disabled)
+
+        def restore_signals() -> None:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            for number, handler in signals.items():
+                if handler is not None and signal.getsignal(number) != handler:
+                    signal.signal(number, handler)
+
+        return [lambda: os.chdir(folder), restore_environment, lambda: _mask(mask), restore_lists, restore_signals]
+
+
+def children() -> bool:
+    """Whether this process has children that live."""
+    multiprocessing.active_children()  # reaps those that ended
+    with contextlib.suppress(OSError):
+        found = [path.read_text() for path in Path("/proc/self/task").glob("*/children")]
+        if found:
+            return any(text.strip() for text in found)
+    import psutil  # late: Linux does without it
+
+    return bool(psutil.Process().children())
+
+
+def _mask(mask: int) -> None:
+    os.umask(mask)

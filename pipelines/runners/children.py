@@ -1,0 +1,323 @@
+"""A child process that launches tasks, and whoever answers for it: events, time limits, cancellation, its death."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ...errors import DrivetrainError, InputError
+from ..form.expressions import evaluate
+from ..form.tasks import parse_task
+from ..launching import processes
+from ..launching.launcher import Launcher
+from ..launching.outcome import NodeResult, Observer, Overtime, brief
+from ..launching.retries import Retries
+from ..sources.secret import Secret
+
+GRACE = 10.0
+"""Seconds that a task gets to end and to record it, and then what it started, before they are killed."""
+_TICK = 0.2
+_SIGNALS = {
+    signal.SIGKILL: "killed, or the machine ran out of memory",
+    signal.SIGSEGV: "a crash in native code",
+    signal.SIGBUS: "a crash in native code, or a full disk",
+    signal.SIGILL: "a crash in native code",
+    signal.SIGFPE: "a crash in native code",
+    signal.SIGABRT: "native code gave up",
+}
+
+
+def command(launcher: Launcher) -> list[str]:
+    """The entrypoint for the tasks of a run, without what it is to do."""
+    home, run = launcher.home, launcher.run
+    return [
+        # -P: a file of the working directory must not stand in for a module of Python's.
+        *(sys.executable, "-P", "-m", "drivetrain.pipelines.node", "--root", str(home.root)),
+        *(["--store", home.url] if home.url else []),
+        *("--run", run.id, "--ir", run.pipeline.digest),
+        *(["--resuming"] if launcher.resuming else []),
+    ]
+
+
+class Child:
+    """A process that serves: it does one task after another.
+
+    Args:
+        launcher: Of the run.
+        environment: Variables that it has beside this process's.
+        inherited: Descriptors that it keeps open for as long as it lives.
+
+    Raises:
+        OSError: It cannot be started.
+    """
+
+    def __init__(
+        self, launcher: Launcher, environment: Mapping[str, str] | None = None, inherited: tuple[int, ...] = ()
+    ) -> None:
+        self.mark, mark = processes.marked()
+        self._buffer = b""
+        self._lock = threading.Lock()
+        launcher.logs.folder.mkdir(parents=True, exist_ok=True)
+        self._reading, writing = os.pipe()
+        self._poll = select.poll()
+        self._poll.register(self._reading, select.POLLIN)
+        try:
+            with (launcher.logs.folder / ".processes.log").open("ab") as log:
+                self._process = subprocess.Popen(  # noqa: S603
+                    [*command(launcher), "--serve", "--events", str(writing)],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.DEVNULL,
+                    stderr=log,
+                    pass_fds=(writing, *inherited),
+                    start_new_session=True,  # a terminal's Ctrl-C is for the run, which hands it on
+                    env={
+                        **os.environ,
+                        # It finds what this process finds.
+                        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+                        **(environment or {}),
+                        **mark,
+                    },
+                )
+        except BaseException:
+            os.close(self._reading)
+            raise
+        finally:
+            os.close(writing)
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    def send(self, **message: object) -> None:
+        """Tell it something; what is dead hears nothing."""
+        with self._lock, suppress(OSError, ValueError):
+            assert self._process.stdin is not None
+            self._process.stdin.write(json.dumps(message).encode() + b"\n")
+            self._process.stdin.flush()
+
+    def events(self, seconds: float) -> list[dict[str, Any]] | None:
+        """What it said within so many seconds, as soon as it says something; None once it is dead."""
+        died = self._process.poll() is not None
+        if not self._poll.poll(0 if died else seconds * 1000):
+            return None if died else []
+        data = os.read(self._reading, 1 << 16)
+        if not data:
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(seconds)
+            return None
+        *lines, self._buffer = (self._buffer + data).split(b"\n")
+        return [json.loads(line) for line in lines]
+
+    def stop(self, reason: str | None) -> None:
+        """Ask it to end what it does, for a reason, or as a cancellation; and all that descends from it."""
+        self.send(stop=reason)
+        processes.terminate(processes.family(self.pid, self.mark))
+
+    def retire(self) -> None:
+        """Ask it to end, with what descends from it; it is killed after twice the grace."""
+        self.dismiss()
+        try:
+            self._process.wait(2 * GRACE)
+        except subprocess.TimeoutExpired:
+            self.kill()
+        if self._process.returncode:
+            processes.end(self.pid, self.mark, 0)
+        with suppress(OSError):
+            os.close(self._reading)
+        self._reading = -1
+
+    def dismiss(self) -> None:
+        """Ask it to end, without waiting."""
+        with self._lock, suppress(OSError, ValueError):
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+
+    def kill(self) -> None:
+        """End it at once, with what descends from it."""
+        left = processes.family(self.pid, self.mark)  # while it can be seen whose they are
+        self._process.kill()
+        self._process.wait()
+        for process in left:
+            with suppress(Exception):  # psutil's: it is gone
+                process.kill()
+        processes.end(self.pid, self.mark, 0)
+
+    def death(self) -> str:
+        """How it died."""
+        status = self._process.wait()
+        if status < 0:
+            with suppress(ValueError):
+                number = signal.Signals(-status)
+                return f"its process was ended by {number.name} ({_SIGNALS.get(number, 'from outside')})"
+        return f"its process ended with status {status} before it could say how"
+
+
+@dataclass
+class Attending:
+    """Has the tasks of a run done by children, one attempt at a time, and answers for them.
+
+    Attributes:
+        launcher: Of the run. Where its `cancel` is set, what is at work is cancelled.
+        hurry: Set when nobody wants to wait any more: what is at work is killed.
+    """
+
+    launcher: Launcher
+    hurry: threading.Event
+
+    def environment(self, name: str) -> dict[str, str]:
+        """The environment that a task's options ask for; nothing for one that will be skipped or is blocked.
+
+        Raises:
+            InputError: A secret is not set, or a value is no text.
+        """
+        node, index = parse_task(name)
+        found: dict[str, str] = {}
+        options = self.launcher.run.pipeline[node].options
+        if not options.env or self.launcher.hindered(name):
+            return found
+        values = self.launcher.flow.values(self.launcher.run.pipeline.scope(node), index)
+        for variable, body in options.env:
+            secret = isinstance(body, dict) and "$secret" in body
+            value = Secret(body["$secret"]).reveal() if secret else evaluate(body, values)
+            if value is None or isinstance(value, (dict, list)):
+                raise InputError(f"the environment variable {variable} of {name} is {value!r:.60}", fix="give text")
+            found[variable] = value if isinstance(value, str) else json.dumps(value)
+        return found
+
+    def attempt(self, name: str, child: Child, retried: int) -> tuple[NodeResult, bool]:
+        """Have a task tried once.
+
+        Returns:
+            How it ended, and whether the child may do another.
+        """
+        begin, limit = time.monotonic(), self.launcher.run.pipeline[parse_task(name)[0]].options.timeout
+        clock: float | None = None
+        stopped: float | None = None
+        reason: str | None = None
+        result: NodeResult | None = None
+        child.send(task=name, retried=retried)
+        while True:
+            now = time.monotonic()
+            if stopped is None and result is None:
+                if self.launcher.cancel.is_set():
+                    stopped = now
+                elif limit is not None and clock is not None and now - clock > limit:
+                    stopped, reason = now, f"ran longer than its timeout of {limit:g} s"
+                if stopped is not None:
+                    child.stop(reason)
+            if stopped is not None and (now - stopped > GRACE or self.hurry.is_set()):
+                child.kill()
+            events = child.events(_TICK)
+            if events is None:
+                break
+            for event in events:
+                if event["event"] == "idle":
+                    assert result is not None
+                    return self._told(result), bool(event["clean"]) and stopped is None
+                if event["event"] in ("started", "working"):
+                    clock = time.monotonic() if event.get("works", True) else None
+                result = relay(self.launcher.observer, event) or result
+        if result is not None:  # it died after its work
+            return self._told(result), False
+        return self._died(name, child, retried, time.monotonic() - begin, stopped is not None, reason), False
+
+    def _told(self, result: NodeResult) -> NodeResult:
+        """A result with what the store has of it."""
+        if result.state not in ("COMPLETE", "CACHED"):
+            return result
+        recorded = self.launcher.recorded(result.node)
+        return replace(recorded, seconds=result.seconds) if recorded else result
+
+    def _died(
+        self, name: str, child: Child, retried: int, seconds: float, stopped: bool, reason: str | None
+    ) -> NodeResult:
+        """A task whose process died: record how, and remove what it left."""
+        child.kill()
+        canceled = stopped and reason is None
+        reason = reason or ("told to stop, and did not" if canceled else child.death())
+        ended = self.launcher.bury(name, child.pid, "CANCELED" if canceled else "FAILED", reason)
+        if ended is not None:  # it died after its work
+            return ended
+        result = NodeResult(name, "CANCELED" if canceled else "FAILED", seconds, reason)
+        if not canceled:
+            retries = Retries(
+                self.launcher.run.pipeline[parse_task(name)[0]].options, self.launcher.run.project, retried
+            )
+            error = Overtime(reason) if stopped else ChildProcessError(reason)
+            try:
+                result = replace(result, again=retries.pause(error))
+            except Exception as wrong:  # the user's predicate
+                result = replace(result, reason=f"{reason}; and whether to try again: {brief(wrong)}")
+            if result.again is not None:
+                note = f"{reason}; retry {retries.done} of {retries.most} in {result.again:.3g} s"
+                self.launcher.observer.note(name, note)
+                self.launcher.logs.write(name, note)
+        self.launcher.logs.blot(name)
+        self.launcher.logs.end(result)
+        return result
+
+
+def relay(observer: Observer, event: Mapping[str, Any]) -> NodeResult | None:
+    """Tell an observer of an event; gives the result where it is the last of a task, which is not told.
+
+    Raises:
+        KeyError, TypeError: It is no event.
+    """
+    kind: str = event["event"]
+    if kind == "progress":
+        observer.progress(event["node"], event["done"], event["total"], event["unit"])
+    elif kind == "note":
+        observer.note(event["node"], event["text"])
+    elif kind == "ended":
+        flags = {"vetoed": event["vetoed"], "user_error": event["user_error"], "again": event["again"]}
+        return NodeResult(event["node"], event["state"], event["seconds"], event["reason"], **flags)
+    elif kind not in ("started", "working"):
+        raise KeyError(kind)
+    return None
+
+
+def launch_in_child(attending: Attending, name: str) -> NodeResult:
+    """Have a task done in a child of its own, tried again as its options say; gives how it ended. Never raises."""
+    launcher, retried = attending.launcher, 0
+    launcher.observer.started(name)
+    while True:
+        result = one_attempt(attending, name, retried)
+        if result.again is None:
+            break
+        retried += 1
+        if launcher.cancel.wait(result.again):
+            result = NodeResult(name, "CANCELED", reason="stopped while running")
+            break
+    launcher.observer.ended(result)
+    return result
+
+
+def one_attempt(
+    attending: Attending,
+    name: str,
+    retried: int,
+    environment: Mapping[str, str] | None = None,
+    inherited: tuple[int, ...] = (),
+) -> NodeResult:
+    """The same for one attempt, in a child with this environment beside what the task's options ask for."""
+    launcher = attending.launcher
+    try:
+        own = attending.environment(name)
+        child = Child(launcher, {**(environment or {}), **own}, inherited)
+    except (DrivetrainError, OSError) as error:
+        return launcher.fail(name, error)
+    try:
+        return attending.attempt(name, child, retried)[0]
+    finally:
+        child.retire()

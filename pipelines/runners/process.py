@@ -1,0 +1,166 @@
+"""The process runner: tasks in child processes that do one after another, as many at once as there are cores.
+
+A child is another's no more once a task failed in it, was stopped, left something running, or had an environment or an
+accelerator of its own. The walk itself is a thread, so that Ctrl-C reaches the main one, which only waits.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import threading
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+
+from ...errors import DrivetrainError
+from ..form.ir import Node
+from ..form.tasks import parse_task
+from ..launching.launcher import Launcher
+from ..launching.outcome import NodeResult
+from .children import Attending, Child, one_attempt
+from .leases import Lease, machine_for
+from .schedule import Schedule
+
+_POLL = 0.5
+"""Seconds between looks at whether another run gave an accelerator back."""
+
+
+def run_process(launcher: Launcher, nodes: Iterable[str]) -> dict[str, NodeResult]:
+    """Launch the nodes in child processes; a failed one does not stop independent branches.
+
+    The first Ctrl-C cancels what is at work, and waits for it to say so; the second kills it.
+    """
+    walk = _Walk(launcher, nodes)
+    threading.Thread(target=walk.go, name="drivetrain-process", daemon=True).start()
+    while not walk.over.is_set():
+        try:
+            walk.over.wait()  # not join: interrupted, it takes the thread for ended
+        except KeyboardInterrupt:
+            if launcher.cancel.is_set():
+                walk.hurry.set()
+            launcher.cancel.set()
+    if walk.error is not None:
+        raise walk.error
+    return walk.results
+
+
+class _Walk:
+    """One walk over a pipeline's nodes."""
+
+    def __init__(self, launcher: Launcher, nodes: Iterable[str]) -> None:
+        pipeline = launcher.run.pipeline
+        self.launcher = launcher
+        self.hurry = threading.Event()
+        self.over = threading.Event()
+        self.results: dict[str, NodeResult] = {}
+        self.error: BaseException | None = None
+        self._machine = machine_for(pipeline)
+        self._most = launcher.run.options.parallel or max(1, math.ceil(self._machine.cpus))
+        self._schedule = Schedule(pipeline, nodes, launcher.flow.count)
+        self._attending = Attending(launcher, self.hurry)
+        self._idle: list[Child] = []
+        self._ended: SimpleQueue[tuple[NodeResult, Lease]] = SimpleQueue()
+        self._running: set[str] = set()
+        self._retried: dict[str, int] = {}
+        self._paused: list[tuple[float, str]] = []  # a heap: when it is due, what
+        self._granted: Lease | None = None
+
+    def go(self) -> None:
+        """Walk."""
+        try:
+            self._go()
+        finally:
+            self.over.set()
+
+    def _go(self) -> None:
+        try:
+            while self._step():
+                pass
+        except BaseException as error:
+            self.error = error
+            self.launcher.cancel.set()
+        finally:
+            for _, name in self._paused:
+                self.results[name] = NodeResult(name, "CANCELED", reason="stopped before its next attempt")
+            for child in self._idle:
+                child.dismiss()
+            for child in self._idle:
+                child.retire()
+
+    def _step(self) -> bool:
+        """Begin what can begin and wait until something ends; False where nothing is left."""
+        stopped = self.launcher.cancel.is_set()
+        waits = False if stopped else self._begin()
+        if not self._running and (stopped or not (waits or self._paused)):
+            return False
+        due = self._paused[0][0] - time.monotonic() if self._paused else math.inf
+        with suppress(Empty):
+            # What is due and has not begun waits for something else, as does a stop.
+            self._end(*self._ended.get(timeout=min(due, _POLL) if due > 0 else _POLL))
+        return True
+
+    def _begin(self) -> bool:
+        """Begin what is ready and fits; gives whether something waits for another run."""
+        self._machine.begin()
+        while self._paused and self._paused[0][0] <= time.monotonic() and len(self._running) < self._most:
+            name = self._paused[0][1]
+            lease = self._machine.take(self._node(name))
+            if lease is None:
+                break
+            heapq.heappop(self._paused)
+            self._start(name, lease)
+        while len(self._running) < self._most and (task := self._schedule.take(self._fits)):
+            assert self._granted is not None
+            self._retried[task] = 0
+            self.launcher.observer.started(task)
+            self._start(task, self._granted)
+        return self._machine.waits_for_others
+
+    def _fits(self, node: Node) -> bool:
+        self._granted = self._machine.take(node)
+        return self._granted is not None
+
+    def _start(self, name: str, lease: Lease) -> None:
+        self._running.add(name)
+        threading.Thread(target=self._attend, args=(name, lease), name=f"drivetrain-child-{name}", daemon=True).start()
+
+    def _attend(self, name: str, lease: Lease) -> None:
+        try:
+            result = self._attempt(name, lease)
+        except BaseException as error:
+            result = self.launcher.fail(name, error)
+        self._ended.put((result, lease))
+
+    def _attempt(self, name: str, lease: Lease) -> NodeResult:
+        retried = self._retried[name]
+        if lease.devices or self._node(name).options.env:
+            return one_attempt(self._attending, name, retried, lease.environment, lease.locks)
+        try:
+            child = self._idle.pop()
+        except IndexError:
+            try:
+                child = Child(self.launcher, lease.environment)
+            except (DrivetrainError, OSError) as error:
+                return self.launcher.fail(name, error)
+        result, again = self._attending.attempt(name, child, retried)
+        if again and result.state not in ("FAILED", "CANCELED"):
+            self._idle.append(child)
+        else:
+            child.retire()
+        return result
+
+    def _end(self, result: NodeResult, lease: Lease) -> None:
+        self._machine.release(lease)
+        self._running.discard(result.node)
+        if result.again is not None and not self.launcher.cancel.is_set():
+            self._retried[result.node] += 1
+            heapq.heappush(self._paused, (time.monotonic() + result.again, result.node))
+            return
+        self.results[result.node] = result
+        self._schedule.end(result.node)
+        self.launcher.observer.ended(result)
+
+    def _node(self, name: str) -> Node:
+        return self.launcher.run.pipeline[parse_task(name)[0]]
