@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -65,8 +66,8 @@ def _changes(path: tuple[str, ...], old: object, new: object) -> Iterator[tuple[
 def _same(old: object, new: object) -> bool:
     if old is new or old is _ABSENT or new is _ABSENT:
         return old is new
-    if isinstance(old, str) and isinstance(new, str) and old.isascii() and new.isascii():
-        return old == new
+    if json.dumps(old, sort_keys=True) == json.dumps(new, sort_keys=True):
+        return True
     return canonical_json(old) == canonical_json(new)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import shutil
 import time
 from collections.abc import Iterator
@@ -75,9 +76,9 @@ class Payloads:
                 return digests["content"]
             manifest = {"version": 1, **{part: _entry(tree) for part, tree in digests.items()}}
             (staged / "manifest.json").write_bytes(canonical_json(manifest) + b"\n")
-            for path in staged.rglob("*"):
-                if path.is_file():
-                    path.chmod(0o444)
+            names = [f"{part}/{file.path}" for part, tree in digests.items() for file in tree.files]
+            for name in (*names, "manifest.json"):
+                os.chmod(f"{staged}/{name}", 0o444)  # noqa: PTH101 - a path object each would cost more
             _make_folder(target.parent)
             sync_tree(staged)
             staged.rename(target)
