@@ -71,7 +71,7 @@ class Builder:
             raise BuildError(f"{name!r} is no id for a loop, or is taken", where=where, fix="give it another id=")
         within = self.loops_open[-1] if self.loops_open else ""
         for need in (*dependencies(over), *dependencies(self.conditions)):
-            self._reach(name, need.node, over is not None and "$collect" in str(over), where)
+            self._reach(name, need.node, need.collected, where)
         self.loops[name] = Loop(name, over, within, parallel, tuple(self.conditions))
         self.loops_open.append(name)
         try:
@@ -100,6 +100,12 @@ class Builder:
             found.insert(0, name)
             name = self.loops[name].within
         return found
+
+    def _reached(self, consumer: str, expression: Json, where: str) -> Json:
+        """The expression, seen to use what is there."""
+        for need in dependencies(expression):
+            self._reach(consumer, need.node, need.collected, where)
+        return expression
 
     def _reach(self, consumer: str, producer: str, collected: bool, where: str) -> None:
         """See that what is used here is what there is one of, or that it was collected."""
@@ -139,8 +145,7 @@ class Builder:
         bound = self._bind(component, args, kwargs, where)
         ref = reference(component.fn, self.project)
         inputs = [(key, self._sources(name, component, key, bound[key], where)) for key in component.inputs]
-        for need in dependencies(self.conditions):
-            self._reach(name, need.node, False, where)
+        self._reached(name, self.conditions, where)
         node = Node(
             id=name,
             component=ref.name if ref.project else component.ref,
@@ -346,8 +351,7 @@ class Builder:
                 )
             if value.query.of is not None:
                 self._reach(node, value.query.of.node, value.collected, where)
-            for need in dependencies([argument for _, argument in value.query.arguments]):
-                self._reach(node, need.node, "$collect" in str(value.query.arguments), where)
+            self._reached(node, [argument for _, argument in value.query.arguments], where)
             if not spec.optional and not spec.many:
                 raise BuildError(
                     f"{node}: the input {spec.name!r} must be given, and {value!r} may find nothing",
@@ -394,15 +398,13 @@ class Builder:
                 f"{node}: the parameter {spec.name!r} takes {spell(spec.hint)}, and {value!r} may be None", where=where
             )
         if isinstance(value, Scalar):
-            for need in dependencies(value.expression):
-                self._reach(node, need.node, "$collect" in str(value.expression), where)
             if not _compatible(spec, value.hint):
                 raise BuildError(
                     f"{node}: the parameter {spec.name!r} takes {spell(spec.hint)}, "
                     f"and {value!r} is {spell(value.hint)}",
                     where=where,
                 )
-            return self.encode(value, where)
+            return self._reached(node, self.encode(value, where), where)
         if value is None and accepts(spec.hint, None):
             return None
         if spec.kind == "function":
@@ -410,15 +412,12 @@ class Builder:
         if isinstance(value, SqlQuery) and not takes_query(spec.hint):
             raise BuildError(f"{node}: the parameter {spec.name!r} takes files, not a query", where=where)
         if spec.kind == "files":
-            encoded = self.encode(FileSet(value) if isinstance(value, str) else value, where)
-            for need in dependencies(encoded):
-                self._reach(node, need.node, "$collect" in str(encoded), where)
-            return encoded
+            return self._reached(node, self.encode(FileSet(value) if isinstance(value, str) else value, where), where)
         if not accepts(spec.hint, value):
             raise BuildError(
                 f"{node}: the parameter {spec.name!r} takes {spell(spec.hint)}, not {value!r:.60}", where=where
             )
-        return self.encode(value, where)
+        return self._reached(node, self.encode(value, where), where)
 
     def _function(self, value: object, where: str) -> Json:
         try:

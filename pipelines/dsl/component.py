@@ -19,6 +19,7 @@ from ...metadata import Artifact, Value
 from ..form.ir import NodeOptions
 from ..sources.files import FileSet, SqlQuery
 from ..sources.functions import FunctionRef, user_line
+from .handles import Scalar
 from .options import node_options
 
 P = ParamSpec("P")
@@ -354,7 +355,9 @@ def takes_query(hint: Any) -> bool:
 
 
 def accepts(hint: Any, value: object) -> bool:
-    """Whether a JSON value fits a type expression. An int is a float; a bool is neither."""
+    """Whether a JSON value, or the type of one to come, fits a type expression. An int is a float, a bool neither."""
+    if isinstance(value, Scalar):
+        return fits(value.hint, hint)
     if hint is Any or hint is object:
         return True
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)

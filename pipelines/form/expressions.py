@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, TypeAlias
 
 from ...errors import InputError
@@ -36,11 +36,13 @@ class Dependency:
         kind: "need": its outputs, so that this one is skipped where it was; "optional": nothing stands in for them;
             "choice": one of its group is enough; "after": only its end, and its assent where it is a gate.
         group: Tells one choice from another.
+        collected: Whether it is the outputs of every item of a loop.
     """
 
     node: str
     kind: Literal["need", "optional", "choice", "after"] = "need"
     group: int = 0
+    collected: bool = False
 
 
 class Values(Protocol):
@@ -144,11 +146,12 @@ def dependencies(expression: Json) -> Iterator[Dependency]:
     if isinstance(expression, Mapping):
         for key, body in expression.items():
             if key in ("$property", "$collect"):
-                yield Dependency(body[0])
+                yield Dependency(body[0], collected=key == "$collect")
             elif key == "$optional":
-                yield from (Dependency(need.node, "optional") for need in dependencies(body))
+                yield from (replace(need, kind="optional") for need in dependencies(body))
             elif key == "$one_of":
-                yield from (Dependency(need.node, "choice", id(body)) for each in body for need in dependencies(each))
+                needs = (need for each in body for need in dependencies(each))
+                yield from (replace(need, kind="choice", group=id(body)) for need in needs)
             else:
                 yield from dependencies(body)
     elif isinstance(expression, (list, tuple)):

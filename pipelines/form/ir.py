@@ -122,7 +122,7 @@ class NodeOptions:
 
     def to_json(self) -> Json:
         """What differs from the default, as IR."""
-        return {f.name: value for f in fields(self) if (value := asdict(self)[f.name]) != f.default}
+        return {f.name: value for f in fields(self) if (value := getattr(self, f.name)) != f.default}
 
     @classmethod
     def from_json(cls, body: Mapping[str, Json]) -> NodeOptions:

@@ -68,6 +68,7 @@ class Launcher:
         self._told = Logged(self.observer, self.logs)
         self.resolver = Resolver(home.store, run, home.base, home.root / "work")
         self.flow = self.resolver.flow
+        self._known: dict[tuple[str, str], ContextRecord] = {}  # contexts that do not change
 
     def launch(self, name: str, retried: int | None = None) -> NodeResult:
         """Run a task, or find out why it need not or must not run. Never raises; what happened is in the store.
@@ -314,14 +315,19 @@ class Launcher:
         return holder
 
     def _contexts(self, task: Task) -> list[ContextRecord]:
-        store = self.home.store
-        found = [store.context("pipeline", self.run.pipeline.name), self.run.context, self._node_context(task.node)]
+        pipeline = self._context("pipeline", self.run.pipeline.name)
+        found = [pipeline, self.run.context, self._node_context(task.node)]
         if task.node.loop:
-            found.append(store.context("task", f"{self.run.id}/{task.name}"))
+            found.append(self.home.store.context("task", f"{self.run.id}/{task.name}", durable=False))
         return found
 
     def _node_context(self, node: Node) -> ContextRecord:
-        return self.home.store.context("node", f"{self.run.pipeline.name}.{node.id}")
+        return self._context("node", f"{self.run.pipeline.name}.{node.id}")
+
+    def _context(self, kind: str, name: str) -> ContextRecord:
+        if (kind, name) not in self._known:
+            self._known[kind, name] = self.home.store.context(kind, name, durable=False)
+        return self._known[kind, name]
 
     def _record(
         self,

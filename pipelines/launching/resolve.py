@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TypeAlias
 
@@ -55,7 +56,7 @@ class Work:
     inputs: Mapping[str, tuple[ArtifactRecord, ...]]
     preimage: Mapping[str, object]
 
-    @property
+    @cached_property
     def key(self) -> str:
         """The cache key."""
         return cache_key(self.preimage)

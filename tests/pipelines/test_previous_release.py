@@ -11,7 +11,7 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from drivetrain.pipelines import Home, open_run, resume
+from drivetrain.pipelines import Home, Selection, load_pipeline, open_run, resume, run_pipeline, spin
 
 RUNS = Path(__file__).parents[1] / "fixtures" / "runs"
 
@@ -42,4 +42,18 @@ def test_a_run_of_an_earlier_release_is_resumed(home: Home, tmp_path: Path, monk
     assert result.nodes["Last"].outputs["numbers"][0].properties["total"] == 73
     new = [e for e in home.store.executions() if e.state == "COMPLETE" and e.id not in done]
     assert sorted(str(e.properties["node"]) for e in new) == ["Last", "Need"]
+    home.close()
+
+
+def test_a_node_of_it_is_spun_and_stands_in(home: Home, tmp_path: Path) -> None:
+    pipeline = load_pipeline(tmp_path / "shop")
+    spun = spin(home, open_run(home, None), pipeline, "Add")
+    assert spun.outputs["numbers"].properties["total"] == 7
+    assert spun.fingerprints == spun.before
+    file = tmp_path / "needed.txt"
+    file.touch()
+    part = run_pipeline(home, pipeline, {"file": str(file)}, selection=Selection(first=("Need",)))
+    assert {name: node.state for name, node in part.nodes.items()} == {
+        "Make": "CACHED", "Second": "CACHED", "Add": "CACHED", "Need": "COMPLETE", "Last": "COMPLETE"
+    }  # fmt: skip
     home.close()
