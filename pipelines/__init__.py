@@ -9,6 +9,7 @@ from .dsl.history import (
     latest_blessed,
     latest_model,
     newest_model_not_trained_on,
+    previous,
     rolling,
     static_range,
 )
@@ -70,6 +71,7 @@ __all__ = [
     "otherwise",
     "paired",
     "pipeline",
+    "previous",
     "query",
     "resolve_files",
     "resume",

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar, cast, overload
 
 from ...errors import BuildError
 from ...metadata import Artifact, Examples, Model
-from ..form.ir import Edge, Json, Query
+from ..form.ir import Edge, Query
 from ..sources.functions import user_line
 from .handles import Chosen, Handle, operand
 
@@ -149,7 +149,7 @@ def artifact(
     Raises:
         BuildError: The type declares no such property, or there is no such operator.
     """
-    tests: list[Json] = []
+    tests: list[object] = []
     for name, wanted in where.items():
         _declares("dt.artifact", kind, name)
         sign, value = wanted if isinstance(wanted, tuple) and len(wanted) == 2 else ("==", wanted)
@@ -161,11 +161,30 @@ def artifact(
             )
         if sign == "in" and isinstance(value, str):
             raise BuildError(f"dt.artifact: {name!r} in {value!r:.40}", where=user_line(), fix="give a list")
-        tests.append([name, sign, operand(value)])
+        tests.append([name, sign, value])
     arguments: dict[str, object] = {"where": tests}
     if count is not None:
         arguments["count"] = _at_least("dt.artifact", "count", count, 1)
     return cast("T | None", Chosen(_query("artifact", kind, node, arguments), many=count is not None))
+
+
+def previous(what: T, *, passed: bool = False) -> T | None:
+    """What earlier runs made, by the same node, of the last span before this output's; None where there is none.
+
+    Of that span the newest version. `ExampleValidator(examples, statistics, schema, previous=dt.previous(statistics))`
+    compares a month with the one before it, in a run on an old month too; `dt.latest` is what was made last.
+
+    Args:
+        what: An output.
+        passed: Only of runs that ended COMPLETE, in which no gate objected to anything.
+
+    Raises:
+        BuildError: It is no output, or of a type that has no span.
+    """
+    of = _handle("dt.previous", what)
+    _spanned("dt.previous", of._type)
+    query = _query("previous", of._type, of._node, {"passed": passed}, of)
+    return cast("T | None", Chosen(query, collected=of._collected))
 
 
 def rolling(
@@ -177,6 +196,7 @@ def rolling(
     exclude: Sequence[int] = (),
     min_spans: int | None = None,
     keep_all_versions: bool = False,
+    before: bool = False,
     node: str | None = None,
     passed: bool = False,
 ) -> list[T]:
@@ -192,8 +212,10 @@ def rolling(
         start: Earlier spans do not count.
         skip: So many of the newest spans are passed over.
         exclude: Spans that are left out.
-        min_spans: How many there must be, else the node is skipped: n where None; 1 for as many as there are.
+        min_spans: How many there must be, else the node is skipped: n where None; 1 for as many as there are, 0 where
+            an empty list will do.
         keep_all_versions: Whether all versions of a span are taken.
+        before: Given an output: only the spans before its own, e.g. for the `history` of `Transform`.
         node: Given a type: the id of the node that made them; any where None.
         passed: Of earlier runs, only those that ended COMPLETE, in which no gate objected to anything.
 
@@ -208,7 +230,10 @@ def rolling(
         "exclude": exclude,
         "min_spans": min_spans,
         "keep_all_versions": keep_all_versions,
+        "before": before,
     }
+    if before and isinstance(what, type):
+        raise BuildError(f"{name}: a type has no span to be before", where=user_line(), fix="give an output")
     return _window(name, "rolling", what, node, passed, arguments)
 
 

@@ -99,7 +99,7 @@ def _artifact(past: Past, asked: Asked) -> list[ArtifactRecord]:
     """The newest n with the properties that are wanted."""
     count = asked.arguments.get("count")
     windows.at_least("count", 1 if count is None else count, 1)
-    tests = [tuple(test) for test in asked.arguments["where"]]
+    tests = [tuple(test) for test in asked.arguments.get("where", [])]
     equal = {name: value for name, sign, value in tests if sign == "=="}
     found = past.made(asked.query.type, asked.query.made_by, where=equal)
     others = [test for test in tests if test[1] != "=="]
@@ -151,11 +151,17 @@ def _all_spans(past: Past, asked: Asked) -> list[ArtifactRecord]:
     return [one.item for one in windows.all_spans(_up_to_now(past, asked), **_given(asked))]
 
 
+def _previous(past: Past, asked: Asked) -> list[ArtifactRecord]:
+    return [one.item for one in windows.all_spans(_before(past, asked))[-1:]]
+
+
 def _up_to_now(past: Past, asked: Asked) -> list[Spanned[ArtifactRecord]]:
     """What there is of each span, oldest first.
 
     For outputs of this run: these, and of the spans before the last of them what earlier runs made.
     """
+    if asked.arguments.get("before"):
+        return _before(past, asked)
     earlier = _dated(reversed(list(_each_once(_history(past, asked)))))
     if asked.query.of is None:
         return earlier
@@ -163,6 +169,12 @@ def _up_to_now(past: Past, asked: Asked) -> list[Spanned[ArtifactRecord]]:
     mine = {one.span for one in own}
     last = max(mine, default=-1)
     return [one for one in earlier if one.span < last and one.span not in mine] + own
+
+
+def _before(past: Past, asked: Asked) -> list[Spanned[ArtifactRecord]]:
+    """What earlier runs made of the spans before the first of this run's outputs, oldest first."""
+    first = min((one.span for one in _dated(asked.own)), default=0)
+    return [one for one in _dated(reversed(list(_each_once(_history(past, asked))))) if one.span < first]
 
 
 def _history(past: Past, asked: Asked) -> Iterator[ArtifactRecord]:
@@ -173,7 +185,7 @@ def _history(past: Past, asked: Asked) -> Iterator[ArtifactRecord]:
 
 def _given(asked: Asked) -> dict[str, Any]:
     """The arguments of a window's function."""
-    return {name: value for name, value in asked.arguments.items() if name != "passed"}
+    return {name: value for name, value in asked.arguments.items() if name not in ("passed", "before")}
 
 
 def _dated(records: Iterator[ArtifactRecord] | Sequence[ArtifactRecord]) -> list[Spanned[ArtifactRecord]]:
@@ -221,6 +233,7 @@ STRATEGIES: Final[Mapping[str, Strategy]] = {
     "latest_model": _latest_model,
     "artifact": _artifact,
     "newest_model_not_trained_on": _not_trained_on,
+    "previous": _previous,
     "rolling": _rolling,
     "static_range": _static_range,
     "all_spans": _all_spans,

@@ -81,7 +81,7 @@ def static_range(
     ]
     if min_spans is None and start is not None and end is not None:
         wanted = [span for span in range(start, end + 1) if span not in exclude]
-        return _enough(found, len(wanted), wanted)
+        return _enough(found, max(len(wanted), 1), wanted)
     return _enough(found, 1 if min_spans is None else min_spans)
 
 
@@ -211,12 +211,12 @@ def _sorted(things: Iterable[Spanned[T]]) -> list[Spanned[T]]:
 
 def _enough(found: list[Spanned[T]], wanted: int, which: Collection[int] = ()) -> list[Spanned[T]]:
     there = sorted({thing.span for thing in found})
-    missing = max(wanted, 1) - len(there)
+    missing = wanted - len(there)
     if missing <= 0:
         return found
     named = [str(span) for span in which if span not in there]
     lacks = f" ({', '.join(named[:5])}{', …' if len(named) > 5 else ''})" if named else ""
-    raise Absent(f"{missing} of {max(wanted, 1)} spans missing{lacks}; found {_shown(there)}")
+    raise Absent(f"{missing} of {wanted} spans missing{lacks}; found {_shown(there)}")
 
 
 def _shown(spans: Sequence[int]) -> str:
