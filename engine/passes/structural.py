@@ -192,7 +192,10 @@ class _Settings:
         self._jaxprs: dict[int, Hashable] = {}  # the graph keeps them, so their ids stay their own
 
     def equal(self, a: GraphNode, b: GraphNode) -> bool:
-        """Whether their params, devices and assets are equal, and the same of their outputs are read."""
+        """Whether their params, devices and assets are equal, and the same of their outputs are read.
+
+        What an equation gives follows from its params and operands; what a host op or an analyzer gives does not.
+        """
         if isinstance(a, DeviceOp) and isinstance(b, DeviceOp):
             if a.device != b.device or not all(map(_alike_read, a.outputs, b.outputs)):
                 return False
@@ -206,7 +209,8 @@ class _Settings:
         if isinstance(a, (HostNode, AnalyzerNode)) and type(a) is type(b):
             assets = [getattr(node, "assets", ()) for node in (a, b)]
             written = [json.dumps(dict(getattr(node, "params", {})), sort_keys=True) for node in (a, b)]
-            return assets[0] == assets[1] and written[0] == written[1]
+            made = [[(tensor.dtype, tensor.shape, tensor.column) for tensor in node.outputs] for node in (a, b)]
+            return assets[0] == assets[1] and written[0] == written[1] and made[0] == made[1]
         return False
 
     def _same(self, a: Any, b: Any) -> bool:  # Any: an equation's param, both

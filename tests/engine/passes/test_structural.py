@@ -10,7 +10,8 @@ import pytest
 
 jax = pytest.importorskip("jax")
 import jax.numpy as jnp  # noqa: E402
-from drivetrain.engine.graphs.nodes import DeviceOp, HostNode, Tensor  # noqa: E402
+from drivetrain.engine.graphs.graph import Graph, Output  # noqa: E402
+from drivetrain.engine.graphs.nodes import AnalyzerNode, DeviceOp, HostNode, Tensor  # noqa: E402
 from drivetrain.engine.passes import (  # noqa: E402
     EXPORTED,
     STRUCTURAL,
@@ -66,6 +67,42 @@ def test_share_does_equal_work_once() -> None:
 def test_share_tells_literals_apart_by_their_bits() -> None:
     check(lambda x: (x * 0.0, x * -0.0), share, {})
     check(lambda x: (x.astype(jnp.int8), x.astype(jnp.int16)), share, {})
+
+
+RAW = Tensor("raw", "int64", column=True)
+HOST = HostNode("values", ("raw",), (Tensor("a", "int32"),), {"column": "x"}, ("words",))
+ANALYZER = AnalyzerNode("min", ("raw",), (Tensor("a", "int32", ()),), {"column": "x"})
+
+
+@pytest.mark.parametrize(
+    ("first", "changes"),
+    [(node, {}) for node in (HOST, ANALYZER)]
+    + [
+        (node, changes)
+        for node in (HOST, ANALYZER)
+        for changes in (
+            {"op": "max"},
+            {"inputs": ("other",)},
+            {"params": {"column": "y"}},
+            {"params": {"column": 1}},
+            {"outputs": (replace(node.outputs[0], dtype="float32"),)},
+            {"outputs": (replace(node.outputs[0], shape=("b", 3)),)},
+        )
+    ]
+    + [(HOST, {"assets": ("others",)}), (HOST, {"outputs": (replace(HOST.outputs[0], column=True),)})],
+)
+def test_share_tells_host_ops_and_analyzers_apart_by_all_that_they_say(first: Any, changes: dict[str, Any]) -> None:
+    made = [replace(tensor, id="z") for tensor in changes.get("outputs", first.outputs)]
+    again = replace(first, **{**changes, "outputs": tuple(made), "where": "elsewhere.py:1"})
+    graph = Graph(
+        inputs={"raw": RAW, "other": replace(RAW, id="other")},
+        nodes=(first, again),
+        signatures={"both": {"one": Output("a"), "two": Output("z")}},
+    )
+    shared = share(graph)
+    assert [node is first for node in shared.nodes] == ([True, False] if changes else [True])
+    wanted = "z" if changes else "a"
+    assert shared.signatures["both"] == {"one": Output("a"), "two": Output(wanted)}
 
 
 def test_share_merges_equal_captured_arrays_but_not_params() -> None:
