@@ -84,8 +84,8 @@ class Machine:
         for node in nodes:
             asked = node.options
             for what, wanted, there in (
-                ("cores", f"{asked.cpus:g}", f"{self.cpus:g}" if asked.cpus > self.cpus else None),
-                ("of memory", _spell(asked.memory), _spell(self.memory) if asked.memory > self.memory else None),
+                ("cpus", f"{asked.cpus:g}", f"{self.cpus:g}" if asked.cpus > self.cpus else None),
+                ("memory", _spell(asked.memory), _spell(self.memory) if asked.memory > self.memory else None),
                 (
                     "accelerators",
                     str(asked.accelerators),
@@ -95,7 +95,7 @@ class Machine:
                 if there is not None:
                     more = f", or set {ACCELERATORS} if there are more" if what == "accelerators" else ""
                     raise InputError(
-                        f"{node.id} asks for {wanted} {what}, and this machine has {there}",
+                        f"{node.id} asks for {what}={wanted}, and this machine has {there}",
                         fix=f"ask for less in its .options(...){more}, or run it elsewhere",
                     )
 

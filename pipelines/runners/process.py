@@ -11,6 +11,7 @@ import math
 import threading
 import time
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 
@@ -60,6 +61,7 @@ class _Walk:
         self._most = launcher.run.options.parallel or max(1, math.ceil(self._machine.cpus))
         self._schedule = Schedule(pipeline, nodes, launcher.flow.count)
         self._attending = Attending(launcher, self.hurry)
+        self._attendants = ThreadPoolExecutor(self._most, thread_name_prefix="drivetrain-attendant")
         self._idle: list[Child] = []
         self._ended: SimpleQueue[tuple[NodeResult, Lease]] = SimpleQueue()
         self._running: set[str] = set()
@@ -82,6 +84,7 @@ class _Walk:
             self.error = error
             self.launcher.cancel.set()
         finally:
+            self._attendants.shutdown()
             for _, name in self._paused:
                 self.results[name] = NodeResult(name, "CANCELED", reason="stopped before its next attempt")
             for child in self._idle:
@@ -124,7 +127,7 @@ class _Walk:
 
     def _start(self, name: str, lease: Lease) -> None:
         self._running.add(name)
-        threading.Thread(target=self._attend, args=(name, lease), name=f"drivetrain-child-{name}", daemon=True).start()
+        self._attendants.submit(self._attend, name, lease)
 
     def _attend(self, name: str, lease: Lease) -> None:
         try:

@@ -1,0 +1,212 @@
+"""`logs`: what nodes printed, listed, printed and followed; and what each runner puts there."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+from drivetrain.pipelines import Home, RunOptions, load_pipeline
+from drivetrain.pipelines.launching.home import new_run
+from drivetrain.pipelines.launching.logs import Logs
+from drivetrain.pipelines.node import RECORD
+from hypothesis import given
+from hypothesis import strategies as st
+
+Command = Callable[..., Result]
+COMMAND = [sys.executable, "-m", "drivetrain"]
+SAID = ["hello from Talk 0", "hello from a child"]
+
+TALK = """
+import os, subprocess, sys, time
+import drivetrain as dt
+from drivetrain.pipelines import current
+
+class Thing(dt.Artifact):
+    value: int = 0
+
+@dt.component
+def Talk(*, item: int = 0, wait: float = 0.0, token: dt.Secret | None = None, fail: bool = False) -> Thing:
+    print("hello from", current().node, item)
+    subprocess.run(["echo", "hello from a child"], check=True)
+    if token:
+        print("token", token.reveal(), flush=True)
+    current().note("worth knowing")
+    if fail:
+        raise ValueError(f"told to fail with {token.reveal() if token else 'nothing'}")
+    deadline = time.monotonic() + wait
+    while time.monotonic() < deadline:
+        print("still here", flush=True)
+        time.sleep(0.1)
+    print("good bye")
+    made = Thing.new(value=item)
+    (made.content / "x").write_text(str(item))
+    return made
+
+@dt.pipeline
+def shop(wait: float = 0.0, fail: bool = False) -> None:
+    Talk(wait=wait, token=dt.secret("THE_TOKEN"), fail=fail)
+    dt.map_(lambda item: Talk.options(id="Each")(item=item), over=[1, 2])
+"""
+
+
+@pytest.fixture
+def talking(shop: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (shop / "pipeline.py").write_text(TALK)
+    monkeypatch.setenv("THE_TOKEN", "s3cret-s3cret")
+    return shop
+
+
+def bodies(root: Path) -> dict[str, str]:
+    return {path.name: path.read_text() for path in (root / "logs").rglob("[!.]*.log")}
+
+
+@pytest.mark.parametrize("runner", ["process", pytest.param("beam", marks=pytest.mark.beam)])
+def test_what_nodes_print_is_kept_without_secrets(
+    talking: Path, drivetrain: Command, last_json: Callable[[Result], dict[str, Any]], runner: str
+) -> None:
+    command = [*COMMAND, "run", "shop", "--runner", runner, "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    run = json.loads(done.stdout.splitlines()[-1])
+    assert run["state"] == "COMPLETE", done.stderr
+    listed = last_json(drivetrain("logs", "--json"))
+    assert listed["run"] == run["run"]
+    assert {(each["node"], each["state"]) for each in listed["logs"]} == {
+        ("Talk", "COMPLETE"), ("Each[0]", "COMPLETE"), ("Each[1]", "COMPLETE")
+    }  # fmt: skip
+    for each in listed["logs"]:
+        assert Path(each["path"]).stat().st_size == each["bytes"] > 0
+        assert stat.S_IMODE(Path(each["path"]).stat().st_mode) == 0o600
+    text = drivetrain("logs", run["run"], "Talk").stdout
+    lines = text.splitlines()
+    assert lines[0].startswith("=== Talk: attempt 1, 20")
+    assert "process" in lines[0]
+    assert lines[1:-1] == [*SAID, "token *************", "worth knowing", "good bye"]
+    assert lines[-1].startswith("=== Talk: COMPLETE after ")
+    assert "hello from Each[1] 2" in drivetrain("logs", run["run"], "Each[1]").stdout
+    both = drivetrain("logs", run["run"], "Each").stdout
+    assert "hello from Each[0] 1" in both
+    assert "hello from Each[1] 2" in both
+    assert last_json(drivetrain("logs", run["run"], "Talk", "--json"))["text"] == text
+    assert "s3cret" not in "".join(bodies(Path(".drivetrain")).values())
+
+
+def test_a_node_launched_alone_is_kept_and_seen(talking: Path, drivetrain: Command) -> None:
+    """As in a container: what it prints goes to standard output too, and events stand between."""
+    function = load_pipeline(talking)
+    home = Home(Path(".drivetrain"))
+    run = new_run(home, function.build(), function.project, function.values({}), RunOptions())
+    home.close()
+    place = ["--root", ".drivetrain", "--run", run.id, "--ir", run.pipeline.digest, "--node", "Talk"]
+    command = [sys.executable, "-m", "drivetrain.pipelines.node", *place]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    printed = [line for line in done.stdout.split("\n") if line and line[0] != RECORD]
+    events = [json.loads(line[1:]) for line in done.stdout.split("\n") if line.startswith(RECORD)]
+    assert sorted(printed) == sorted([*SAID, "token s3cret-s3cret", "good bye"])
+    assert [event["event"] for event in events] == ["started", "note", "ended"]
+    lines = drivetrain("logs", run.id, "Talk").stdout.splitlines()
+    assert set(lines[1:-1]) == {*SAID, "token *************", "worth knowing", "good bye"}
+    assert RECORD not in "".join(lines)
+    assert "s3cret" not in "".join(bodies(Path(".drivetrain")).values())
+
+
+def test_the_inline_runner_writes_what_it_knows(talking: Path, drivetrain: Command) -> None:
+    assert drivetrain("run", "shop", "-p", "fail=true").exit_code == 1
+    text = drivetrain("logs", "", "Talk").stdout
+    lines = text.splitlines()
+    assert lines[0].startswith("=== Talk: attempt 1")
+    assert lines[1] == "worth knowing"
+    assert "Traceback (most recent call last):" in text
+    assert "ValueError: told to fail with ***" in text
+    assert "s3cret" not in text
+    assert ": FAILED after" in text
+
+
+def test_what_there_is_not_is_told(talking: Path, drivetrain: Command) -> None:
+    assert drivetrain("run", "shop").exit_code == 0
+    assert "no node 'Nobody'" in drivetrain("logs", "", "Nobody").stderr
+    assert "Each[7] has no log" in drivetrain("logs", "", "Each[7]").stderr
+    assert "has 2 logs" in drivetrain("logs", "", "Each", "-f").stderr
+    assert drivetrain("logs", "-f").exit_code == 2
+    assert "there is no run" in drivetrain("logs", "2001").stderr
+    assert "Each[0]" in drivetrain("logs").stdout
+    (Path(".drivetrain") / "logs").rename("gone")
+    assert "has no logs" in drivetrain("logs").stdout
+
+
+def started(*more: str) -> tuple[subprocess.Popen[str], str]:
+    """A run on the process runner that talks for a while, and its id."""
+    command = [*COMMAND, "run", "shop", "--runner", "process", *more]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while not (found := list(Path(".drivetrain/logs").glob("*/Talk.log"))):
+        assert time.monotonic() < deadline
+        assert process.poll() is None
+        time.sleep(0.02)
+    return process, found[0].parent.name
+
+
+def test_a_running_node_is_followed_until_it_ends(talking: Path) -> None:
+    process, run = started("-p", "wait=3")
+    follower = subprocess.Popen([*COMMAND, "logs", run, "Talk", "-f"], stdout=subprocess.PIPE, text=True)
+    assert follower.stdout is not None
+    lines = []
+    while "still here" not in (line := follower.stdout.readline()):
+        lines.append(line)
+        assert line
+    assert process.poll() is None  # it is seen while it is printed
+    rest = follower.stdout.read()
+    follower.stdout.close()
+    assert follower.wait(10) == 0
+    assert "token *************\n" in lines or "token ***\n" in lines
+    assert rest.splitlines()[-2] == "good bye"
+    assert rest.splitlines()[-1].startswith("=== Talk: COMPLETE")
+    process.communicate(timeout=60)
+    assert process.returncode == 0
+
+
+def test_following_ends_when_the_run_is_killed(talking: Path) -> None:
+    process, run = started("-p", "wait=60")
+    follower = subprocess.Popen([*COMMAND, "logs", run, "Talk", "-f", "--json"], stdout=subprocess.PIPE, text=True)
+    time.sleep(1)
+    assert follower.poll() is None
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    out, _ = follower.communicate(timeout=30)
+    assert "still here" in json.loads(out)["text"]
+
+
+# -- the files
+
+
+@given(st.text(st.characters(codec="utf-8"), min_size=1, max_size=200))
+def test_every_task_has_a_file_of_its_own_that_is_safe(task: str) -> None:
+    logs = Logs(Path("/root"), "run")
+    path = logs.path(task)
+    assert path.parent == Path("/root/logs/run")
+    assert len(os.fsencode(path.name)) <= 255
+    assert "/" not in path.name
+    assert path.name not in (".", "..")
+    assert path != logs.path(f"{task}x")
+    assert logs.path("Trainer[3,0]").name == "Trainer[3,0].log"
+
+
+def test_a_full_disk_or_a_foreign_file_stops_no_task(tmp_path: Path) -> None:
+    (tmp_path / "logs").write_text("a file where the folder should be")
+    logs = Logs(tmp_path, "run")
+    logs.write("Talk", "lost")
+    logs.blot("Talk")
+    assert logs.tasks() == {}
+    assert logs.size("Talk") == 0
+    with logs.captured("Talk"):
+        os.write(2, b"")
