@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import sys
 import tempfile
@@ -397,12 +398,13 @@ def main() -> None:
     arguments = parser.parse_args()
     figures: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as folder:
+        os.environ["XDG_CACHE_HOME"] = str(Path(folder, "cache"))
         figures |= transform(Path(folder), arguments.repeat)
         figures |= serving(Path(folder), arguments.repeat)
         if arguments.tft:
             figures |= peer(arguments.tft, Path(folder))
-    figures |= eager(arguments.repeat)
-    figures |= table()
+        figures |= eager(arguments.repeat)
+        figures |= table()
     show(figures, BARS)
     if arguments.json:
         arguments.json.write_text(json.dumps(figures, indent=1) + "\n")

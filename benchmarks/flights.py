@@ -161,6 +161,7 @@ def once() -> dict[str, float]:
     import pyarrow.parquet as pq
 
     with tempfile.TemporaryDirectory() as folder:
+        os.environ["XDG_CACHE_HOME"] = str(Path(folder, "cache"))
         root = Path(folder) / ".drivetrain"
         cold = drivetrain("run", str(PROJECT), "--root", str(root))
         nodes = cold["result"]["nodes"]

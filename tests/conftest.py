@@ -1,4 +1,5 @@
-"""What every test relies on: no skip of what is required, no socket beyond loopback, no library phoning home."""
+"""What every test relies on: no skip of what is required, no socket beyond loopback, no library phoning home, no cache
+of the user's."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import importlib.util
 import ipaddress
 import os
 import socket
+import tempfile
 import textwrap
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
@@ -28,6 +30,15 @@ NEEDS = {
 REQUIRED = {name for name in os.environ.get("DRIVETRAIN_REQUIRE", "").split(",") if name}
 
 os.environ.update(GX_ANALYTICS_ENABLED="false", DO_NOT_TRACK="1", JAX_PLATFORMS=os.environ.get("JAX_PLATFORMS", "cpu"))
+
+# Set as this file is read, so that no module has looked yet; child processes get it too.
+_CACHE = tempfile.TemporaryDirectory(prefix="drivetrain-cache-")
+os.environ["XDG_CACHE_HOME"] = _CACHE.name
+
+
+def pytest_unconfigure() -> None:
+    """Remove the cache of this session."""
+    _CACHE.cleanup()
 
 
 def pytest_configure() -> None:
