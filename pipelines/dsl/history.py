@@ -7,15 +7,17 @@ what another run publishes meanwhile, or this one, changes nothing.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeVar, cast, overload
+from typing import Any, Literal, TypeAlias, TypeVar, cast, overload
 
 from ...errors import BuildError
-from ...metadata import Artifact, Examples, Model
+from ...metadata import Artifact, Model
 from ..form.ir import Edge, Query
 from ..sources.functions import user_line
 from .handles import Chosen, Handle, operand
 
 T = TypeVar("T", bound=Artifact)
+
+Policy: TypeAlias = Literal["exported", "blessed", "pushed"]
 
 OPERATORS = ("==", "!=", "<", "<=", ">", ">=", "in")
 
@@ -82,7 +84,11 @@ def latest_blessed() -> Any:  # Any: the type is the input's it is given to
     return Chosen(Query("latest_blessed", "Model"))
 
 
-def latest_model(policy: Literal["exported", "blessed", "pushed"], *, kind: type[T] = Model) -> T | None:  # type: ignore[assignment]
+@overload
+def latest_model(policy: Policy) -> Model | None: ...
+@overload
+def latest_model(policy: Policy, *, kind: type[T]) -> T | None: ...
+def latest_model(policy: Policy, *, kind: type[Artifact] = Model) -> Artifact | None:
     """The newest model of earlier runs that came so far, without regard to a candidate; None where there is none.
 
     Args:
@@ -97,15 +103,16 @@ def latest_model(policy: Literal["exported", "blessed", "pushed"], *, kind: type
         raise BuildError(
             f"dt.latest_model: there is no policy {policy!r}", where=user_line(), fix="say exported, blessed or pushed"
         )
-    return cast("T | None", Chosen(_query("latest_model", kind, None, {"policy": policy})))
+    return cast("Artifact | None", Chosen(_query("latest_model", kind, None, {"policy": policy})))
 
 
+@overload
+def newest_model_not_trained_on(examples: Artifact, *, node: str | None = None) -> Model | None: ...
+@overload
+def newest_model_not_trained_on(examples: Artifact, *, kind: type[T], node: str | None = None) -> T | None: ...
 def newest_model_not_trained_on(
-    examples: Artifact,
-    *,
-    kind: type[T] = Model,  # type: ignore[assignment]
-    node: str | None = None,
-) -> T | None:
+    examples: Artifact, *, kind: type[Artifact] = Model, node: str | None = None
+) -> Artifact | None:
     """The newest model of earlier runs that has never seen this span; None where there is none.
 
     Its lineage is walked to the first ancestors: one that is of the type and the span of `examples`, whichever version,
@@ -122,7 +129,7 @@ def newest_model_not_trained_on(
     of = _handle("dt.newest_model_not_trained_on", examples)
     _spanned("dt.newest_model_not_trained_on", of._type)
     query = _query("newest_model_not_trained_on", kind, node, {}, of)
-    return cast("T | None", Chosen(query, collected=of._collected))
+    return cast("Artifact | None", Chosen(query, collected=of._collected))
 
 
 @overload
@@ -327,9 +334,9 @@ def _query(
 
 
 def _handle(name: str, what: object) -> Handle:
-    """The output that is given, by itself or as the only one of its type of a node with several."""
+    """The output that is given, by itself or as the only one with a span of a node with several."""
     if isinstance(what, tuple) and hasattr(what, "_fields"):
-        fitting = [one for one in what if isinstance(one, Handle) and issubclass(one._type, Examples)]
+        fitting = [one for one in what if isinstance(one, Handle) and "span" in one._type.declared()]
         what = fitting[0] if len(fitting) == 1 else what
     if not isinstance(what, Handle):
         raise BuildError(

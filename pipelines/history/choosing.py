@@ -208,8 +208,6 @@ _COMPARED: Final[Mapping[str, Callable[[Any, Any], bool]]] = {  # Any: JSON valu
     ">=": lambda left, right: bool(left >= right),
     "in": lambda left, right: canonical_json(left) in [canonical_json(one) for one in right],
 }
-OPERATORS: Final = ("==", *_COMPARED)
-"""What properties may be compared by."""
 
 
 def _meets(record: ArtifactRecord, name: str, sign: str, value: Json) -> bool:

@@ -7,10 +7,12 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import assert_type
 
+import drivetrain as dt
 import pytest
 from drivetrain.errors import BuildError
-from drivetrain.metadata import MetadataStore
+from drivetrain.metadata import Examples, MetadataStore, Model, Statistics
 from drivetrain.pipelines import (
     Home,
     Pipeline,
@@ -318,6 +320,17 @@ def test_of_a_loop_the_windows_are_of_this_run(home: Home, shop: Pipe) -> None:
     assert "Show[2]" not in result.nodes
 
 
+def test_an_item_that_names_no_artifact(home: Home, shop: Pipe) -> None:
+    load(home, shop, 1)
+    result = run_pipeline(home, shop("dt.map_(lambda item: One(item), over=[3, 'absent'])"))
+    assert "3 names no artifact" in result.nodes["One[0]"].reason
+    assert "there is no artifact 'absent'" in result.nodes["One[1]"].reason
+    (record,) = home.store.artifacts(type="Examples")
+    home.store.update_artifact(record, state="DELETED")
+    result = run_pipeline(home, shop(f"dt.map_(lambda item: One(item), over=[{record.uid!r}])"))
+    assert f"{record.uri} has been deleted" in result.nodes["One[0]"].reason
+
+
 def test_windows_over_history_for_a_loop(home: Home, shop: Pipe) -> None:
     load(home, shop, 1, 2, 3, 5, 6)
     body = """
@@ -509,8 +522,8 @@ def test_of_two_who_ask_at_once_both_hear_the_first(tmp_path: Path) -> None:
         store.close()
 
 
-@pytest.mark.beam
-def test_in_processes_of_their_own(home: Home, shop: Pipe) -> None:
+@pytest.mark.parametrize("runner", ["process", pytest.param("beam", marks=pytest.mark.beam)])
+def test_in_processes_of_their_own(home: Home, shop: Pipe, runner: str) -> None:
     load(home, shop, 1, 2)
     body = """
         mine = Load(span=count)
@@ -518,12 +531,32 @@ def test_in_processes_of_their_own(home: Home, shop: Pipe) -> None:
         dt.map_(lambda window: Texts(window), over=dt.sliding(mine, 2))
         Show.options(id="Absent")(dt.rolling(mine, 5))
     """
-    result = run_pipeline(home, shop(body), {"count": 3}, options=RunOptions(runner="beam"))
+    result = run_pipeline(home, shop(body), {"count": 3}, options=RunOptions(runner=runner))
     assert (value(result, "Show"), value(result, "Texts[1]")) == (["1", "2", "3"], ["2 ", "3 "])
     assert result.nodes["Absent"].state == "SKIPPED"
 
 
 # -- as it is built
+
+
+def test_a_type_checker_knows_what_is_found() -> None:
+    """mypy checks these lines with the rest of the tests; none of them is called outside a pipeline."""
+
+    def wired(examples: Examples, months: list[Examples]) -> None:
+        assert_type(dt.rolling(examples, 3), list[Examples])
+        assert_type(dt.rolling(months, 3), list[Examples])
+        assert_type(dt.all_spans(Statistics), list[Statistics])
+        assert_type(dt.previous(examples), Examples | None)
+        assert_type(dt.latest(Examples), Examples | None)
+        assert_type(dt.latest(Examples, count=2), list[Examples])
+        assert_type(dt.artifact(Statistics, where={"span": 1}), Statistics | None)
+        assert_type(dt.latest_model("pushed"), Model | None)
+        assert_type(dt.newest_model_not_trained_on(examples), Model | None)
+        assert_type(dt.sliding(months, 2), list[list[Examples]])
+        assert_type(dt.spans("{SPAN}"), list[int])
+
+    with pytest.raises(BuildError, match=r"dt\.rolling takes a component's output"):
+        wired(Examples.new(), [])
 
 
 @pytest.mark.parametrize(

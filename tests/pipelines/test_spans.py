@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Callable
 from datetime import date, timedelta
@@ -14,7 +15,17 @@ from drivetrain.components.example_gen import ExampleGen
 from drivetrain.data import open_examples
 from drivetrain.errors import BuildError, InputError
 from drivetrain.metadata import Examples
-from drivetrain.pipelines import Home, Pipeline, PipelineFunction, RunResult, files, resolve_files, resume, run_pipeline
+from drivetrain.pipelines import (
+    Home,
+    Pipeline,
+    PipelineFunction,
+    RunResult,
+    files,
+    load_pipeline,
+    resolve_files,
+    resume,
+    run_pipeline,
+)
 from drivetrain.pipelines.sources.files import find_span, lister, query, resolve_query
 from drivetrain.pipelines.sources.spans import choose, parse, query_parameters, spans_of
 from hypothesis import given
@@ -49,6 +60,21 @@ def test_case_1_without_a_span_it_is_0_and_there_is_no_version(made: Callable[..
     examples = ExampleGen(str(made("a.csv") / "*.csv"))
     assert (examples.span, examples.version) == (0, None)
     assert found(made("a.csv"), "*.csv") == (0, None, "*.csv")
+
+
+def test_case_1_what_tells_files_apart_is_their_content(home: Home, dated: Pipe, tmp_path: Path) -> None:
+    one, two = tmp_path / "1.csv", tmp_path / "2.csv"
+    for path, text, time in ((one, "a\n1\n2\n\n", 1), (two, "a\n1\n22\n\n", 3)):
+        path.write_text(text)
+        os.utime(path, (time, time))
+    assert (one.stat().st_size, two.stat().st_size) == (7, 8)
+    body = f"ExampleGen({str(tmp_path / '*.csv')!r})"
+    assert run_pipeline(home, dated(body)).nodes["ExampleGen"].state == "COMPLETE"
+    os.utime(one, (2, 2))
+    assert run_pipeline(home, dated(body)).nodes["ExampleGen"].state == "CACHED"
+    one.write_text("a\n1\n3\n\n")
+    os.utime(one, (2, 2))  # as large and as old as before
+    assert run_pipeline(home, dated(body)).nodes["ExampleGen"].state == "COMPLETE"
 
 
 def test_case_2_the_newest_span_then_its_newest_version(made: Callable[..., Path]) -> None:
@@ -375,6 +401,43 @@ def test_a_span_by_parameter_and_by_item(home: Home, dated: Pipe, made: Callable
     again = run_pipeline(home, dated(body))
     states = {name: node.state for name, node in again.nodes.items()}
     assert [states[f"Read[{place}]"] for place in range(4)] == ["CACHED", "CACHED", "CACHED", "COMPLETE"]
+
+
+def test_a_pattern_that_is_a_parameter(home: Home, project: Callable[..., Path], made: Callable[..., Path]) -> None:
+    folder = made("1/x.csv", "2/x.csv")
+    pipeline = """
+    import drivetrain as dt
+    from .parts import *
+
+    @dt.pipeline
+    def shop(data: str, span: int) -> None:
+        Read(data)
+        Read.options(id="Told")(dt.files(data, span=span))
+        dt.map_(lambda each: Read.options(id="Each")(dt.files(data, span=each)), over=dt.spans(data))
+    """
+    shop = load_pipeline(project("shop", parts=PARTS, pipeline=pipeline))
+    result = run_pipeline(home, shop, {"data": str(folder / "{SPAN}/*"), "span": 1})
+    spans = [examples_of(result, node)[0] for node in ("Read", "Told", "Each[0]", "Each[1]")]
+    assert spans == [2, 1, 1, 2]
+
+
+def test_a_query_of_a_day(home: Home, dated: Pipe, tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "shop.db") as database:
+        database.execute("CREATE TABLE sales (at INTEGER, number INTEGER)")
+        database.executemany("INSERT INTO sales VALUES (?, ?)", [(at, at) for at in range(0, 5 * 86400, 43200)])
+    database.close()
+    within = "WHERE at >= :span_begin AND at < :span_end"
+    for more in ("", f", watermark='SELECT max(at) FROM sales {within}'"):
+        body = f"""
+            sql = "SELECT number FROM sales {within}"
+            ExampleGen(dt.query(sql, connection="sqlite:///{tmp_path}/shop.db", span=count{more}))
+        """
+        seen = []
+        for day in (1, 1, 2):
+            node = run_pipeline(home, dated(body), {"count": day}).nodes["ExampleGen"]
+            held = node.outputs["examples"][0].properties
+            seen.append((node.state, held["span"], sum(held["rows"].values())))
+        assert seen == [("COMPLETE", 1, 2), ("CACHED", 1, 2), ("COMPLETE", 2, 2)]
 
 
 def test_spans_that_all_splits_have(home: Home, dated: Pipe, made: Callable[..., Path]) -> None:
