@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -74,12 +74,15 @@ class Flow:
 
         That is where the loop's own node did not end well, or a condition around it is false.
         """
-        scope = self.run.pipeline.scope(node)
+        return self.opened(self.run.pipeline.scope(node), outer)
+
+    def opened(self, loops: Sequence[str], outer: Index = ()) -> list[Index]:
+        """The items of loops in each other, as `tasks` has them."""
         found = [outer]
-        for depth in range(len(outer), len(scope)):
+        for depth in range(len(outer), len(loops)):
             longer: list[Index] = []
             for index in found:
-                count = self.count(scope[depth], index) if len(index) == depth else None
+                count = self.count(loops[depth], index) if len(index) == depth else None
                 longer += [index] if count is None else [(*index, number) for number in range(count)]
             found = longer
         return found

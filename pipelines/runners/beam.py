@@ -1,40 +1,69 @@
-"""The beam runner: the DAG is itself a Beam pipeline whose elements are nodes, each launched by the entrypoint.
+"""The beam runner: the DAG is itself a Beam pipeline whose elements are tasks, each launched by the entrypoint.
 
-A failed node is a state, not an exception, so that independent branches go on; a runner's retry of an element is
-fenced by the claim, and finds what the first attempt published.
+A failed task is a state, not an exception, so that independent branches go on. A loop's items become elements when
+they are known. A runner's retry of an element finds what the first attempt published, and is fenced by the claim.
 """
 
 from __future__ import annotations
 
-import json
 import logging
-import os
-import subprocess
-import sys
 import threading
-import time
-from collections.abc import Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ...errors import missing_extra
+from ..launching.home import Home, open_run
 from ..launching.launcher import Launcher
-from ..launching.outcome import NodeResult, Observer, Silent
-from ..node import RECORD
+from ..launching.outcome import NodeResult
+from .children import Attending
+from .steps import Part, Step, steps
+from .worker import Worker
 
 IN_PROCESS = "apache_beam.runners.portability.fn_api_runner.FnApiRunner"
-# Elements carry names only; where driver and worker share a process, events find their observer here.
-_OBSERVERS: dict[str, Observer] = {}
-_CHILDREN: dict[subprocess.Popen[str], str] = {}
-_STOPPED: set[str] = set()
-_LOCK = threading.Lock()
+# Elements carry names only; where driver and worker share a process, who is told and who cancels is found here.
+_WORKERS: dict[str, Worker] = {}
 _WORDLESS = "its process ended before it could say how"
-_GRACE = 30.0
-"""Seconds that a child gets to record that it was cancelled."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a worker finds the run.
+
+    Attributes:
+        root: The root folder.
+        store: Where the metadata lies, if not there.
+        run: The run's id.
+        resuming: Whether what ended well in it stays.
+    """
+
+    root: str
+    store: str | None
+    run: str
+    resuming: bool
+
+    @contextmanager
+    def worker(self) -> Iterator[Worker]:
+        """Who launches the tasks that this process is given."""
+        if self.run in _WORKERS:
+            yield _WORKERS[self.run]
+            return
+        home = Home(Path(self.root), store=self.store)
+        try:
+            launcher = Launcher(home, open_run(home, self.run), resuming=self.resuming)
+            with Worker(Attending(launcher, threading.Event())) as worker:
+                yield worker
+        finally:
+            home.close()
 
 
 def run_beam(launcher: Launcher, nodes: Iterable[str]) -> dict[str, NodeResult]:
-    """Launch the nodes on a Beam runner (the in-process FnApiRunner unless the runner's options name another)."""
+    """Launch the nodes on a Beam runner (the in-process FnApiRunner unless the runner's options name another).
+
+    The first Ctrl-C cancels what is at work, and waits for it to say so; the second kills it.
+    """
     quiet = logging.root.manager.disable
     try:
         logging.disable(logging.WARNING)  # while imported, Beam warns of cloud libraries that nobody asked for
@@ -49,110 +78,80 @@ def run_beam(launcher: Launcher, nodes: Iterable[str]) -> dict[str, NodeResult]:
     flags = list(run.options.runner_options)
     if not any(flag.startswith("--runner") for flag in flags):
         flags.append(f"--runner={IN_PROCESS}")
-    command = [
-        # -P: a file of the working directory must not stand in for a module of Python's.
-        *(sys.executable, "-P", "-m", "drivetrain.pipelines.node", "--root", str(launcher.home.root)),
-        *(["--store", launcher.home.url] if launcher.home.url else []),
-        *("--run", run.id, "--ir", run.pipeline.digest),
-    ]
+    keeping = _keeping(launcher, todo)
+    place = Place(str(launcher.home.root), launcher.home.url, run.id, keeping.resuming)
+    hurry, over = threading.Event(), threading.Event()
+    errors: list[BaseException] = []
 
     def walk() -> None:
-        with beam.Pipeline(options=PipelineOptions(flags)) as graph:
+        with Worker(Attending(keeping, hurry)) as worker, beam.Pipeline(options=PipelineOptions(flags)) as graph:
+            _WORKERS[run.id] = worker
             ended: dict[str, Any] = {}  # Any: Beam's PCollections have no types
-            for name in todo:
-                needs = [ended[up] for up in run.pipeline[name].upstream if up in ended]
-                # A side input makes the launch wait until every upstream node's element has been worked on.
+            for step in steps(run.pipeline, todo):
+                # A side input makes a step wait until all elements of those upstream have been worked on.
+                needs = [ended[up] for up in step.upstream]
                 upstream = {}
                 if needs:
-                    upstream["upstream"] = beam.pvalue.AsList(needs | f"{name}/upstream" >> beam.Flatten())
-                ended[name] = (
+                    upstream["upstream"] = beam.pvalue.AsList(needs | f"{step.name}/upstream" >> beam.Flatten())
+                ended[step.name] = (
                     graph
-                    | f"{name}/id" >> beam.Create([name])
-                    | f"{name}/launch" >> beam.Map(launch_child, run.id, command, **upstream)
+                    | f"{step.name}/step" >> beam.Create([step])
+                    | f"{step.name}/open" >> beam.FlatMap(open_step, place, **upstream)
+                    | f"{step.name}/spread" >> beam.Reshuffle()
+                    | f"{step.name}/launch" >> beam.FlatMap(launch_part, place, step)
                 )
 
-    _OBSERVERS[run.id] = launcher.observer
-    _STOPPED.discard(run.id)  # it may have been stopped in this process before, and is resumed now
-    # Beam wraps what is raised inside it, so it walks in a thread, and Ctrl-C reaches the main one, which only waits.
-    with ThreadPoolExecutor(1, thread_name_prefix="drivetrain-beam") as pool:
-        walking = pool.submit(walk)
+    def walk_and_tell() -> None:
         try:
-            walking.result()
-        except KeyboardInterrupt:
-            launcher.cancel.set()
-            _end_children(run.id)
-            walking.result()
+            walk()
+        except BaseException as error:
+            errors.append(error)
         finally:
-            _end_children(run.id)
-            _OBSERVERS.pop(run.id, None)
+            _WORKERS.pop(run.id, None)
+            over.set()
+
+    # Beam wraps what is raised inside it, so it walks in a thread, and Ctrl-C reaches the main one, which only waits.
+    threading.Thread(target=walk_and_tell, name="drivetrain-beam", daemon=True).start()
+    while not over.is_set():
+        try:
+            over.wait()  # not join: interrupted, it takes the thread for ended
+        except KeyboardInterrupt:
+            if launcher.cancel.is_set():
+                hurry.set()
+            launcher.cancel.set()
+    if errors:
+        raise errors[0]
     launcher.home.sweep()  # a child may have been killed
-    found = {name: launcher.recorded(name) for name in todo}
+    found = {task: launcher.recorded(task) for name in todo for task in launcher.flow.task_names(name)}
     if not launcher.cancel.is_set():
         found = {name: result or NodeResult(name, "FAILED", reason=_WORDLESS) for name, result in found.items()}
     return {name: result for name, result in found.items() if result is not None}
 
 
-def launch_child(node: str, run: str, command: list[str], upstream: Iterable[str] = ()) -> str:
-    """Launch one node in a child process and wait; gives the node's name, whatever its state."""
-    observer = _OBSERVERS.get(run, Silent())
-    ended = False
-    with _LOCK:
-        if run in _STOPPED:
-            return node
-        child = subprocess.Popen(  # noqa: S603
-            [*command, "--node", node],
-            stdout=subprocess.PIPE,
-            text=True,
-            encoding="utf-8",
-            errors="replace",
-            # It finds what this process finds.
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
-        )
-        _CHILDREN[child] = run
-    with child:
-        try:
-            for line in child.stdout or ():
-                printed, separator, event = line.partition(RECORD)
-                sys.stdout.write(printed)  # the user's own
-                try:
-                    ended |= bool(separator) and _relay(observer, json.loads(event))
-                except (ValueError, TypeError, KeyError):  # a print ran into it
-                    sys.stdout.write(event)
-        finally:
-            child.wait()
-            with _LOCK:
-                _CHILDREN.pop(child, None)
-    if not ended and run not in _STOPPED:
-        observer.ended(NodeResult(node, "FAILED", reason=f"{_WORDLESS} (status {child.returncode})"))
-    return node
+def open_step(step: Step, place: Place, upstream: Iterable[str] = ()) -> list[Part]:
+    """The parts of a step, known now that what it waits for has ended."""
+    with place.worker() as worker:
+        return list(step.parts(worker.launcher.flow))
 
 
-def _relay(observer: Observer, event: dict[str, Any]) -> bool:
-    kind: str = event["event"]
-    if kind == "started":
-        observer.started(event["node"])
-    elif kind == "progress":
-        observer.progress(event["node"], event["done"], event["total"], event["unit"])
-    elif kind == "note":
-        observer.note(event["node"], event["text"])
-    elif kind == "ended":
-        flags = {"vetoed": event["vetoed"], "user_error": event["user_error"]}
-        observer.ended(NodeResult(event["node"], event["state"], event["seconds"], event["reason"], **flags))
-    else:
-        raise KeyError(kind)
-    return kind == "ended"
+def launch_part(part: Part, place: Place, step: Step) -> list[str]:
+    """Launch the tasks of a part in child processes; gives their names, whatever their states."""
+    done: list[str] = []
+    with place.worker() as worker:
+        for name in step.tasks(part, worker.launcher.flow):
+            if not worker.launcher.cancel.is_set():
+                worker.launch(name)
+                done.append(name)
+    return done
 
 
-def _end_children(run: str) -> None:
-    """Start no more nodes of a run, and end those at work as Ctrl-C does; each records that it was cancelled."""
-    with _LOCK:
-        _STOPPED.add(run)
-        children = [child for child, owner in _CHILDREN.items() if owner == run]
-    for child in children:
-        child.terminate()
-    deadline = time.monotonic() + _GRACE
-    for child in children:
-        try:
-            child.wait(max(0.0, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            child.kill()
+def _keeping(launcher: Launcher, nodes: list[str]) -> Launcher:
+    """A launcher under which what ended well stays: a Beam runner may do an element again.
+
+    Not what runs on exit, which the launcher of a resumed run is to launch again.
+    """
+    if any(launcher.run.pipeline[name].on_exit for name in nodes):
+        return launcher
+    keeping = Launcher(launcher.home, launcher.run, launcher.observer, resuming=True)
+    keeping.cancel = launcher.cancel
+    return keeping

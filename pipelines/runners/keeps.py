@@ -19,7 +19,7 @@ _CANNOT = {
     # A thread cannot be ended, and shares its process's environment and what that has of the machine.
     "inline": ("timeout", "env", "cpus", "memory", "accelerators"),
     # The order, and what stands beside what, are decided by Beam.
-    "beam": ("timeout", "env", "priority", "cpus", "memory", "accelerators"),
+    "beam": ("priority", "cpus", "memory", "accelerators"),
 }
 
 

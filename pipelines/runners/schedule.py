@@ -124,10 +124,7 @@ class Schedule:
         own = self._scopes[node]
         while shared < min(len(own), len(scope), len(index)) and own[shared] == scope[shared]:
             shared += 1
-        group = (node, index[:shared])
-        while group not in self._left:  # a loop above had no items
-            group = (node, group[1][:-1])
-        return group
+        return node, index[:shared]
 
     def _make_ready(self, node: Node, index: Index) -> None:
         heapq.heappush(self._ready, (-node.options.priority, self._order[node.id], index))

@@ -20,6 +20,10 @@ def nothing(base: Path) -> None:
     """What is done before a run that needs nothing done."""
 
 
+def fine(result: RunResult, home: Home) -> None:
+    """What is looked at after a run whose states and values tell enough."""
+
+
 @dataclass(frozen=True)
 class Step:
     """One run of a case's pipeline.
@@ -32,7 +36,9 @@ class Step:
         parameters: Those of the pipeline.
         env: Environment variables.
         before: What is done first, given the folder that relative paths mean.
+        after: What is looked at afterwards.
         cache: Whether the run looks into the cache.
+        parallel: How many tasks at once at most.
         resumes: Whether it is the run before, resumed.
     """
 
@@ -47,7 +53,9 @@ class Step:
     parameters: Mapping[str, object] = field(default_factory=dict)
     env: Mapping[str, str] = field(default_factory=dict)
     before: Callable[[Path], None] = nothing
+    after: Callable[[RunResult, Home], None] = fine
     cache: bool = True
+    parallel: int | None = None
     resumes: bool = False
 
     @property
@@ -88,7 +96,8 @@ def carry_out(step: Step, case: Case, home: Home, runner: str) -> RunResult:
     """Make the run; what is done before it, and its environment, are the caller's."""
     if step.resumes:
         return resume(home)
-    return run_pipeline(home, case.load(), step.parameters, RunOptions(runner=runner, cache=step.cache))
+    options = RunOptions(runner=runner, cache=step.cache, parallel=step.parallel)
+    return run_pipeline(home, case.load(), step.parameters, options)
 
 
 def refusal(case: Case, home: Home, runner: str) -> str:

@@ -338,8 +338,18 @@ OTHERS = (
     ),
     Case(
         "control/others:by_priority",
-        (Step("Start Low Mid High Read"),),
+        (Step("Start Low Mid High Read", parallel=1, values={"Read": "shml"}),),
         refused={"beam": "Low has a priority, which the beam runner cannot keep"},
+    ),
+    Case(
+        "control/others:environment",
+        (
+            Step(
+                "Make Variable Without", env={"CONFORMANCE_TOKEN": "right-one"},
+                values={"Variable": "3 9", "Without": "None 0"},
+            ),
+        ),
+        refused={"inline": "Variable has environment variables of its own, which the inline runner cannot keep"},
     ),
     Case(
         "control/others:timed",

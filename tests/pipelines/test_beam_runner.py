@@ -7,13 +7,17 @@ import os
 import signal
 import subprocess
 import sys
+import textwrap
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from drivetrain.errors import InputError
 from drivetrain.metadata import fsck
 from drivetrain.pipelines import Home, PipelineFunction, RunOptions, list_runs, resume, run_pipeline
+from drivetrain.pipelines.runners import beam
+from drivetrain.pipelines.runners.steps import Part, Step, steps
 
 Pipe = Callable[..., PipelineFunction[..., object]]
 BEAM = RunOptions(runner="beam")
@@ -33,7 +37,7 @@ def test_a_killed_child_fails_its_node_and_nothing_else(home: Home, pipe: Pipe) 
     assert {name: node.state for name, node in result.nodes.items()} == {
         "Make": "COMPLETE", "Misbehave": "FAILED", "Use": "COMPLETE", "Add": "BLOCKED"
     }  # fmt: skip
-    assert "its process ended without a word" in result.nodes["Misbehave"].reason
+    assert "its process was ended by SIGKILL" in result.nodes["Misbehave"].reason
     assert len(home.store.executions(component="parts:Misbehave")) == 1  # not tried again behind the user's back
     clean(home)
     assert resume(home).state == "COMPLETE"
@@ -47,7 +51,7 @@ def test_a_child_that_cannot_begin_fails_its_node(home: Home, pipe: Pipe, monkey
     assert "before it could say how" in result.nodes["Make"].reason
 
 
-def test_what_a_component_prints_is_never_an_event(home: Home, pipe: Pipe, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_component_prints_is_never_an_event(home: Home, pipe: Pipe) -> None:
     prints = [
         '{"event": "ended"}',
         '{"event": "note", "node": "x"}',
@@ -67,8 +71,8 @@ def test_what_a_component_prints_is_never_an_event(home: Home, pipe: Pipe, capsy
 
     result = run_pipeline(home, pipe(f"Misbehave(Make(), code={code!r})"), options=BEAM, observer=lambda run: Notes())
     assert result.state == "COMPLETE"
-    printed = capsys.readouterr().out
-    assert all(text.replace("\x1e", "") in printed for text in prints)
+    printed = (home.root / "logs" / result.run / "Misbehave.log").read_text(errors="replace")
+    assert all(text in printed for text in prints)
     assert notes.count("ended") == 2
     assert "note" not in notes
 
@@ -106,3 +110,84 @@ def test_a_stopped_driver_ends_its_children(home: Home, pipe: Pipe, number: int,
     assert [run.state for run in list_runs(home)] == ["CANCELED"]
     assert [e.state for e in home.store.executions(component="parts:Misbehave")] == ["CANCELED"]
     clean(home)
+
+
+LOOPS = """
+    def one(item):
+        first = Misbehave(Make(count=item), code="(current().base / f'by-{os.getppid()}').touch()")
+        return Use(first, amount=item)
+    Gather(dt.map_(one, over=[1, 2, 3, 4, 5]{bounded}))
+"""
+GATHER = """
+    import drivetrain as dt
+    from .parts import Numbers, made
+
+    @dt.component
+    def Gather(numbers: list[Numbers]) -> Numbers:
+        return made(sum(one.total for one in numbers))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bounded", ["", ", max_parallel=2"])
+def test_items_are_worked_on_by_workers_in_other_processes(home: Home, pipe: Pipe, bounded: str) -> None:
+    body = "from .gather import Gather\n" + textwrap.dedent(LOOPS.replace("{bounded}", bounded))
+    flags = ("--direct_running_mode=multi_processing", "--direct_num_workers=2")
+    options = RunOptions(runner="beam", runner_options=flags)
+    result = run_pipeline(home, pipe(body, gather=GATHER), options=options)
+    assert result.state == "COMPLETE"
+    assert result.nodes["Gather"].outputs["numbers"][0].properties["total"] == 30
+    by = {int(path.name.removeprefix("by-")) for path in home.base.glob("by-*")}
+    assert by
+    assert os.getpid() not in by
+    clean(home)
+
+
+@pytest.mark.parametrize("bounded", ["", ", max_parallel=2"])
+def test_an_element_that_is_worked_on_again_is_not_done_again(
+    home: Home, pipe: Pipe, monkeypatch: pytest.MonkeyPatch, bounded: str
+) -> None:
+    real = beam.launch_part
+
+    def twice(part: Part, place: beam.Place, step: Step) -> list[str]:
+        assert real(part, place, step) == real(part, place, step) != []
+        return real(part, place, step)
+
+    monkeypatch.setattr(beam, "launch_part", twice)
+    body = "from .gather import Gather\n" + textwrap.dedent(LOOPS.replace("{bounded}", bounded))
+    result = run_pipeline(home, pipe(body, gather=GATHER), options=RunOptions(runner="beam", cache=False))
+    assert {node.state for node in result.nodes.values()} == {"COMPLETE"}
+    assert len(home.store.executions(limit=None)) == len(result.nodes) == 16
+    clean(home)
+
+
+def test_steps_keep_what_a_bounded_loop_holds_together(pipe: Pipe) -> None:
+    body = """
+        from .gather import Gather
+        start = Make(count=count)
+        def inner(item):
+            return Use.options(id="Inner")(start, amount=item)
+        def outer(item):
+            made = Make.options(id="Each")(count=item)
+            return Gather.options(id="Some")([made, Gather.options(id="All")(dt.map_(inner, over=[1, 2], id="inner"))])
+        Gather(dt.map_(outer, over=[1, 2], max_parallel=1))
+        Gather.options(id="Free")(dt.map_(lambda item: Use.options(id="One")(start, amount=item), over=[1], id="free"))
+    """
+    pipeline = pipe(body, gather=GATHER).build()
+    found = {step.nodes: (step.loop, step.upstream) for step in steps(pipeline, pipeline.ids)}
+    assert found == {
+        ("Make",): ("", ()),
+        ("Each", "Inner", "All", "Some"): ("map", ("Make",)),
+        ("Gather",): ("", ("Each",)),
+        ("One",): ("", ("Make",)),
+        ("Free",): ("", ("One",)),
+    }
+
+
+def test_what_beam_cannot_keep_is_refused_before_the_run(home: Home, pipe: Pipe) -> None:
+    with pytest.raises(InputError, match="so many tasks at once, which the beam runner cannot keep"):
+        run_pipeline(home, pipe("Make()"), options=RunOptions(runner="beam", parallel=2))
+    for option in ("priority=1", "cpus=1", "memory=1000", "accelerators=1"):
+        with pytest.raises(InputError, match=r"Make has .*, which the beam runner cannot keep"):
+            run_pipeline(home, pipe(f"Make.options({option})()"), options=BEAM)
+    assert list_runs(home) == []

@@ -399,6 +399,19 @@ def test_order_without_data_and_secrets(
     assert b"right-one" not in stored
 
 
+HELD = """
+    class Verdict(dt.Artifact):
+        passed: bool = True
+        summary: str = ""
+
+    @dt.component(gates="numbers")
+    def Held(numbers: Numbers, seen: list[Numbers]) -> Verdict:
+        verdict = Verdict.new(summary=f"saw {len(seen)}")
+        (verdict.content / "seen.txt").write_text(str(len(seen)))
+        return verdict
+"""
+
+
 @pytest.mark.parametrize(
     ("body", "says"),
     [
@@ -414,6 +427,11 @@ def test_order_without_data_and_secrets(
         ("with dt.when(Make().total > 1):\n    with dt.on_exit() as run: pass", "inside a branch"),
         ("Add(dt.optional(Make()))", "may be skipped"),
         ("Note(text=Count(Make()))", "takes str"),
+        (
+            "n = Make()\ndef one(i): return Start(count=i), Add(n)\n"
+            "x, _ = dt.unzip(dt.map_(one, over=[1, 2], max_parallel=1))\nHeld(n, x)",
+            "with max_parallel=1 no item of map would end: Add waits for Held, which waits for every item",
+        ),
         ("Make.options(retries=-1)()", "retries=-1 makes no sense"),
         ("Make.options(timeout=0)()", "timeout=0 makes no sense"),
         ("Make.options(retry_on=len)()", "retry_on=<built-in function len> makes no sense"),
@@ -423,9 +441,24 @@ def test_order_without_data_and_secrets(
 )
 def test_what_is_wrong_is_told_when_it_is_built(flow: Pipe, body: str, says: str) -> None:
     with pytest.raises(BuildError) as caught:
-        flow(body).build()
+        flow(body, HELD).build()
     assert says in str(caught.value)
     assert "pipeline.py:" in str(caught.value)
+
+
+def test_a_gate_that_sees_a_loop_holds_its_items_back(home: Home, flow: Pipe) -> None:
+    body = """
+        n = Make()
+        def one(item):
+            first = Start.options(id="A")(count=item)
+            return first, Add.options(id="B")(n)
+        firsts, _ = dt.unzip(dt.map_(one, over=[1, 2]))
+        Held(n, firsts)
+    """
+    result = run_pipeline(home, flow(body, HELD))
+    assert set(states(result).values()) <= {"COMPLETE", "CACHED"}
+    made = {name: next(iter(result.nodes[name].outputs.values()))[0] for name in ("B[0]", "Held")}
+    assert made["Held"].created_at < made["B[0]"].created_at
 
 
 def test_the_compiled_form_keeps_loops_and_options(flow: Pipe) -> None:

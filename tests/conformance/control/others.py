@@ -21,6 +21,7 @@ from .parts import (
     Read,
     Sum,
     Unmended,
+    Variable,
     Write,
 )
 
@@ -110,3 +111,12 @@ def by_priority() -> None:
 @dt.pipeline
 def timed() -> None:
     Make.options(timeout=60)()
+
+
+@dt.pipeline
+def environment() -> None:
+    made = Make()
+    Variable.options(
+        cache=False, env={"CONFORMANCE_TOTAL": made.total, "CONFORMANCE_SECRET": dt.secret("CONFORMANCE_TOKEN")}
+    )()
+    Variable.options(id="Without", cache=False)()

