@@ -221,12 +221,13 @@ def lister(folders: tuple[Path, ...] = ()) -> Lister:
     def find(pattern: str) -> tuple[list[str], str]:
         if _is_uri(pattern):
             return listed(_LIST_FILES(pattern), pattern), "there"
-        places = [None] if Path(pattern).is_absolute() else list(dict.fromkeys(folders or (Path.cwd(),)))
-        found: list[str] = []
+        fixed = Path(re.split(r"[*?\[]", pattern)[0].rpartition("/")[0] or "/")
+        places = [fixed] if Path(pattern).is_absolute() else list(dict.fromkeys(folders or (Path.cwd(),)))
         for folder in places:
             matches = glob.glob(pattern, root_dir=folder, recursive=True)  # noqa: PTH207 - see `_paths`
-            found = found or sorted(match for match in matches if Path(folder or "", match).is_file())
-        return found, " or ".join(str(folder or Path(pattern).anchor) for folder in places)
+            if found := sorted(match for match in matches if (folder / match).is_file()):
+                return found, str(folder)
+        return [], " or ".join(map(str, places))
 
     return find
 
