@@ -241,10 +241,10 @@ class _Model:
                 f"the prediction {label!r} has the label's name", fix="name it otherwise, e.g. 'probability'"
             )
         for name, aval in zip(self.names, self._closed.out_avals, strict=True):
-            if not aval.shape or aval.shape[0] != batch or str(aval.dtype) not in ARRAY_DTYPES:
+            if not aval.shape or aval.shape[0] != batch or 0 in aval.shape or str(aval.dtype) not in ARRAY_DTYPES:
                 raise InputError(
                     f"prediction {name!r} is {aval.dtype}{list(map(str, aval.shape))}",
-                    fix="give one value or vector per row",
+                    fix="give one value or vector per row" + (", of one place or more" if 0 in aval.shape else ""),
                 )
 
     def graph(self) -> Graph:
@@ -285,7 +285,8 @@ def _output(name: str, value: Any) -> Any:  # Any: what the user's function gave
             f"prediction {name!r} is {value!r}, which is no column of lists of numbers",
             fix="give one number per value of a feature's lists; pool or to_dense what else there is",
         )
-    (found,) = bind_host(UNFLATTEN, [value.lengths, value.values], [(kind, (BATCH,), True)], {"dtype": kind})
+    params = {"dtype": kind, "output": name}
+    (found,) = bind_host(UNFLATTEN, [value.lengths, value.values], [(kind, (BATCH,), True)], params)
     return found
 
 

@@ -40,7 +40,7 @@ from ..host.columns import ARROW, as_value
 from ..lowering.programs import BundleError, Payload, Programs, program_facts, read_weights
 from .manifest import GRAPH, MANIFEST, Signature, broken, described, host_ops, manifest, read_folder, verified
 from .probing import probe, remember
-from .runner import Runner, to_arrow, to_numpy
+from .runner import Runner, check_batch, check_row, to_arrow, to_numpy
 from .window import check_window
 
 if TYPE_CHECKING:
@@ -155,6 +155,11 @@ class Bundle:
         return {}
 
     def _runner(self, name: str) -> Runner:
+        if not isinstance(name, str):
+            raise InputError(
+                f"a signature is named by text, not by {type(name).__name__}",
+                fix=f"name it first, then what it takes: one of {', '.join(self.signatures)}",
+            )
         if name not in self._runners:
             self._runners[name] = Runner(self.graph, name, self._programs)
         return self._runners[name]
@@ -170,12 +175,14 @@ class Bundle:
             Output name → array of `batch.num_rows` (and the output's shape); text as objects, None where missing.
 
         Raises:
-            InputError: No such signature; a column is missing or of another type; a value cannot be used.
+            InputError: No such signature; no batch; a column is missing, there twice or of another type; a value
+                cannot be used.
         """
         return {key: to_numpy(value) for key, value in self._runner(name).batch(self._completed(name, batch)).items()}
 
     def _completed(self, name: str, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch with the columns that it may lack."""
+        check_batch(batch)
         if self.defaults and name in self.signatures:
             signature = self.signatures[name]
             for column in signature.defaults.keys() - set(batch.schema.names):
@@ -230,8 +237,14 @@ class Bundle:
                     left.cancel()
 
     def run_row(self, name: str, row: Mapping[str, object]) -> dict[str, object]:
-        """Evaluate a signature on one row of Python values (None is missing); scalars come back as Python values."""
+        """Evaluate a signature on one row of Python values (None is missing); scalars come back as Python values.
+
+        Raises:
+            InputError: No such signature; no mapping from column to value; a column is missing; a value cannot be used.
+        """
         runner = self._runner(name)
+        if type(row) is not dict:  # most are, and this is the hot path
+            check_row(row, runner.graph.inputs)
         found = runner.row({**self.defaults, **row} if self.defaults else row)
         return {key: value.item() if isinstance(value, np.generic) else value for key, value in found.items()}
 
@@ -274,19 +287,20 @@ class Bundle:
             raise broken(where, f"its contents do not fit together ({error!r:.120})") from error
         return bundle
 
-    def save(self, path: Path) -> None:
+    def save(self, path: Path | str) -> None:
         """Write the folder (which may exist, if empty) durably, manifest last.
 
         Raises:
             InputError: The folder holds something already.
         """
-        if path.exists() and any(path.iterdir()):
-            raise InputError(f"{path} is not empty", fix="save a bundle in a folder of its own")
+        root = Path(path)
+        if root.exists() and any(root.iterdir()):
+            raise InputError(f"{root} is not empty", fix="save a bundle in a folder of its own")
         for name, data in self.to_files().items():
-            target = path / name
+            target = root / name
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(data)
-        sync_tree(path)
+        sync_tree(root)
         remember(self.payload.programs.values())
 
     @classmethod

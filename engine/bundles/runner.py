@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache, cached_property, partial
 from typing import Any, Final
 
@@ -71,7 +71,8 @@ class Runner:
         """Output name → Arrow column or array of `batch.num_rows`.
 
         Raises:
-            InputError: A column is missing or of another type, or a value cannot be used; the column is named.
+            InputError: A column is missing, there twice or of another type, or a value cannot be used; the column is
+                named.
         """
         env: Env = {}
         for name, tensor in self.graph.inputs.items():
@@ -130,6 +131,9 @@ class Runner:
     def _column(self, batch: pa.RecordBatch, name: str) -> pa.Array:
         place = batch.schema.get_field_index(name)
         if place < 0:
+            times = batch.schema.names.count(name)
+            if times > 1:
+                raise InputError(f"column {name!r} is there {times} times", fix="give each column once")
             raise self._absent(name, batch.schema.names)
         return as_column(batch.column(place), self.graph.inputs[name].dtype, name)
 
@@ -263,6 +267,28 @@ def _cut(values: NDArray[Any], shape: tuple[str | int, ...], sizes: Mapping[str,
     """What the device gave, without what was filled up."""
     dim = shape[0] if shape else 0
     return values[: sizes[dim].end - sizes[dim].begin] if isinstance(dim, str) else values
+
+
+def check_batch(given: object) -> None:
+    """Raise InputError for what is no record batch."""
+    if isinstance(given, pa.RecordBatch):
+        return
+    fix = "pass a pyarrow.RecordBatch, e.g. pa.RecordBatch.from_pydict({column: values})"
+    if isinstance(given, Mapping):
+        fix = "pass pa.RecordBatch.from_pydict(columns); one row of values goes to run_row"
+    elif isinstance(given, pa.Table):
+        fix = "pass its batches: table.combine_chunks().to_batches()"
+    kind = type(given)
+    raise InputError(f"rows come as a pyarrow.RecordBatch, not as {kind.__module__}.{kind.__qualname__}", fix=fix)
+
+
+def check_row(given: object, columns: Iterable[str]) -> None:
+    """Raise InputError for what is no mapping from column to value."""
+    if not isinstance(given, Mapping):
+        raise InputError(
+            f"a row is a mapping from column to value, not {type(given).__name__}",
+            fix=f"pass a dict of {', '.join(columns):.200}",
+        )
 
 
 def to_arrow(value: Any) -> pa.Array:  # Any: an Arrow column or an array

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ...errors import InputError
 from .columns import ARROW, INT32, Assets, Kernel, Params, item_dtype, too_wide
 from .lists import Lists, lists_of
 
@@ -50,10 +51,14 @@ def flatten_row(params: Params, assets: Assets) -> Kernel:
 
 
 def unflatten_batch(params: Params, assets: Assets) -> Kernel:
-    """A list column of lengths and flat values; each row has a list, perhaps an empty one."""
+    """A list column of lengths and flat values; each row has a list, perhaps an empty one.
+
+    The kernel raises InputError where the lengths are not of all the values: which of them are left is not known then.
+    """
     kind = ARROW[item_dtype(params["dtype"]) or ""]
 
     def kernel(lengths: NDArray[np.int32], values: NDArray[Any]) -> pa.Array:
+        _check_all(params, int(lengths.sum()), len(values))
         return Lists(pa.array(values).cast(kind), lengths.astype(np.int64), np.ones(len(lengths), bool)).column()
 
     return kernel
@@ -62,4 +67,18 @@ def unflatten_batch(params: Params, assets: Assets) -> Kernel:
 def unflatten_row(params: Params, assets: Assets) -> Kernel:
     """As `unflatten_batch`, for one row's values."""
     kind = float if item_dtype(params["dtype"]) == "float64" else int
-    return lambda length, values: [kind(value) for value in values]
+
+    def kernel(length: Any, values: NDArray[Any]) -> list[float] | list[int]:
+        _check_all(params, int(length), len(values))
+        return [kind(value) for value in values]
+
+    return kernel
+
+
+def _check_all(params: Params, counted: int, given: int) -> None:
+    if counted != given:
+        raise InputError(
+            f"output {params.get('output', 'of lists')!r}: its rows have {counted} values of the {given} that went in, "
+            "and a Ragged that comes out of a graph keeps every value of its rows",
+            fix="set the values that are not wanted to a number (jnp.where in map_values), or give ragged.to_dense",
+        )

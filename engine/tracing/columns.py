@@ -19,6 +19,7 @@ from ...errors import InputError
 from .._caller import caller
 from ..host.columns import item_dtype
 from .numpys import function_like_numpy, like_numpy, unlike
+from .pandas_names import HOW_MANY, PANDAS
 from .primitives import CURRENT, bind_host, current
 
 _COMPARISONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
@@ -207,11 +208,14 @@ class Column:
             where=caller(),
         )
 
-    def __getattr__(self, name: str) -> Any:
-        raise AttributeError(
-            f"a Column has no {name!r}, as it may have missing values; "
-            "ops.fill_missing or ops.cast(…, 'float32') makes it a JAX array"
+    def __len__(self) -> int:
+        raise InputError(
+            f"column {self.name!r} stands for any number of rows and has no len()", fix=HOW_MANY, where=caller()
         )
+
+    def __getattr__(self, name: str) -> Any:
+        why = "as it may have missing values; ops.fill_missing or ops.cast(…, 'float32') makes it a JAX array"
+        raise AttributeError(f"a Column has no {name!r}" + ("" if name in PANDAS else f", {why}"))
 
     # Comparisons and arithmetic: what is missing stays missing.
     def __eq__(self, other: object) -> Any:

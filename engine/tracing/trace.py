@@ -19,6 +19,7 @@ from ..host.columns import column_dtype
 from ..ragged.ragged import Ragged
 from .columns import Column, Fact, dense
 from .numpys import ADVICE
+from .pandas_names import HOW_MANY, PANDAS
 from .primitives import CURRENT, HANDLE, Trace, bind_host, shaped
 
 _DEVICE = {"string": "string", "int64": "int32", "float64": "float32", "bool": "bool", **{d: d for d in LIST_DTYPES}}
@@ -126,6 +127,10 @@ def _check_finite(name: str, array: Any, tracing: Trace, where: str | None) -> N
 
 
 def _advice(error: Exception) -> str | None:
+    if isinstance(error, AttributeError) and error.name in PANDAS:
+        return PANDAS[error.name]
+    if "'_DimExpr' object cannot be" in str(error):  # len()
+        return HOW_MANY
     if "truth value" in str(error) or type(error).__name__.startswith(("TracerBool", "InconclusiveDim")):
         return "use ops.where(condition, a, b), and & | ~ in place of and, or, not"
     if type(error).__name__ == "TracerArrayConversionError":
@@ -228,6 +233,10 @@ def _emit(name: str, value: Any, flat: list[Any], batch: Any, where: str | None)
         raise InputError(
             f"output {name!r} has shape {array.shape}", fix="only the first dimension may be the batch", where=where
         )
+    if 0 in array.shape:
+        raise InputError(
+            f"output {name!r} has shape {array.shape}: a row of it holds nothing", fix="leave it out", where=where
+        )
     flat.append(array)
     return _sized(name, flat, fact)
 
@@ -242,7 +251,8 @@ def _listed(name: str, value: Ragged, where: str | None) -> Any:  # Any: a trace
             fix="give one number per value, of the rows that ops.to_ragged gave; pool or to_dense what else there is",
             where=where,
         )
-    (found,) = bind_host("unflatten", [value.lengths, value.values], [(kind, ("b",), True)], {"dtype": kind})
+    params = {"dtype": kind, "output": name}
+    (found,) = bind_host("unflatten", [value.lengths, value.values], [(kind, ("b",), True)], params)
     return found
 
 

@@ -246,6 +246,7 @@ def test_models_that_do_not_fit_are_refused_at_export(made: Path, tmp_path: Path
         (model, lambda outputs: {"p": None}, "late", "prediction 'p' is None"),
         (model, lambda outputs: {"late": outputs}, "late", "has the label's name"),
         (lambda p, f: f["delay"].sum(), identity, "late", "one value or vector per row"),
+        (lambda p, f: f["delay"][:, None][:, :0], identity, "late", "of one place or more"),
     ):
         with pytest.raises(InputError, match=says):
             export_model(made / "graph", apply_fn, PARAMS, predict, label=label, out=tmp_path / "out")

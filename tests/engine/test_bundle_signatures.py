@@ -2,12 +2,14 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from drivetrain import data
+from drivetrain.digest import digest_tree
 from drivetrain.engine import Bundle, apply
 from drivetrain.errors import InputError
 from drivetrain.tests.fixtures.bundles.make import build, flights
@@ -73,6 +75,54 @@ def test_a_column_without_a_default_is_required(model: Path) -> None:
         bundle.run("predict", batch_of(table.drop_columns(["carrier"])))
     with pytest.raises(InputError, match="column 'distance' is missing"):
         bundle.run_row("predict", {"dep_delay": 1.0, "carrier": "UA"})
+
+
+def test_a_column_that_is_there_twice_is_told_as_such(model: Path) -> None:
+    batch = batch_of(flights(3, 1))
+    twice = pa.RecordBatch.from_arrays(
+        [*batch.columns, batch.column("carrier")], names=[*batch.schema.names, "carrier"]
+    )
+    with pytest.raises(InputError, match="column 'carrier' is there 2 times"):
+        Bundle.load(model).run("predict", twice)
+
+
+def test_what_is_no_batch_or_row_is_told_with_what_is_taken(model: Path) -> None:
+    bundle = Bundle.load(model)
+    table = flights(3, 1)
+    taken: tuple[tuple[Any, str], ...] = (
+        (table.to_pydict(), "RecordBatch.from_pydict"),
+        (table, "to_batches"),
+        (table.to_pylist(), "pass a pyarrow.RecordBatch"),
+        (None, "pass a pyarrow.RecordBatch"),
+    )
+    for given, fix in taken:
+        for run in (
+            bundle.run,
+            bundle.run_arrow,
+            bundle.run_each,
+            lambda *both: list(bundle.run_stream(both[0], [both[1]])),
+        ):
+            with pytest.raises(InputError, match=r"rows come as a pyarrow\.RecordBatch, not as") as caught:
+                run("predict", given)
+            assert fix in str(caught.value.fix)
+    rows: tuple[Any, ...] = ([1], 1.0, None, "dep_delay", batch_of(table))
+    for row in rows:
+        with pytest.raises(InputError, match="a row is a mapping from column to value, not") as caught:
+            bundle.run_row("predict", row)
+        assert "dep_delay" in str(caught.value.fix)
+    names: tuple[Any, ...] = ({"dep_delay": 1.0}, ["predict"], None)
+    for name in names:
+        with pytest.raises(InputError, match="a signature is named by text"):
+            bundle.run_row(name, {})
+        with pytest.raises(InputError, match="a signature is named by text"):
+            bundle.run(name, batch_of(table))
+
+
+def test_a_bundle_is_saved_where_a_text_says(model: Path, tmp_path: Path) -> None:
+    Bundle.load(str(model)).save(str(tmp_path / "copy"))
+    assert digest_tree(tmp_path / "copy") == digest_tree(model)
+    with pytest.raises(InputError, match="is not empty"):
+        Bundle.load(model).save(str(tmp_path / "copy"))
 
 
 def test_order_and_other_columns_do_not_matter(model: Path) -> None:

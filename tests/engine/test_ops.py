@@ -1,6 +1,7 @@
 """Every op against numpy, on batches and row by row, with what is missing."""
 
 import math
+import re
 import statistics
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from drivetrain.engine import ops
+from drivetrain.engine.tracing.pandas_names import HOW_MANY, PANDAS
 from drivetrain.errors import InputError
 
 pytestmark = pytest.mark.engine
@@ -213,6 +215,7 @@ LINE = "test_ops.py:"
         (lambda c: {}, "returned nothing"),
         (lambda c: {"y": None}, "output 'y' is None"),
         (lambda c: {"y": jnp.zeros((2, 3)) @ jnp.zeros((2, 3))}, "preprocessing function failed: TypeError"),
+        (lambda c: {"y": c["x"][:, None][:, :0]}, "a row of it holds nothing"),
     ],
 )
 def test_mistakes_name_the_op_and_the_users_line(learn: Any, fn: Any, says: str) -> None:
@@ -222,6 +225,32 @@ def test_mistakes_name_the_op_and_the_users_line(learn: Any, fn: Any, says: str)
     assert says in caught.value.message
     assert caught.value.where is not None
     assert LINE in caught.value.where
+
+
+@pytest.mark.parametrize(
+    ("fn", "fix"),
+    [
+        (lambda c: {"y": c["x"] / len(c["x"])}, "ops.size(column)"),
+        (lambda c: {"y": c["x"] / len(c["s"])}, "ops.size(column)"),
+        (lambda c: {"y": c["i"].fillna(0)}, "ops.fill_missing(column, value)"),
+        (lambda c: {"y": c["x"].fillna(0)}, "ops.fill_missing(column, value)"),
+        (lambda c: {"y": c["s"].str.lower()}, "ops.lower(column)"),
+        (lambda c: {"y": c["x"].isna()}, "ops.is_missing(column)"),
+        (lambda c: {"y": c["i"].astype("float32")}, "ops.cast(column"),
+        (lambda c: {"y": c["i"] - c["i"].mean()}, "ops.mean(column)"),
+    ],
+)
+def test_what_pandas_has_names_the_op_that_does_it(learn: Any, fn: Any, fix: str) -> None:
+    with pytest.raises(InputError) as caught:
+        learn(fn, x=[1.0], s=["a"], i=[1])
+    assert fix in str(caught.value.fix)
+    assert LINE in str(caught.value.where)
+
+
+def test_every_op_that_such_a_fix_names_is_one() -> None:
+    for fix in (HOW_MANY, *PANDAS.values()):
+        for name in re.findall(r"ops\.(\w+)", fix):
+            assert callable(getattr(ops, name))
 
 
 def test_values_that_cannot_be_used_name_column_and_row(learn: Any) -> None:

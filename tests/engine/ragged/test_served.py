@@ -323,6 +323,34 @@ def test_a_model_may_need_the_lengths_alone(made: tuple[Path, Any], tmp_path: Pa
     assert bundle.run_row("predict", {"tags": [1] * 40, "age": 0.0}) == {"lengths": 40.0, "age": 1.0}
 
 
+def dropped(clicks: Any) -> Any:
+    """The values above 2 alone, in the same capacity."""
+    return ragged.Ragged(clicks.values, jnp.where(clicks.values > 2, clicks.segment_ids, clicks.rows), clicks.rows)
+
+
+def test_lists_that_lost_values_on_the_device_are_refused_not_mixed_up(tmp_path: Path) -> None:
+    table = pa.table({"clicks": [[1.0, 3.0], [4.0], []], "label": [0.0, 1.0, 0.0]})
+    (batch,) = table.to_batches()
+    lists = lambda c: {"kept": dropped(ops.to_ragged(c["clicks"]))}  # noqa: E731
+    columns = lambda c: {"clicks": c["clicks"], "label": c["label"]}  # noqa: E731
+    made = analyze(lists, data.source_of(table), data.executor("local"), schema=table.schema)
+    analyze(columns, data.source_of(table), data.executor("local"), schema=table.schema).save(tmp_path / "graph")
+    model = export_model(
+        tmp_path / "graph",
+        lambda params, features: dropped(features["clicks"]) * params,
+        np.float32(1),
+        lambda kept: {"kept": kept},
+        label="label",
+        out=tmp_path / "model",
+    )
+    for bundle, name in ((made, "transform"), (model, "predict")):
+        with pytest.raises(InputError, match="output 'kept': its rows have 2 values of the 3"):
+            bundle.run(name, batch)
+        with pytest.raises(InputError, match="output 'kept': its rows have 1 values of the 2"):
+            bundle.run_row(name, {"clicks": [1.0, 3.0], "label": 0.0})
+        assert bundle.run_row(name, {"clicks": [3.0, 5.0], "label": 0.0})["kept"] == [3.0, 5.0]
+
+
 def test_a_stage_that_reads_values_of_no_list_is_refused(made: tuple[Path, Any], tmp_path: Path) -> None:
     shutil.copytree(made[0] / "model", tmp_path / "model")
     graph = (tmp_path / "model" / "graph.json").read_text()
