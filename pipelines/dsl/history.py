@@ -89,7 +89,9 @@ def latest_model(policy: Policy) -> Model | None: ...
 @overload
 def latest_model(policy: Policy, *, kind: type[T]) -> T | None: ...
 def latest_model(policy: Policy, *, kind: type[Artifact] = Model) -> Artifact | None:
-    """The newest model of earlier runs that came so far, without regard to a candidate; None where there is none.
+    """The newest model of earlier runs that came so far; None where there is none.
+
+    As of `latest`, never one that the component already gets by another input.
 
     Args:
         policy: "exported": it was made; "blessed": an `Evaluation` of it, by the input "model", was; "pushed": there is
@@ -116,7 +118,7 @@ def newest_model_not_trained_on(
     """The newest model of earlier runs that has never seen this span; None where there is none.
 
     Its lineage is walked to the first ancestors: one that is of the type and the span of `examples`, whichever version,
-    or that holds the same rows, rules the model out.
+    or that holds the same rows, rules the model out. What only an `AnalyzerCache` saw does not: it changes no result.
 
     Args:
         examples: What the model is to be judged on: an output of this pipeline.

@@ -189,7 +189,7 @@ def _given(asked: Asked) -> dict[str, Any]:
 
 
 def _dated(records: Iterator[ArtifactRecord] | Sequence[ArtifactRecord]) -> list[Spanned[ArtifactRecord]]:
-    return [Spanned(one.properties.get("span", 0), one.properties.get("version"), one) for one in records]
+    return [Spanned(one.properties.get("span") or 0, one.properties.get("version"), one) for one in records]
 
 
 def _each_once(records: Iterator[ArtifactRecord]) -> Iterator[ArtifactRecord]:

@@ -11,7 +11,8 @@ from typing import Any, TypeVar, cast
 
 from ...errors import BuildError
 from ...metadata import Artifact
-from ..dsl.component import component
+from ..dsl.builder import Builder
+from ..dsl.component import component, recorder
 from ..dsl.handles import Chosen, Expression, Handle, operand
 from ..dsl.history import all_spans
 from ..sources.files import FileSet
@@ -54,12 +55,12 @@ def PairedSpans(
     return [{name: _uid(one) for name, one in pair.items()} for pair in pairs]
 
 
-def spans(pattern: str | Mapping[str, str], *, id: str = "Spans") -> list[int]:  # noqa: A002 - as of components
+def spans(pattern: str | Mapping[str, str], *, id: str = "") -> list[int]:  # noqa: A002 - as of components
     """The spans that are there when the run asks, ascending, for `dt.map_`: `dt.map_(month, over=dt.spans(pattern))`.
 
     Args:
         pattern: As of `dt.files`; or patterns by split: the spans that all of them have.
-        id: The id of the node that finds them.
+        id: The id of the node that finds them; where empty, what it is called, numbered from the second on.
 
     Returns:
         What stands for the list of them.
@@ -72,7 +73,7 @@ def spans(pattern: str | Mapping[str, str], *, id: str = "Spans") -> list[int]: 
         if isinstance(one, FileSet):
             raise BuildError("dt.spans takes the pattern itself", where=user_line(), fix="leave dt.files(...) out")
     found = Expression({"$spans": [operand(one) for one in patterns]}, list[int])
-    return Spans.options(id=id)(found=cast("list[int]", found))
+    return Spans.options(id=_id(id, "Spans", "dt.spans"))(found=cast("list[int]", found))
 
 
 def sliding(
@@ -82,7 +83,7 @@ def sliding(
     stride: int = 1,
     node: str | None = None,
     passed: bool = False,
-    id: str = "Sliding",  # noqa: A002 - as of components
+    id: str = "",  # noqa: A002 - as of components
 ) -> list[list[T]]:
     """Windows of so many spans for `dt.map_`: `dt.map_(lambda window: Trainer(window), over=dt.sliding(months, 3))`.
 
@@ -95,13 +96,13 @@ def sliding(
         stride: Spans between the begin of one window and the next.
         node: Given a type: the id of the node that made them; any where None.
         passed: Of earlier runs, only those that ended COMPLETE.
-        id: The id of the node that finds them.
+        id: The id of the node that finds them; where empty, what it is called, numbered from the second on.
 
     Returns:
         What stands for the list of windows; an item of it is an input that takes a list.
     """
     given = _listed(what, node, passed, keep_all_versions=False)
-    windows = SlidingWindows.options(id=id, cache=False)(given, size=size, stride=stride)
+    windows = SlidingWindows.options(id=_id(id, "Sliding", "dt.sliding"), cache=False)(given, size=size, stride=stride)
     return cast("list[list[T]]", windows)
 
 
@@ -115,7 +116,7 @@ def sequential(
     exclude: Sequence[int] = (),
     node: str | None = None,
     passed: bool = False,
-    id: str = "Sequential",  # noqa: A002 - as of components
+    id: str = "",  # noqa: A002 - as of components
 ) -> list[list[T]]:
     """Windows, as of `sliding`, over the spans that follow each other without a gap, from the oldest on.
 
@@ -128,13 +129,13 @@ def sequential(
         exclude: Spans that are left out; they make no gap.
         node: Given a type: the id of the node that made them; any where None.
         passed: Of earlier runs, only those that ended COMPLETE.
-        id: The id of the node that finds them.
+        id: The id of the node that finds them; where empty, what it is called, numbered from the second on.
 
     Returns:
         What stands for the list of windows; an item of it is an input that takes a list.
     """
     given = _listed(what, node, passed, keep_all_versions=False)
-    windows = SequentialWindows.options(id=id, cache=False)(
+    windows = SequentialWindows.options(id=_id(id, "Sequential", "dt.sequential"), cache=False)(
         given, size=size, stride=stride, start=start, skip=skip, exclude=list(exclude)
     )
     return cast("list[list[T]]", windows)
@@ -146,7 +147,7 @@ def paired(
     match_version: bool = True,
     keep_all_versions: bool = False,
     passed: bool = False,
-    id: str = "Paired",  # noqa: A002 - as of components
+    id: str = "",  # noqa: A002 - as of components
 ) -> list[dict[str, Any]]:
     """Two kinds of artifacts by span, for `dt.map_`: `lambda pair: Join(pair["clicks"], pair["views"])`.
 
@@ -155,7 +156,7 @@ def paired(
         match_version: Whether their versions must be equal too; otherwise the newest ones of the span are paired.
         keep_all_versions: Whether every version that both have makes a pair, or only the newest.
         passed: Of earlier runs, only those that ended COMPLETE.
-        id: The id of the node that finds them.
+        id: The id of the node that finds them; where empty, what it is called, numbered from the second on.
 
     Returns:
         What stands for the list of pairs; a part of an item is an input that takes one artifact.
@@ -170,10 +171,26 @@ def paired(
             "dt.paired: keep_all_versions needs match_version", where=user_line(), fix="leave one of them out"
         )
     first, second = (_listed(what, None, passed, keep_all_versions=True) for what in named.values())
-    pairs = PairedSpans.options(id=id, cache=False)(
+    pairs = PairedSpans.options(id=_id(id, "Paired", "dt.paired"), cache=False)(
         first, second, names=list(named), match_version=match_version, keep_all_versions=keep_all_versions
     )
     return cast("list[dict[str, Any]]", pairs)
+
+
+def _id(given: str, name: str, function: str) -> str:
+    """The id of a node, by default one that no other has.
+
+    Raises:
+        BuildError: No pipeline is being built.
+    """
+    builder = recorder.get()
+    if not isinstance(builder, Builder):
+        raise BuildError(f"{function} is used outside a pipeline", where=user_line(), fix="move it into a @dt.pipeline")
+    taken = {node.rpartition(".")[2] for node in builder.nodes}
+    number = 1
+    while (found := f"{name}{number if number > 1 else ''}") in taken:
+        number += 1
+    return given or found
 
 
 def _listed(what: object, node: str | None, passed: bool, *, keep_all_versions: bool) -> list[Artifact]:
@@ -189,7 +206,7 @@ def _listed(what: object, node: str | None, passed: bool, *, keep_all_versions: 
 
 
 def _spanned(artifacts: Sequence[Artifact]) -> list[Spanned[Artifact]]:
-    return [Spanned(one.properties.get("span", 0), one.properties.get("version"), one) for one in artifacts]
+    return [Spanned(one.properties.get("span") or 0, one.properties.get("version"), one) for one in artifacts]
 
 
 def _uid(one: Spanned[Artifact]) -> str:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from ...metadata import ArtifactRecord, ContextRecord, MetadataStore
+from ...metadata import AnalyzerCache, ArtifactRecord, ContextRecord, MetadataStore
 from ..form.ir import CANDIDATE
+
+_CACHE = AnalyzerCache.__name__
+"""Holds what was learnt of other spans, and changes no result."""
 
 
 @dataclass(frozen=True)
@@ -75,9 +78,20 @@ class Past:
         return [model for model in models if model.state == "LIVE" and self.present(model.uri)]
 
     def ancestors(self, record: ArtifactRecord) -> list[ArtifactRecord]:
-        """All that an artifact was made from, however far back."""
-        found = self.store.lineage(record, "upstream").artifacts
-        return [one for one in found.values() if one.id != record.id]
+        """All that an artifact was made from, however far back; but for what only came by a cache."""
+        graph = self.store.lineage(record, "upstream")
+        makers = {edge.artifact: edge.execution for edge in graph.edges if edge.direction == "OUTPUT"}
+        inputs: dict[int, list[int]] = {}
+        for edge in graph.edges:
+            if edge.direction == "INPUT" and graph.artifacts[edge.artifact].type != _CACHE:
+                inputs.setdefault(edge.execution, []).append(edge.artifact)
+        todo, seen = [record.id], {record.id}
+        while todo:
+            for before in inputs.get(makers.get(todo.pop(), -1), []):
+                if before not in seen:
+                    seen.add(before)
+                    todo.append(before)
+        return [graph.artifacts[one] for one in sorted(seen - {record.id})]
 
     def _known(self, record: ArtifactRecord, maker: ContextRecord) -> bool:
         """Whether it was the maker's before this run, which may only now have taken it from the cache of another."""

@@ -72,6 +72,9 @@ def static_range(
     Raises:
         Absent: There are fewer.
     """
+    for name, value in (("start", start), ("end", end)):
+        if value is not None:
+            at_least(name, value, 0)
     if start is not None and end is not None and start > end:
         raise InputError(f"a range from span {start} to {end} has no spans", fix="let it start before it ends")
     found = [
@@ -110,6 +113,7 @@ def rolling_range(
         Absent: There are fewer.
     """
     at_least("n", n, 1)
+    at_least("start", start, 0)
     at_least("skip", skip, 0)
     left = [thing for thing in things if thing.span >= start and thing.span not in exclude]
     spans = sorted({thing.span for thing in left})
@@ -135,6 +139,7 @@ def consecutive_spans(
         exclude: Spans that are left out; they make no gap.
         keep_all_versions: Whether all versions of a span are taken.
     """
+    at_least("start", 0 if start is None else start, 0)
     at_least("skip", skip, 0)
     by_span: dict[int, list[Spanned[T]]] = {}
     for thing in all_spans(things, keep_all_versions=keep_all_versions):

@@ -119,7 +119,7 @@ class SpanPattern:
         """The span, the version and the digits of a path; None where it does not match.
 
         Raises:
-            InputError: Its date is none.
+            InputError: Its date is none, or before 1970.
         """
         match = self.matcher.fullmatch(path)
         if match is None:
@@ -133,6 +133,8 @@ class SpanPattern:
         except ValueError:
             told = f"{digits['YYYY']}-{digits['MM']}-{digits['DD']}"
             raise InputError(f"{path}: {told} is no valid date", fix=f"rename it, or change {self.text!r}") from None
+        if day < _EPOCH:
+            raise InputError(f"{path}: {day} is before {_EPOCH}, where spans begin", fix="leave it out of the pattern")
         return (day - _EPOCH).days, version, digits
 
 

@@ -419,6 +419,30 @@ def test_the_same_rows_under_another_span_were_seen_too(home: Home, shop: Pipe) 
     assert value(result, "Model_") == "none"
 
 
+def test_what_only_a_cache_saw_was_not_trained_on(home: Home, shop: Pipe) -> None:
+    more = """
+    from typing import NamedTuple
+    from drivetrain.metadata import AnalyzerCache
+
+    class Learnt(NamedTuple):
+        model: Model
+        cache: AnalyzerCache
+
+    @dt.component
+    def Learn(examples: Examples, cache: AnalyzerCache | None = None, base: Model | None = None) -> Learnt:
+        return Learnt(write(Model.new(), examples.span), write(AnalyzerCache.new(), examples.span))
+    """
+    for span in (1, 2):
+        run_pipeline(
+            home, shop("Learn(Load(span=count), dt.latest(AnalyzerCache))", parts=PARTS + more), {"count": span}
+        )
+    asked = "Model_(dt.newest_model_not_trained_on(Load(span=count)))"
+    assert value(run_pipeline(home, shop(asked, parts=PARTS + more), {"count": 1}), "Model_") == "2"
+    warm = "Learn(Load(span=count), base=dt.latest(Model))"
+    run_pipeline(home, shop(warm, parts=PARTS + more), {"count": 3})  # it began as the model of span 2
+    assert value(run_pipeline(home, shop(asked, parts=PARTS + more), {"count": 2}), "Model_") == "1"
+
+
 def test_the_newest_model_by_how_far_it_came(home: Home, shop: Pipe) -> None:
     body = "model = Train([Load(span=count)])\n{rest}"
     run_pipeline(home, shop(body.format(rest="Judge(model)\nPush(model)")), {"count": 1})
@@ -583,6 +607,7 @@ def test_a_type_checker_knows_what_is_found() -> None:
         ("Model_(dt.latest_model('famous'))", "there is no policy 'famous'"),
         ("Model_(dt.newest_model_not_trained_on(Train([Load(span=1)])))", "Model has no property 'span'"),
         ("dt.sliding(dt.all_spans(Examples), 2, node='Load')", "is chosen already"),
+        ("dt.spans('{SPAN}', id='Load')\nLoad(span=1)", "there already is a node 'Load'"),
         ("dt.paired({'a': Examples})", "takes two names, not 1"),
         (
             "dt.paired({'a': Examples, 'b': Statistics}, match_version=False, keep_all_versions=True)",
@@ -599,6 +624,14 @@ def test_what_is_wrong_is_told_when_it_is_built(shop: Pipe, body: str, says: str
         shop(body).build()
     assert says in str(caught.value)
     assert "pipeline.py:" in str(caught.value)
+
+
+def test_several_of_a_kind_are_numbered(shop: Pipe) -> None:
+    body = "for one in 'abc': dt.spans(f'{one}/{{SPAN}}')\ndt.sliding(Examples, 1)\ndt.sliding(Examples, 2)"
+    assert shop(body).build().ids == ("Spans", "Spans2", "Spans3", "Sliding", "Sliding2")
+    for alone in (lambda: dt.spans("{SPAN}"), lambda: dt.sliding(Examples, 2), lambda: dt.sequential(Examples, 2)):
+        with pytest.raises(BuildError, match="is used outside a pipeline"):
+            alone()
 
 
 def test_the_compiled_form_keeps_what_is_asked(shop: Pipe) -> None:

@@ -139,7 +139,11 @@ def test_case_6_dates(made: Callable[..., Path]) -> None:
     made("20170101/x.csv")
     assert found(folder, "{YYYY}{MM}{DD}/*") == (17167, None, "20170101/*")
     assert found(folder, "{YYYY}{MM}{DD}/*", span=1) == (1, None, "19700102/*")
+    made("19691231/x.csv")
+    with pytest.raises(InputError, match=r"19691231/x.csv: 1969-12-31 is before 1970-01-01"):
+        found(folder, "{YYYY}{MM}{DD}/*")
     made("20201301/x.csv")
+    (folder / "19691231/x.csv").unlink()
     with pytest.raises(InputError, match=r"20201301/x.csv: 2020-13-01 is no valid date"):
         found(folder, "{YYYY}{MM}{DD}/*")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from drivetrain.errors import InputError
 from drivetrain.pipelines.history.windows import (
@@ -141,6 +143,19 @@ def test_what_is_no_count_is_told(n: int) -> None:
         lambda: sequential_rolling_range(spans(1), 1, stride=n),
     ):
         with pytest.raises(InputError, match="give a whole number, 1 or more"):
+            ask()
+
+
+@pytest.mark.parametrize("span", [-1, "1", 1.0, True])
+def test_what_is_no_span_is_told(span: int) -> None:
+    asks: list[Callable[[], object]] = [
+        lambda: static_range(spans(1), span, 2),
+        lambda: static_range(spans(1), None, span),
+        lambda: rolling_range(spans(1), start=span),
+        lambda: consecutive_spans(spans(1), span),
+    ]
+    for ask in asks:
+        with pytest.raises(InputError, match="give a whole number, 0 or more"):
             ask()
 
 
