@@ -112,6 +112,7 @@ class Launcher:
         if execution is None or execution.owner is None or execution.owner.pid != pid:
             execution = None  # it died before it began, or this is how another attempt ended
         elif execution.state != "RUNNING" and execution.state != "ABANDONED":
+            self._sweep()
             return self.recorded(name)
         with contextlib.suppress(DrivetrainError):
             try:
@@ -124,9 +125,12 @@ class Launcher:
                 self.home.store.record(task.node.component, state, contexts=contexts, properties=about, error=reason)
         if execution is not None:
             self._remove_outputs(task, execution)
+        self._sweep()
+        return None
+
+    def _sweep(self) -> None:
         with contextlib.suppress(DrivetrainError, OSError):
             self.home.sweep()
-        return None
 
     def _remove_outputs(self, task: Task, execution: ExecutionRecord) -> None:
         """Remove payloads that were in place before their execution could become COMPLETE."""

@@ -13,7 +13,8 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from pathlib import Path
+from typing import Any, BinaryIO
 
 from ...errors import DrivetrainError, InputError
 from ..form.expressions import evaluate
@@ -49,6 +50,14 @@ def command(launcher: Launcher) -> list[str]:
     ]
 
 
+def _words(launcher: Launcher) -> BinaryIO:
+    """Where a child says what belongs to no task; where no log can be written, nowhere."""
+    with suppress(OSError):
+        launcher.logs.folder.mkdir(parents=True, exist_ok=True)
+        return (launcher.logs.folder / ".processes.log").open("ab")
+    return Path(os.devnull).open("ab")
+
+
 class Child:
     """A process that serves: it does one task after another.
 
@@ -67,12 +76,11 @@ class Child:
         self.mark, mark = processes.marked()
         self._buffer = b""
         self._lock = threading.Lock()
-        launcher.logs.folder.mkdir(parents=True, exist_ok=True)
         self._reading, writing = os.pipe()
         self._poll = select.poll()
         self._poll.register(self._reading, select.POLLIN)
         try:
-            with (launcher.logs.folder / ".processes.log").open("ab") as log:
+            with _words(launcher) as log:
                 self._process = subprocess.Popen(  # noqa: S603
                     [*command(launcher), "--serve", "--events", str(writing)],
                     stdin=subprocess.PIPE,
@@ -207,7 +215,15 @@ class Attending:
         reason: str | None = None
         result: NodeResult | None = None
         child.send(task=name, retried=retried)
-        while True:
+        while (events := child.events(_TICK)) is not None:
+            for event in events:
+                if event["event"] == "idle":
+                    assert result is not None
+                    return self._told(result), bool(event["clean"]) and stopped is None
+                if event["event"] in ("started", "working"):
+                    clock = time.monotonic() if event.get("works", True) else None
+                result = relay(self.launcher.observer, event) or result
+            # After what it said: this process may have been the one that stood still.
             now = time.monotonic()
             if stopped is None and result is None:
                 if self.launcher.cancel.is_set():
@@ -218,16 +234,6 @@ class Attending:
                     child.stop(reason)
             if stopped is not None and (now - stopped > GRACE or self.hurry.is_set()):
                 child.kill()
-            events = child.events(_TICK)
-            if events is None:
-                break
-            for event in events:
-                if event["event"] == "idle":
-                    assert result is not None
-                    return self._told(result), bool(event["clean"]) and stopped is None
-                if event["event"] in ("started", "working"):
-                    clock = time.monotonic() if event.get("works", True) else None
-                result = relay(self.launcher.observer, event) or result
         if result is not None:  # it died after its work
             return self._told(result), False
         return self._died(name, child, retried, time.monotonic() - begin, stopped is not None, reason), False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,11 +18,15 @@ import pytest
 from drivetrain.errors import DrivetrainError
 from drivetrain.metadata import fsck
 from drivetrain.pipelines import Home, PipelineFunction, RunOptions, RunResult, list_runs, resume, run_pipeline
+from drivetrain.pipelines.form.ir import Node, NodeOptions, Pipeline
 from drivetrain.pipelines.launching.logs import Logs
 from drivetrain.pipelines.launching.outcome import NodeResult, Silent
 from drivetrain.pipelines.launching.processes import MARK
+from drivetrain.pipelines.run import RUNNERS
 from drivetrain.pipelines.runners import children
+from drivetrain.pipelines.runners.keeps import refuse_what_is_not_kept
 
+PAGE = (Path(__file__).parents[2] / "docs" / "runners.md").read_text("utf-8")
 Pipe = Callable[..., PipelineFunction[..., object]]
 ONE = RunOptions(runner="process", parallel=1)
 TWO = RunOptions(runner="process", parallel=2)
@@ -153,7 +158,7 @@ def test_retries_come_to_an_end_and_keep_their_predicate(home: Home, pipe: Pipe)
     Misbehave.options(id='Late', retries=1, backoff=0.01, timeout=0.5, retry_on=['TimeoutError'])(
         n, code='time.sleep(30)')
     Misbehave.options(id='Asks', retries=1, backoff=0.01, retry_on=['rules:never'])(n, code='os._exit(2)')
-    Misbehave.options(id='Broken', retries=1, backoff=0.01, retry_on=['rules:absent'])(n, code='os._exit(2)')
+    Misbehave.options(id='Broken', retries=1, backoff=0.01, retry_on=['rules:absent'])(n, code='os._exit(4)')
     """
     result = run_pipeline(home, pipe(body, rules="def never(error):\n    return False\n"), options=TWO)
     tries = [str(e.properties["node"]) for e in home.store.executions(component="parts:Misbehave")]
@@ -239,6 +244,34 @@ def test_what_a_task_leaves_running_ends_with_its_worker(home: Home, pipe: Pipe)
     pids = [(home.base / f"{name}.pid").read_text() for name in "ABCD"]
     assert pids[2] == pids[3]
     assert len({*pids[:3]}) == 3
+
+
+def test_a_timeout_and_a_stop_reach_who_never_stops_talking(home: Home, pipe: Pipe) -> None:
+    code = "while True: current().progress(1, None, 'steps')"
+    body = f"n = Make()\nMisbehave.options(timeout=1)(n, code={code!r})\nUse(n)"
+    result = run_pipeline(home, pipe(body), options=ONE)
+    assert states(result) == {"Make": "COMPLETE", "Misbehave": "FAILED", "Use": "COMPLETE"}
+    assert result.nodes["Misbehave"].reason == "ran longer than its timeout of 1 s"
+
+
+KILLED = """
+from drivetrain.metadata import MetadataStore
+def killed(*given, publish=MetadataStore.publish, os=os, **named):
+    {first}
+    os.kill(os.getpid(), 9)
+MetadataStore.publish = killed
+"""
+
+
+@pytest.mark.parametrize(("first", "state"), [("pass", "FAILED"), ("publish(*given, **named)", "COMPLETE")])
+def test_a_worker_killed_while_it_publishes_leaves_all_or_nothing(
+    home: Home, pipe: Pipe, first: str, state: str
+) -> None:
+    result = run_pipeline(home, pipe(f"Misbehave(Make(), code={KILLED.format(first=first)!r})"), options=ONE)
+    assert states(result) == {"Make": "COMPLETE", "Misbehave": state}
+    assert [e.state for e in home.store.executions(component="parts:Misbehave")] == [state]
+    assert len(result.nodes["Misbehave"].outputs) == (state == "COMPLETE")
+    assert list((home.root / "artifacts").glob("Misbehave/*/*")) != [] or state == "FAILED"
 
 
 def test_a_component_that_swallows_everything_is_killed(
@@ -493,3 +526,26 @@ def test_on_exit_learns_how_it_ended(home: Home, pipe: Pipe) -> None:
     result = run_pipeline(home, pipe(body), options=ONE)
     assert result.nodes["Last"].state == "COMPLETE"
     assert result.nodes["Last"].outputs["numbers"][0].properties["label"] == "FAILED"
+
+
+def test_the_page_tells_what_each_runner_keeps() -> None:
+    rows = [line.split("|")[1:-1] for line in PAGE.splitlines() if line.startswith("| ")]
+    runners = re.findall(r"`(\w+)`", "".join(rows[0]))
+    told = {
+        (runner, option): cell.strip() == "yes"
+        for row in rows[1:]
+        for option in re.findall(r"`(\w+)`", row[0])
+        for runner, cell in zip(runners, row[1:], strict=True)
+    }
+    for option in ("timeout", "env", "cpus", "memory", "accelerators", "priority"):
+        for runner in RUNNERS:
+            given = {"env": (("A", "x"),)}.get(option, 1)
+            node = Node("N", "p:N", None, (), (), (), options=NodeOptions(**{option: given}))  # type: ignore[arg-type]
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setenv("DRIVETRAIN_ACCELERATORS", "1")
+                try:
+                    refuse_what_is_not_kept(Pipeline("p", (), (node,)), runner)
+                    kept = True
+                except DrivetrainError:
+                    kept = False
+            assert told[runner, option] == kept, (runner, option)
