@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Callable
 from dataclasses import replace
 
 from ..digest import canonical_json
 from ..errors import InputError
-from .database import Database, Transaction
+from .database import Database, Row, Transaction
 from .errors import LeaseLost
 from .owner import Owner
 from .records import Claim, ExecutionRecord
@@ -25,18 +27,46 @@ def owner_json(owner: Owner) -> str:
     return canonical_json(owner.to_dict()).decode()
 
 
-def acquire(transaction: Transaction, key: str, owner: Owner, lease: float) -> Claim | None:
+class Silence:
+    """Whether a holder that lives, but whose lease is over, is silent by a clock that nobody can set.
+
+    Wall clocks jump, and go on while a machine sleeps: then a lease is over although its holder had no time to extend
+    it. So whoever wants the claim first watches it for half a lease, in which a heartbeat would come.
+
+    Args:
+        clock: Seconds that only go forward.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._seen: dict[str, tuple[int, int, float]] = {}
+
+    def is_proven(self, claim: Row) -> bool:
+        """Whether nothing was heard since the claim was first looked at here with its lease over."""
+        now, mark = self._clock(), (claim["token"], claim["expires_at"])
+        *before, since = self._seen.get(claim["cache_key"], (None, None, now))
+        if tuple(before) != mark:
+            since = now
+        self._seen[claim["cache_key"]] = (*mark, since)
+        return bool(now - since >= claim["lease"] / 2)
+
+
+def acquire(transaction: Transaction, key: str, owner: Owner, lease: float, silence: Silence) -> Claim | None:
     """Take the claim if it is free, or its holder is dead or silent past the lease; None where it is held.
 
     What the displaced holder was running becomes ABANDONED.
     """
+    redate(transaction, key)
     if lease <= 0:
         raise InputError(f"a lease lasts more than {lease} seconds")
     row = transaction.one("SELECT * FROM claim WHERE cache_key = :key", key=key)
     displaced = None
     if row is not None and row["state"] == "HELD":
         displaced = Owner.from_dict(json.loads(row["owner"]))
-        if row["expires_at"] > transaction.now and displaced.liveness() != "dead":
+        living = displaced.liveness()
+        if living != "dead" and row["expires_at"] > transaction.now:
+            return None
+        if living == "alive" and not silence.is_proven(row):
             return None
         error = f"abandoned: {displaced} died or was silent past its lease; {owner} took over"
         transaction.run(_ABANDON, key=key, owner=row["owner"], now=transaction.now, error=error)
@@ -53,6 +83,16 @@ def acquire(transaction: Transaction, key: str, owner: Owner, lease: float) -> C
         lease=float(lease),
     )
     return Claim(key, owner, token, when(expires), lease, displaced)
+
+
+def redate(transaction: Transaction, key: str | None = None) -> None:
+    """End leases one lease from now that end later, as they do where the clock was set back since."""
+    transaction.run(
+        "UPDATE claim SET expires_at = :now + CAST(lease * 1e6 AS INTEGER) WHERE state = 'HELD' "
+        "AND (:key IS NULL OR cache_key = :key) AND expires_at > :now + 1 + lease * 1e6",
+        now=transaction.now,
+        key=key,
+    )
 
 
 def extend(transaction: Transaction, claim: Claim) -> Claim:

@@ -153,8 +153,8 @@ class Database:
         connection = self._connection()
         if connection.in_transaction:
             raise RuntimeError("a transaction is already open in this thread")
-        self._patiently(lambda: begin(connection))
         try:
+            self._patiently(lambda: begin(connection))  # Ctrl-C may come right after it, so within the block
             yield Transaction(connection, self.clock())
             connection.execute("COMMIT")
         except BaseException as error:

@@ -75,7 +75,7 @@ def fsck(store: MetadataStore, root: Path, repair: bool = False, progress: Progr
     running = [execution for execution in store.executions(state="RUNNING") if not store.is_dead(execution)]
     artifacts = [*store.artifacts(), *store.artifacts(state="MARKED_FOR_DELETION")]
     known = {artifact.uri for artifact in store.artifacts(state=None)}
-    orphans = [uri for uri in on_disk if uri not in known and not _in_flight(root / uri, running)]
+    orphans = [uri for uri in on_disk if uri not in known and not _in_flight(root, uri, running)]
     stale = [path for path in staged if path.name not in {execution.uid for execution in running}]
     dead = [execution.id for execution in store.executions(state="RUNNING") if store.is_dead(execution)]
     claims = [claim.cache_key for claim in store.claims() if _is_dead(claim, when(store.now()))]
@@ -137,10 +137,12 @@ def _staged(root: Path) -> list[Path]:
     return sorted(path for path in Payloads(root).staging.glob("*") if path.is_dir())
 
 
-def _in_flight(payload: Path, running: list[ExecutionRecord]) -> bool:
+def _in_flight(root: Path, uri: str, running: list[ExecutionRecord]) -> bool:
     """Whether a living execution may be between the rename and the commit of this payload."""
+    if any(execution.uid in uri.split("/") for execution in running):  # no clock can mislead about that
+        return True
     try:
-        moved = payload.stat().st_ctime + _SLACK  # a rename changes it
+        moved = (root / uri).stat().st_ctime + _SLACK  # a rename changes it
     except FileNotFoundError:
         return True
     return any(execution.started_at is not None and execution.started_at.timestamp() <= moved for execution in running)

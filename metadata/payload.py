@@ -5,8 +5,8 @@ from __future__ import annotations
 import errno
 import json
 import os
+import secrets
 import shutil
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -26,6 +26,7 @@ class Payloads:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self._durable: set[Path] = set()  # folders whose names this process has synced
 
     def path(self, uri: str) -> Path:
         """Where a URI's payload lies.
@@ -72,6 +73,7 @@ class Payloads:
             digests = _digests(staged)
             if target.exists():
                 self._same(target, uri, digests["content"])
+                sync_folder(target.parent)  # it may be there because only this failed
                 self.discard(staged)
                 return digests["content"]
             manifest = {"version": 1, **{part: _entry(tree) for part, tree in digests.items()}}
@@ -79,7 +81,7 @@ class Payloads:
             names = [f"{part}/{file.path}" for part, tree in digests.items() for file in tree.files]
             for name in (*names, "manifest.json"):
                 os.chmod(f"{staged}/{name}", 0o444)  # noqa: PTH101 - a path object each would cost more
-            _make_folder(target.parent)
+            self._make_folder(target.parent)
             sync_tree(staged)
             staged.rename(target)
             sync_folder(target.parent)
@@ -101,11 +103,11 @@ class Payloads:
         path = self.path(uri)
         if not path.exists():
             return
-        doomed = self.staging / f"removed-{time.time_ns()}"
+        doomed = self.staging / f"removed-{secrets.token_hex(8)}"
         doomed.parent.mkdir(parents=True, exist_ok=True)
         path.rename(doomed)
         sync_folder(path.parent)
-        shutil.rmtree(doomed)
+        shutil.rmtree(doomed, ignore_errors=True)  # a sweep may be at it too
         with suppress(OSError):  # not empty: another output of the same execution lies there
             path.parent.rmdir()
 
@@ -136,6 +138,20 @@ class Payloads:
         there = digest_tree(target / "content") if (target / "content").is_dir() else None
         if there is None or there.fingerprint != content.fingerprint or not self.present(uri):
             raise AlreadyExists(f"another payload lies at {uri}", fix="run `drivetrain fsck`")
+
+    def _make_folder(self, folder: Path) -> None:
+        """Make a folder and those above it below the root, each durable in its parent."""
+        if folder.exists() and not folder.is_dir():
+            raise DrivetrainError(f"{folder} is no folder", fix="move it away")
+        folder.mkdir(parents=True, exist_ok=True)
+        # One that is there already may be another process's, which has not synced it yet.
+        for each in (folder, *folder.parents):
+            if each == self.root:
+                break
+            if each not in self._durable:
+                sync_folder(each.parent)
+                if each != folder:  # an execution's own is asked for no more
+                    self._durable.add(each)
 
     def _tidy(self, folder: Path) -> None:
         """Remove a folder of staging and those above it while they are empty."""
@@ -182,17 +198,3 @@ def _entry(tree: TreeDigest) -> dict[str, Any]:
 
 def _what(name: str, before: dict[str, str], after: dict[str, str]) -> str:
     return "is new" if name not in before else "is missing" if name not in after else "changed"
-
-
-def _make_folder(folder: Path) -> None:
-    """Make a folder and those above it, each durable in its parent."""
-    missing = []
-    while not folder.exists():
-        missing.append(folder)
-        folder = folder.parent
-    for each in reversed(missing):
-        each.mkdir(exist_ok=True)
-    for each in missing:
-        sync_folder(each.parent)
-    if not missing and not folder.is_dir():
-        raise DrivetrainError(f"{folder} is no folder", fix="move it away")

@@ -34,6 +34,10 @@ class MetadataStore(StoreReader):
     Records are snapshots: a method that changes something returns the record as it is afterwards.
     """
 
+    def __init__(self, database: Database) -> None:
+        super().__init__(database)
+        self._silence = leases.Silence()
+
     @classmethod
     def open(
         cls,
@@ -279,6 +283,7 @@ class MetadataStore(StoreReader):
             The executions it ended.
         """
         with self._db.write() as tx:
+            leases.redate(tx)
             dead = [execution for execution in leases.running(tx) if leases.owner_is_dead(tx, execution, tx.now)]
             for execution in dead:
                 writes.move(tx, execution, "ABANDONED", error=f"abandoned: {execution.owner} died")
@@ -290,8 +295,10 @@ class MetadataStore(StoreReader):
     def claim(self, cache_key: str, *, owner: Owner | None = None, lease: float = 60.0) -> Claim | None:
         """Take the right to publish under a key; None while somebody alive holds it.
 
-        A dead process of this host and boot loses it at once, any other at the end of its lease. What it was running
-        becomes ABANDONED. At most one holder can publish; more than one may have run.
+        A dead process of this host and boot loses it at once, one that cannot be seen at the end of its lease, and one
+        that lives where it stays silent for half a lease more while this is asked again: the clock may have been set,
+        or the machine asleep. What it was running becomes ABANDONED. At most one holder can publish; more than one may
+        have run.
 
         Args:
             cache_key: The key.
@@ -299,7 +306,8 @@ class MetadataStore(StoreReader):
             lease: Seconds until others may take over; call `heartbeat` every third of it.
         """
         with self._db.write(durable=False) as tx:
-            return leases.acquire(tx, rows.name_text(cache_key, "cache key"), owner or Owner.current(), lease)
+            key = rows.name_text(cache_key, "cache key")
+            return leases.acquire(tx, key, owner or Owner.current(), lease, self._silence)
 
     def heartbeat(self, claim: Claim) -> Claim:
         """Begin the lease anew.

@@ -146,7 +146,7 @@ def _rewrite(path: Path, data: bytes) -> None:
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
-@pytest.mark.parametrize("step", ["sync_tree", "_make_folder"])
+@pytest.mark.parametrize("step", ["sync_tree", "sync_folder"])
 def test_a_full_disk_publishes_nothing(
     payloads: Payloads, monkeypatch: pytest.MonkeyPatch, code: int, step: str
 ) -> None:

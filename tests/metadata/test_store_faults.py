@@ -26,6 +26,7 @@ from drivetrain.metadata import (
     database,
     fsck,
 )
+from drivetrain.metadata.dialect import Sqlite
 from drivetrain.metadata.payload import explain_full_disk
 
 WORKERS = Path(__file__).with_name("workers.py")
@@ -222,3 +223,21 @@ def test_a_busy_database_is_waited_for_then_named(tmp_path: Path, monkeypatch: p
 def test_report_is_json(tmp_path: Path) -> None:
     with MetadataStore.open(tmp_path / "metadata.db") as store:
         assert json.loads(json.dumps(fsck(store, tmp_path).to_dict()))["clean"] is True
+
+
+def test_ctrl_c_right_after_the_lock_was_taken_gives_it_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begin = Sqlite.begin_write
+
+    def interrupted(self: Sqlite, connection: sqlite3.Connection, *, durable: bool = True) -> None:
+        begin(self, connection, durable=durable)
+        raise KeyboardInterrupt
+
+    path = tmp_path / "metadata.db"
+    with MetadataStore.open(path) as store, MetadataStore.open(path) as other:
+        with monkeypatch.context() as patch:
+            patch.setattr(Sqlite, "begin_write", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                store.context("run", "lost")
+        other.context("run", "another's")
+        store.context("run", "own")
+        assert [context.name for context in store.contexts("run")] == ["own", "another's"]
