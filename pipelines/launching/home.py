@@ -74,7 +74,7 @@ class RunOptions:
     """How a run is carried out; nothing of it changes what the artifacts hold.
 
     Attributes:
-        runner: Who walks the DAG: "inline" or "beam".
+        runner: Who walks the DAG: "inline", "process" or "beam".
         runner_options: Options of that runner, e.g. Beam's pipeline flags.
         executor: Which executor data passes use: "local" or "beam".
         executor_options: Options of that executor.

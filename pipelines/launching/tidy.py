@@ -17,6 +17,10 @@ _SIGNALS = tuple(
     getattr(signal, f"SIG{name}") for name in ("ALRM", "CHLD", "HUP", "INT", "PIPE", "TERM", "USR1", "USR2", "WINCH")
 )
 
+MUCH = 1 << 30
+"""Bytes of memory: a process that holds more after a task keeps what the task left."""
+_DEVICES = ("/dev/nvidia", "/dev/accel", "/dev/vfio/")
+
 
 class Tidy:
     """What a process was like; `undo` makes it so again, as far as it can.
@@ -43,7 +47,8 @@ class Tidy:
         """Make it so again.
 
         Returns:
-            Whether that is all: False where threads or child processes are left, which only the process's end ends.
+            Whether that is all. False where threads or child processes are left, an accelerator is in use, or much
+            memory is held: only the process's end gives that back.
         """
         for module, names in self._names.items():
             now = vars(module)
@@ -54,7 +59,7 @@ class Tidy:
             with contextlib.suppress(OSError, ValueError):
                 step()
         left = set(threading.enumerate()) - self._threads
-        return not left and not children()
+        return not left and not children() and not device() and resident() <= MUCH
 
     def _snapshot(self) -> list[Callable[[], None]]:
         folder, environment = Path.cwd(), dict(os.environ)
@@ -81,6 +86,25 @@ class Tidy:
                     signal.signal(number, handler)
 
         return [lambda: os.chdir(folder), restore_environment, lambda: _mask(mask), restore_lists, restore_signals]
+
+
+def device() -> str | None:
+    """An accelerator that this process has open; libraries keep it, and memory on it, as long as they live."""
+    with contextlib.suppress(OSError):
+        for link in Path("/proc/self/fd").iterdir():
+            with contextlib.suppress(OSError):  # the one that the folder is read with
+                if (target := str(link.readlink())).startswith(_DEVICES):
+                    return target
+    return None
+
+
+def resident() -> int:
+    """Bytes of memory that this process holds now."""
+    with contextlib.suppress(OSError):
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    import psutil  # late: Linux does without it
+
+    return int(psutil.Process().memory_info().rss)
 
 
 def children() -> bool:

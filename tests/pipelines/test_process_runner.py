@@ -19,6 +19,7 @@ from drivetrain.errors import DrivetrainError
 from drivetrain.metadata import fsck
 from drivetrain.pipelines import Home, PipelineFunction, RunOptions, RunResult, list_runs, resume, run_pipeline
 from drivetrain.pipelines.form.ir import Node, NodeOptions, Pipeline
+from drivetrain.pipelines.launching import tidy
 from drivetrain.pipelines.launching.logs import Logs
 from drivetrain.pipelines.launching.outcome import NodeResult, Silent
 from drivetrain.pipelines.launching.processes import MARK
@@ -229,21 +230,37 @@ def test_a_killed_worker_leaves_no_grandchildren(home: Home, pipe: Pipe, how: st
     assert (home.base / "grandchild").exists()
 
 
-def test_what_a_task_leaves_running_ends_with_its_worker(home: Home, pipe: Pipe) -> None:
+def test_what_a_task_leaves_ends_with_its_worker(home: Home, pipe: Pipe) -> None:
     leave = "import subprocess, threading; subprocess.Popen(['sleep', '600'])\n"
     thread = "import threading; threading.Thread(target=time.sleep, args=(600,), daemon=True).start()\n"
+    memory = "import drivetrain.pipelines.launching.tidy as tidy; tidy.MUCH = tidy.resident() - 1\n"
+    device = (
+        "import drivetrain.pipelines.launching.tidy as tidy; tidy._DEVICES = ('/dev/zero',); os.open('/dev/zero', 0)\n"
+    )
     tell = "(current().base / f'{current().node}.pid').write_text(str(os.getpid()))"
     body = f"""
     a = Misbehave.options(id='A')(Make(), code={leave + tell!r})
     b = Misbehave.options(id='B')(a, code={thread + tell!r})
-    c = Misbehave.options(id='C', cache=False)(b, code={tell!r})
-    Misbehave.options(id='D', cache=False)(c, code={tell!r})
+    c = Misbehave.options(id='C')(b, code={memory + tell!r})
+    d = Misbehave.options(id='D')(c, code={device + tell!r})
+    e = Misbehave.options(id='E', cache=False)(d, code={tell!r})
+    Misbehave.options(id='F', cache=False)(e, code={tell!r})
     """
     result = run_pipeline(home, pipe(body), options=ONE)
     assert result.state == "COMPLETE"
-    pids = [(home.base / f"{name}.pid").read_text() for name in "ABCD"]
-    assert pids[2] == pids[3]
-    assert len({*pids[:3]}) == 3
+    pids = [(home.base / f"{name}.pid").read_text() for name in "ABCDEF"]
+    assert pids[4] == pids[5]
+    assert len({*pids[:5]}) == 5
+
+
+def test_memory_and_devices_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    rss = psutil.Process().memory_info().rss
+    assert abs(tidy.resident() - rss) < 0.1 * rss
+    monkeypatch.setattr(tidy, "_DEVICES", ("/dev/zero",))
+    assert tidy.device() is None
+    with Path("/dev/zero").open("rb"):
+        assert tidy.device() == "/dev/zero"
+    assert tidy.device() is None
 
 
 def test_a_timeout_and_a_stop_reach_who_never_stops_talking(home: Home, pipe: Pipe) -> None:
