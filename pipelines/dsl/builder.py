@@ -14,8 +14,9 @@ from typing import Any
 
 from ...errors import BuildError
 from ...metadata import artifact_type
+from ..form.bounds import endless
 from ..form.expressions import dependencies
-from ..form.ir import CANDIDATE, Edge, Json, Loop, Node, Query, Source
+from ..form.ir import CANDIDATE, Edge, Json, Loop, Node, Pipeline, Query, Source
 from ..form.ir import Chosen as ChosenByUid
 from ..sources import closure as source_code
 from ..sources.files import FileSet, SqlQuery
@@ -209,30 +210,28 @@ class Builder:
             for node in self._held_by(gate):
                 after.setdefault(node.id, []).append(gate.id)
         nodes = {n.id: replace(n, after=(*n.after, *after.get(n.id, []))) for n in self.nodes.values()}
-        upstream = {name: self._upstream(node) for name, node in nodes.items()}
-        found = tuple(_ordered({name: (node, upstream[name]) for name, node in nodes.items()}))
-        self._check_bounds(upstream)
-        return found
+        ordered = tuple(_ordered({name: (node, self._upstream(node)) for name, node in nodes.items()}))
+        self._check_bounds(ordered)
+        return ordered
 
-    def _check_bounds(self, upstream: Mapping[str, set[str]]) -> None:
-        """A loop's item must be able to end before the next one begins, where they are bounded."""
-        for loop in (each for each in self.loops.values() if each.parallel is not None):
-            inside = [name for name in upstream if loop.id in self._scope(name)]
-            for node in inside:
-                for before in sorted(upstream[node].difference(inside)):
-                    if not _ancestors(before, upstream).isdisjoint(inside):
-                        raise BuildError(
-                            f"with max_parallel={loop.parallel} no item of {loop.id} would end: {node} waits for "
-                            f"{before}, which waits for every item",
-                            where=self._lines[before],
-                            fix=f"leave max_parallel out, or let no gate see what is made in {loop.id}",
-                        )
+    def _check_bounds(self, nodes: tuple[Node, ...]) -> None:
+        """Where a loop's items are bounded, one must be able to end before the next begins."""
+        found = endless(Pipeline("", (), nodes, tuple(self.loops.values())))
+        if found is not None:
+            loop, waits = found
+            most = self.loops[loop].parallel
+            raise BuildError(
+                f"no item of {loop} could end, and max_parallel={most} lets no other begin: one waits for "
+                f"{', '.join(waits)}, which waits for every item",
+                where=self._lines[waits[0]],
+                fix=f"leave max_parallel out, or let no gate see what is made in {loop}",
+            )
 
     def _held_by(self, gate: Node) -> Iterator[Node]:
         """The consumers of what a gate gates, that are neither gates of it nor before it."""
         gated = {(edge.node, edge.output) for edge in _edges(gate, gate.gates)}
         if gated:
-            before = _ancestors(gate.id, {name: self._upstream(node) for name, node in self.nodes.items()})
+            before = self._ancestors(gate.id)
             for node in self.nodes.values():
                 also_gates = gated & {(edge.node, edge.output) for edge in _edges(node, node.gates)}
                 waits = node.id not in before and not node.on_exit and not also_gates
@@ -447,15 +446,14 @@ class Builder:
             raise BuildError(error.message, where=error.where or where, fix=error.fix) from None
         return {"$fn": ref.name, "code": code.digest if ref.project else None}
 
-
-def _ancestors(node: str, upstream: Mapping[str, set[str]]) -> set[str]:
-    todo, seen = [node], set[str]()
-    while todo:
-        for name in upstream[todo.pop()]:
-            if name not in seen:
-                seen.add(name)
-                todo.append(name)
-    return seen
+    def _ancestors(self, node: str) -> set[str]:
+        todo, seen = [node], set()
+        while todo:
+            for name in self._upstream(self.nodes[todo.pop()]):
+                if name not in seen:
+                    seen.add(name)
+                    todo.append(name)
+        return seen
 
 
 def _edges(node: Node, name: str | None) -> list[Edge]:

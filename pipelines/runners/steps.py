@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from graphlib import TopologicalSorter
 
+from ..form.bounds import Together, together
 from ..form.ir import Pipeline
 from ..form.tasks import Index, task_name
 from ..launching.flow import Flow
@@ -31,32 +31,22 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Step:
-    """Nodes that are worked on together.
-
-    Attributes:
-        nodes: Ids, in topological order.
-        loop: The outermost loop around them that bounds its items; "" where none does, and then it is one node.
-        upstream: The steps that must have ended first, by their first nodes.
-    """
-
-    nodes: tuple[str, ...]
-    loop: str = ""
-    upstream: tuple[str, ...] = ()
+class Step(Together):
+    """Nodes that are worked on together."""
 
     @property
     def name(self) -> str:
         """The first node's."""
         return self.nodes[0]
 
-    def parts(self, flow: Flow) -> Iterator[Part]:
-        """What there is to do, once the steps upstream have ended."""
+    def parts(self, flow: Flow, outer: Index = ()) -> Iterator[Part]:
+        """What there is to do within items of the loops around, once the steps upstream have ended."""
         if not self.loop:
-            yield from (Part(index) for index in flow.tasks(self.name))
+            yield from (Part(index) for index in flow.tasks(self.name, outer))
             return
         scope = flow.run.pipeline.scope(self.name)
         depth = scope.index(self.loop)
-        for index in flow.opened(scope[:depth]):
+        for index in flow.opened(scope[:depth], outer):
             count = flow.count(self.loop, index) if len(index) == depth else None
             most = flow.run.pipeline.loop(self.loop).parallel or 1
             if count is None:
@@ -66,25 +56,15 @@ class Step:
 
     def tasks(self, part: Part, flow: Flow) -> Iterator[str]:
         """The tasks of a part; each is to have ended before the next is asked for."""
-        items: Iterable[Index] = [part.within]
-        if part.first is not None:
-            count = flow.count(self.loop, part.within) or 0
-            items = [(*part.within, item) for item in range(part.first, count, part.stride)]
-        for item in items:
-            for node in self.nodes:
-                yield from (task_name(node, index) for index in flow.tasks(node, item))
+        if part.first is None:
+            yield from (task_name(node, part.within) for node in self.nodes)
+            return
+        for item in range(part.first, flow.count(self.loop, part.within) or 0, part.stride):
+            for step in steps(flow.run.pipeline, self.nodes, self.loop):
+                for inner in step.parts(flow, (*part.within, item)):
+                    yield from step.tasks(inner, flow)
 
 
-def steps(pipeline: Pipeline, nodes: Iterable[str]) -> list[Step]:
-    """The steps of these nodes, in an order that they can be walked in."""
-    loops = {name: next((loop for loop in pipeline.scope(name) if pipeline.loop(loop).parallel), "") for name in nodes}
-    grouped: dict[str, list[str]] = {}
-    for name, loop in loops.items():
-        grouped.setdefault(f"loop {loop}" if loop else name, []).append(name)
-    home = {name: inside[0] for inside in grouped.values() for name in inside}
-    found: dict[str, Step] = {}
-    for inside in grouped.values():
-        waits = {home[up] for name in inside for up in pipeline.upstream(name) if up in home} - {inside[0]}
-        found[inside[0]] = Step(tuple(inside), loops[inside[0]], tuple(sorted(waits)))
-    order = TopologicalSorter({name: step.upstream for name, step in found.items()})
-    return [found[name] for name in order.static_order()]
+def steps(pipeline: Pipeline, nodes: Iterable[str], within: str = "") -> list[Step]:
+    """The steps of these nodes, all of which are in a loop where one is given, in an order to walk them in."""
+    return [Step(each.nodes, each.loop, each.upstream) for each in together(pipeline, nodes, within)]

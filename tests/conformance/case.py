@@ -9,6 +9,7 @@ from pathlib import Path
 
 from drivetrain.errors import BuildError, InputError
 from drivetrain.pipelines import Home, PipelineFunction, RunOptions, RunResult, open_run, resume, run_pipeline
+from drivetrain.pipelines.launching.partial import Selection
 from drivetrain.pipelines.sources.functions import import_project_module
 
 HERE = Path(__file__).parent
@@ -37,6 +38,7 @@ class Step:
         env: Environment variables.
         before: What is done first, given the folder that relative paths mean.
         after: What is looked at afterwards.
+        only: The nodes that are run, where not all.
         cache: Whether the run looks into the cache.
         parallel: How many tasks at once at most.
         resumes: Whether it is the run before, resumed.
@@ -54,6 +56,7 @@ class Step:
     env: Mapping[str, str] = field(default_factory=dict)
     before: Callable[[Path], None] = nothing
     after: Callable[[RunResult, Home], None] = fine
+    only: tuple[str, ...] = ()
     cache: bool = True
     parallel: int | None = None
     resumes: bool = False
@@ -97,7 +100,7 @@ def carry_out(step: Step, case: Case, home: Home, runner: str) -> RunResult:
     if step.resumes:
         return resume(home)
     options = RunOptions(runner=runner, cache=step.cache, parallel=step.parallel)
-    return run_pipeline(home, case.load(), step.parameters, options)
+    return run_pipeline(home, case.load(), step.parameters, options, selection=Selection(only=step.only))
 
 
 def refusal(case: Case, home: Home, runner: str) -> str:

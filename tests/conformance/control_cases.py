@@ -289,6 +289,13 @@ OTHERS = (
         (Step("Make Double Count"), Step("Make Double Count", cache=False), Step(cached="Make Double Count")),
     ),
     Case(
+        "control/loops:over_a_property",
+        (
+            Step("Start Make[*3] Add[*3] Sum Total"),
+            Step("Add[*3] Sum", cached="Start Make[*3]", skipped="Total", only=("Add", "Sum"), cache=False),
+        ),
+    ),
+    Case(
         "control/others:never_cached",
         (Step("Make Count"), Step("Make", cached="Count"), Step("Make Count", parameters={"count": 4})),
     ),

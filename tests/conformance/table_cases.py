@@ -106,6 +106,29 @@ FLIGHTS = (
         ),
     ),
     Case(
+        "tables/flights:windows",
+        (
+            Step(
+                "ExampleGen Few", skipped="Rows", before=_months(1, 2, 3), values={"Few": 10 * ROWS},
+            ),
+            Step(
+                "ExampleGen Rows Few", parameters={"month": 2}, values={"Rows": 2 * ROWS, "Few": 20 * ROWS},
+            ),
+            Step(cached="ExampleGen Few", skipped="Rows", values={"Few": 10 * ROWS}),
+        ),
+    ),
+    Case(
+        "tables/flights:every_span",
+        (
+            Step(
+                "Spans ExampleGen[*3] Sliding Rows[*2]",
+                before=_months(1, 2, 3),
+                values={"Rows[0]": 2 * ROWS, "Rows[1]": 2 * ROWS},
+            ),
+            Step("Spans ExampleGen[3] Sliding Rows[2]", cached="ExampleGen[*3] Rows[*2]", before=_months(4)),
+        ),
+    ),
+    Case(
         "tables/flights:sketched",
         (Step("ExampleGen StatisticsGen SchemaGen", before=_long, after=_sketched),),
     ),

@@ -430,7 +430,7 @@ HELD = """
         (
             "n = Make()\ndef one(i): return Start(count=i), Add(n)\n"
             "x, _ = dt.unzip(dt.map_(one, over=[1, 2], max_parallel=1))\nHeld(n, x)",
-            "with max_parallel=1 no item of map would end: Add waits for Held, which waits for every item",
+            "no item of map could end, and max_parallel=1 lets no other begin: one waits for Held, which waits for",
         ),
         ("Make.options(retries=-1)()", "retries=-1 makes no sense"),
         ("Make.options(timeout=0)()", "timeout=0 makes no sense"),

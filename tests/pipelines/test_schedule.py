@@ -4,15 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+from typing import cast
 
 from drivetrain.errors import BuildError
+from drivetrain.pipelines.form.bounds import endless
 from drivetrain.pipelines.form.ir import Loop, Node, NodeOptions, Pipeline
 from drivetrain.pipelines.form.tasks import Index, parse_task, task_name
+from drivetrain.pipelines.launching.flow import Flow
+from drivetrain.pipelines.launching.home import Run
 from drivetrain.pipelines.runners.schedule import Schedule
+from drivetrain.pipelines.runners.steps import steps
 from hypothesis import given
 from hypothesis import strategies as st
 
-Counts = dict[tuple[str, Index], int | None]
+
+class Drawn(dict[tuple[str, Index], "int | None"]):
+    """How many items a loop has within an item of those around it, decided when it is first asked for."""
+
+    def __init__(self, data: st.DataObject) -> None:
+        super().__init__()
+        self._data = data
+
+    def __missing__(self, key: tuple[str, Index]) -> int | None:
+        self[key] = self._data.draw(st.sampled_from([0, 1, 2, 3, None]), label=f"items of {key}")
+        return self[key]
+
+
+class Counted(Flow):
+    """A flow whose loops have so many items, whatever a store says."""
+
+    def __init__(self, pipeline: Pipeline, counts: Drawn) -> None:
+        self.run = cast(Run, SimpleNamespace(pipeline=pipeline))
+        self._counts = counts
+
+    def count(self, loop: str, outer: Index) -> int | None:
+        return self._counts[loop, outer]
 
 
 def _node(name: str, after: Sequence[str], loop: str, priority: int) -> Node:
@@ -65,21 +92,6 @@ def _sorted(nodes: Sequence[Node], loops: Sequence[Loop]) -> Pipeline | None:
     return Pipeline("p", (), tuple(found), tuple(loops))
 
 
-def _ancestors(pipeline: Pipeline, name: str) -> set[str]:
-    direct = set(pipeline.upstream(name))
-    return direct.union(*(_ancestors(pipeline, up) for up in direct))
-
-
-def _torn(pipeline: Pipeline) -> bool:
-    """Whether a loop that bounds its items waits, within them, for something that waits for all of them."""
-    for loop in pipeline.loops:
-        inside = {name for name in pipeline.ids if loop.id in pipeline.scope(name)}
-        above = set[str]().union(*(_ancestors(pipeline, name) for name in inside)) - inside
-        if loop.parallel and any(_ancestors(pipeline, name) & inside for name in above):
-            return True
-    return False
-
-
 @st.composite
 def pipelines(draw: st.DrawFn) -> Pipeline:
     program = Program()
@@ -92,7 +104,7 @@ def pipelines(draw: st.DrawFn) -> Pipeline:
             changed = replace(pipeline[waiting], after=(*pipeline[waiting].after, gate))
             nodes = [changed if node.id == waiting else node for node in pipeline.nodes]
             tried = _sorted(nodes, program.loops)
-            if tried is not None and not _torn(tried):
+            if tried is not None and endless(tried) is None:
                 pipeline = tried
     return pipeline
 
@@ -103,7 +115,7 @@ class Oracle:
 
     pipeline: Pipeline
     nodes: list[str]
-    counts: Counts
+    counts: Drawn
     taken: set[str] = field(default_factory=set)
     ended: set[str] = field(default_factory=set)
 
@@ -121,7 +133,7 @@ class Oracle:
         loop = scope[len(index)]
         if not self.known(loop, index):
             return None
-        count = self.counts.setdefault((loop, index), 0)
+        count = self.counts[loop, index]
         if count is None:
             return [index]
         parts = [self.below(node, (*index, number)) for number in range(count)]
@@ -151,7 +163,7 @@ class Oracle:
             if len(index) == len(scope):
                 found.append((node, index))
             elif self.known(scope[len(index)], index):
-                count = self.counts.setdefault((scope[len(index)], index), 0)
+                count = self.counts[scope[len(index)], index]
                 if count is None:
                     found.append((node, index))
                 else:
@@ -206,25 +218,15 @@ class Oracle:
 def test_it_takes_what_a_search_would_take(pipeline: Pipeline, data: st.DataObject) -> None:
     left_out = data.draw(st.sets(st.sampled_from(pipeline.ids), max_size=2)) if len(pipeline.ids) > 2 else set()
     nodes = [name for name in pipeline.ids if name not in left_out]
-    counts: Counts = {}
-    oracle = Oracle(pipeline, nodes, counts)
+    oracle = Oracle(pipeline, nodes, Drawn(data))
 
     def items(loop: str, outer: Index) -> int | None:
         assert (loop, outer) not in asked
         assert oracle.known(loop, outer)
         asked.add((loop, outer))
-        return counts[loop, outer]
-
-    class Drawn(dict[tuple[str, Index], "int | None"]):
-        def __missing__(self, key: tuple[str, Index]) -> int | None:
-            self[key] = data.draw(st.sampled_from([0, 1, 2, 3, None]), label=f"items of {key}")
-            return self[key]
-
-        def setdefault(self, key: tuple[str, Index], default: int | None = None) -> int | None:
-            return self[key]
+        return oracle.counts[loop, outer]
 
     asked: set[tuple[str, Index]] = set()
-    counts = oracle.counts = Drawn()
     schedule = Schedule(pipeline, nodes, items)
     while True:
         refused = data.draw(st.sets(st.sampled_from(nodes), max_size=1)) if oracle.taken - oracle.ended else set()
@@ -244,3 +246,30 @@ def test_it_takes_what_a_search_would_take(pipeline: Pipeline, data: st.DataObje
     assert schedule.over
     assert {task_name(*task) for task in oracle.tasks()} == oracle.ended == oracle.taken
     assert all(oracle.below(name, ()) is not None for name in nodes)
+
+
+@given(pipelines(), st.data())
+def test_steps_launch_each_task_when_a_search_would_allow_it(pipeline: Pipeline, data: st.DataObject) -> None:
+    nodes = list(pipeline.ids)
+    oracle = Oracle(pipeline, nodes, Drawn(data))
+    flow = Counted(pipeline, oracle.counts)
+    for step in steps(pipeline, nodes):
+        parts = [step.tasks(part, flow) for part in step.parts(flow)]
+        at_work: dict[int, str] = {}
+        while parts:  # as many workers as there are parts, each as fast as it likes
+            number = data.draw(st.integers(0, len(parts) - 1), label="who goes on")
+            worker = id(parts[number])
+            if worker in at_work:
+                oracle.ended.add(at_work.pop(worker))
+            name = next(parts[number], None)
+            if name is None:
+                del parts[number]
+                continue
+            task = parse_task(name)
+            assert name not in oracle.taken
+            assert task in oracle.tasks()
+            assert oracle.ready(*task)
+            assert oracle.fits(*task)
+            oracle.taken.add(name)
+            at_work[worker] = name
+    assert {task_name(*task) for task in oracle.tasks()} == oracle.ended == oracle.taken

@@ -8,8 +8,8 @@ from drivetrain.metadata import Examples, Statistics
 
 
 @dt.component
-def Rows(examples: list[Examples]) -> int:
-    return sum(sum(one.rows.values()) for one in examples)
+def Rows(examples: list[Examples], *, scale: int = 1) -> int:
+    return scale * sum(sum(one.rows.values()) for one in examples)
 
 
 @dt.component
@@ -47,3 +47,17 @@ def sketched() -> None:
     examples = ExampleGen("data/long.csv", splits={"all": 1})
     statistics = StatisticsGen(examples)
     SchemaGen(statistics)
+
+
+@dt.pipeline
+def windows(month: int = 1) -> None:
+    examples = ExampleGen(dt.files("data/{SPAN:2}.csv", span=month), splits={"all": 1})
+    Rows(dt.rolling(examples, 2))
+    Rows.options(id="Few")(dt.rolling(examples, 3, min_spans=1), scale=10)
+
+
+@dt.pipeline
+def every_span() -> None:
+    months = dt.spans("data/{SPAN:2}.csv")
+    read = dt.map_(lambda month: ExampleGen(dt.files("data/{SPAN:2}.csv", span=month), splits={"all": 1}), over=months)
+    dt.map_(lambda window: Rows(window), over=dt.sliding(read, 2), max_parallel=1)

@@ -1,0 +1,74 @@
+"""Loops that bound how many of their items are worked on at once: their nodes go together, item by item."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+
+from .ir import Pipeline
+
+
+@dataclass(frozen=True)
+class Together:
+    """Nodes that are worked on together.
+
+    Attributes:
+        nodes: Ids, in topological order.
+        loop: The outermost loop around them that bounds its items; "" where none does, and then it is one node.
+        upstream: What must have ended first, by first nodes.
+    """
+
+    nodes: tuple[str, ...]
+    loop: str = ""
+    upstream: tuple[str, ...] = ()
+
+
+def together(pipeline: Pipeline, nodes: Iterable[str], within: str = "") -> list[Together]:
+    """These nodes as what goes together, in topological order.
+
+    Args:
+        pipeline: Theirs.
+        nodes: Ids, in topological order.
+        within: A loop that they are all in; what bounds it and those around is not looked at.
+
+    Raises:
+        graphlib.CycleError: Items wait for what waits for all of them.
+    """
+    loops = {name: _bound(pipeline, name, within) for name in nodes}
+    grouped: dict[str, list[str]] = {}
+    for name, loop in loops.items():
+        grouped.setdefault(f"loop {loop}" if loop else name, []).append(name)
+    home = {name: group[0] for group in grouped.values() for name in group}
+    found: dict[str, Together] = {}
+    for group in grouped.values():
+        waits = {home[up] for name in group for up in pipeline.upstream(name) if up in home} - {group[0]}
+        found[group[0]] = Together(tuple(group), loops[group[0]], tuple(sorted(waits)))
+    order = TopologicalSorter({name: each.upstream for name, each in found.items()})
+    return [found[name] for name in order.static_order()]
+
+
+def endless(pipeline: Pipeline) -> tuple[str, list[str]] | None:
+    """A loop whose items could not end before others begin, as its bound asks, and the nodes that it waits for."""
+    return next(_endless(pipeline, pipeline.ids, ""), None)
+
+
+def _endless(pipeline: Pipeline, nodes: tuple[str, ...], within: str) -> Iterator[tuple[str, list[str]]]:
+    try:
+        groups = together(pipeline, nodes, within)
+    except CycleError as error:
+        cycle: list[str] = error.args[1]
+        bounded = {name: _bound(pipeline, name, within) for name in cycle}
+        loop = next(loop for loop in bounded.values() if loop)
+        yield loop, sorted(name for name, bound in bounded.items() if bound != loop)
+        return
+    for group in groups:
+        if group.loop:
+            yield from _endless(pipeline, group.nodes, group.loop)
+
+
+def _bound(pipeline: Pipeline, node: str, within: str) -> str:
+    """The outermost loop around a node, within another one, that bounds its items."""
+    scope = pipeline.scope(node)
+    inside = scope[scope.index(within) + 1 :] if within else scope
+    return next((loop for loop in inside if pipeline.loop(loop).parallel), "")
