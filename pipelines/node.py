@@ -90,6 +90,7 @@ class Server:
         self._lines = lines
         self._tasks: SimpleQueue[Mapping[str, Any] | None] = SimpleQueue()
         self._busy = threading.Event()
+        self._asked = False  # to stop
         self._stopped = False
         self._mark = os.environ.get(processes.MARK, "").rpartition(":")[2]
         self._reason: str | None = None
@@ -123,9 +124,12 @@ class Server:
     def _do(self, launcher: Launcher, name: str, retried: int) -> None:
         _conceal(launcher.run, name)
         with launcher.logs.captured(name), warnings.catch_warnings():
-            self._busy.set()
+            self._busy.set()  # from here on a stop interrupts; one that came before is seen now
             try:
-                launcher.launch(name, retried)
+                if self._asked:
+                    self._lines.ended(NodeResult(name, "CANCELED", reason="stopped before it began"))
+                else:
+                    launcher.launch(name, retried)
             finally:
                 self._busy.clear()
         self._lines.write(event="idle", clean=self._tidy.undo())
@@ -137,14 +141,17 @@ class Server:
     def _listen(self) -> None:
         # A signal that lands in this thread would not wake the main one from a sleep or a wait.
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
-        for line in self._input:
-            message = json.loads(line)
-            if "stop" not in message:
-                self._tasks.put(message)
-                continue
-            self._reason = message["stop"]
-            self._interrupt()
+        with contextlib.suppress(ValueError):  # half a line: who wrote it was killed
+            for line in self._input:
+                message = json.loads(line)
+                if "stop" not in message:
+                    self._tasks.put(message)
+                    continue
+                self._reason = message["stop"]
+                self._asked = True
+                self._interrupt()
         self._reason = None
+        self._asked = True
         self._tasks.put(None)
         if self._busy.is_set():
             self._interrupt()

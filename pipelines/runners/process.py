@@ -147,7 +147,11 @@ class _Walk:
                 child = Child(self.launcher, lease.environment)
             except (DrivetrainError, OSError) as error:
                 return self.launcher.fail(name, error)
-        result, again = self._attending.attempt(name, child, retried)
+        try:
+            result, again = self._attending.attempt(name, child, retried)
+        except BaseException:
+            child.retire()
+            raise
         if again and result.state not in ("FAILED", "CANCELED"):
             self._idle.append(child)
         else:

@@ -56,7 +56,7 @@ def workers() -> list[psutil.Process]:
 @pytest.fixture(autouse=True)
 def nothing_is_left(home: Home, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     """After each test: a clean store, and no process."""
-    monkeypatch.setenv(MARK, f"test-{tmp_path.name}")
+    monkeypatch.setenv(MARK, f"test-{tmp_path}")
     yield
     deadline = time.monotonic() + 5
     while workers() and time.monotonic() < deadline:
@@ -428,9 +428,9 @@ def orchestrator(home: Home, function: PipelineFunction[..., object], grace: flo
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
 
-def appears(path: Path, process: subprocess.Popen[str]) -> None:
+def appears(folder: Path, process: subprocess.Popen[str], pattern: str = "begun") -> None:
     deadline = time.monotonic() + 60
-    while not (path.exists() and path.read_text()):
+    while not any(path.read_text() for path in folder.glob(pattern)):
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -440,7 +440,7 @@ def appears(path: Path, process: subprocess.Popen[str]) -> None:
 def test_a_stopped_run_ends_grandchildren(home: Home, pipe: Pipe, number: int) -> None:
     code = GRANDCHILD.replace("{how}", HOW["session"])
     process = orchestrator(home, pipe(f"Use(Misbehave(Make(), code={code!r}))"), grace=2)
-    appears(home.base / "begun", process)
+    appears(home.base, process)
     grandchild(home)
     os.killpg(process.pid, number)  # as a terminal does
     out, err = process.communicate(timeout=60)
@@ -458,7 +458,7 @@ def test_a_second_signal_kills_what_does_not_look_up(home: Home, pipe: Pipe) -> 
     code = "(current().base / 'begun').write_text('x')\n"
     code += "while True:\n    try:\n        time.sleep(60)\n    except BaseException:\n        pass"
     process = orchestrator(home, pipe(f"Use(Misbehave(Make(), code={code!r}))"), grace=300)
-    appears(home.base / "begun", process)
+    appears(home.base, process)
     process.send_signal(signal.SIGINT)
     time.sleep(1)
     assert process.poll() is None
@@ -469,12 +469,27 @@ def test_a_second_signal_kills_what_does_not_look_up(home: Home, pipe: Pipe) -> 
     assert [e.state for e in home.store.executions(component="parts:Misbehave")] == ["CANCELED"]
 
 
+@pytest.mark.parametrize("seconds", [0.0, 0.05, 0.3])
+def test_no_stop_is_lost_between_tasks(home: Home, pipe: Pipe, seconds: float) -> None:
+    """A worker that missed one would be waited for a minute."""
+    body = "dt.map_(lambda i: Use.options(cache=False)(Make(count=i)), over=list(range(400)))"
+    process = orchestrator(home, pipe(body), grace=60)
+    appears(home.root / "logs", process, "*/Make[[]*.log")
+    time.sleep(seconds)
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=40)
+    assert process.returncode == 0, err
+    assert json.loads(out.splitlines()[-1])["state"] == "CANCELED"
+    assert list_runs(home)[0].state == "CANCELED"
+
+
+@pytest.mark.slow
 def test_a_killed_orchestrator_takes_its_workers_along_and_resume_finishes(home: Home, pipe: Pipe) -> None:
     code = "if not (current().base / 'begun').exists():\n" + "\n".join(
         f"    {line}" for line in GRANDCHILD.replace("{how}", HOW["session"]).splitlines() if line
     )
     process = orchestrator(home, pipe(f"n = Make()\nUse(Misbehave(n, code={code!r}))"))
-    appears(home.base / "begun", process)
+    appears(home.base, process)
     grandchild(home)
     worker = int((home.base / "begun").read_text())
     process.kill()
@@ -494,7 +509,7 @@ def test_two_runs_at_once_do_the_same_work_once(home: Home, pipe: Pipe) -> None:
     code = "(current().base / 'count').open('a').write('x'); (current().base / 'begun').write_text('x'); time.sleep(2)"
     function = pipe(f"Use(Misbehave.options(timeout=20)(Make(), code={code!r}))")
     process = orchestrator(home, function)
-    appears(home.base / "begun", process)
+    appears(home.base, process)
     here = run_pipeline(home, function, options=TWO)
     out, err = process.communicate(timeout=60)
     there = json.loads(out.splitlines()[-1])
@@ -503,12 +518,13 @@ def test_two_runs_at_once_do_the_same_work_once(home: Home, pipe: Pipe) -> None:
     assert here.nodes["Misbehave"].state == "CACHED"
 
 
+@pytest.mark.slow
 def test_who_waits_for_the_same_work_is_not_timed(home: Home, pipe: Pipe) -> None:
     """A task that waits for another run's does not use its own time up."""
     code = "(current().base / 'begun').write_text('x'); time.sleep(4)"
     function = pipe(f"Misbehave.options(timeout=5)(Make(), code={code!r})")
     process = orchestrator(home, function)
-    appears(home.base / "begun", process)
+    appears(home.base, process)
     function = pipe(f"Misbehave.options(timeout=1.5)(Make(), code={code!r})")
     result = run_pipeline(home, function, options=ONE)
     process.communicate(timeout=60)
