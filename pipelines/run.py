@@ -90,8 +90,8 @@ def _carry_out(
             results = _walk(launcher, runner, [name for name in run.pipeline.ids if name not in on_exit])
             if on_exit:
                 results |= _leave(launcher, runner, on_exit, results)
-    except BaseException:
-        close_run(home, run, "FAILED")
+    except BaseException as error:
+        close_run(home, run, "CANCELED" if isinstance(error, KeyboardInterrupt) else "FAILED")
         raise
     state = _state(results.values())
     close_run(home, run, state)
@@ -103,6 +103,13 @@ def _walk(launcher: Launcher, runner: Runner, nodes: list[str]) -> dict[str, Nod
     found: dict[str, NodeResult] = {}
     with suppress(KeyboardInterrupt):  # a second one, or one between two nodes: what was done by then counts
         found = runner(launcher, nodes)
+    try:
+        return _gathered(launcher, nodes, found)
+    except KeyboardInterrupt:  # too late to stop anything
+        return _gathered(launcher, nodes, found)
+
+
+def _gathered(launcher: Launcher, nodes: list[str], found: Mapping[str, NodeResult]) -> dict[str, NodeResult]:
     results: dict[str, NodeResult] = {}
     for node in nodes:
         for name in launcher.flow.task_names(node):
@@ -117,7 +124,10 @@ def _walk(launcher: Launcher, runner: Runner, nodes: list[str]) -> dict[str, Nod
 def _leave(
     launcher: Launcher, runner: Runner, nodes: list[str], results: Mapping[str, NodeResult]
 ) -> dict[str, NodeResult]:
-    """Launch what runs on exit, which is told how the rest ended."""
+    """Launch what runs on exit, which is told how the rest ended.
+
+    What did so before its run was interrupted has heard of this end, and does not hear of it again.
+    """
     failed = [result for result in results.values() if result.state == "FAILED"]
     status = {
         "run": launcher.run.id,
@@ -125,8 +135,9 @@ def _leave(
         "failed": [result.node for result in failed],
         "reason": failed[0].reason if failed else "",
     }
+    told = launcher.resuming and launcher.run.context.properties.get("status") == status
     context = launcher.home.store.update_context(launcher.run.context, {"status": status})
-    leaving = Launcher(launcher.home, replace(launcher.run, context=context), launcher.observer)
+    leaving = Launcher(launcher.home, replace(launcher.run, context=context), launcher.observer, resuming=told)
     return _walk(leaving, runner, nodes)
 
 

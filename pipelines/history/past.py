@@ -47,7 +47,7 @@ class Past:
             return
         for record in self.store.artifacts(type=kind, where=where, context=maker):
             if (
-                record.created_at < self.run.created_at
+                self._is_before(record)
                 and self._known(record, maker)
                 and (not output or self._is_output(record, output))
                 and self.present(record.uri)
@@ -60,7 +60,7 @@ class Past:
         if maker is None:
             return
         for run in self.store.contexts("run", limit=None):
-            if run.created_at < self.run.created_at and run.properties.get("state") == "COMPLETE":
+            if run.id < self.run.id and run.properties.get("state") == "COMPLETE":
                 for execution in self.store.executions(contexts=[run, maker]):
                     for key, records in self.store.outputs(execution).items():
                         if not output or key == output:
@@ -93,6 +93,11 @@ class Past:
                     todo.append(before)
         return [graph.artifacts[one] for one in sorted(seen - {record.id})]
 
+    def _is_before(self, record: ArtifactRecord) -> bool:
+        """Whether it was there when the run began, whatever the clock did; older runs noted only the time."""
+        newest = self.run.properties.get("newest")
+        return record.created_at < self.run.created_at if newest is None else record.id <= newest
+
     def _known(self, record: ArtifactRecord, maker: ContextRecord) -> bool:
         """Whether it was the maker's before this run, which may only now have taken it from the cache of another."""
         if record.producer is not None and maker in self.store.contexts_of(self.store.execution(record.producer)):
@@ -101,7 +106,7 @@ class Past:
         return any(
             record in outputs
             for run in runs
-            if run.created_at < self.run.created_at
+            if run.id < self.run.id
             for execution in self.store.executions(contexts=[run, maker])
             for outputs in self.store.outputs(execution).values()
         )

@@ -6,6 +6,7 @@ import contextlib
 import shutil
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,8 @@ from ..form.tasks import Task
 from ..sources.context import LaunchContext, enter
 from .decisions import decision
 from .home import Home, Run
-from .outcome import Observer, facts, traced
+from .logs import Logged
+from .outcome import facts, traced
 from .resolve import Work
 
 
@@ -45,7 +47,7 @@ class Attempt:
     claim: Claim
     contexts: list[ContextRecord]
     reason: str
-    observer: Observer
+    observer: Logged
     cancel: threading.Event
 
     def carry_out(self) -> tuple[ExecutionRecord, BaseException | None]:
@@ -58,22 +60,26 @@ class Attempt:
             LeaseLost: Another process took over meanwhile.
             KeyboardInterrupt, Canceled: The run was stopped; that is recorded.
         """
-        execution = self._start()
+        execution, begin = self._start(), time.monotonic()
         folder = self.home.root / "work" / "nodes" / self.work.key
         try:
             with self._staged(execution), self._heartbeat():
                 outputs = self._call(execution, folder)
                 new = {key: [self._store_payload(execution, key, artifact)] for key, artifact in outputs.items()}
-                self.home.store.publish(execution, new, claim=self.claim)
+                measured = {"seconds": round(time.monotonic() - begin, 6)}  # by a clock that nobody sets
+                self.home.store.publish(execution, new, claim=self.claim, properties=measured)
         except BaseException as error:  # SystemExit too: a component that exits has failed, and the run goes on
             canceled = isinstance(error, (KeyboardInterrupt, Canceled))
             try:
-                self._give_up(execution, error, canceled=canceled)
+                self._give_up(execution, error, time.monotonic() - begin, canceled=canceled)
             finally:
                 self._take_back(execution)
             if canceled:
                 raise
             return execution, error
+        finally:
+            # Last of all: where it is left, a sweep finds what was published and never committed.
+            shutil.rmtree(self.home.payloads.staging_folder(execution.uid), ignore_errors=True)
         shutil.rmtree(folder, ignore_errors=True)
         return execution, None
 
@@ -93,7 +99,7 @@ class Attempt:
                 store.release(self.claim)
             raise
 
-    def _give_up(self, execution: ExecutionRecord, error: BaseException, *, canceled: bool) -> None:
+    def _give_up(self, execution: ExecutionRecord, error: BaseException, seconds: float, *, canceled: bool) -> None:
         """Record that an execution failed or was cancelled.
 
         Raises:
@@ -105,7 +111,7 @@ class Attempt:
                 "CANCELED" if canceled else "FAILED",
                 error=traced(error),
                 claim=self.claim,
-                properties=facts(error),
+                properties={**facts(error), "seconds": round(seconds, 6)},
             )
         except LeaseLost:
             if not canceled:
@@ -116,9 +122,7 @@ class Attempt:
     def _take_back(self, execution: ExecutionRecord) -> None:
         """Remove the payloads of an execution that did not become COMPLETE; what this cannot reach, fsck finds."""
         with contextlib.suppress(DrivetrainError, OSError):
-            if self.home.store.execution(execution.uid).state != "COMPLETE":
-                for key in self.work.component.outputs:
-                    self.home.payloads.remove(self._uri(execution, key))
+            self.home.take_back(execution)
 
     def _call(self, execution: ExecutionRecord, folder: Path) -> dict[str, Artifact]:
         """Call the component's function; gives its outputs by key, checked."""
@@ -126,9 +130,12 @@ class Attempt:
         given = arguments(self.home, self.work)
         options = self.run.options
 
-        def progress(done: int, total: int | None, unit: str) -> None:
+        def check() -> None:
             if self.cancel.is_set():
                 raise Canceled("the run was stopped")
+
+        def progress(done: int, total: int | None, unit: str) -> None:
+            check()
             self.observer.progress(self.task.name, done, total, unit)
 
         leave = enter(
@@ -140,6 +147,8 @@ class Attempt:
                 executor_options=options.executor_options,
                 progress=progress,
                 note=lambda text: self.observer.note(self.task.name, text),
+                printed=lambda text, last: self.observer.printed(self.task.name, text, last),
+                check=check,
                 work=folder,
                 decision=lambda: decision(self.home, self.run, self.task.name),
             )
@@ -158,8 +167,12 @@ class Attempt:
 
     @contextlib.contextmanager
     def _staged(self, execution: ExecutionRecord) -> Iterator[None]:
-        """`Artifact.new` makes its folders in this execution's staging folder, which is gone afterwards."""
+        """`Artifact.new` makes its folders in this execution's staging folder."""
         made = 0
+        folder = self.home.payloads.staging_folder(execution.uid)
+        with explain_full_disk(f"staging the outputs of {self.task.name}"):
+            folder.mkdir(parents=True)
+            (folder / "attempt").touch()  # keeps the folder, which publishing the last output would remove
 
         def provide(kind: type[Artifact]) -> Path:
             nonlocal made
@@ -171,7 +184,6 @@ class Attempt:
             yield
         finally:
             staging.reset(token)
-            shutil.rmtree(self.home.payloads.staging_folder(execution.uid), ignore_errors=True)
 
     @contextlib.contextmanager
     def _heartbeat(self) -> Iterator[None]:

@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import secrets
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from ...errors import InputError
-from ...metadata import Artifact, ArtifactRecord, ContextRecord, MetadataStore, Owner, Payloads
+from ...metadata import (
+    Artifact,
+    ArtifactRecord,
+    ConflictError,
+    ContextRecord,
+    ExecutionRecord,
+    MetadataStore,
+    NotFound,
+    Owner,
+    Payloads,
+)
 from ..form.ir import Pipeline
+from ..form.tasks import parse_task
 from ..sources.files import remove_fetched
 
 
@@ -41,6 +54,12 @@ class Home:
         self.url = store
         self.store = MetadataStore.open(store or self.root / "metadata.db")
         self.payloads = Payloads(self.root)
+        if not self.store.executions(limit=1) and any(self.root.glob("artifacts/*/*/*/manifest.json")):
+            self.store.close()
+            raise InputError(
+                f"{self.store.path} is empty, though {self.root} holds artifacts: it was lost, or lies elsewhere",
+                fix="restore it from a backup, name it with --store, or move the root away to begin anew",
+            )
 
     @property
     def base(self) -> Path:
@@ -48,17 +67,27 @@ class Home:
         return self.root.parent
 
     def sweep(self) -> None:
-        """End what dead processes were running; remove old copies, and what is staged for nothing that runs."""
+        """End what dead processes were running; remove old copies, and what they staged or published in vain."""
         self.store.abandon()
         # The folders first: an execution is recorded before it stages anything.
-        staged = [path for path in self.payloads.staging.glob("*") if not path.name.startswith("removed-")]
+        staged = list(self.payloads.staging.glob("*"))
         if staged:
             running = {execution.uid for execution in self.store.executions(state="RUNNING")}
             for path in staged:
                 if path.name not in running:
+                    with suppress(NotFound):  # what is being removed has a name of its own
+                        self.take_back(self.store.execution(path.name))
                     shutil.rmtree(path, ignore_errors=True)
         if (fetched := self.root / "work" / "fetched").is_dir() and not self.store.executions(state="RUNNING", limit=1):
             remove_fetched(fetched)
+
+    def take_back(self, execution: ExecutionRecord) -> None:
+        """Remove the payloads that an execution moved into place, where it is over and did not become COMPLETE."""
+        if self.store.execution(execution.uid).state == "COMPLETE" or "node" not in execution.properties:
+            return
+        node, _ = parse_task(execution.properties["node"])
+        for path in (self.root / "artifacts" / node / execution.uid).glob("*"):
+            self.payloads.remove(f"artifacts/{node}/{execution.uid}/{path.name}")
 
     def artifact(self, kind: type[Artifact], record: ArtifactRecord) -> Artifact:
         """A published artifact, as a component takes it."""
@@ -128,24 +157,25 @@ def new_run(
 ) -> Run:
     """Record a run that starts now; its pipeline's compiled form goes into the store under its digest."""
     started = datetime.now(UTC)
-    name = f"{started:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
+    newest = home.store.artifacts(state=None, limit=1)
     home.store.context("ir", pipeline.digest, {"ir": pipeline.to_json()})
     home.store.context("pipeline", pipeline.name)
-    context = home.store.context(
-        "run",
-        name,
-        {
-            "pipeline": pipeline.name,
-            "ir": pipeline.digest,
-            "project": str(project),
-            "parameters": json.dumps(dict(parameters)),
-            "options": json.dumps(vars(options)),
-            "state": "RUNNING",
-            "owner": Owner.current().to_dict(),
-            "started": started.isoformat(),
-        },
-    )
-    return _run(home, context)
+    facts = {
+        "pipeline": pipeline.name,
+        "ir": pipeline.digest,
+        "project": str(project),
+        "parameters": json.dumps(dict(parameters)),
+        "options": json.dumps(vars(options)),
+        "state": "RUNNING",
+        "owner": Owner.current().to_dict(),
+        "started": started.isoformat(),
+        "newest": newest[0].id if newest else 0,  # the last artifact before it: clocks can be set back
+    }
+    while True:
+        context = home.store.context("run", f"{started:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}", facts)
+        if context.properties == facts:
+            return _run(home, context)
+        # Another run that began in the same second drew the same name.
 
 
 def open_run(home: Home, name: str | None) -> Run:
@@ -167,8 +197,14 @@ def open_run(home: Home, name: str | None) -> Run:
 
 
 def list_runs(home: Home, limit: int = 20) -> list[Run]:
-    """The newest runs."""
-    return [_run(home, context) for context in home.store.contexts("run", limit=limit)]
+    """The newest runs that can be read; a damaged one is told of in the log."""
+    found = []
+    for context in home.store.contexts("run", limit=limit):
+        try:
+            found.append(_run(home, context))
+        except InputError as error:
+            logging.getLogger(__name__).warning("%s", error.message)
+    return found
 
 
 def reopen_run(home: Home, run: Run) -> Run:
@@ -178,24 +214,37 @@ def reopen_run(home: Home, run: Run) -> Run:
 
     Raises:
         InputError: Its process is alive.
-        ConflictError: Another process takes it over at this moment.
+        ConflictError: Another process took it over at this moment, and ended it.
     """
     owner = _owner(run.context)
     alive = run.state == "RUNNING" and owner != Owner.current()
     if alive and owner.liveness() == "unknown":
+        home.store.abandon()  # its lease may be dated by a clock that was set back
         running = home.store.executions(context=run.context, state="RUNNING")
         alive = not all(home.store.is_dead(execution) for execution in running)
     if alive:
-        raise InputError(
-            f"the run {run.id} is being worked on by {owner}",
-            fix="wait for it, or end that process",
-        )
-    properties = {"state": "RUNNING", "owner": Owner.current().to_dict()}
-    return _run(home, home.store.update_context(run.context, properties, expected_version=run.context.version))
+        raise _worked_on(run.id, owner)
+    properties: dict[str, Any] = {"state": "RUNNING", "owner": Owner.current().to_dict()}
+    if run.context.properties["state"] != "RUNNING":
+        properties["status"] = None  # it had ended, and will end anew: what runs on exit has that to hear of
+    try:
+        return _run(home, home.store.update_context(run.context, properties, expected_version=run.context.version))
+    except ConflictError:
+        now = open_run(home, run.id)
+        if now.state == "RUNNING":
+            raise _worked_on(run.id, _owner(now.context)) from None
+        raise
+
+
+def _worked_on(run: str, owner: Owner) -> InputError:
+    return InputError(f"the run {run} is being worked on by {owner}", fix="wait for it, or end that process")
 
 
 def close_run(home: Home, run: Run, state: str) -> None:
-    """Record how a run ended."""
+    """Record how a run ended, unless another process has taken it over meanwhile."""
+    there = home.store.find_context("run", run.id)
+    if there is not None and _owner(there) != Owner.current():
+        return
     properties = {"state": state, "finished": datetime.now(UTC).isoformat()}
     home.store.update_context(run.context, properties)
 

@@ -124,19 +124,14 @@ class Launcher:
                 contexts = self._contexts(task)
                 self.home.store.record(task.node.component, state, contexts=contexts, properties=about, error=reason)
         if execution is not None:
-            self._remove_outputs(task, execution)
+            with contextlib.suppress(DrivetrainError, OSError):
+                self.home.take_back(execution)
         self._sweep()
         return None
 
     def _sweep(self) -> None:
         with contextlib.suppress(DrivetrainError, OSError):
             self.home.sweep()
-
-    def _remove_outputs(self, task: Task, execution: ExecutionRecord) -> None:
-        """Remove payloads that were in place before their execution could become COMPLETE."""
-        for key, _ in task.node.outputs:
-            with contextlib.suppress(DrivetrainError, OSError):
-                self.home.payloads.remove(f"artifacts/{task.node.id}/{execution.uid}/{key}")
 
     def hindered(self, name: str) -> bool:
         """Whether a task is to be skipped, or blocked."""
@@ -152,8 +147,8 @@ class Launcher:
         Not where something that it waits for was launched again since.
         """
         result = self.recorded(name)
-        if result is None or result.state not in ("COMPLETE", "CACHED"):
-            return None
+        if result is None or result.state not in ("COMPLETE", "CACHED", "SKIPPED"):
+            return None  # skipped again it would be newer than what follows, which would then run again
         if not all(self._present(r) for records in result.outputs.values() for r in records):
             return None
         task = self._task(name)
@@ -235,6 +230,9 @@ class Launcher:
             if claim is None:
                 told = self._wait(task, work.key, told)
                 continue
+            if self.resuming and not retries.done and (ended := self.earlier(task.name)) is not None:
+                self.home.store.release(claim)  # a process of the interrupted run outlived it, and has done it
+                return ended
             if claim.displaced is not None:
                 self.home.sweep()
             if node.cache and self.run.options.cache and self._find(node, work, why=False)[0] is not None:

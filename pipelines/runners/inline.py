@@ -21,6 +21,7 @@ _GRACE = 30.0
 
 def run_inline(launcher: Launcher, nodes: Iterable[str]) -> dict[str, NodeResult]:
     """Launch the nodes in dependency order; a failed one does not stop independent branches."""
+    threads: set[str] = set()
     schedule = Schedule(launcher.run.pipeline, nodes, launcher.flow.count)
     most = launcher.run.options.parallel or max(4, os.cpu_count() or 1)
     results: dict[str, NodeResult] = {}
@@ -28,9 +29,11 @@ def run_inline(launcher: Launcher, nodes: Iterable[str]) -> dict[str, NodeResult
 
     def begin(name: str) -> None:
         # A daemon: a component that never looks up must not keep a stopped process alive.
+        threads.add(name)
         Thread(target=lambda: ended.put(launcher.launch(name)), name=f"drivetrain-node-{name}", daemon=True).start()
 
     def done(result: NodeResult) -> None:
+        threads.discard(result.node)
         results[result.node] = result
         schedule.end(result.node)
 
@@ -51,9 +54,9 @@ def run_inline(launcher: Launcher, nodes: Iterable[str]) -> dict[str, NodeResult
         launcher.cancel.set()
         deadline = time.monotonic() + _GRACE
         try:
-            while schedule.running:
+            while threads:
                 done(ended.get(timeout=max(0.0, deadline - time.monotonic())))
         except (KeyboardInterrupt, Empty):
-            for name in schedule.running:
+            for name in threads:
                 results[name] = NodeResult(name, "CANCELED", reason="told to stop, and did not")
     return results
