@@ -24,6 +24,7 @@ from .graphs.nodes import ARRAY_DTYPES, BATCH, SYMBOL, HostNode, Tensor
 from .lowering.lower import PLATFORMS, lower
 from .lowering.programs import Payload
 from .passes import FROZEN, optimize
+from .phases.rowwise import PREDICT_FIX, check_rowwise
 from .ragged.convert import from_lengths
 from .ragged.feeding import DEVICE, UNFLATTEN, flattened, lengths_of, lists_by_lengths
 from .ragged.ragged import Ragged
@@ -51,6 +52,7 @@ def export_model(
 
     `predict` gives what the user's `predict` gives, from only the raw columns that this takes; `evaluate` gives the
     same and the label column. Params become safetensors weights, arguments of the program, under their path names.
+    Rows are predicted by themselves, padded with others: what looks at several is refused; training may.
     Z-scores that only dense layers read go into their weights, where that keeps the predictions to 1e-6; the manifest
     names them in `export.folded_scaling`.
 
@@ -69,8 +71,8 @@ def export_model(
         The bundle as saved.
 
     Raises:
-        InputError: The label is no output of the transform, the model fails on its features, or does not give a dict
-            of arrays with one row per row and lists.
+        InputError: The label is no output of the transform; the model fails on its features, does not give a dict of
+            arrays with one row per row and lists, or lets a row's prediction depend on other rows (with the line).
     """
     source, features, feeding = _transform(transform, label)
     model, folded = _frozen(apply, params, predict, features, label, scalings(source))
@@ -246,6 +248,7 @@ class _Model:
                     f"prediction {name!r} is {aval.dtype}{list(map(str, aval.shape))}",
                     fix="give one value or vector per row" + (", of one place or more" if 0 in aval.shape else ""),
                 )
+        check_rowwise(self._closed, PREDICT_FIX, exported=True)
 
     def graph(self) -> Graph:
         """From features to predictions, params its weights."""

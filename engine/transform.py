@@ -66,7 +66,7 @@ def analyze(
         raise InputError("there is no span to analyse", fix="give at least one")
     given = Span.joined(spans).schema if schema is None else schema
     traced = trace(fn, given, check_floats=check_floats)
-    check_rowwise(traced)
+    check_rowwise(traced.jaxpr)
     partition = Partition(traced)
     analyzers = partition.analyzers()
     frozen = Frozen(partition)

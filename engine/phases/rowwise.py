@@ -1,4 +1,4 @@
-"""Rows by themselves: a preprocessing function that lets one row of a batch look at another is refused.
+"""Rows by themselves: a function that lets one row of a batch look at another is refused, in a transform or a model.
 
 A batch is however many rows happen to come together, and is padded. `jnp.mean(x)` over it is a number of nothing, and
 another in training than in serving; what is meant is `ops.mean(x)`, of the whole training data.
@@ -6,74 +6,119 @@ another in training than in serving; what is meant is `ops.mean(x)`, of the whol
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final
 
 from ...errors import InputError
 from .._caller import is_users
+from ..tracing.equations import CALLS
+from ..tracing.marks import TRAINING_ONLY
 from ..tracing.primitives import KIND
-from ..tracing.trace import Traced
+from .row_numbers import LISTS, RowNumbers, operands, rows_of
 
 _OURS: Final = str(Path(__file__).parent.parent / "ragged") + "/"  # counts values over rows, so that each gets its own
 
+TRANSFORM_FIX: Final = (
+    "ops.mean, ops.sum, ops.max … are of the whole training data; within a row, name the axis: axis=-1"
+)
+PREDICT_FIX: Final = (
+    "name an axis within the row (axis=-1); what is known of all rows belongs in params, as batch normalisation keeps "
+    "its running mean, or in preprocess (ops.mean …)"
+)
+
 Equation = Any  # jax.extend.core.JaxprEqn, here and below
-Axes = tuple[int, ...]
 
 
-def check_rowwise(traced: Traced) -> None:
+def check_rowwise(closed: Any, fix: str = TRANSFORM_FIX, *, exported: bool = False) -> None:
     """Look at every equation that an output, a check or an analyzer needs.
+
+    Rows that change places in a reshape (`x.reshape(2, -1)`) are not looked into, nor is what a kernel of one's own
+    does, nor how many rows there are (`x.shape[0]`) where that is used as a number.
+
+    Args:
+        closed: A closed jaxpr with a symbolic batch.
+        fix: What to do about it.
+        exported: Whether what is for training alone (dropout of the engine's own) will be dropped.
 
     Raises:
         InputError: One reduces, sorts, shifts or picks rows, or draws random numbers for them, with the user's line.
-            What is picked by an array of row numbers is not looked into.
+            Rows may be picked by their own numbers (`v[jnp.arange(n), i]`), and values of lists by where they lie.
     """
-    for equation in _live(traced.jaxpr.jaxpr):
-        found = _mixing(equation)
-        if found is not None:
-            raise InputError(
-                f"{found} goes over the rows of a batch, which are however many come together",
-                fix="ops.mean, ops.sum, ops.max … are of the whole training data; within a row, name the axis: axis=-1",
-                where=_where(equation),
-            )
+    found = _first(closed.jaxpr, closed.jaxpr.outvars, RowNumbers(), exported=exported)
+    if found is not None:
+        raise InputError(
+            f"{found[0]} goes over the rows of a batch, which are however many come together", fix=fix, where=found[1]
+        )
 
 
-def _live(jaxpr: Any) -> list[Equation]:  # Any: a jaxpr, here and below
-    needed = {id(var) for var in jaxpr.outvars}
+def _live(jaxpr: Any, outputs: Iterable[Any]) -> tuple[list[Equation], set[int]]:  # Any: a jaxpr, its variables
+    """The equations that some outputs need, and the ids of all variables that are needed."""
+    needed = {id(var) for var in outputs}
     kept = []
     for equation in reversed(jaxpr.eqns):
         if equation.effects or any(id(var) in needed for var in equation.outvars):
             needed.update(id(var) for var in equation.invars)
             kept.append(equation)
-    return kept[::-1]
+    return kept[::-1], needed
 
 
-def _mixing(equation: Equation) -> str | None:
-    """What mixes rows in an equation, or in what it calls: the name of a primitive."""
-    if KIND in equation.params or _is_ours(equation):
-        return None
-    name = equation.primitive.name
-    given, made = ([var.aval for var in side] for side in (equation.invars, equation.outvars))
-    if any(map(_rows, given)) and not any(map(_rows, made)) and name != "while":
-        return str(name)
-    rule = _RULES.get(name)
-    if rule is not None and rule(equation.params, given, made):
-        return str(name)
-    for param, value in equation.params.items():
-        if param == "cond_jaxpr":  # whether any row goes on is all that a loop's condition can ask
+def _first(jaxpr: Any, outputs: Iterable[Any], numbers: RowNumbers, *, exported: bool) -> tuple[str, str | None] | None:
+    """The first that mixes rows: the name of its primitive, and the user's line."""
+    live, needed = _live(jaxpr, outputs)
+    for equation in live:
+        if KIND in equation.params or (exported and str(equation.params.get("name", "")).startswith(TRAINING_ONLY)):
             continue
-        for inner in value if isinstance(value, (tuple, list)) else (value,):
-            for each in getattr(getattr(inner, "jaxpr", inner), "eqns", ()):
-                found = _mixing(each)
-                if found is not None:
-                    return found
+        ours = _is_ours(equation)
+        numbers.learn(equation, ours=ours)
+        if ours:
+            continue
+        called = list(_called(equation))
+        if not any(_passes(equation, inner) for inner in called):  # else what is inside tells
+            name = _mixing(equation, numbers)
+            if name is not None:
+                return name, _where(equation)
+        for inner in called:
+            numbers.enter(inner.invars, operands(equation, len(inner.invars)))
+            wanted = inner.outvars
+            if _passes(equation, inner):
+                pairs = zip(inner.outvars, equation.outvars, strict=True)
+                wanted = [var for var, outer in pairs if id(outer) in needed]
+            found = _first(inner, wanted, numbers, exported=exported)
+            if found is not None:
+                return found[0], (found[1] if _is_users_own(inner) else None) or _where(equation)
+            if _passes(equation, inner):
+                numbers.enter(equation.outvars, inner.outvars)
     return None
 
 
-def _rows(aval: Any) -> Axes:  # Any: a JAX aval, here and below
-    """The axes that stand for rows, or for the values of all rows: those of no fixed size."""
-    shape = getattr(aval, "shape", ())
-    return tuple(axis for axis, size in enumerate(shape) if not isinstance(size, int))
+def _called(equation: Equation) -> Iterable[Any]:
+    """The jaxprs that an equation calls, but for a loop's condition: that can only ask whether any row goes on."""
+    for param, value in equation.params.items():
+        for inner in value if isinstance(value, (tuple, list)) else (value,):
+            jaxpr = getattr(inner, "jaxpr", inner)
+            if param != "cond_jaxpr" and hasattr(jaxpr, "eqns"):
+                yield jaxpr
+
+
+def _passes(equation: Equation, inner: Any) -> bool:
+    """Whether an equation is a plain call: what goes in and comes out is what the inner jaxpr takes and gives."""
+    counts = len(equation.invars), len(equation.outvars)
+    return equation.primitive.name in _CALLS and counts == (len(inner.invars), len(inner.outvars))
+
+
+def _mixing(equation: Equation, numbers: RowNumbers) -> str | None:
+    """What mixes rows in an equation by itself: the name of its primitive."""
+    name = str(equation.primitive.name)
+    given, made = ([var.aval for var in side] for side in (equation.invars, equation.outvars))
+    if any(map(rows_of, given)) and not any(map(rows_of, made)) and name != "while":
+        return name
+    if name in _LAID_OUT and numbers.listed(equation):
+        return None
+    if name in _PICKING:
+        return name if _picked(equation, numbers) else None
+    rule = _RULES.get(name)
+    return name if rule is not None and rule(equation.params, given, made) else None
 
 
 def _along(param: str) -> Callable[..., bool]:
@@ -82,7 +127,7 @@ def _along(param: str) -> Callable[..., bool]:
     def rule(params: Any, given: list[Any], made: list[Any]) -> bool:
         axes = params[param]
         named = axes if isinstance(axes, tuple) else (axes,)
-        rows = {axis for aval in given for axis in _rows(aval)}
+        rows = {axis for aval in given for axis in rows_of(aval)}
         return any(int(axis) in rows for axis in named)
 
     return rule
@@ -90,34 +135,65 @@ def _along(param: str) -> Callable[..., bool]:
 
 def _contracted(params: Any, given: list[Any], made: list[Any]) -> bool:
     axes, _ = params["dimension_numbers"]
-    return any(axis in _rows(aval) for aval, named in zip(given, axes, strict=False) for axis in named)
+    return any(axis in rows_of(aval) for aval, named in zip(given, axes, strict=False) for axis in named)
 
 
 def _cut(params: Any, given: list[Any], made: list[Any]) -> bool:
-    return any(given[0].shape[axis] != made[0].shape[axis] for axis in _rows(given[0]))
+    return any(given[0].shape[axis] != made[0].shape[axis] for axis in rows_of(given[0]))
 
 
-def _picked(params: Any, given: list[Any], made: list[Any]) -> bool:
-    """Rows picked by fixed numbers, as x[0] and x[1:] do."""
-    numbers = params["dimension_numbers"]
-    free = [axis for axis in _rows(given[0]) if axis not in numbers.operand_batching_dims]
-    return not _rows(given[1]) and any(params["slice_sizes"][axis] != given[0].shape[axis] for axis in free)
+def _picked(equation: Equation, numbers: RowNumbers) -> bool:
+    """Rows picked or set by other numbers than their own: x[0], x[1:], x[i], x.at[i].set(…)."""
+    shape, chosen = equation.invars[0].aval.shape, equation.invars[1]
+    how, params = equation.params["dimension_numbers"], equation.params
+    picks = "slice_sizes" in params
+    places = how.start_index_map if picks else how.scatter_dims_to_operand_dims
+    for axis in rows_of(equation.invars[0].aval):
+        if axis in how.operand_batching_dims or (picks and params["slice_sizes"][axis] == shape[axis]):
+            continue
+        if axis not in places:
+            if picks:
+                return True
+            continue  # whole rows are set
+        mark = numbers.of(chosen, tuple(places).index(axis))
+        if not rows_of(chosen.aval) or mark is None or not (mark is LISTS or mark == shape[axis]):
+            return True
+    return False
 
 
-def _placed(params: Any, given: list[Any], made: list[Any]) -> bool:
-    """Rows set by fixed numbers, as x.at[0].set(…) does."""
-    numbers = params["dimension_numbers"]
-    return not _rows(given[1]) and any(axis in numbers.scatter_dims_to_operand_dims for axis in _rows(given[0]))
+def _convolved(params: Any, given: list[Any], made: list[Any]) -> bool:
+    batch = params["dimension_numbers"].lhs_spec[0]
+    return (
+        bool(rows_of(given[1])) or any(axis != batch for axis in rows_of(given[0])) or params["batch_group_count"] > 1
+    )
+
+
+def _windowed(params: Any, given: list[Any], made: list[Any]) -> bool:
+    return any(params["window_dimensions"][axis] != 1 for aval in given for axis in rows_of(aval))
+
+
+def _overlaid(params: Any, given: list[Any], made: list[Any]) -> bool:
+    return any(given[0].shape[axis] != given[1].shape[axis] for axis in rows_of(given[0]))
+
+
+def _matrix(params: Any, given: list[Any], made: list[Any]) -> bool:
+    return any(axis >= len(aval.shape) - 2 for aval in given for axis in rows_of(aval))
+
+
+def _solved(params: Any, given: list[Any], made: list[Any]) -> bool:
+    """Triangular systems: each column of the right side (or row, from the right) is solved by itself."""
+    side = len(given[1].shape) - (2 if params["left_side"] else 1)
+    return _matrix(params, given[:1], made) or side in rows_of(given[1])
 
 
 def _last(params: Any, given: list[Any], made: list[Any]) -> bool:
     ends = len(params["fft_lengths"]) if "fft_lengths" in params else 1
-    return any(axis >= len(given[0].shape) - ends for axis in _rows(given[0]))
+    return any(axis >= len(given[0].shape) - ends for axis in rows_of(given[0]))
 
 
 def _drawn(params: Any, given: list[Any], made: list[Any]) -> bool:
     """Random numbers by the place in the batch."""
-    return any(map(_rows, made))
+    return any(map(rows_of, made))
 
 
 def _carried(params: Any, given: list[Any], made: list[Any]) -> bool:
@@ -129,16 +205,34 @@ _RULES: Final[dict[str, Callable[..., bool]]] = {
     **dict.fromkeys(("reduce_and", "reduce_or", "reduce_xor", "argmax", "argmin"), _along("axes")),
     **dict.fromkeys(("cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp"), _along("axis")),
     "sort": _along("dimension"), "concatenate": _along("dimension"), "rev": _along("dimensions"),
-    "reduce": _along("dimensions"), "dot_general": _contracted, "scan": _carried, "gather": _picked,
-    "random_bits": _drawn,
+    "reduce": _along("dimensions"), "dot_general": _contracted, "scan": _carried,
+    "random_bits": _drawn, "conv_general_dilated": _convolved, "triangular_solve": _solved,
+    "dynamic_update_slice": _overlaid,
     **dict.fromkeys(("slice", "dynamic_slice", "pad"), _cut), **dict.fromkeys(("top_k", "fft"), _last),
-    **dict.fromkeys(("scatter", "scatter-add", "scatter-mul", "scatter-min", "scatter-max"), _placed),
+    **dict.fromkeys([f"reduce_window{of}" for of in ("", "_sum", "_max", "_min")], _windowed),
+    **dict.fromkeys(("cholesky", "eig", "eigh", "geqrf", "householder_product", "lu", "qr", "schur", "svd"), _matrix),
 }  # fmt: skip
 """Primitive → whether it mixes rows, from its params and the shapes of what it takes and gives."""
+
+_CALLS: Final = (*CALLS, "custom_jvp_call", "custom_vjp_call", "remat2", "checkpoint")
+_PICKING: Final = ("gather", "scatter", "scatter-add", "scatter-mul", "scatter-min", "scatter-max")
+_LAID_OUT: Final = (
+    "slice",
+    "dynamic_slice",
+    "gather",
+    "pad",
+    "concatenate",
+    "cumsum",
+)  # what where rows begin is made by
 
 
 def _frames(equation: Equation) -> list[Any]:
     return list(getattr(equation.source_info.traceback, "frames", ()))
+
+
+def _is_users_own(jaxpr: Any) -> bool:
+    """Whether a jaxpr is of a function of the user's; of a library's, the lines may be of another call of it."""
+    return is_users(str(getattr(getattr(jaxpr, "debug_info", None), "func_filename", None) or "<"))
 
 
 def _is_ours(equation: Equation) -> bool:

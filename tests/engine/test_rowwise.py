@@ -1,13 +1,17 @@
 """A function that lets rows of a batch look at each other is refused; all that stays within a row is not."""
 
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from drivetrain import data
-from drivetrain.engine import analyze, ops, ragged
+from drivetrain.engine import analyze, export_model, ops, ragged
+from drivetrain.engine.export import rehearse
+from drivetrain.engine.tracing import marks
 from drivetrain.errors import InputError
 
 jax = pytest.importorskip("jax")
@@ -21,6 +25,7 @@ TABLE = pa.table({
     "i": [0, 2, 1, 1, 0],
     "l": [[1.0], [2.0, 3.0], [], [4.0], [5.0, 6.0, 7.0]],
 })  # fmt: skip
+KERNEL = jnp.ones((1, 1, 3))
 EDGES = jnp.array([0.0, 1.0, 2.0])
 
 MIXING: dict[str, Call] = {
@@ -49,6 +54,17 @@ MIXING: dict[str, Call] = {
     "noise": lambda x, v, i, r: x + jax.random.normal(jax.random.key(0), x.shape),
     "inside jit": lambda x, v, i, r: jax.jit(lambda y: y - y.mean())(x),
     "of an analyzer": lambda x, v, i, r: x - ops.mean(jnp.cumsum(x)),
+    "picked by numbers": lambda x, v, i, r: x[i],
+    "taken by numbers": lambda x, v, i, r: jnp.take(x, i, axis=0),
+    "the row before": lambda x, v, i, r: x[jnp.arange(x.shape[0]) - 1],
+    "picked in order": lambda x, v, i, r: v[i, jnp.arange(v.shape[0]) % 3],
+    "set by numbers": lambda x, v, i, r: x.at[i].set(0.0),
+    "added by numbers": lambda x, v, i, r: jnp.zeros_like(x).at[i].add(x),
+    "picked in a loop": lambda x, v, i, r: jax.lax.fori_loop(0, 2, lambda _, y: y + x[i], x),
+    "overlaid": lambda x, v, i, r: jax.lax.dynamic_update_slice(x, jnp.ones(1), (0,)),
+    "convolved": lambda x, v, i, r: jax.lax.conv_general_dilated(x[None, None], KERNEL, (1,), "SAME")[0, 0],
+    "pooled in windows": lambda x, v, i, r: jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (3,), (1,), "SAME"),
+    "factors": lambda x, v, i, r: jnp.linalg.cholesky(x[:, None] * x[None, :])[:, 0],
     "all values": lambda x, v, i, r: ragged.sum(r) / r.values.sum(),
 }
 
@@ -65,6 +81,23 @@ WITHIN: dict[str, Call] = {
     "a place set": lambda x, v, i, r: v.at[:, 0].set(1.0),
     "the row's place": lambda x, v, i, r: jnp.take_along_axis(v, i[:, None], axis=1)[:, 0],
     "by row numbers": lambda x, v, i, r: v[jnp.arange(v.shape[0]), i],
+    "set by row numbers": lambda x, v, i, r: v.at[jnp.arange(v.shape[0]), i].set(0.0),
+    "by row numbers in a loop": lambda x, v, i, r: jax.lax.fori_loop(
+        0, 2, lambda k, y: y + v[jnp.arange(v.shape[0]), (i + k) % 3], x
+    ),
+    "by row numbers from outside a loop": lambda x, v, i, r: by_outside(v, i),
+    "taken along rows": lambda x, v, i, r: jnp.take(v, jnp.array([2, 0]), axis=1),
+    "overlaid places": lambda x, v, i, r: jax.lax.dynamic_update_slice(v, v[:, :1] * 2, (0, 1)),
+    "convolved places": lambda x, v, i, r: jax.vmap(lambda row: jnp.convolve(row, jnp.ones(2), mode="same"))(v),
+    "windows of places": lambda x, v, i, r: jax.lax.reduce_window(v, 0.0, jax.lax.add, (1, 2), (1, 1), "VALID"),
+    "systems": lambda x, v, i, r: jnp.linalg.solve(jnp.eye(3) * 2 + v[:, :, None] * v[:, None, :], v[..., None])[
+        ..., 0
+    ],
+    "one system": lambda x, v, i, r: jax.scipy.linalg.solve_triangular(jnp.tri(3), v.T, lower=True).T,
+    "lists summed by hand": lambda x, v, i, r: jax.ops.segment_sum(r.values, r.segment_ids, x.shape[0]),
+    "a row's value beside its list's": lambda x, v, i, r: ragged.sum(r.map_values(lambda y: y * x[r.segment_ids])),
+    "the first of each list": lambda x, v, i, r: jnp.where(r.lengths > 0, r.values[r.row_splits[:-1]], 0.0),
+    "rows unused in jit": lambda x, v, i, r: jax.jit(lambda y: (y * 2, y.mean()))(x)[0],
     "a table's row": lambda x, v, i, r: jnp.eye(3)[i],
     "transposed": lambda x, v, i, r: v.T.max(axis=0),
     "products": lambda x, v, i, r: v @ jnp.ones((3, 2)),
@@ -88,6 +121,11 @@ WITHIN: dict[str, Call] = {
     "the same noise": lambda x, v, i, r: v + jax.random.normal(jax.random.key(0), (3,)),
     "unused": lambda x, v, i, r: (x.mean(), x)[1],
 }
+
+
+def by_outside(v: Any, i: Any) -> Any:
+    own = jnp.arange(v.shape[0])
+    return jax.lax.scan(lambda total, _: (total + v[own, i], None), jnp.zeros(v.shape[0]), None, length=2)[0]
 
 
 def learn(call: Call) -> Any:
@@ -116,3 +154,51 @@ def test_what_stays_within_a_row_is_not(name: str) -> None:
         alone = bundle.run_row("transform", row)["y"]
         wanted = found[place].as_py() if isinstance(found, pa.Array) else found[place]
         np.testing.assert_allclose(np.asarray(alone).reshape(np.shape(wanted)), wanted, rtol=1e-6, atol=1e-6)
+
+
+def features(columns: Any) -> Any:
+    return {**columns, "i": ops.fill_missing(columns["i"], 0), "label": columns["x"] > 1}
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("rowwise") / "graph"
+    analyze(features, data.source_of(TABLE), data.executor("local"), schema=TABLE.schema).save(folder)
+    return folder
+
+
+def model(call: Call) -> Any:
+    return lambda params, given: call(given["x"], given["v"], given["i"], given["l"])
+
+
+def by_name(made: Any) -> Any:
+    return {"y": made}
+
+
+@pytest.mark.parametrize("name", MIXING.keys() - {"of an analyzer"})
+def test_a_model_whose_rows_look_at_each_other_is_refused_before_it_is_trained(name: str, graph: Path) -> None:
+    for check in (rehearse, partial(export_model, out=graph.parent / "never")):
+        with pytest.raises(InputError, match=r"test_rowwise.py:\d+: .* goes over the rows of a batch") as caught:
+            check(graph, model(MIXING[name]), np.float32(1), by_name, label="label")
+        assert int(str(caught.value.where).rsplit(":", 1)[1]) == MIXING[name].__code__.co_firstlineno
+    assert not (graph.parent / "never").exists()
+
+
+@pytest.mark.parametrize("name", WITHIN.keys() - {"elementwise", "scaled", "an analyzer inside jit", "buckets"})
+def test_a_model_may_do_what_stays_within_a_row(name: str, graph: Path) -> None:
+    rehearse(graph, model(WITHIN[name]), np.float32(1), by_name, "label")
+
+
+def test_a_model_may_look_at_other_rows_in_training(graph: Path) -> None:
+    """Batch normalisation, what predict does not read, and dropout are of training."""
+
+    def apply(params: Any, given: Any, *, train: bool = False) -> Any:
+        mean = given["x"].mean() if train else params["mean"]
+        hidden = marks.dropout(given["x"] - mean, 0.5, jax.random.key(0))
+        return {"score": hidden, "balance": hidden.mean()}
+
+    rehearse(graph, apply, {"mean": np.float32(1)}, lambda made: {"score": made["score"]}, "label")
+    with pytest.raises(InputError, match="reduce_sum goes over the rows"):
+        rehearse(graph, partial(apply, train=True), {"mean": np.float32(1)}, lambda m: {"score": m["score"]}, "label")
+    with pytest.raises(InputError, match="random_bits goes over the rows"):
+        learn(lambda x, v, i, r: marks.dropout(x, 0.5, jax.random.key(0)))

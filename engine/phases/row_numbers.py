@@ -1,0 +1,119 @@
+"""Row numbers inside a jaxpr: which integers say no more than whose a value is, so that picking by them mixes no rows.
+
+`v[jnp.arange(n), i]` picks rows by their own numbers, and what `engine.ragged` computes of lists (row numbers of
+values, where a row begins) belongs to the same rows. Any other integers may name any row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+LISTS: Final = "lists"
+"""The mark of integers that tell how values lie in lists; the mark of a row's own number is the size of its axis."""
+
+_SIZE: Final = "size"  # how many rows there are: what wraps a negative index around
+_KEEPS: Final = ("broadcast_in_dim", "convert_element_type", "copy", "expand_dims", "reshape", "squeeze")
+
+Mark = Any  # LISTS, _SIZE, a symbolic dimension, or None
+Equation = Any  # jax.extend.core.JaxprEqn
+
+
+class RowNumbers:
+    """What is known of the variables of a jaxpr and of those it calls: a mark per place of the last axis, or one."""
+
+    def __init__(self) -> None:
+        self._marks: dict[int, tuple[Mark, ...]] = {}
+
+    def of(self, atom: Any, place: int = 0) -> Mark:  # Any: a variable or a literal
+        """The mark of a variable, at a place of its last axis."""
+        found = self._marks.get(id(atom), (None,))
+        return found[0] if len(found) == 1 else found[place]
+
+    def enter(self, inner: Sequence[Any], outer: Sequence[Any]) -> None:
+        """Take the marks of some variables over to others; of None there is none."""
+        found = [self._marks.get(id(atom), (None,)) for atom in outer]
+        self._marks.update((id(var), mark) for var, mark in zip(inner, found, strict=True))
+
+    def learn(self, equation: Equation, *, ours: bool) -> None:
+        """Mark what an equation gives; `ours` where the engine computes it of lists."""
+        made = self._made(equation, ours=ours)
+        for var in equation.outvars:
+            self._marks[id(var)] = made if _whole(var) else (None,)
+
+    def listed(self, equation: Equation) -> bool:
+        """Whether all that an equation reads of rows tells how values lie in lists."""
+        read = [atom for atom in equation.invars if rows_of(atom.aval)]
+        return bool(read) and all(self._marks.get(id(atom)) == (LISTS,) for atom in read)
+
+    def _made(self, equation: Equation, *, ours: bool) -> tuple[Mark, ...]:
+        name, params, given = equation.primitive.name, equation.params, equation.invars
+        if ours or self.listed(equation):
+            return (LISTS,)
+        if name == "dim_as_value":
+            return (_SIZE,)
+        if name == "iota":
+            size = params["shape"][params["dimension"]]
+            return (None if isinstance(size, int) else size,)
+        if name in _KEEPS:
+            kept = self._marks.get(id(given[0]), (None,))
+            return kept if len(kept) == 1 else (None,)
+        if name == "concatenate" and params["dimension"] == len(equation.outvars[0].aval.shape) - 1:
+            return self._side_by_side(given)
+        if name in ("add", "mul"):
+            return (self._moved(given, neutral=0 if name == "add" else 1),)
+        if name == "select_n":
+            first, *others = (self.of(atom) for atom in given[1:])
+            return (first if all(_same(first, other) for other in others) else None,)
+        return (None,)
+
+    def _side_by_side(self, parts: Sequence[Any]) -> tuple[Mark, ...]:
+        marks: list[Mark] = []
+        for part in parts:
+            width = part.aval.shape[-1]
+            if not isinstance(width, int):
+                return (None,)
+            marks += [self.of(part, place) for place in range(width)]
+        return tuple(marks) or (None,)
+
+    def _moved(self, given: Sequence[Any], *, neutral: int) -> Mark:
+        """The mark of row numbers to which nothing is added but how many rows there are, or that are times one."""
+        for number, other in (given, given[::-1]):
+            mark = self.of(number)
+            if mark is not None and mark is not _SIZE:
+                value = getattr(other, "val", None)
+                if (value is not None and int(value) == neutral) or (neutral == 0 and self.of(other) is _SIZE):
+                    return mark
+        return None
+
+
+def rows_of(aval: Any) -> tuple[int, ...]:  # Any: a JAX aval
+    """The axes that stand for rows, or for the values of all rows: those of no fixed size."""
+    shape = getattr(aval, "shape", ())
+    return tuple(axis for axis, size in enumerate(shape) if not isinstance(size, int))
+
+
+def _whole(var: Any) -> bool:
+    return getattr(getattr(var.aval, "dtype", None), "kind", "") in "iub"
+
+
+def _same(one: Mark, other: Mark) -> bool:
+    return one is other or (one is not None and other is not None and bool(one == other))
+
+
+def operands(equation: Equation, count: int) -> Sequence[Any]:
+    """What an equation gives to the inputs of a jaxpr that it calls; None where that changes from step to step."""
+    name, params, given = equation.primitive.name, equation.params, list(equation.invars)
+    if name == "cond":
+        given = given[1:]
+    elif name in ("scan", "while"):
+        given = _constants(name, params, given)
+        given += [None] * (count - len(given))
+    return given if len(given) == count else [None] * count
+
+
+def _constants(name: str, params: Mapping[str, Any], given: list[Any]) -> list[Any]:
+    if name == "scan":
+        return given[: params["num_consts"]]
+    first = params["cond_nconsts"]
+    return given[first : first + params["body_nconsts"]]
