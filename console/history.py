@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -59,13 +60,16 @@ def _show_runs(console: Console, home: Home, found: list[Run]) -> None:
     console.print(table)
 
 
-@click.command(epilog="\b\nExample:\n  drivetrain show\n  drivetrain show 20261121-093000-1a2b --json\n")
+@click.command(epilog="\b\nExample:\n  drivetrain show\n  drivetrain show 20261121-093000-1a2b --html run.html\n")
 @click.argument("run_id", metavar="[RUN]", required=False)
+@click.option("--html", "page", type=click.Path(path_type=Path, dir_okay=False), help="Also draw it, on a page.")
 @shared
-def show(settings: Settings, run_id: str | None) -> int:
+def show(settings: Settings, run_id: str | None, page: Path | None) -> int:
     """Show a run (the newest unless RUN is given): nodes, states, seconds, reasons, artifacts, tracebacks."""
     with settings.home() as home:
         found = view(home, open_run(home, run_id))
+        if page is not None:
+            page.write_text(found.to_html(), encoding="utf-8")
         settings.answer(found.to_json(), lambda console: _show_run(console, home, found))
     return OK
 

@@ -7,14 +7,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 from ..errors import InputError
 from ..metadata import Artifact, ArtifactRecord, ExecutionRecord, artifact_type
 from ..pipelines import Home, Run, open_run
+from ..pipelines.form.dag import dag
 from ..pipelines.form.tasks import parse_task
 from ..pipelines.launching.flow import Flow
 from ..report import framed
-from ..report.run import render, render_node
+from ..report.run import draw, render, render_node
 from .outline import expanded, outline
 
 
@@ -87,6 +89,7 @@ class RunView:
         finished: When it last ended, UTC; None before.
         nodes: Every task, in topological order: the nodes, those in loops for each item.
         outline: (guide, node id), depth first: the DAG as indented lines.
+        dag: The pipeline as `report.dag` draws it.
         root: Where it lies.
     """
 
@@ -98,6 +101,7 @@ class RunView:
     finished: datetime | None
     nodes: Mapping[str, NodeView]
     outline: tuple[tuple[str, str], ...]
+    dag: Mapping[str, Any] = field(repr=False)  # any JSON
     root: Path
 
     def __getitem__(self, node: str) -> NodeView:
@@ -150,10 +154,20 @@ class RunView:
             "nodes": {name: node.to_json() for name, node in self.nodes.items()},
         }
 
+    def to_html(self) -> str:
+        """A page: the pipeline drawn, its nodes coloured by their states, and a table of them."""
+        return self._page()[0]
+
     def _repr_html_(self) -> str:
-        return framed(
-            render(self.to_json(), tuple(expanded(self.outline, self.nodes))), height=180 + 42 * len(self.nodes)
-        )
+        page, height = self._page()
+        return framed(page, height=height)
+
+    def _page(self) -> tuple[str, int]:
+        """The page, and about how many pixels it is tall."""
+        facts = self.to_json()
+        drawn = draw(self.dag, {node.id: {"state": node.state, "seconds": node.seconds} for node in self})
+        page = render(facts, tuple(expanded(self.outline, self.nodes)), drawn)
+        return page, min(1400, round(300 + drawn.height + 42 * len(self.nodes)))
 
 
 def open(run_id: str | None = None, root: str | Path = ".drivetrain", store: str | None = None) -> RunView:  # noqa: A001
@@ -189,6 +203,7 @@ def view(home: Home, run: Run) -> RunView:
         finished=datetime.fromisoformat(finished) if finished and run.state != "RUNNING" else None,
         nodes={name: _node(home, run, name, flow.execution(*parse_task(name))) for name in names},
         outline=tuple(outline(run.pipeline)),
+        dag=dag(run.pipeline),
         root=home.root,
     )
 

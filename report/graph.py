@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from .graph_shapes import STYLE, Kind, legend, shape
+from .graph_shapes import STYLE, Kind, legend, line, shape
 from .html import Column, Html, figures, html, join, number, page, section, table
 from .layers import Layout, extent, layout
 from .segments import Segment, segments
@@ -293,21 +293,9 @@ def _box(box: Box, place: tuple[float, float], size: tuple[float, float]) -> str
 
 
 def _edges(drawn: Layout, turned: bool) -> str:
-    lines, heads = [], []
-    for points in dict.fromkeys(tuple(line) for line in drawn.lines.values()):
-        path = f"M{points[0][0]:.1f} {points[0][1]:.1f}"
-        for at in range(1, len(points)):
-            (x0, y0), (x1, y1) = points[at - 1], points[at]
-            if at % 2:
-                path += f"L{x1:.1f} {y1:.1f}"
-            elif turned:
-                path += f"C{x0:.1f} {(y0 + y1) / 2:.1f} {x1:.1f} {(y0 + y1) / 2:.1f} {x1:.1f} {y1:.1f}"
-            else:
-                path += f"C{(x0 + x1) / 2:.1f} {y0:.1f} {(x0 + x1) / 2:.1f} {y1:.1f} {x1:.1f} {y1:.1f}"
-        lines.append(path)
-        x, y = points[-1]
-        heads.append(f"M{x:.1f} {y:.1f}" + ("l-4 -6h8Z" if turned else "l-6 -4v8Z"))
-    return f'<path class="line" d="{"".join(lines)}"/><path class="head" d="{"".join(dict.fromkeys(heads))}"/>'
+    pieces = [line(points, turned) for points in drawn.lines.values()]
+    lines, heads = (dict.fromkeys(column) for column in (zip(*pieces, strict=True) if pieces else ((), ())))
+    return f'<path class="line" d="{"".join(lines)}"/><path class="head" d="{"".join(heads)}"/>'
 
 
 # --- tables ---

@@ -69,6 +69,28 @@ def _outline(kind: Kind, width: float, height: float, shift: float) -> str:
     return f'<polygon class="e" points="{points}"/>'
 
 
+def corners(width: float, height: float) -> str:
+    """A box with its corners cut, as the points of a polygon."""
+    cut, w, h = min(9.0, height * 0.3), width, height
+    points = [(0, cut), (cut, 0), (w - cut, 0), (w, cut), (w, h - cut), (w - cut, h), (cut, h), (0, h - cut)]
+    return " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+
+
+def line(points: Sequence[tuple[float, float]], downwards: bool) -> tuple[str, str]:
+    """The path of a layout's line, and that of the arrow at its end."""
+    path = f"M{points[0][0]:.1f} {points[0][1]:.1f}"
+    for at in range(1, len(points)):
+        (x0, y0), (x1, y1) = points[at - 1], points[at]
+        if at % 2:
+            path += f"L{x1:.1f} {y1:.1f}"
+        elif downwards:
+            path += f"C{x0:.1f} {(y0 + y1) / 2:.1f} {x1:.1f} {(y0 + y1) / 2:.1f} {x1:.1f} {y1:.1f}"
+        else:
+            path += f"C{(x0 + x1) / 2:.1f} {y0:.1f} {(x0 + x1) / 2:.1f} {y1:.1f} {x1:.1f} {y1:.1f}"
+    x, y = points[-1]
+    return path, f"M{x:.1f} {y:.1f}" + ("l-4 -6h8Z" if downwards else "l-6 -4v8Z")
+
+
 def legend(kinds: Sequence[Kind], stacks: bool) -> tuple[str, float]:
     """What the shapes mean, in a row, and how wide it is."""
     parts, x = [], 0.0

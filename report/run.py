@@ -1,11 +1,13 @@
-"""A run as a page: the DAG as an indented table of nodes, states, times and reasons; one node with what it made."""
+"""A run as a page: the pipeline drawn, a table of nodes, states, times and reasons; one node with what it made."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from .html import Column, Html, Kind, badge, html, join, page, table
+from .dag import Drawing, drawing
+from .html import Column, Html, Kind, badge, html, join, page, section, table
 
 KINDS: Final[Mapping[str, Kind]] = {
     "COMPLETE": "good",
@@ -19,26 +21,55 @@ KINDS: Final[Mapping[str, Kind]] = {
     "INTERRUPTED": "bad",
     "CANCELED": "warn",
 }
+_WORST_FIRST: Final[tuple[Kind, ...]] = ("bad", "warn", "good", "info", "plain")
 
 
-def render(run: Mapping[str, Any], outline: Iterable[tuple[str, str]]) -> str:
+def render(run: Mapping[str, Any], outline: Iterable[tuple[str, str]], drawn: Drawing | None = None) -> str:
     """One HTML document.
 
     Args:
         run: `run` (its id), `pipeline`, `state`, `started` (ISO 8601), `parameters`, and `nodes`: id → `state`,
             `seconds`, `reason`, `outputs`.
         outline: (guide, node id) in drawing order.
+        drawn: The pipeline, see `draw`.
     """
     rows = []
     for guide, name in outline:
         node = run["nodes"][name]
         made = ", ".join(item["type"] for items in node["outputs"].values() for item in items)
-        drawn = Html(f'<span class="mono soft" style="white-space:pre">{html(guide)}</span>')
-        rows.append((join([drawn, name]), _state(node["state"]), f"{node['seconds']:.2f}", node["reason"], made))
+        before = Html(f'<span class="mono soft" style="white-space:pre">{html(guide)}</span>')
+        rows.append((join([before, name]), _state(node["state"]), f"{node['seconds']:.2f}", node["reason"], made))
     given = ", ".join(f"{name} = {value!r}" for name, value in run["parameters"].items())
     said = f"run {run['run']}, started {run['started'][:16].replace('T', ' ')} UTC" + (f"; {given}" if given else "")
     heads: list[Column | str] = ["Node", "State", Column("Seconds", numeric=True), "Reason", "Made"]
-    return page(run["pipeline"], table(heads, rows), subtitle=said, badges=[_state(run["state"])])
+    nodes = table(heads, rows)
+    body = join([section("Drawing", drawn.markup), section("Nodes", nodes)]) if drawn else nodes
+    return page(run["pipeline"], body, subtitle=said, badges=[_state(run["state"])])
+
+
+def draw(dag: Mapping[str, Any], tasks: Mapping[str, Mapping[str, Any]]) -> Drawing:
+    """The pipeline of a run, its nodes coloured by their states.
+
+    Args:
+        dag: As of `dag.drawing`.
+        tasks: Node, or an item of one ("Trainer[3]") → `state`, `seconds`.
+    """
+    items: dict[str, list[Mapping[str, Any]]] = {}
+    for name, task in tasks.items():
+        items.setdefault(name.partition("[")[0], []).append(task)
+    none: tuple[Kind, str] = ("plain", "no items")
+    return drawing(
+        dag, {node["id"]: _said(items[node["id"]]) if node["id"] in items else none for node in dag["nodes"]}
+    )
+
+
+def _said(tasks: Sequence[Mapping[str, Any]]) -> tuple[Kind, str]:
+    """The colour of the worst of a node's tasks, and how many there are of each state."""
+    states = Counter(task["state"] for task in tasks)
+    worst = min(states, key=lambda state: (_WORST_FIRST.index(KINDS.get(state, "plain")), -states[state]))
+    told = ", ".join(state.lower() if len(tasks) == 1 else f"{n} {state.lower()}" for state, n in states.items())
+    ran = sum(task["seconds"] for task in tasks if task["state"] not in ("CACHED", "SKIPPED"))
+    return KINDS.get(worst, "plain"), told + (f", {ran:.2f} s" if ran else "")
 
 
 def render_node(name: str, node: Mapping[str, Any], error: str | None = None) -> str:

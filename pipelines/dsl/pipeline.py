@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Generic, ParamSpec, TypeVar
 
 from ...errors import BuildError, InputError
+from ..form.dag import dag
 from ..form.ir import Pipeline
 from ..sources.functions import blamed, package_name, user_line
 from .builder import Builder, suggest
@@ -136,6 +137,12 @@ class PipelineFunction(Generic[P, R]):
                 found[name] = parameter.default
         return found
 
+    def _repr_html_(self) -> str:
+        """The compiled form, drawn."""
+        from ...report.dag import drawing
+
+        return drawing(dag(self.build())).markup
+
     @property
     def _where(self) -> str:
         return f"{self.fn.__code__.co_filename}:{self.fn.__code__.co_firstlineno}"
@@ -153,7 +160,7 @@ def pipeline(fn: Callable[P, R]) -> PipelineFunction[P, R]:
     return PipelineFunction(fn)
 
 
-def load_pipeline(folder: Path) -> PipelineFunction[..., object]:
+def load_pipeline(folder: str | Path) -> PipelineFunction[..., object]:
     """The pipeline of a project's `pipeline.py`.
 
     Raises:
@@ -161,7 +168,7 @@ def load_pipeline(folder: Path) -> PipelineFunction[..., object]:
     """
     from ..sources.functions import import_project_module
 
-    folder = folder.resolve()
+    folder = Path(folder).resolve()
     if not (folder / "pipeline.py").is_file():
         raise InputError(f"{folder} holds no pipeline.py", fix="name the folder of a pipeline, e.g. examples/flights")
     with blamed(folder):

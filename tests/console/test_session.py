@@ -75,3 +75,20 @@ def test_a_failed_run_opens_with_its_traceback_escaped(shop: Path, drivetrain: C
     assert "ValueError: boom" in page(opened["Train"]._repr_html_())
     with pytest.raises(dt.InputError, match=r"(?s)has no outputs.*ValueError"):
         opened.artifact("Train")
+
+
+def test_a_run_is_drawn_with_its_states(shop: Path, drivetrain: Command, tmp_path: Path) -> None:
+    assert drivetrain("run", "shop", "--param", "fail=crash").exit_code != 0
+    shown = drivetrain("show", "--html", "run.html")
+    assert shown.exit_code == 0
+    written = (tmp_path / "run.html").read_text("utf-8")
+    assert written == dt.open().to_html()
+    (drawn,) = re.findall(r"<svg.*?</svg>", written, re.S)
+    looks = dict(re.findall(r'<g class="node([^"]*)"><title>(\w+):', drawn))
+    assert {name: look.split() for look, name in looks.items()} == {
+        "Guard": ["good"],  # the last of those that look the same
+        "Train": ["bad"],
+        "Judge": ["warn"],
+        "Push": ["if", "warn"],
+    }
+    assert drivetrain("show", "--html", ".").exit_code == 2
