@@ -149,6 +149,13 @@ class Logged:
         self._observer.note(node, text)
         self._logs.write(node, text)
 
+    def printed(self, node: str, text: str, last: str) -> None:
+        """Write down what a process of a node's printed, and pass on the line of it that is to be shown."""
+        if text:
+            self._logs.write(node, text)
+        if last:
+            self._observer.note(node, last)
+
     def ended(self, result: NodeResult) -> None:
         """Pass it on."""
         self._observer.ended(result)

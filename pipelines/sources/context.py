@@ -24,6 +24,16 @@ def _undecided() -> None:
     """Nobody is asked."""
 
 
+def _unstopped() -> None:
+    """Nobody asks to stop."""
+
+
+def _print(text: str, last: str) -> None:
+    """To standard output."""
+    if text:
+        print(text, flush=True)
+
+
 @dataclass(frozen=True)
 class LaunchContext:
     """The launch that a component runs in; a plain call in a test gets one with harmless defaults.
@@ -36,6 +46,9 @@ class LaunchContext:
         executor_options: Options of that executor, e.g. Beam's pipeline flags.
         progress: Called as (done, total or None, unit); raises `Canceled` once the run is asked to stop.
         note: Called with one line worth showing.
+        printed: Called with lines that a process of the component's printed, "" for none, and with the one of them
+            that is worth showing now, "" for none.
+        check: Raises `Canceled` once the run is asked to stop.
         work: Where `work_dir` lies; a temporary folder where None.
         decision: Gives what a person said of this node in this run, as the properties of a `Decision`; None until then.
     """
@@ -47,6 +60,8 @@ class LaunchContext:
     executor_options: tuple[str, ...] = ()
     progress: Callable[[int, int | None, str], None] = silent
     note: Callable[[str], None] = _unheard
+    printed: Callable[[str, str], None] = _print
+    check: Callable[[], None] = _unstopped
     work: Path | None = None
     decision: Callable[[], Mapping[str, object] | None] = _undecided
 

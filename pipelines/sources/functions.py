@@ -173,6 +173,8 @@ class _Finder(MetaPathFinder):
 _PROJECTS: dict[str, Path] = {}  # by the package's name, what is imported now
 _READ: dict[str, tuple[int, int] | None] = {}  # by the module's name, the source it was read from
 
+_ALSO: dict[str, dict[str, tuple[int, int] | None]] = {}  # and the files that it reads while it is imported
+
 
 def _load_package(project: Path, package: str) -> None:
     if package not in _PROJECTS and _taken(package, project):
@@ -227,7 +229,15 @@ def _import(module: str, project: Path | None = None) -> ModuleType:
 def _changed(package: str) -> bool:
     """Whether the source of a loaded module is another than the one it was read from."""
     own = {name: read for name, read in _READ.items() if name == package or name.startswith(f"{package}.")}
-    return any(name in sys.modules and _stamp(sys.modules[name].__file__) != read for name, read in own.items())
+    if any(name in sys.modules and _stamp(sys.modules[name].__file__) != read for name, read in own.items()):
+        return True
+    return any(_stamp(path) != read for name in own for path, read in _ALSO.get(name, {}).items())
+
+
+def read_too(module: str, path: Path) -> None:
+    """Note that a module of a project reads a file while it is imported: once that changes, it is imported anew."""
+    if module in _READ:
+        _ALSO.setdefault(module, {})[str(path)] = _stamp(str(path))
 
 
 def _stamp(path: str | None) -> tuple[int, int] | None:
@@ -243,6 +253,7 @@ def _forget(package: str) -> None:
     for name in [n for n in (*sys.modules, *_READ) if n == package or n.startswith(f"{package}.")]:
         sys.modules.pop(name, None)
         _READ.pop(name, None)
+        _ALSO.pop(name, None)
 
 
 def _module_name(project: Path, file: Path) -> str | None:

@@ -1,0 +1,168 @@
+"""A command run for a node: in a process group of its own, heard line by line, and ended with all that it started."""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ...errors import InputError
+from ..launching import processes
+from ..sources.context import current
+from .declared import CommandError
+
+_GRACE = 3.0
+"""Seconds that a command gets to end once it is asked to."""
+_TOLD = 10
+"""Lines of what it printed that an error repeats."""
+_LONGEST = 2000
+"""Characters of one of them."""
+
+Hear = Callable[[str], bool]
+"""Told a line without its line feed; whether it was meant for it, and not for people."""
+
+
+def run(
+    name: str,
+    told: Sequence[str],
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    cwd: Path,
+    *,
+    hear: Hear | None = None,
+    abandon: Callable[[], None] = lambda: None,
+    marked: bool = True,
+) -> None:
+    """Run a command until it and what it started has ended.
+
+    Args:
+        name: The component's name.
+        told: The command as the user knows it.
+        argv: The command as it is started.
+        env: Its whole environment.
+        cwd: Its working directory.
+        hear: Gets each line first.
+        abandon: Called where it is ended before it did so itself.
+        marked: Whether to end what has left its process tree too.
+
+    Raises:
+        CommandError: It ended with another exit code than 0, or by a signal.
+        InputError: There is no such program.
+    """
+    import shlex
+
+    mark, marks = processes.marked() if marked else ("", {})
+    try:
+        process = subprocess.Popen(  # noqa: S603 - what the user declared, without a shell
+            list(argv),
+            env={**env, **marks},
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    except (OSError, ValueError) as error:
+        raise InputError(f"{name}: {argv[0]} cannot be started: {error}", fix="install it, or check the name") from None
+    said = _Said(process, hear)
+    try:
+        _wait(process, said)
+    except BaseException:
+        abandon()
+        _end(process)
+        raise
+    finally:
+        processes.end(process.pid, mark, 0)
+        said.finish()
+    said.show()
+    if process.returncode:
+        code = process.returncode
+        how = f"ended with exit code {code}" if code > 0 else f"was ended by {_signal(-code)}"
+        last = "".join(f"\n  | {line}" for line in said.last)
+        raise CommandError(f"{name}: `{shlex.join(told)}` {how}{last}", fix="see what it printed: `drivetrain logs`")
+
+
+@dataclass
+class _Said:
+    """What a command prints: on to the log in whole lines, the last ones kept."""
+
+    process: subprocess.Popen[bytes]
+    hear: Hear | None
+    last: deque[str] = field(default_factory=lambda: deque(maxlen=_TOLD))
+    lines: int = 0
+
+    def __post_init__(self) -> None:
+        self._printed = current().printed
+        self._shown = 0.0
+        self._thread = threading.Thread(target=self._read, name="drivetrain-hear", daemon=True)
+        self._thread.start()
+
+    def show(self) -> None:
+        """Show the last line, where there is a new one, though not more than once a second."""
+        if self.last and self.lines and time.monotonic() - self._shown > 1:
+            self._shown = time.monotonic()
+            self._printed("", self.last[-1])
+
+    def finish(self) -> None:
+        """See that all of it was heard."""
+        self._thread.join(_GRACE)  # what no mark reaches may hold the pipe open
+
+    def _read(self) -> None:
+        stream = self.process.stdout
+        if stream is None:
+            return
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        rest = ""
+        with stream, contextlib.suppress(OSError):
+            while chunk := os.read(stream.fileno(), 1 << 16):
+                *lines, rest = (rest + decoder.decode(chunk)).split("\n")
+                self._take(lines)
+        self._take([rest] if rest else [])
+
+    def _take(self, lines: Sequence[str]) -> None:
+        heard = [line for line in lines if self.hear is None or not self.hear(line)]
+        if heard:
+            self.last.extend(line[:_LONGEST] for line in heard if line.strip())
+            self.lines += len(heard)
+            self._printed("\n".join(heard), "")
+
+
+def _wait(process: subprocess.Popen[bytes], said: _Said) -> None:
+    """Until it has ended; whoever asks the node to stop is heard here."""
+    context = current()
+    pause = 0.005
+    while True:
+        try:
+            process.wait(pause)
+        except subprocess.TimeoutExpired:
+            pause = min(2 * pause, 0.2)
+            context.check()
+            said.show()
+        else:
+            return
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End the group; what left it is found by its mark."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+    try:
+        process.wait(_GRACE)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

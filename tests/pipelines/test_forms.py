@@ -1,0 +1,430 @@
+"""Commands and notebooks as components: what they are given, what they must give, and how they end."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import drivetrain as dt
+import psutil
+import pytest
+from drivetrain.errors import BuildError, InputError
+from drivetrain.pipelines import Home, RunOptions, load_pipeline, run_pipeline
+from drivetrain.pipelines.forms import words
+from drivetrain.pipelines.forms.declared import CommandError
+from drivetrain.pipelines.forms.words import Values
+from drivetrain.pipelines.launching.logs import Logs
+from hypothesis import given
+from hypothesis import strategies as st
+
+HEAD = """
+    import drivetrain as dt
+
+    class Rows(dt.Artifact):
+        count: int = 0
+
+    make = dt.shell_component(
+        "Make",
+        ["sh", "-c", 'seq "$1" > "$2/rows.txt"; echo made "$1"; printf "{\\\\"count\\\\": %s}" "$1" > "$3"', "sh",
+         dt.parameter("n"), dt.output_path("rows"), dt.properties_path("rows")],
+        outputs={"rows": Rows}, parameters={"n": 3},
+    )
+"""  # fmt: skip
+
+
+class Text(dt.Artifact):
+    """Something with a file."""
+
+
+def python(code: str, *more: words.Word) -> list[words.Word]:
+    return [sys.executable, "-c", code, *more]
+
+
+def put(text: str) -> Text:
+    artifact = Text.new()
+    (artifact.content / "a.txt").write_text(text)
+    return artifact
+
+
+def show(*parts: words.Word, **declared: Any) -> Any:
+    """What a program gets as its arguments: a component that gives them back."""
+    code = "import json, sys; json.dump(sys.argv[2:], open(sys.argv[1], 'w'))"
+    command = python(code, dt.output_path("argv"), *parts)
+    return dt.shell_component("Show", command, outputs={"argv": list}, **declared)
+
+
+@given(st.text(st.characters(blacklist_characters="\0", blacklist_categories=["Cs"]), max_size=30))
+def test_a_value_is_one_argument_whatever_it_holds(value: str) -> None:
+    filled = Values(parameters={"x": value})
+    assert words.fill(["p", "--x=" + dt.parameter("x"), dt.parameter("x")], filled) == ["p", f"--x={value}", value]
+    # And in a shell, which splits nothing and runs nothing of it, be it in quotes of the script's own.
+    script, arguments = words.script(["printf '%s\\n.'", dt.parameter("x")], filled)
+    done = subprocess.run(["/bin/sh", "-c", script, "sh", *arguments], capture_output=True, check=True)
+    assert done.stdout == f"{value}\n.".encode()
+
+
+@pytest.mark.parametrize("quote", ['"', "'", "`", "$(", ""])
+def test_no_value_is_ever_run_by_the_shell(tmp_path: Path, quote: str) -> None:
+    bad = tmp_path / "bad"
+    close = {"$(": ")"}.get(quote, quote)
+    run = dt.shell_component(
+        "Run",
+        ["printf '%s'", quote + dt.parameter("x") + close, "> /dev/null; true"],
+        parameters={"x": str},
+        shell=True,
+    )
+    for attack in (f"; touch {bad}", f"'; touch {bad}; '", f'"; touch {bad}; "', f"$(touch {bad})", f"`touch {bad}`"):
+        run(x=attack)
+    assert not bad.exists()
+
+
+@given(st.lists(st.text(st.characters(blacklist_categories=["Cs"]), max_size=5), min_size=1, max_size=4))
+def test_words_come_back_from_json(texts: list[str]) -> None:
+    given: list[words.Word] = [*texts, dt.parameter("x"), texts[0] + dt.input_path("a") + "b" + dt.output_path("c")]
+    given.append(dt.if_present("x", ["--x", dt.parameter("x")], texts))
+    assert words.decode(json.loads(json.dumps(words.encode(given)))) == tuple(given)
+
+
+def test_a_command_called_plainly() -> None:
+    copy = dt.shell_component(
+        "Copy",
+        ["cp", dt.input_path("text") + "/a.txt", dt.output_path("copy")],
+        inputs={"text": Text},
+        outputs={"copy": Text},
+    )
+    assert (copy(put("hello")).copy.content / "a.txt").read_text() == "hello"
+
+
+def test_values_become_text_and_come_back_with_their_types() -> None:
+    parts = [dt.parameter(name) for name in ("whole", "real", "yes", "text", "some", "map")]
+    argv = show(
+        *parts, parameters={"whole": 3, "real": 0.5, "yes": True, "text": "a b", "some": [1, "x"], "map": {"b": 1}}
+    )
+    assert argv().argv == ["3", "0.5", "true", "a b", '[1,"x"]', '{"b":1}']
+    back = dt.shell_component(
+        "Back",
+        ["printf True >", dt.output_path("yes"), "; echo 2.5 >", dt.output_path("real"), "; echo 7 >",
+         dt.output_path("text"), "; echo '[1]' >", dt.output_path("some")],
+        outputs={"yes": bool, "real": float, "text": str, "some": list[int]}, shell=True,
+    )()  # fmt: skip
+    assert (back.yes, back.real, back.text, back.some) == (True, 2.5, "7", [1])
+
+
+def test_lists_and_what_is_left_out() -> None:
+    argv = show(
+        dt.input_path("many"),
+        dt.if_present("one", "--one=" + dt.input_path("one"), "none"),
+        dt.if_present("size", ["--size", dt.parameter("size")]),
+        inputs={"many": list[Text], "one": Text | None},
+        parameters={"size": int | None},
+    )
+    many = [put("a"), put("b")]
+    assert argv(many).argv == [*(str(each.content) for each in many), "none"]
+    assert argv([], one=many[0], size=4).argv == [f"--one={many[0].content}", "--size", "4"]
+    with pytest.raises(InputError, match="2 arguments, which cannot be joined"):
+        show("x" + dt.input_path("many"), inputs={"many": list[Text]})(many)
+
+
+def test_files_environment_and_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "script.py").write_text("import json, os, sys\njson.dump(dict(os.environ), open(sys.argv[1], 'w'))")
+    monkeypatch.setenv("A_TOKEN", "s3cret")
+    run = dt.shell_component(
+        "Run",
+        [sys.executable, dt.file_path("script"), dt.output_path("seen")],
+        files={"script": str(tmp_path / "script.py")},
+        parameters={"mode": "fast"},
+        env={"MODE": dt.parameter("mode"), "TOKEN": dt.secret("A_TOKEN"), "PLAIN": "x"},
+        outputs={"seen": dict},
+    )
+    seen = run().seen
+    assert (seen["MODE"], seen["TOKEN"], seen["PLAIN"]) == ("fast", "s3cret", "x")
+
+
+@pytest.mark.parametrize(
+    ("declare", "message"),
+    [
+        (lambda: dt.shell_component("X", "ls -l"), "the command is no list"),
+        (lambda: dt.shell_component("X", ["ls", 3]), "3 is no text"),  # type: ignore[list-item]
+        (lambda: dt.shell_component("X", ["ls", dt.input_path("a")], inputs={"b": Text}), "the input 'a'.*\n.*has b"),
+        (lambda: dt.shell_component("X", ["ls", dt.parameter("a")]), "the parameter 'a', which is not declared"),
+        (lambda: dt.shell_component("X", ["ls"], env={"A": dt.parameter("a")}), "the parameter 'a'"),
+        (lambda: dt.shell_component("X", ["ls"], inputs={"a": int}), "'a' is int"),
+        (lambda: dt.shell_component("X", ["ls"], parameters={"a": Text}), "'a' is Text, no value"),
+        (lambda: dt.shell_component("X", ["ls"], outputs={"a": object()}), "returns"),
+        (lambda: dt.shell_component("X", ["ls"], parameters={"command": 1}), "'command' is taken twice"),
+        (lambda: dt.shell_component("X", ["ls"], parameters={"a-b": 1}), "'a-b' is no name"),
+        (lambda: dt.shell_component("X", ["ls", dt.input_path("a")], inputs={"a": Text | None}), "may be left out"),
+        (lambda: dt.shell_component("X", ["ls", dt.parameter("a")], parameters={"a": dt.Secret}), "the secret 'a'"),
+        (lambda: dt.shell_component("X", [f"--a={dt.parameter('a')}"]), "has no text before"),
+    ],
+)
+def test_what_is_declared_wrong_is_told_at_the_users_line(declare: Callable[[], object], message: str) -> None:
+    with pytest.raises(BuildError, match=message) as error:
+        declare()
+    assert error.value.where is not None
+    assert error.value.where.startswith(__file__)
+
+
+@pytest.mark.parametrize(
+    ("command", "outputs", "message"),
+    [
+        (
+            ["sh", "-c", "echo one; echo two >&2; exit 7"],
+            None,
+            r"(?s)`sh -c .*` ended with exit code 7.*one.*\| two",
+        ),
+        (["sh", "-c", "kill -KILL $$"], None, "was ended by SIGKILL"),
+        (["no-such-program"], None, "no-such-program cannot be started"),
+        (["true"], {"a": Text}, "wrote nothing to its output 'a'"),
+        (["true"], {"a": int}, "did not write its output 'a'"),
+        (["sh", "-c", 'echo x > "$0"', dt.output_path("a")], {"a": int}, "wrote 'x' as 'a', not int"),
+    ],
+)
+def test_faults_are_named(command: list[words.Word], outputs: dict[str, Any] | None, message: str) -> None:
+    with pytest.raises(dt.DrivetrainError, match=message):
+        dt.shell_component("X", command, outputs=outputs)()
+
+
+def test_what_a_command_leaves_running_is_ended(tmp_path: Path) -> None:
+    # It leaves the group, closes the pipe and lives on.
+    code = "import subprocess, sys\nchild = subprocess.Popen(['sleep', '300'], start_new_session=True)\n"
+    code += "print(child.pid, file=open(sys.argv[1], 'w'))"
+    left = dt.shell_component("X", python(code, dt.output_path("pid")), outputs={"pid": int})().pid
+    deadline = time.monotonic() + 10
+    while psutil.pid_exists(left) and psutil.Process(left).status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_a_command_in_a_pipeline(home: Home, project: Callable[..., Path]) -> None:
+    body = """
+    count = dt.shell_component(
+        "Count", ["wc -l <", dt.input_path("rows") + "/rows.txt", ">", dt.output_path("lines")],
+        inputs={"rows": Rows}, outputs={"lines": int}, shell=True,
+    )
+    fail = dt.shell_component("Fail", ["sh", "-c", "test -e again || { touch again; exit 1; }"], parameters={"n": int})
+
+    @dt.pipeline
+    def shop(n: int = 3) -> None:
+        rows = make(n=n)
+        with dt.when(rows.rows.count > 2):
+            fail.options(retries=1, backoff=0)(n=count(rows).lines)
+        with dt.otherwise():
+            make.options(id="More")()
+        dt.map_(lambda size: make.options(id="Item")(n=size), [1, 2])
+    """
+    folder = project("shop", pipeline=HEAD + body)
+    first = run_pipeline(home, load_pipeline(folder))
+    states = {name: result.state for name, result in first.nodes.items()}
+    assert states == {
+        "Make": "COMPLETE", "Count": "COMPLETE", "Fail": "COMPLETE", "More": "SKIPPED",
+        "Item[0]": "COMPLETE", "Item[1]": "COMPLETE",
+    }  # fmt: skip
+    log = Logs(home.root, first.run).path("Make").read_text()
+    assert "\nmade 3\n" in log
+    again = run_pipeline(home, load_pipeline(folder))
+    assert {result.state for result in again.nodes.values()} == {"CACHED", "SKIPPED"}
+    # The command is part of the key, by what it says.
+    text = (HEAD + body).replace("echo made", "echo Made")
+    changed = run_pipeline(home, load_pipeline(project("shop", pipeline=text)))
+    assert changed.nodes["Make"].state == "COMPLETE"
+    assert "words[2]" in changed.nodes["Make"].reason
+    assert changed.nodes["Count"].state == "COMPLETE"  # its module was edited
+
+
+def test_a_files_content_is_part_of_the_key(home: Home, project: Callable[..., Path]) -> None:
+    body = """
+    run = dt.shell_component("Run", ["sh", dt.file_path("script")], files={"script": "run.sh"})
+
+    @dt.pipeline
+    def shop() -> None:
+        run()
+    """
+    folder = project("shop", pipeline=HEAD + body)
+    (folder / "run.sh").write_text("true")
+    states = [run_pipeline(home, load_pipeline(folder)).nodes["Run"].state for _ in range(2)]
+    (folder / "run.sh").write_text("echo more")
+    assert [*states, run_pipeline(home, load_pipeline(folder)).nodes["Run"].state] == ["COMPLETE", "CACHED", "COMPLETE"]
+
+
+def test_a_component_that_no_module_names(home: Home, project: Callable[..., Path]) -> None:
+    body = """
+    @dt.pipeline
+    def shop() -> None:
+        dt.shell_component("Run", ["true"])()
+    """
+    with pytest.raises(BuildError, match="cannot be named from another process"):
+        load_pipeline(project("shop", pipeline=HEAD + body)).build()
+
+
+SLEEP = """
+    run = dt.shell_component("Run", ["sh", "-c", "echo $$ > {pid}; sleep 300 & sleep 300"])
+
+    @dt.pipeline
+    def shop() -> None:
+        run{options}()
+"""
+
+
+@pytest.mark.parametrize("runner", ["inline", pytest.param("process", marks=pytest.mark.slow)])
+def test_stopping_ends_the_whole_tree(home: Home, project: Callable[..., Path], tmp_path: Path, runner: str) -> None:
+    pid = tmp_path / "pid"
+    options = "" if runner == "inline" else ".options(timeout=3)"
+    text = SLEEP.replace("{pid}", str(pid)).replace("{options}", options)
+    folder = project("shop", pipeline=HEAD + text)
+    if runner == "process":
+        result = run_pipeline(home, load_pipeline(folder), options=RunOptions(runner="process", parallel=1))
+        assert result.nodes["Run"].state == "FAILED"
+        assert "3" in result.nodes["Run"].reason
+    else:
+        code = f"from pathlib import Path; from drivetrain.pipelines import *; h = Home(Path({str(home.root)!r})); "
+        code += f"run_pipeline(h, load_pipeline(Path({str(folder)!r})))"
+        child = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
+        deadline = time.monotonic() + 30
+        while not pid.exists() or not pid.read_text().strip():
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        child.send_signal(2)
+        child.wait(30)
+    group = int(pid.read_text())
+    left = [p for p in psutil.process_iter() if _group(p.pid) == group and p.status() != psutil.STATUS_ZOMBIE]
+    assert left == []
+
+
+def _group(pid: int) -> int:
+    try:
+        return os.getpgid(pid)
+    except ProcessLookupError:
+        return 0
+
+
+def test_output_is_heard_while_the_command_runs(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    wait = dt.shell_component("X", ["sh", "-c", f"echo begun; until test -e {go}; do sleep 0.05; done; echo ended"])
+    thread = threading.Thread(target=wait)
+    thread.start()
+    heard, deadline = "", time.monotonic() + 10
+    while "begun" not in heard:
+        assert time.monotonic() < deadline
+        heard += capfd.readouterr().out
+        time.sleep(0.05)
+    assert "ended" not in heard
+    go.touch()
+    thread.join()
+    assert "ended" in capfd.readouterr().out
+
+
+def notebook(*cells: str, kernel: str = "python3") -> str:
+    """A notebook of a heading and code cells, the first of them with the tag "parameters"."""
+    body: list[dict[str, Any]] = [{"cell_type": "markdown", "id": "h", "metadata": {}, "source": ["# Train"]}]
+    for number, source in enumerate(cells):
+        tags = {} if number else {"tags": ["parameters"]}
+        code: dict[str, Any] = {"cell_type": "code", "metadata": tags, "source": source}
+        body.append({**code, "id": f"c{number}", "outputs": [], "execution_count": None})
+    spec = {"kernelspec": {"name": kernel, "display_name": "Python", "language": "python"}}
+    return json.dumps({"nbformat": 4, "nbformat_minor": 5, "metadata": spec, "cells": body})
+
+
+CELLS = (
+    "epochs = 1",
+    "import json, pathlib\nfrom helpers import twice\nprint('epochs', epochs)\nassert epochs < 5, 'too many'",
+    "rows = pathlib.Path(rows_path, 'rows.txt').read_text().split()\n"
+    "pathlib.Path(model_path, 'weights.json').write_text(json.dumps(twice(len(rows) * epochs)))\n"
+    "pathlib.Path(score_path).write_text(json.dumps(len(rows) / 10))",
+)
+TRAIN = """
+    train = dt.notebook_component(
+        "train.ipynb", inputs={"rows": Rows}, outputs={"model": dt.Artifact, "score": float}, parameters={"epochs": 2}
+    )
+
+    @dt.pipeline
+    def shop(epochs: int = 2) -> None:
+        train(make(), epochs=epochs)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.notebook
+def test_a_notebook_in_a_pipeline(home: Home, project: Callable[..., Path]) -> None:
+    folder = project("shop", pipeline=HEAD + TRAIN, helpers="def twice(x):\n    return 2 * x\n")
+    (folder / "train.ipynb").write_text(notebook(*CELLS))
+
+    def run(epochs: int = 2) -> Any:
+        return run_pipeline(home, load_pipeline(folder), {"epochs": epochs}).nodes["Train"]
+
+    first = run()
+    assert first.state == "COMPLETE", first.reason
+    model = home.root / first.outputs["model"][0].uri
+    assert json.loads((model / "content" / "weights.json").read_text()) == 12
+    assert first.outputs["score"][0].properties["value"] == 0.3
+    import nbformat
+
+    executed = nbformat.read(model / "extra" / "train.ipynb", as_version=4)  # type: ignore[no-untyped-call]
+    nbformat.validate(executed)
+    assert executed.cells[0].source == "# Train"
+    assert any("injected-parameters" in cell.metadata.get("tags", []) for cell in executed.cells)
+    assert "epochs 2" in str([cell.get("outputs") for cell in executed.cells])
+    assert run().state == "CACHED"
+    # What it printed and what it says in words do not count; code does, that of its modules too.
+    old = '"outputs": [{"output_type": "stream", "name": "stdout", "text": "old"}]'
+    text = notebook(*CELLS).replace("# Train", "# Training").replace('"outputs": []', old)
+    (folder / "train.ipynb").write_text(text)
+    assert run().state == "CACHED"
+    (folder / "helpers.py").write_text("def twice(x):\n    return 2 * x + 1\n")
+    changed = run()
+    assert (changed.state, "helpers.py" in changed.reason) == ("COMPLETE", True)
+    failed = run(epochs=9)
+    assert failed.state == "FAILED"
+    assert failed.reason.startswith("Train: cell 3 of train.ipynb, line 4: AssertionError: too many\n  fix: ")
+    kept = Path(failed.reason.rpartition(" is ")[2])
+    assert "too many" in kept.read_text()
+
+
+@pytest.mark.notebook
+def test_a_kernel_that_is_not_there(tmp_path: Path) -> None:
+    (tmp_path / "a.ipynb").write_text(notebook("x = 1", kernel="fortran77"))
+    with pytest.raises(InputError, match=r"names the kernel 'fortran77', which is not here; there is .*python3"):
+        dt.notebook_component(tmp_path / "a.ipynb")()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("{}", "is no notebook"), ("x", "is no notebook"), ('{"nbformat": 3, "worksheets": []}', "the notebook format 3")],
+)
+def test_what_is_no_notebook(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "a.ipynb").write_text(text)
+    with pytest.raises(BuildError, match=message):
+        dt.notebook_component(tmp_path / "a.ipynb")
+    with pytest.raises(BuildError, match="cannot be read"):
+        dt.notebook_component(tmp_path / "b.ipynb")
+
+
+def test_a_command_error_is_worth_another_try() -> None:
+    assert issubclass(CommandError, dt.DrivetrainError)
+    assert not issubclass(CommandError, InputError | BuildError)
+
+
+PAGE = (Path(__file__).parents[2] / "docs" / "other-components.md").read_text("utf-8")
+
+
+def test_the_page(home: Home, project: Callable[..., Path]) -> None:
+    code = "import drivetrain as dt\n" + "".join(re.findall(r"```python\n(.*?)```", PAGE, flags=re.S))
+    folder = project("commands", pipeline="")
+    (folder / "pipeline.py").write_text(code)
+    (folder / "train.ipynb").write_text(notebook(*CELLS))
+    result = run_pipeline(home, load_pipeline(folder))
+    assert result.nodes["Count"].outputs["different"][0].properties["value"] == 2
+    assert result.nodes["Again"].state == "SKIPPED"
+    table = PAGE.partition("| placeholder |")[2].partition("\n\n")[0]
+    from drivetrain.pipelines import forms
+
+    assert set(re.findall(r"dt\.(\w+)", table)) == {n for n in forms.__all__ if not n.endswith("component")}
+    assert {name for name in forms.__all__ if f"dt.{name}(" not in PAGE} == set()
