@@ -1,8 +1,10 @@
-"""`hub`: what is published at an address, one version of it in full, and whether it is whole."""
+"""`hub`: what is published at an address, one version of it in full, whether it is whole, and what to clean there."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import re
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -14,12 +16,27 @@ if TYPE_CHECKING:
     from ..engine.hub import Version
 
 _ADDRESS = click.argument("address")
+_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+class _Age(click.ParamType[timedelta]):
+    """A time in whole seconds, minutes, hours or days: 90s, 30m, 12h, 1d."""
+
+    name = "age"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
+        found = re.fullmatch(r"([0-9]{1,9})([smhd])", str(value))
+        if found is None or int(found[1]) * _UNITS[found[2]] > 10**9:  # 30 years
+            self.fail(f"{value!r} is no age: write 90s, 30m, 12h or 1d", param, ctx)
+        return timedelta(seconds=int(found[1]) * _UNITS[found[2]])
+
+
 _VERSION = click.option("--version", "number", type=click.IntRange(1), help="Its number; by default the newest.")
 
 
 @click.group(epilog="\b\nExample:\n  drivetrain hub list s3://models/encoder\n  drivetrain hub verify models/encoder\n")
 def hub() -> None:
-    """See and check published modules: an ADDRESS is a folder or a URL prefix."""
+    """See, check and clean published modules: an ADDRESS is a folder or a URL prefix."""
 
 
 @hub.command(
@@ -98,6 +115,29 @@ def verify(settings: Settings, address: str, number: int | None) -> int:
 
     settings.answer({"address": address, "whole": whole, "checks": told}, tell)
     return OK if whole else CRASH
+
+
+@hub.command(
+    epilog="\b\nExample:\n  drivetrain hub clean models/x --dry-run\n  drivetrain hub clean models/x --older-than 12h\n"
+)
+@_ADDRESS
+@click.option("--older-than", type=_Age(), default="1d", show_default=True, help="How long a publication may take.")
+@click.option("--dry-run", is_flag=True, help="Remove nothing; tell what would be.")
+@shared
+def clean(settings: Settings, address: str, older_than: timedelta, dry_run: bool) -> int:
+    """Remove what killed publishers left at ADDRESS: files that no version's record names."""
+    from ..engine.hub import clean as clean_up
+
+    gone = clean_up(address, older_than=older_than, dry_run=dry_run)
+
+    def tell(console: Console) -> None:
+        for name in gone:
+            console.print(f"{'would remove' if dry_run else 'removed'} {name}", markup=False, soft_wrap=True)
+        if not gone:
+            console.print(f"{address}: nothing to remove", markup=False)
+
+    settings.answer({"address": address, "dry_run": dry_run, "removed": list(gone)}, tell)
+    return OK
 
 
 def _json(one: Version) -> dict[str, Any]:  # Any: JSON

@@ -3,8 +3,8 @@
     NAME/objects/DIGEST-TIME-RANDOM/bundle/…  the bundle's files, card.json, README.md; written first
     NAME/versions/3.json                      the record: which files, with digests; created last, whole or not at all
 
-A version is there if its record is. What a killed publisher leaves is a folder that no record names, which `clean`
-removes.
+A version is there if its record is. What a killed publisher leaves is a folder that no record names, and perhaps a
+record that never got its name, which `clean` removes.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ FORMAT: Final = "drivetrain-hub"
 FORMAT_VERSION: Final = 1
 BUNDLE: Final = "bundle"
 OBJECTS: Final = "objects"
+VERSIONS: Final = "versions"
 STAMP: Final = "%Y%m%dT%H%M%SZ"
 """How a folder's name tells when it was begun, in UTC."""
 
@@ -168,7 +169,7 @@ def chosen(store: Store, version: int | None) -> Version:
 
 def numbers(store: Store) -> list[int]:
     """The numbers that have a record, ascending."""
-    return sorted(int(match[1]) for name in store.names("versions") if (match := _RECORD.fullmatch(name)))
+    return sorted(int(match[1]) for name in store.names(VERSIONS) if (match := _RECORD.fullmatch(name)))
 
 
 def record(store: Store, number: int) -> Version:
@@ -205,7 +206,7 @@ def record(store: Store, number: int) -> Version:
 
 
 def _place(number: int) -> str:
-    return f"versions/{number}.json"
+    return f"{VERSIONS}/{number}.json"
 
 
 def _digest(card: Mapping[str, Any], entries: Any) -> str:  # Any: JSON

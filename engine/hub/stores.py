@@ -8,6 +8,7 @@ import re
 import secrets
 import shutil
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Protocol
 from urllib.error import HTTPError, URLError
@@ -19,6 +20,7 @@ from ...digest import sync_folder, sync_tree
 from ...errors import DrivetrainError, InputError, missing_extra
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._ +=@-]{0,199}")
+_UNFINISHED: Final = re.compile(r"\.[0-9]{1,9}\.json\.[0-9a-f]{16}")  # what `_Folder.create` writes to first
 _TIMEOUT: Final = 60  # seconds without a byte
 
 
@@ -41,6 +43,9 @@ class Store(Protocol):
 
     def remove(self, folder: str) -> None:
         """Remove a folder with all that is below."""
+
+    def unfinished(self, folder: str, before: datetime, *, remove: bool) -> list[str]:
+        """The files in a folder that `create` began before a time and never gave their names; removed, if asked to."""
 
 
 def inside(name: object) -> str:
@@ -125,6 +130,17 @@ class _Folder:
     def remove(self, folder: str) -> None:
         shutil.rmtree(self._root / inside(folder))
 
+    def unfinished(self, folder: str, before: datetime, *, remove: bool) -> list[str]:
+        target = self._root / inside(folder)
+        found = []
+        for path in sorted(target.iterdir()) if target.is_dir() else ():
+            ours = _UNFINISHED.fullmatch(path.name) and path.is_file() and not path.is_symlink()
+            if ours and datetime.fromtimestamp(path.stat().st_mtime, UTC) < before:
+                if remove:
+                    path.unlink()
+                found.append(path.name)
+        return found
+
 
 class _Web:
     """Files by HTTP, to read: it can neither list nor write."""
@@ -155,6 +171,9 @@ class _Web:
 
     def remove(self, folder: str) -> None:
         raise InputError(f"{self.address}: nothing can be removed by HTTP", fix="clean the store it is served from")
+
+    def unfinished(self, folder: str, before: datetime, *, remove: bool) -> list[str]:
+        return self.names(folder)  # which it cannot say
 
 
 class _Fsspec:
@@ -224,6 +243,9 @@ class _Fsspec:
             self._files.rm(self._path(folder), recursive=True)
         except Exception as error:  # as above
             raise self._failed(folder, error) from error
+
+    def unfinished(self, folder: str, before: datetime, *, remove: bool) -> list[str]:
+        return []  # a file is created in one step
 
     def _check_claims(self) -> None:
         """Raise InputError unless the store creates a file only where there is none, in one step."""

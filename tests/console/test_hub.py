@@ -1,5 +1,7 @@
-"""`hub list`, `show` and `verify`, on a folder that the library published to."""
+"""`hub list`, `show`, `verify` and `clean`, on a folder that the library published to."""
 
+import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -60,3 +62,25 @@ def test_verify(published: Path, drivetrain: Command, last_json: Read, tmp_path:
     weights.write_bytes(whole)
     assert bad.exit_code == 1
     assert "does not match its digest" in bad.stdout
+
+
+def test_clean(published: Path, drivetrain: Command, last_json: Read, tmp_path: Path) -> None:
+    folder = tmp_path / "copy"
+    shutil.copytree(published, folder)
+    left = folder / "objects" / f"{'a' * 64}-20260101T000000Z-{'b' * 16}"
+    half = folder / "versions" / f".3.json.{'c' * 16}"
+    left.mkdir()
+    half.write_bytes(b"{")
+    assert drivetrain("hub", "clean", str(folder), "--older-than", "soon").exit_code == 2
+    said = last_json(drivetrain("hub", "clean", str(folder), "--dry-run", "--json"))
+    assert (said["dry_run"], said["removed"]) == (True, [f"objects/{left.name}"])
+    os.utime(half, (0, 0))
+    assert "would remove versions/.3.json." in drivetrain("hub", "clean", str(folder), "--dry-run").stdout
+    assert left.exists()
+    assert half.exists()
+    said = last_json(drivetrain("hub", "clean", str(folder), "--older-than", "12h", "--json"))
+    assert said["removed"] == [f"objects/{left.name}", f"versions/{half.name}"]
+    assert not left.exists()
+    assert not half.exists()
+    assert "nothing to remove" in drivetrain("hub", "clean", str(folder)).stdout
+    assert [one.number for one in hub.versions(folder)] == [1, 2]

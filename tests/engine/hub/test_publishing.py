@@ -90,6 +90,11 @@ def test_cleaning_removes_what_no_record_names(store: str, made: Any) -> None:
     for folder in (*left, "objects/mine"):
         files.write(folder, {"bundle/manifest.json": b"{}"})
     assert hub.clean(store, now=datetime(2026, 1, 2, 12, tzinfo=UTC)) == (left[0],)
+    if isinstance(files, stores._Folder):
+        strange = Path(files.address, "versions", ".2.json.bak")
+        strange.write_bytes(b"{}")
+        assert hub.clean(store, older_than=timedelta(0), dry_run=True) == (left[1],)
+        assert strange.exists()
     assert files.create("versions/2.json", b"{")
     with pytest.raises(InputError, match="damaged"):
         hub.clean(store)
@@ -181,8 +186,15 @@ def test_a_killed_publisher_leaves_no_version(tmp_path: Path, made: Any, step: s
     child.stdout.close()
     assert [one.number for one in hub.versions(tmp_path)] == [1]
     assert hub.clean(tmp_path) == ()  # it may be at work still
-    (left,) = hub.clean(tmp_path, now=datetime.now(UTC) + timedelta(days=2))
-    assert not (tmp_path / left).exists()
+    later = datetime.now(UTC) + timedelta(days=2)
+    left = hub.clean(tmp_path, now=later, dry_run=True)
+    half = [f"versions/{path.name}" for path in (tmp_path / "versions").iterdir() if path.name != "1.json"]
+    assert len(half) == (step == "claim")
+    assert [name for name in left if not name.startswith("objects/")] == half
+    assert all((tmp_path / name).exists() for name in left)
+    assert hub.clean(tmp_path, now=later) == left
+    assert not any((tmp_path / name).exists() for name in left)
+    assert hub.clean(tmp_path, now=later) == ()
     assert hub.load(tmp_path).params
     assert hub.save(made, tmp_path, card=hub.ModelCard("next")).number == 2
 
