@@ -12,6 +12,7 @@ from .constants import drop_training as drop_training
 from .constants import fold as fold
 from .layers import fold_batch_norm as fold_batch_norm
 from .layers import fold_scaling as fold_scaling
+from .outlining import outline as outline
 from .structural import forget_gradients as forget_gradients
 from .structural import inline as inline
 from .structural import prune as prune

@@ -15,7 +15,7 @@ from ..graphs.nodes import AnalyzerNode, DeviceOp, DeviceStage, GraphNode, HostN
 from ..tracing.equations import CALLS, Builder, is_captured
 from .meaning import Operand, renamed, unused_prefix, with_meaning
 
-_UNSHARED: Final = ("rng_uniform",)  # gives other numbers each time
+UNSHARED: Final = ("rng_uniform",)  # gives other numbers each time
 _JITTED: Final = dict.fromkeys(CALLS, "jaxpr")
 CALLED: Final = _JITTED | {"custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr", "remat2": "jaxpr"}
 """Ops that call a function, and the param that holds it."""
@@ -126,7 +126,7 @@ class Done:
     def __init__(self, graph: Graph) -> None:
         self.meaning = _equal_values(graph)
         self._alike: dict[Hashable, list[GraphNode]] = {}
-        self._settings = _Settings()
+        self._settings = Settings()
 
     def again(self, node: GraphNode) -> bool:
         """Whether a node does what an earlier one did, whose results its own then mean."""
@@ -167,14 +167,14 @@ def changing(graph: Graph) -> set[str]:
 def _rough(node: GraphNode, meaning: Mapping[str, Operand]) -> Hashable | None:
     """A node's op and what its operands mean; None for one that is never shared."""
     if isinstance(node, DeviceOp):
-        if node.equation.effects or node.op in _UNSHARED:
+        if node.equation.effects or node.op in UNSHARED:
             return None
         key: list[Hashable] = [node.op]
         for operand in node.operands:
             if isinstance(operand, str):
                 key.append(meaning.get(operand, operand))
             else:
-                key.append((operand.dtype, _bits(operand.value)))
+                key.append((operand.dtype, bits(operand.value)))
         return tuple(key)
     if isinstance(node, DeviceStage):
         return None
@@ -185,7 +185,7 @@ def _alike_read(a: Tensor, b: Tensor) -> bool:
     return (a.id[0] == "_") == (b.id[0] == "_")
 
 
-class _Settings:
+class Settings:
     """Whether nodes of one op on the same operands do the same."""
 
     def __init__(self) -> None:
@@ -265,7 +265,7 @@ class _Settings:
 
         def read(atoms: Any) -> Hashable:
             return tuple(
-                [(atom.aval, _bits(atom.val)) if isinstance(atom, jex.Literal) else places[atom] for atom in atoms]
+                [(atom.aval, bits(atom.val)) if isinstance(atom, jex.Literal) else places[atom] for atom in atoms]
             )
 
         given = made((*jaxpr.constvars, *jaxpr.invars))
@@ -279,7 +279,7 @@ class _Settings:
         return (len(jaxpr.constvars), given, tuple(steps), read(jaxpr.outvars))
 
 
-def _bits(number: Any) -> Hashable:  # Any: what JAX holds in a literal
+def bits(number: Any) -> Hashable:  # Any: what JAX holds in a literal
     """A scalar as something that is equal for the same bits alone: −0.0 is not 0.0."""
     if isinstance(number, float):
         return float.hex(number)

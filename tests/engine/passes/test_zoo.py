@@ -41,8 +41,13 @@ def test_nothing_dead_is_left(animal: Animal) -> None:
         read = {name for node in graph.nodes for name in node.inputs} | set(graph.roots("call"))
         assert all(any(tensor.id in read for tensor in node.outputs) for node in graph.nodes)
         assert read.issuperset(graph.weights)
-        calls = {node.op for node in graph.nodes if isinstance(node, DeviceOp)} & {"jit", "custom_jvp_call"}
-        assert calls <= ({"custom_jvp_call"} if chain is STRUCTURAL else set())
+        ops = [node for node in graph.nodes if isinstance(node, DeviceOp)]
+        calls = {node.op for node in ops} & {"jit", "custom_jvp_call"}
+        assert calls <= ({"custom_jvp_call"} if chain is STRUCTURAL else {"jit"} if chain is EXPORTED else set())
+        named = {
+            node.equation.params["name"] for node in graph.nodes if isinstance(node, DeviceOp) and node.op == "jit"
+        }
+        assert named <= {"repeated"}
 
 
 def test_an_output_that_nobody_wants_costs_nothing() -> None:
@@ -60,6 +65,7 @@ def test_preprocessing_is_shared_between_the_heads_of_a_joined_graph() -> None:
     names = [getattr(node, "op", "") for node in graph.nodes]
     assert names.count("stack") == names.count("concatenate") == 1
     assert names.count("dot_general") == 4
+    assert names.count("jit") == 3, "the three columns are scaled by one function"
     assert sum(report.before - report.after for report in reports if report.name == "share") >= 57
 
 
