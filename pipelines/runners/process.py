@@ -26,6 +26,7 @@ from .schedule import Schedule
 
 _POLL = 0.5
 """Seconds between looks at whether another run gave an accelerator back."""
+_UNTRIED = "stopped before its next attempt"
 
 
 def run_process(launcher: Launcher, nodes: Iterable[str]) -> dict[str, NodeResult]:
@@ -86,11 +87,15 @@ class _Walk:
         finally:
             self._attendants.shutdown()
             for _, name in self._paused:
-                self.results[name] = NodeResult(name, "CANCELED", reason="stopped before its next attempt")
+                self.results[name] = NodeResult(name, "CANCELED", reason=_UNTRIED)
             for child in self._idle:
                 child.dismiss()
             for child in self._idle:
                 child.retire()
+            if self.launcher.cancel.is_set() or any(each.state == "FAILED" for each in self.results.values()):
+                # A stop, or the end of its time, may have come when a claim was taken and no attempt begun.
+                with suppress(DrivetrainError, OSError):
+                    self.launcher.home.sweep()
 
     def _step(self) -> bool:
         """Begin what can begin and wait until something ends; False where nothing is left."""
@@ -165,6 +170,8 @@ class _Walk:
             self._retried[result.node] += 1
             heapq.heappush(self._paused, (time.monotonic() + result.again, result.node))
             return
+        if result.again is not None:
+            result = NodeResult(result.node, "CANCELED", result.seconds, _UNTRIED)
         self.results[result.node] = result
         self._schedule.end(result.node)
         self.launcher.observer.ended(result)
