@@ -9,12 +9,12 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...errors import missing_extra
+from ...errors import DrivetrainError, missing_extra
 from ..launching.home import Home, open_run
 from ..launching.launcher import Launcher
 from ..launching.outcome import NodeResult
@@ -25,6 +25,8 @@ from .worker import Worker
 IN_PROCESS = "apache_beam.runners.portability.fn_api_runner.FnApiRunner"
 # Elements carry names only; where driver and worker share a process, who is told and who cancels is found here.
 _WORKERS: dict[str, Worker] = {}
+_STOPPING = "stopping"
+"""What tells workers in other processes that the run was stopped: a property of its record."""
 _WORDLESS = "its process ended before it could say how"
 
 
@@ -52,7 +54,10 @@ class Place:
             return
         home = Home(Path(self.root), store=self.store)
         try:
-            launcher = Launcher(home, open_run(home, self.run), resuming=self.resuming)
+            run = open_run(home, self.run)
+            launcher = Launcher(home, run, resuming=self.resuming)
+            if run.state != "RUNNING" or run.context.properties.get(_STOPPING):
+                launcher.cancel.set()
             with Worker(Attending(launcher, threading.Event())) as worker:
                 yield worker
         finally:
@@ -78,6 +83,8 @@ def run_beam(launcher: Launcher, nodes: Iterable[str]) -> dict[str, NodeResult]:
     flags = list(run.options.runner_options)
     if not any(flag.startswith("--runner") for flag in flags):
         flags.append(f"--runner={IN_PROCESS}")
+    if run.context.properties.get(_STOPPING):  # before it was resumed
+        launcher.home.store.update_context(run.context, {_STOPPING: False})
     keeping = _keeping(launcher, todo)
     place = Place(str(launcher.home.root), launcher.home.url, run.id, keeping.resuming)
     hurry, over = threading.Event(), threading.Event()
@@ -119,6 +126,8 @@ def run_beam(launcher: Launcher, nodes: Iterable[str]) -> dict[str, NodeResult]:
             if launcher.cancel.is_set():
                 hurry.set()
             launcher.cancel.set()
+            with suppress(DrivetrainError):  # a store on a full disk: workers elsewhere go on
+                launcher.home.store.update_context(run.context, {_STOPPING: True})
     if errors:
         raise errors[0]
     launcher.home.sweep()  # a child may have been killed

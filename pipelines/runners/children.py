@@ -293,22 +293,6 @@ def relay(observer: Observer, event: Mapping[str, Any]) -> NodeResult | None:
     return None
 
 
-def launch_in_child(attending: Attending, name: str) -> NodeResult:
-    """Have a task done in a child of its own, tried again as its options say; gives how it ended. Never raises."""
-    launcher, retried = attending.launcher, 0
-    launcher.observer.started(name)
-    while True:
-        result = one_attempt(attending, name, retried)
-        if result.again is None:
-            break
-        retried += 1
-        if launcher.cancel.wait(result.again):
-            result = NodeResult(name, "CANCELED", reason="stopped while running")
-            break
-    launcher.observer.ended(result)
-    return result
-
-
 def one_attempt(
     attending: Attending,
     name: str,
@@ -316,7 +300,7 @@ def one_attempt(
     environment: Mapping[str, str] | None = None,
     inherited: tuple[int, ...] = (),
 ) -> NodeResult:
-    """The same for one attempt, in a child with this environment beside what the task's options ask for."""
+    """Have a task tried once in a child of its own, with this environment beside what its options ask for."""
     launcher = attending.launcher
     try:
         own = attending.environment(name)

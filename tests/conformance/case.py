@@ -76,14 +76,14 @@ class Case:
         pipeline: `project/module:function`, the project a folder beside this file.
         steps: Its runs, one after another in one home.
         refused: By runner, what the error says before anything runs.
-        slow: Whether it takes more than a few seconds.
+        slow: The runners on which it takes more than a few seconds.
         engine: Whether it needs jax.
     """
 
     pipeline: str
     steps: tuple[Step, ...]
     refused: Mapping[str, str] = field(default_factory=dict)
-    slow: bool = False
+    slow: tuple[str, ...] = ("beam",)
     engine: bool = False
 
     def load(self) -> PipelineFunction[..., object]:

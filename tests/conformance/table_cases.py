@@ -71,6 +71,8 @@ def _pushed(*versions: str) -> Callable[[RunResult, Home], None]:
     return look
 
 
+ALWAYS = ("inline", "process", "beam")
+CHILDREN = ("process", "beam")
 TRAINED = "ExampleGen StatisticsGen SchemaGen Transform"
 EACH = "ExampleGen[*{0}] StatisticsGen[*{0}]"
 
@@ -87,6 +89,7 @@ FLIGHTS = (
                 values={"Rows": 3 * ROWS},
             ),
         ),
+        slow=CHILDREN,
     ),
     Case(
         "tables/flights:drifting",
@@ -104,6 +107,7 @@ FLIGHTS = (
                 before=_months(3, edited=True), parameters={"data": "data/03.csv"},
             ),
         ),
+        slow=CHILDREN,
     ),
     Case(
         "tables/flights:windows",
@@ -116,6 +120,7 @@ FLIGHTS = (
             ),
             Step(cached="ExampleGen Few", skipped="Rows", values={"Few": 10 * ROWS}),
         ),
+        slow=CHILDREN,
     ),
     Case(
         "tables/flights:every_span",
@@ -127,10 +132,11 @@ FLIGHTS = (
             ),
             Step("Spans ExampleGen[3] Sliding Rows[2]", cached="ExampleGen[*3] Rows[*2]", before=_months(4)),
         ),
+        slow=CHILDREN,
     ),
     Case(
         "tables/flights:sketched",
-        (Step("ExampleGen StatisticsGen SchemaGen", before=_long, after=_sketched),),
+        (Step("ExampleGen StatisticsGen SchemaGen", before=_long, after=_sketched),), slow=CHILDREN,
     ),
 )  # fmt: skip
 
@@ -142,6 +148,7 @@ PENGUINS = (
             Step("ExampleGen StatisticsGen SchemaGen ExampleValidator Behind"),
             Step(cached="ExampleGen StatisticsGen SchemaGen ExampleValidator Behind"),
         ),
+        slow=CHILDREN,
     ),
     Case(
         "tables/penguins:refused",
@@ -151,11 +158,12 @@ PENGUINS = (
                 values={"Told": "STOPPED"}, after=_species,
             ),
         ),
+        slow=CHILDREN,
     ),
-    Case("tables/penguins:compared", (Step("ExampleGen Other ExampleDiff"),)),
+    Case("tables/penguins:compared", (Step("ExampleGen Other ExampleDiff"),), slow=CHILDREN),
     Case(
         "tables/penguins:transformed",
-        (Step(f"{TRAINED} After"),), slow=True, engine=True,
+        (Step(f"{TRAINED} After"),), slow=ALWAYS, engine=True,
     ),
     Case(
         "tables/penguins:trained",
@@ -167,7 +175,7 @@ PENGUINS = (
                 after=_pushed("1", "2"),
             ),
         ),
-        slow=True, engine=True,
+        slow=ALWAYS, engine=True,
     ),
     Case(
         "tables/penguins:searched",
@@ -177,7 +185,7 @@ PENGUINS = (
                 values={"Best": 1},
             ),
         ),
-        slow=True, engine=True,
+        slow=ALWAYS, engine=True,
     ),
 )  # fmt: skip
 

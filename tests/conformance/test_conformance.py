@@ -19,7 +19,7 @@ _INLINE: dict[int, list[Seen]] = {}
 
 
 def _marks(case: Case, runner: str) -> Iterator[pytest.MarkDecorator]:
-    if case.slow or runner == "beam":
+    if runner in case.slow:
         yield pytest.mark.slow
     if runner == "beam":
         yield pytest.mark.beam

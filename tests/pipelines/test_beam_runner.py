@@ -129,6 +129,41 @@ GATHER = """
 
 
 @pytest.mark.slow
+def test_workers_in_other_processes_begin_nothing_once_the_run_is_stopped(home: Home, pipe: Pipe) -> None:
+    wait = "(current().base / 'begun').touch()\nwhile not (current().base / 'go').exists(): time.sleep(0.05)"
+    function = pipe(f"Use(Misbehave(Make(), code={wait!r}))")
+    script = (
+        "import sys, json; from pathlib import Path; from drivetrain.pipelines import *\n"
+        "flags = ('--direct_running_mode=multi_processing', '--direct_num_workers=2')\n"
+        "result = run_pipeline(Home(Path(sys.argv[2])), load_pipeline(Path(sys.argv[1])),"
+        " options=RunOptions(runner='beam', runner_options=flags))\n"
+        "print(json.dumps(result.to_json()))"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", script, str(function.project), str(home.root)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    deadline = time.monotonic() + 60
+    while not (home.base / "begun").exists():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    while not any(run.context.properties.get("stopping") for run in list_runs(home)):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    (home.base / "go").touch()
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    assert {name: node["state"] for name, node in json.loads(out.splitlines()[-1])["nodes"].items()} == {
+        "Make": "COMPLETE", "Misbehave": "COMPLETE", "Use": "CANCELED"
+    }  # fmt: skip
+    assert [run.state for run in list_runs(home)] == ["CANCELED"]
+    assert resume(home).state == "COMPLETE"
+    clean(home)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("bounded", ["", ", max_parallel=2"])
 def test_items_are_worked_on_by_workers_in_other_processes(home: Home, pipe: Pipe, bounded: str) -> None:
     body = "from .gather import Gather\n" + textwrap.dedent(LOOPS.replace("{bounded}", bounded))
