@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-import heapq
 import re
 import typing
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,16 +12,17 @@ from typing import Any
 
 from ...errors import BuildError
 from ...metadata import artifact_type
-from ..form.bounds import endless
-from ..form.expressions import dependencies
-from ..form.ir import CANDIDATE, Edge, Json, Loop, Node, Pipeline, Query, Source
+from ..form.expressions import dependencies, items
+from ..form.ir import CANDIDATE, Edge, Json, Loop, Node, Source
 from ..form.ir import Chosen as ChosenByUid
 from ..sources import closure as source_code
 from ..sources.files import FileSet, SqlQuery
 from ..sources.functions import reference, user_line
-from ..sources.secret import Secret
-from .component import Component, InputSpec, ParameterSpec, accepts, fits, spell, takes_query
+from .component import Component, InputSpec, ParameterSpec
+from .encoding import encode
+from .finishing import Recorded, suggest
 from .handles import Chosen, Expression, Handle, Known, Property, Scalar, Selected
+from .hints import accepts, fits, spell, takes_query
 
 _ID = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,99}")
 
@@ -41,6 +40,14 @@ class Builder:
         self.exiting = False
         self._prefix: list[str] = []
         self._lines: dict[str, str] = {}
+
+    def finish(self) -> tuple[Node, ...]:
+        """The nodes in the order they can run, with the control edges of gates."""
+        return self._recorded.finish()
+
+    @property
+    def _recorded(self) -> Recorded:
+        return Recorded(self.nodes, self.loops, self._lines)
 
     @contextmanager
     def branch(self, *conditions: Json) -> Iterator[None]:
@@ -71,8 +78,7 @@ class Builder:
         if name in self.loops or not _ID.fullmatch(name):
             raise BuildError(f"{name!r} is no id for a loop, or is taken", where=where, fix="give it another id=")
         within = self.loops_open[-1] if self.loops_open else ""
-        for need in (*dependencies(over), *dependencies(self.conditions)):
-            self._reach(name, need.node, need.collected, where)
+        self._reached(name, [over, *self.conditions], where)
         self.loops[name] = Loop(name, over, within, parallel, tuple(self.conditions))
         self.loops_open.append(name)
         try:
@@ -94,25 +100,24 @@ class Builder:
     def _prefixed(self, name: str) -> str:
         return ".".join([*self._prefix, name])
 
-    def _scope(self, node: str) -> list[str]:
-        found: list[str] = []
-        name = self.nodes[node].loop
-        while name:
-            found.insert(0, name)
-            name = self.loops[name].within
-        return found
-
     def _reached(self, consumer: str, expression: Json, where: str) -> Json:
         """The expression, seen to use what is there."""
         for need in dependencies(expression):
             self._reach(consumer, need.node, need.collected, where)
+        for loop in items(expression):
+            if loop not in self.loops_open:
+                raise BuildError(
+                    f"{consumer} uses an item of {loop} outside of it",
+                    where=where,
+                    fix="use it in the function that dt.map_ calls",
+                )
         return expression
 
     def _reach(self, consumer: str, producer: str, collected: bool, where: str) -> None:
         """See that what is used here is what there is one of, or that it was collected."""
         if producer not in self.nodes:
             raise BuildError(f"{producer} belongs to another pipeline", where=where, fix="call its component here")
-        scope, here = self._scope(producer), self.loops_open
+        scope, here = self._recorded.scope(producer), self.loops_open
         inside = scope == here[: len(scope)]
         if not collected and not inside:
             raise BuildError(
@@ -163,7 +168,7 @@ class Builder:
             cache=options.cache and not self.exiting,
             loop=self.loops_open[-1] if self.loops_open else "",
             on_exit=self.exiting,
-            options=replace(options.node, env=tuple((k, self.encode(v, where)) for k, v in options.node.env)),
+            options=replace(options.node, env=tuple((k, encode(v, where)) for k, v in options.node.env)),
         )
         self._check_exit(node, where)
         self.nodes[name] = node
@@ -197,103 +202,6 @@ class Builder:
                     where=where,
                     fix="pass dt.optional(...) of its output",
                 )
-
-    def finish(self) -> tuple[Node, ...]:
-        """The nodes, with a control edge from each gate to the consumers of what it gates that are no gates of it."""
-        for node in self.nodes.values():
-            for _, sources in node.inputs:
-                for source in sources:
-                    if isinstance(source, Query) and source.made_by:
-                        self._check_maker(node.id, source)
-        after: dict[str, list[str]] = {}
-        for gate in self.nodes.values():
-            for node in self._held_by(gate):
-                after.setdefault(node.id, []).append(gate.id)
-        nodes = {n.id: replace(n, after=(*n.after, *after.get(n.id, []))) for n in self.nodes.values()}
-        ordered = tuple(_ordered({name: (node, self._upstream(node)) for name, node in nodes.items()}))
-        self._check_bounds(ordered)
-        return ordered
-
-    def _check_bounds(self, nodes: tuple[Node, ...]) -> None:
-        """Where a loop's items are bounded, one must be able to end before the next begins."""
-        found = endless(Pipeline("", (), nodes, tuple(self.loops.values())))
-        if found is not None:
-            loop, waits = found
-            most = self.loops[loop].parallel
-            raise BuildError(
-                f"no item of {loop} could end, and max_parallel={most} lets no other begin: one waits for "
-                f"{', '.join(waits)}, which waits for every item",
-                where=self._lines[waits[0]],
-                fix=f"leave max_parallel out, or let no gate see what is made in {loop}",
-            )
-
-    def _held_by(self, gate: Node) -> Iterator[Node]:
-        """The consumers of what a gate gates, that are neither gates of it nor before it."""
-        gated = {(edge.node, edge.output) for edge in _edges(gate, gate.gates)}
-        if gated:
-            before = self._ancestors(gate.id)
-            for node in self.nodes.values():
-                also_gates = gated & {(edge.node, edge.output) for edge in _edges(node, node.gates)}
-                waits = node.id not in before and not node.on_exit and not also_gates
-                if waits and gated & {(edge.node, edge.output) for edge in node.edges}:
-                    yield node
-
-    def _upstream(self, node: Node) -> set[str]:
-        """What it and its loops wait for."""
-        loops = [self.loops[name] for name in self._scope(node.id)]
-        return set(node.upstream).union(need.node for loop in loops for need in loop.dependencies)
-
-    def _check_maker(self, node: str, query: Query) -> None:
-        """Only now: the node that makes it may be added after the one that looks back at it."""
-        maker = self.nodes.get(query.made_by)
-        if maker is None:
-            raise BuildError(
-                f"{node}: there is no node {query.made_by!r} whose {query.type} could be taken",
-                where=self._lines[node],
-                fix=suggest(query.made_by, list(self.nodes)),
-            )
-        if query.type not in dict(maker.outputs).values():
-            raise BuildError(f"{node}: {query.made_by} makes no {query.type}", where=self._lines[node])
-
-    def encode(self, value: object, where: str) -> Json:
-        """A parameter's value as IR."""
-        if isinstance(value, Scalar):
-            return value.expression
-        if isinstance(value, Selected):
-            return self._selected(value, where)
-        if isinstance(value, Secret):
-            return {"$secret": value.name}
-        if isinstance(value, FileSet):
-            named = [value.pattern, *([] if value.span is value.version is None else [value.span, value.version])]
-            encoded = [self.encode(item, where) for item in named]
-            return {"$files": encoded if len(encoded) > 1 else encoded[0]}
-        if isinstance(value, SqlQuery):
-            asked = [value.sql, value.connection, value.parameters, value.watermark]
-            dated = [] if value.span is None else [value.span]
-            return {"$query": [self.encode(item, where) for item in (*asked, *dated)]}
-        if hasattr(value, "__arrow_c_stream__"):
-            raise BuildError(
-                f"a {type(value).__name__} in memory cannot be part of a pipeline, which other processes run later",
-                where=where,
-                fix="write it to a Parquet file and name that; or call the component outside a pipeline",
-            )
-        if isinstance(value, Mapping):
-            return {"$map": [[self.encode(k, where), self.encode(v, where)] for k, v in value.items()]}
-        if isinstance(value, (list, tuple)):
-            return [self.encode(item, where) for item in value]
-        if value is None or isinstance(value, (bool, int, float, str)):
-            return value
-        raise BuildError(
-            f"{value!r:.60} is no JSON value", where=where, fix="pass numbers, text, lists and dicts; name a function"
-        )
-
-    def _selected(self, value: Selected, where: str) -> Json:
-        choices = [each for each in value.choices if isinstance(each, Scalar)]
-        if len(choices) < len(value.choices):
-            raise BuildError(f"{value!r} is an artifact, not a value", where=where, fix="pass a property of it")
-        if value.optional:
-            return {"$optional": choices[0].expression}
-        return {"$one_of": [choice.expression for choice in choices]}
 
     def _bind(
         self, component: Component[Any, Any], args: Sequence[object], kwargs: Mapping[str, object], where: str
@@ -337,7 +245,7 @@ class Builder:
     def _source(self, node: str, spec: InputSpec, value: object, inputs: Mapping[str, InputSpec], where: str) -> Source:
         wanted = spec.type
         if isinstance(value, Expression):  # an item of a loop, which names artifacts by their uids
-            return ChosenByUid(value.expression)
+            return ChosenByUid(self._reached(node, value.expression, where))
         if isinstance(value, tuple) and hasattr(value, "_fields"):
             fitting = [item for item in value if isinstance(item, Handle) and issubclass(item._type, wanted)]
             if len(fitting) != 1:
@@ -409,7 +317,7 @@ class Builder:
             if not value.optional or accepts(spec.hint, None):
                 for choice in value.choices:
                     self._parameter(node, spec, choice, where)
-                return self.encode(value, where)
+                return encode(value, where)
             raise BuildError(
                 f"{node}: the parameter {spec.name!r} takes {spell(spec.hint)}, and {value!r} may be None", where=where
             )
@@ -420,7 +328,7 @@ class Builder:
                     f"and {value!r} is {spell(value.hint)}",
                     where=where,
                 )
-            return self._reached(node, self.encode(value, where), where)
+            return self._reached(node, encode(value, where), where)
         if value is None and accepts(spec.hint, None):
             return None
         if spec.kind == "function":
@@ -428,12 +336,12 @@ class Builder:
         if isinstance(value, SqlQuery) and not takes_query(spec.hint):
             raise BuildError(f"{node}: the parameter {spec.name!r} takes files, not a query", where=where)
         if spec.kind == "files":
-            return self._reached(node, self.encode(FileSet(value) if isinstance(value, str) else value, where), where)
+            return self._reached(node, encode(FileSet(value) if isinstance(value, str) else value, where), where)
         if not accepts(spec.hint, value):
             raise BuildError(
                 f"{node}: the parameter {spec.name!r} takes {spell(spec.hint)}, not {value!r:.60}", where=where
             )
-        return self._reached(node, self.encode(value, where), where)
+        return self._reached(node, encode(value, where), where)
 
     def _function(self, value: object, where: str) -> Json:
         try:
@@ -446,43 +354,6 @@ class Builder:
             raise BuildError(error.message, where=error.where or where, fix=error.fix) from None
         return {"$fn": ref.name, "code": code.digest if ref.project else None}
 
-    def _ancestors(self, node: str) -> set[str]:
-        todo, seen = [node], set()
-        while todo:
-            for name in self._upstream(self.nodes[todo.pop()]):
-                if name not in seen:
-                    seen.add(name)
-                    todo.append(name)
-        return seen
-
-
-def _edges(node: Node, name: str | None) -> list[Edge]:
-    return [source for source in dict(node.inputs).get(name or "", ()) if isinstance(source, Edge)]
-
-
-def _ordered(nodes: dict[str, tuple[Node, set[str]]]) -> Iterator[Node]:
-    """Topological order that keeps the order of the calls where it can (a gate may be called after a consumer)."""
-    position = {name: (node.on_exit, index) for index, (name, (node, _)) in enumerate(nodes.items())}
-    waiting = {name: len(upstream) for name, (_, upstream) in nodes.items()}
-    consumers: dict[str, list[str]] = {name: [] for name in nodes}
-    for name, (_, upstream) in nodes.items():
-        for before in upstream:
-            consumers[before].append(name)
-    ready = [(position[name], name) for name, count in waiting.items() if not count]
-    heapq.heapify(ready)
-    while ready:
-        _, name = heapq.heappop(ready)
-        del waiting[name]
-        yield nodes[name][0]
-        for consumer in consumers[name]:
-            waiting[consumer] -= 1
-            if not waiting[consumer]:
-                heapq.heappush(ready, (position[consumer], consumer))
-    if waiting:
-        raise BuildError(
-            f"{', '.join(waiting)} wait for each other", fix="a gate's own inputs must not depend on what it gates"
-        )
-
 
 def _compatible(spec: ParameterSpec, hint: Any) -> bool:
     if spec.kind == "files":
@@ -490,9 +361,3 @@ def _compatible(spec: ParameterSpec, hint: Any) -> bool:
     if spec.kind == "function":
         return hint is str
     return fits(hint, spec.hint)
-
-
-def suggest(name: str, names: Sequence[str]) -> str:
-    """The fix for a name that does not exist: the close one, or all there are."""
-    close = difflib.get_close_matches(name, names, 1)
-    return f"did you mean {close[0]!r}?" if close else f"it has {', '.join(names) or 'none'}"

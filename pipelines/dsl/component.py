@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import re
-import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
@@ -17,9 +16,9 @@ from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
 from ...errors import BuildError
 from ...metadata import Artifact, Value
 from ..form.ir import NodeOptions
-from ..sources.files import FileSet, SqlQuery
+from ..sources.files import FileSet
 from ..sources.functions import FunctionRef, user_line
-from .handles import Scalar
+from .hints import is_artifact, is_value, members
 from .options import node_options
 
 P = ParamSpec("P")
@@ -240,8 +239,8 @@ class Component(Generic[P, R]):
         if isinstance(hint, type) and hasattr(hint, "_fields"):
             fields = typing.get_type_hints(hint)
         else:
-            fields = {_snake(hint.__name__) if _is_artifact(hint) else "value": hint}
-        if fields and all(_is_artifact(field) or _is_value(field) for field in fields.values()):
+            fields = {_snake(hint.__name__) if is_artifact(hint) else "value": hint}
+        if fields and all(is_artifact(field) or is_value(field) for field in fields.values()):
             return fields
         raise BuildError(
             f"{self.name} returns {getattr(hint, '__name__', hint)}",
@@ -252,12 +251,12 @@ class Component(Generic[P, R]):
     @cached_property
     def outputs(self) -> dict[str, type[Artifact]]:
         """The artifact types by output key; a JSON value is published as a `Value`."""
-        return {key: hint if _is_artifact(hint) else Value for key, hint in self._returned.items()}
+        return {key: hint if is_artifact(hint) else Value for key, hint in self._returned.items()}
 
     @cached_property
     def scalars(self) -> dict[str, Any]:
         """The types of the outputs that are JSON values, by key."""
-        return {key: hint for key, hint in self._returned.items() if not _is_artifact(hint)}
+        return {key: hint for key, hint in self._returned.items() if not is_artifact(hint)}
 
     @property
     def result_type(self) -> Any:
@@ -309,107 +308,22 @@ def component(
     return lambda function: Component(function, gates=gates, verify=verify, deterministic=deterministic)
 
 
-def _is_artifact(hint: object) -> bool:
-    return isinstance(hint, type) and issubclass(hint, Artifact)
-
-
 def _input(name: str, hint: Any) -> InputSpec | None:
-    options = _members(hint)
+    options = members(hint)
     optional = type(None) in options
     options = [option for option in options if option is not type(None)]
     if len(options) != 1:
         return None
     many = typing.get_origin(options[0]) in (list, Sequence)
     target = typing.get_args(options[0])[0] if many else options[0]
-    return InputSpec(name, target, many, optional) if _is_artifact(target) else None
-
-
-_JSON = (bool, int, float, str, type(None), list, dict, Mapping, Sequence, Any, Literal)
-
-
-def _is_value(hint: Any) -> bool:
-    """Whether a type expression is of JSON values."""
-    members = _members(hint)
-    base = [typing.get_origin(member) or member for member in members]
-    return all(
-        each in (bool, int, float, str, type(None), list, dict, Mapping, Sequence, Any, Literal) for each in base
-    )
-
-
-def _members(hint: Any) -> list[Any]:
-    """A union's members, or the hint alone."""
-    union = typing.get_origin(hint) in (typing.Union, types.UnionType)
-    return list(typing.get_args(hint)) if union else [hint]
+    return InputSpec(name, target, many, optional) if is_artifact(target) else None
 
 
 def _kind(hint: Any) -> Literal["value", "function", "files"]:
-    members = _members(hint)
-    if FunctionRef in members:
+    found = members(hint)
+    if FunctionRef in found:
         return "function"
-    return "files" if FileSet in members else "value"
-
-
-def takes_query(hint: Any) -> bool:
-    """Whether a parameter of this type may be the rows of a query."""
-    return SqlQuery in _members(hint)
-
-
-def accepts(hint: Any, value: object) -> bool:
-    """Whether a JSON value, or the type of one to come, fits a type expression. An int is a float, a bool neither."""
-    if isinstance(value, Scalar):
-        return fits(value.hint, hint)
-    if hint is Any or hint is object:
-        return True
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin in (typing.Union, types.UnionType):
-        return any(accepts(member, value) for member in arguments)
-    if origin is Literal:
-        return any(value == option and type(value) is type(option) for option in arguments)
-    if hint is None or hint is type(None):
-        return value is None
-    if hint is float:
-        return isinstance(value, (int, float)) and not isinstance(value, bool)
-    if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    base = origin or hint
-    if isinstance(base, type) and issubclass(base, Mapping):
-        if not isinstance(value, Mapping):
-            return False
-        return not arguments or all(accepts(arguments[0], k) and accepts(arguments[1], v) for k, v in value.items())
-    if base is tuple and isinstance(value, (list, tuple)):
-        if not arguments or arguments[-1] is Ellipsis:
-            return all(accepts(arguments[0], item) for item in value) if arguments else True
-        return len(arguments) == len(value) and all(map(accepts, arguments, value))
-    if isinstance(base, type) and issubclass(base, Sequence) and base is not str:
-        if not isinstance(value, (list, tuple)):
-            return False
-        return not arguments or all(accepts(arguments[0], item) for item in value)
-    return isinstance(value, base) if isinstance(base, type) else True
-
-
-def fits(given: Any, wanted: Any) -> bool:
-    """Whether every JSON value of one type expression is one of another, as far as both say what they hold."""
-    if given is Any or wanted is Any or wanted is object or given == wanted:
-        return True
-    if len(_members(given)) > 1:
-        return all(fits(member, wanted) for member in _members(given))
-    if len(_members(wanted)) > 1:
-        return any(fits(given, member) for member in _members(wanted))
-    base, outer = typing.get_origin(given) or given, typing.get_origin(wanted) or wanted
-    if base is Literal:
-        return all(accepts(wanted, value) for value in typing.get_args(given))
-    if not isinstance(base, type) or not isinstance(outer, type) or (base is bool and outer in (int, float)):
-        return False
-    if not (issubclass(base, outer) or (base is int and outer is float)):
-        return False
-    if base is str or not typing.get_args(given) or not typing.get_args(wanted):
-        return True
-    return all(map(fits, typing.get_args(given), typing.get_args(wanted)))
-
-
-def spell(hint: Any) -> str:
-    """A type expression as a user wrote it."""
-    return hint.__name__ if isinstance(hint, type) else re.sub(r"\b(typing|collections\.abc)\.", "", str(hint))
+    return "files" if FileSet in found else "value"
 
 
 def _snake(name: str) -> str:

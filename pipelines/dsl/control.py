@@ -11,8 +11,10 @@ from ...errors import BuildError
 from ..form.ir import Json
 from ..sources.functions import user_line
 from .builder import Builder
-from .component import recorder, spell
+from .component import recorder
+from .encoding import encode
 from .handles import Expression, Handle, Property, Scalar, Selected, operand
+from .hints import spell
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -84,7 +86,7 @@ def map_(fn: Callable[[T], R], over: Sequence[T], *, max_parallel: int | None = 
     if max_parallel is not None and max_parallel < 1:
         raise BuildError(f"max_parallel is {max_parallel}", where=where, fix="give 1 or more, or leave it out")
     inside: tuple[Any, ...] = typing.get_args(given.hint) if isinstance(given, Scalar) else ()
-    with builder.loop(id, builder.encode(given, where), max_parallel) as name:
+    with builder.loop(id, encode(given, where), max_parallel) as name:
         item = Expression({"$item": name}, inside[0] if inside else Any)
         result = fn(cast(T, item))
     return cast("list[R]", _collected(result))

@@ -12,9 +12,12 @@ from ...errors import BuildError, InputError
 from ..form.dag import dag
 from ..form.ir import Pipeline
 from ..sources.functions import blamed, package_name, user_line
-from .builder import Builder, suggest
-from .component import accepts, recorder, spell
+from .builder import Builder
+from .component import recorder
+from .encoding import encode
+from .finishing import suggest
 from .handles import Known, Parameter, Symbolic
+from .hints import accepts, spell
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -83,7 +86,7 @@ class PipelineFunction(Generic[P, R]):
             if isinstance(value, Symbolic) or hint is Any or not _is_json(value):
                 return value
             raise BuildError(f"{self.name}: the parameter {name!r} takes {spell(hint)}, not {value!r:.60}", where=where)
-        return Known(builder.encode(value, where), hint, value) if _is_json(value) else value
+        return Known(encode(value, where), hint, value) if _is_json(value) else value
 
     def build(self) -> Pipeline:
         """The compiled form.
@@ -107,9 +110,7 @@ class PipelineFunction(Generic[P, R]):
                 (
                     name,
                     spell(parameter.annotation),
-                    {"$required": True}
-                    if parameter.default is parameter.empty
-                    else builder.encode(default, self._where),
+                    {"$required": True} if parameter.default is parameter.empty else encode(default, self._where),
                 )
             )
         if not builder.nodes:

@@ -159,6 +159,19 @@ def dependencies(expression: Json) -> Iterator[Dependency]:
             yield from dependencies(item)
 
 
+def items(expression: Json) -> Iterator[str]:
+    """The loops whose items an expression uses."""
+    if isinstance(expression, Mapping):
+        for key, body in expression.items():
+            if key == "$item":
+                yield body
+            else:
+                yield from items(body)
+    elif isinstance(expression, (list, tuple)):
+        for item in expression:
+            yield from items(item)
+
+
 def spelled(expression: Json) -> str:
     """An expression as its author wrote it, nearly."""
     if not isinstance(expression, Mapping):

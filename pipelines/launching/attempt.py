@@ -14,7 +14,8 @@ from pathlib import Path
 from ...errors import BuildError, Canceled, DrivetrainError
 from ...metadata import Artifact, Claim, ContextRecord, ExecutionRecord, LeaseLost, NewArtifact, Value, staging
 from ...metadata.payload import explain_full_disk
-from ..dsl.component import Component, accepts, spell
+from ..dsl.component import Component
+from ..dsl.hints import accepts, spell
 from ..form.tasks import Task
 from ..sources.context import LaunchContext, enter
 from .decisions import decision

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ...errors import InputError
 from ...metadata import ExecutionRecord
-from ..dsl.builder import suggest
+from ..dsl.finishing import suggest
 from ..form.ir import Pipeline
 from ..form.tasks import Task
 from .flow import Flow

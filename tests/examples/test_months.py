@@ -44,7 +44,7 @@ def backfill(project: Path, spans: str = "1:12") -> list[dict[str, Any]]:
 
 def content(project: Path, run: str, node: str, output: str) -> Path:
     shown = command(project, "show", run)["nodes"][node]["outputs"][output]
-    return project.parent / ".drivetrain" / shown[0]["uri"] / "content"
+    return project.parent / ".drivetrain" / str(shown[0]["uri"]) / "content"
 
 
 def test_a_month_learns_from_itself_and_the_two_before(project: Path) -> None:

@@ -419,6 +419,7 @@ HELD = """
         ("with dt.when(Make().total + 1 > 2): pass", "cannot be used in arithmetic"),
         ("x = dt.map_(lambda i: Make(count=i), over=[1])\nAdd(x)", "takes one Numbers"),
         ("out = []\ndt.map_(lambda i: out.append(Make(count=i)), over=[1])\nAdd(out[0])", "made for each item of map"),
+        ("seen = []\ndt.map_(lambda i: seen.append(i), over=[1])\nMake(count=seen[0])", "uses an item of map outside"),
         ("dt.map_(lambda i: Make(count=i), over=count)", "goes over a list"),
         ("dt.map_(lambda i: Make(count=i), over=[1], max_parallel=0)", "max_parallel is 0"),
         ("dt.map_(lambda i: 3, over=[1])", "returns 3"),

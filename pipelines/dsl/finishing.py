@@ -1,0 +1,140 @@
+"""What is known only when all calls are recorded: who waits for a gate, the order, and that nothing waits for ever."""
+
+from __future__ import annotations
+
+import difflib
+import heapq
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ...errors import BuildError
+from ..form.bounds import endless
+from ..form.ir import Edge, Loop, Node, Pipeline, Query
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """What a builder recorded.
+
+    Attributes:
+        nodes: By id, in the order of their calls.
+        loops: By id.
+        lines: The user's line that added a node, by its id.
+    """
+
+    nodes: Mapping[str, Node]
+    loops: Mapping[str, Loop]
+    lines: Mapping[str, str]
+
+    def finish(self) -> tuple[Node, ...]:
+        """The nodes, with a control edge from each gate to the consumers of what it gates that are no gates of it.
+
+        Raises:
+            BuildError: Nodes wait for each other, or one looks back at what no node makes.
+        """
+        for node in self.nodes.values():
+            for _, sources in node.inputs:
+                for source in sources:
+                    if isinstance(source, Query) and source.made_by:
+                        self._check_maker(node.id, source)
+        after: dict[str, list[str]] = {}
+        for gate in self.nodes.values():
+            for node in self._held_by(gate):
+                after.setdefault(node.id, []).append(gate.id)
+        nodes = {n.id: replace(n, after=(*n.after, *after.get(n.id, []))) for n in self.nodes.values()}
+        ordered = tuple(_ordered({name: (node, self._upstream(node)) for name, node in nodes.items()}))
+        self._check_bounds(ordered)
+        return ordered
+
+    def scope(self, node: str) -> list[str]:
+        """The loops that a node is in, the outermost first."""
+        found: list[str] = []
+        name = self.nodes[node].loop
+        while name:
+            found.insert(0, name)
+            name = self.loops[name].within
+        return found
+
+    def _check_bounds(self, nodes: tuple[Node, ...]) -> None:
+        """Where a loop's items are bounded, one must be able to end before the next begins."""
+        found = endless(Pipeline("", (), nodes, tuple(self.loops.values())))
+        if found is not None:
+            loop, waits = found
+            most = self.loops[loop].parallel
+            raise BuildError(
+                f"no item of {loop} could end, and max_parallel={most} lets no other begin: one waits for "
+                f"{', '.join(waits)}, which waits for every item",
+                where=self.lines[waits[0]],
+                fix=f"leave max_parallel out, or let no gate see what is made in {loop}",
+            )
+
+    def _held_by(self, gate: Node) -> Iterator[Node]:
+        """The consumers of what a gate gates, that are neither gates of it nor before it."""
+        gated = {(edge.node, edge.output) for edge in _edges(gate, gate.gates)}
+        if gated:
+            before = self._ancestors(gate.id)
+            for node in self.nodes.values():
+                also_gates = gated & {(edge.node, edge.output) for edge in _edges(node, node.gates)}
+                waits = node.id not in before and not node.on_exit and not also_gates
+                if waits and gated & {(edge.node, edge.output) for edge in node.edges}:
+                    yield node
+
+    def _upstream(self, node: Node) -> set[str]:
+        """What it and its loops wait for."""
+        loops = [self.loops[name] for name in self.scope(node.id)]
+        return set(node.upstream).union(need.node for loop in loops for need in loop.dependencies)
+
+    def _check_maker(self, node: str, query: Query) -> None:
+        """Only now: the node that makes it may be added after the one that looks back at it."""
+        maker = self.nodes.get(query.made_by)
+        if maker is None:
+            raise BuildError(
+                f"{node}: there is no node {query.made_by!r} whose {query.type} could be taken",
+                where=self.lines[node],
+                fix=suggest(query.made_by, list(self.nodes)),
+            )
+        if query.type not in dict(maker.outputs).values():
+            raise BuildError(f"{node}: {query.made_by} makes no {query.type}", where=self.lines[node])
+
+    def _ancestors(self, node: str) -> set[str]:
+        todo, seen = [node], set()
+        while todo:
+            for name in self._upstream(self.nodes[todo.pop()]):
+                if name not in seen:
+                    seen.add(name)
+                    todo.append(name)
+        return seen
+
+
+def suggest(name: str, names: Sequence[str]) -> str:
+    """The fix for a name that does not exist: the close one, or all there are."""
+    close = difflib.get_close_matches(name, names, 1)
+    return f"did you mean {close[0]!r}?" if close else f"it has {', '.join(names) or 'none'}"
+
+
+def _edges(node: Node, name: str | None) -> list[Edge]:
+    return [source for source in dict(node.inputs).get(name or "", ()) if isinstance(source, Edge)]
+
+
+def _ordered(nodes: dict[str, tuple[Node, set[str]]]) -> Iterator[Node]:
+    """Topological order that keeps the order of the calls where it can (a gate may be called after a consumer)."""
+    position = {name: (node.on_exit, index) for index, (name, (node, _)) in enumerate(nodes.items())}
+    waiting = {name: len(upstream) for name, (_, upstream) in nodes.items()}
+    consumers: dict[str, list[str]] = {name: [] for name in nodes}
+    for name, (_, upstream) in nodes.items():
+        for before in upstream:
+            consumers[before].append(name)
+    ready = [(position[name], name) for name, count in waiting.items() if not count]
+    heapq.heapify(ready)
+    while ready:
+        _, name = heapq.heappop(ready)
+        del waiting[name]
+        yield nodes[name][0]
+        for consumer in consumers[name]:
+            waiting[consumer] -= 1
+            if not waiting[consumer]:
+                heapq.heappush(ready, (position[consumer], consumer))
+    if waiting:
+        raise BuildError(
+            f"{', '.join(waiting)} wait for each other", fix="a gate's own inputs must not depend on what it gates"
+        )

@@ -1,0 +1,95 @@
+"""Type expressions: whether a value fits one, whether one fits another, how one is spelled."""
+
+from __future__ import annotations
+
+import re
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from ...metadata import Artifact
+from ..sources.files import SqlQuery
+from .handles import Scalar
+
+
+def is_artifact(hint: object) -> bool:
+    """Whether a type expression is an artifact type."""
+    return isinstance(hint, type) and issubclass(hint, Artifact)
+
+
+_JSON = (bool, int, float, str, type(None), list, dict, Mapping, Sequence, Any, Literal)
+
+
+def is_value(hint: Any) -> bool:
+    """Whether a type expression is of JSON values."""
+    return all((typing.get_origin(member) or member) in _JSON for member in members(hint))
+
+
+def members(hint: Any) -> list[Any]:
+    """A union's members, or the hint alone."""
+    union = typing.get_origin(hint) in (typing.Union, types.UnionType)
+    return list(typing.get_args(hint)) if union else [hint]
+
+
+def takes_query(hint: Any) -> bool:
+    """Whether a parameter of this type may be the rows of a query."""
+    return SqlQuery in members(hint)
+
+
+def accepts(hint: Any, value: object) -> bool:
+    """Whether a JSON value, or the type of one to come, fits a type expression. An int is a float, a bool neither."""
+    if isinstance(value, Scalar):
+        return fits(value.hint, hint)
+    if hint is Any or hint is object:
+        return True
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        return any(accepts(member, value) for member in arguments)
+    if origin is Literal:
+        return any(value == option and type(value) is type(option) for option in arguments)
+    if hint is None or hint is type(None):
+        return value is None
+    if hint is float:
+        return isinstance(value, (int, float)) and not isinstance(value, bool)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    base = origin or hint
+    if isinstance(base, type) and issubclass(base, Mapping):
+        if not isinstance(value, Mapping):
+            return False
+        return not arguments or all(accepts(arguments[0], k) and accepts(arguments[1], v) for k, v in value.items())
+    if base is tuple and isinstance(value, (list, tuple)):
+        if not arguments or arguments[-1] is Ellipsis:
+            return all(accepts(arguments[0], item) for item in value) if arguments else True
+        return len(arguments) == len(value) and all(map(accepts, arguments, value))
+    if isinstance(base, type) and issubclass(base, Sequence) and base is not str:
+        if not isinstance(value, (list, tuple)):
+            return False
+        return not arguments or all(accepts(arguments[0], item) for item in value)
+    return isinstance(value, base) if isinstance(base, type) else True
+
+
+def fits(given: Any, wanted: Any) -> bool:
+    """Whether every JSON value of one type expression is one of another, as far as both say what they hold."""
+    if given is Any or wanted is Any or wanted is object or given == wanted:
+        return True
+    if len(members(given)) > 1:
+        return all(fits(member, wanted) for member in members(given))
+    if len(members(wanted)) > 1:
+        return any(fits(given, member) for member in members(wanted))
+    base, outer = typing.get_origin(given) or given, typing.get_origin(wanted) or wanted
+    if base is Literal:
+        return all(accepts(wanted, value) for value in typing.get_args(given))
+    if not isinstance(base, type) or not isinstance(outer, type) or (base is bool and outer in (int, float)):
+        return False
+    if not (issubclass(base, outer) or (base is int and outer is float)):
+        return False
+    if base is str or not typing.get_args(given) or not typing.get_args(wanted):
+        return True
+    return all(map(fits, typing.get_args(given), typing.get_args(wanted)))
+
+
+def spell(hint: Any) -> str:
+    """A type expression as a user wrote it."""
+    return hint.__name__ if isinstance(hint, type) else re.sub(r"\b(typing|collections\.abc)\.", "", str(hint))
