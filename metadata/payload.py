@@ -105,7 +105,10 @@ class Payloads:
             return
         doomed = self.staging / f"removed-{secrets.token_hex(8)}"
         doomed.parent.mkdir(parents=True, exist_ok=True)
-        path.rename(doomed)
+        try:
+            path.rename(doomed)
+        except FileNotFoundError:  # another process removes it too
+            return
         sync_folder(path.parent)
         shutil.rmtree(doomed, ignore_errors=True)  # a sweep may be at it too
         with suppress(OSError):  # not empty: another output of the same execution lies there

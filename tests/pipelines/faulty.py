@@ -10,7 +10,7 @@ import sys
 import textwrap
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -199,11 +199,17 @@ def body(text: str) -> str:
 
 
 def start(
-    home: Home, project: Path, runner: str = "inline", values: dict[str, object] | None = None, cut: str = ""
+    home: Home,
+    project: Path,
+    runner: str = "inline",
+    values: dict[str, object] | None = None,
+    *,
+    cut: str = "",
+    under: Sequence[str] = (),
 ) -> subprocess.Popen[str]:
     """A run (or the newest one resumed, where the runner is "resume") in a process of its own."""
     home.base.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-c", DRIVER, str(home.root), str(project), runner, json.dumps(values or {})]
+    command = [*under, sys.executable, "-c", DRIVER, str(home.root), str(project), runner, json.dumps(values or {})]
     # What it starts carries the mark: so it is found, whatever becomes of its parent.
     environment = {"DRIVETRAIN_TEST_CUT": cut, "DRIVETRAIN_TEST_BASE": str(home.base), MARK: mark(home)}
     return subprocess.Popen(
@@ -264,13 +270,17 @@ def fingerprints(result: RunResult) -> dict[str, list[str]]:
     }
 
 
-def settled(home: Home, result: RunResult, undisturbed: dict[str, list[str]]) -> None:
-    """The law: a run that was cut down and resumed is as one that was not, and nothing of the cut is left."""
+def settled(home: Home, result: RunResult, undisturbed: dict[str, list[str]], *, ends: int = 1) -> None:
+    """The law: a run that was cut down and resumed is as one that was not, and nothing of the cut is left.
+
+    What runs on exit does so at each of the run's ends.
+    """
     assert result.state == "COMPLETE", {name: node.reason for name, node in result.nodes.items()}
     assert fingerprints(result) == undisturbed
     assert shown(home) == {"": "COMPLETE", **{name: node.state for name, node in result.nodes.items()}}
     run = open_run(home, result.run).context
     published = Counter(e.properties["node"] for e in home.store.executions(context=run, state="COMPLETE"))
+    assert published.pop("Last") == ends
     assert set(published.values()) <= {1}, published
     assert not home.store.executions(state="RUNNING")
     assert not home.store.claims()
