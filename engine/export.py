@@ -52,8 +52,8 @@ def export_model(
 
     `predict` gives what the user's `predict` gives, from only the raw columns that this takes; `evaluate` gives the
     same and the label column. Params become safetensors weights, arguments of the program, under their path names.
-    Rows are predicted by themselves, padded with others: what looks at several is refused; training may.
-    Z-scores that only dense layers read go into their weights, where that keeps the predictions to 1e-6; the manifest
+    Rows come padded to fixed batch sizes, so a prediction must not look at other rows; training may. Z-scores and
+    min-max that only dense layers read go into their weights, where that keeps the predictions to 1e-6; the manifest
     names them in `export.folded_scaling`.
 
     Args:
@@ -131,7 +131,7 @@ def _frozen(
     label: str,
     scaled: Mapping[str, Scaling],
 ) -> tuple[Graph, list[str]]:
-    """The model's graph, and the z-scores that went into its first dense layers; all others are taken as they are."""
+    """The model's graph, and the scalings that went into its first dense layers; all others are taken as they are."""
     inside = {name: scaling for name, scaling in scaled.items() if name in features}
     while True:
         traced = _Model(apply, params, predict, features, label, inside).graph()

@@ -19,7 +19,7 @@ from .manifest import broken
 
 INVERSES: Final = "inverses"
 """The asset with what is needed to turn scaled outputs back: columns output, rule, settings (JSON), and "of", the
-tensor of the graph that a z-score was made from."""
+tensor of the graph that a scaled output was made from."""
 
 Inverse = Callable[[Any], Any]  # Any: a numpy or JAX array
 
@@ -44,7 +44,9 @@ class Scaling:
 
 
 def scalings(bundle: Bundle) -> dict[str, Scaling]:
-    """The z-scores of which the graph still has what they were made from, by output name.
+    """The scaled outputs of which the graph still has what they were made from, by output name.
+
+    A column of one value, which min-max puts midway, is none of them: no scale leads there.
 
     Raises:
         BundleError: The bundle says what cannot be.
@@ -54,18 +56,21 @@ def scalings(bundle: Bundle) -> dict[str, Scaling]:
     made = {name: tensors[out.tensor] for outputs in bundle.graph.signatures.values() for name, out in outputs.items()}
     found = {}
     for row in table.to_pylist() if table is not None else ():
-        if row.get("of") is not None and row["rule"] == "z_score":
+        if row.get("of") is not None:
             try:
                 settings, results = json.loads(row["settings"])
                 base, output = tensors[row["of"]], made[row["output"]]
-                numbers = _numbers("z_score", settings, [_array(result) for result in results])
+                with np.errstate(all="ignore"):  # what is no number is no scaling
+                    numbers = _numbers(row["rule"], settings, [_array(result) for result in results])
                 if any(number.shape not in ((), output.shape[1:]) for number in numbers) or base.column:
                     raise ValueError("its numbers are not one per place")
                 if (base.dtype, base.shape) != (output.dtype, output.shape) or base.dtype != "float32":
                     raise ValueError("it is made of another shape")
-            except (LookupError, TypeError, ValueError) as error:
+            except (LookupError, TypeError, ValueError, ArithmeticError) as error:
                 raise broken(f"assets/{INVERSES}.arrow", f"output {row['output']!r:.80}: {error!s:.80}") from error
-            found[row["output"]] = Scaling(base, *numbers)
+            offset, scale = numbers
+            if np.isfinite(offset).all() and np.isfinite(scale).all() and scale.all():
+                found[row["output"]] = Scaling(base, offset, scale)
     return found
 
 

@@ -17,11 +17,13 @@ from ..bundles.bundle import Bundle
 from ..bundles.inverse import INVERSES, inverse_table
 from ..bundles.manifest import export_facts
 from ..graphs.graph import Check
-from ..graphs.nodes import DeviceOp
+from ..graphs.nodes import DeviceOp, Literal
 from ..lowering.lower import PLATFORMS
 from ..lowering.partition import Analyzer, Partition
 from ..lowering.programs import Payload
 from ..tracing.objects import recall
+
+Operand = str | Literal
 
 
 @dataclass
@@ -85,15 +87,30 @@ class Frozen:
         return replace(bundle, payload=replace(bundle.payload, assets=assets))
 
     def _bases(self, outputs: Mapping[str, str]) -> dict[str, str]:
-        """Of outputs (name → tensor) that are z-scores, what they were made from: a model may fold the scaling."""
+        """Of outputs (name → tensor) that are scaled, what they were made from: a model may fold the scaling."""
         makers = {t.id: node for node in self.partition.graph.nodes if isinstance(node, DeviceOp) for t in node.outputs}
         found = {}
         for name, (how, _) in self.partition.inverses().items():
-            divided = makers.get(outputs[name]) if how.rule == "z_score" and name in outputs else None
-            moved = makers.get(str(divided.operands[0])) if divided is not None and divided.op == "div" else None
-            if moved is not None and moved.op == "sub" and isinstance(moved.operands[0], str):
-                found[name] = moved.operands[0]
+            read = _reads_z_score if how.rule == "z_score" else _reads_min_max
+            base = read(makers, outputs[name]) if name in outputs else None
+            if isinstance(base, str):
+                found[name] = base
         return found
+
+
+def _reads_z_score(makers: Mapping[str, DeviceOp], output: str) -> Operand | None:
+    """What (x − mean) ÷ deviation was made from."""
+    divided = makers.get(output)
+    moved = makers.get(str(divided.operands[0])) if divided is not None and divided.op == "div" else None
+    return moved.operands[0] if moved is not None and moved.op == "sub" else None
+
+
+def _reads_min_max(makers: Mapping[str, DeviceOp], output: str) -> Operand | None:
+    """What where(isnan(x), nan, …) was made from."""
+    chosen = makers.get(output)
+    missing = makers.get(str(chosen.operands[0])) if chosen is not None and chosen.op == "select_n" else None
+    itself = missing is not None and missing.op == "ne" and missing.operands[0] == missing.operands[1]
+    return missing.operands[0] if missing is not None and itself else None
 
 
 def _as_array(analyzer: Analyzer, value: Any) -> NDArray[Any]:

@@ -1,4 +1,4 @@
-"""Z-scores go into the model's first dense layer at export, from the saved transform, and predictions stay to 1e-6."""
+"""Z-scores and min-max go into the model's first dense layer, from the saved transform; predictions stay to 1e-6."""
 
 from pathlib import Path
 from typing import Any
@@ -146,6 +146,39 @@ def test_a_feature_that_something_else_reads_too_stays_as_the_transform_gives_it
     np.testing.assert_allclose(
         found["p"], np.stack([transformed["x"], transformed["log"]], -1) @ WEIGHTS[:2, 0], atol=1e-6
     )
+
+
+def to_ranges(columns: ops.Columns) -> ops.Columns:
+    x, size = columns["x"], ops.fill_missing(columns["size"], 0.0)
+    return {
+        "x": ops.min_max(ops.fill_missing(x, 1.0), -1, 1),
+        "size": ops.min_max(jnp.log1p(size)),
+        "pair": ops.min_max(jnp.stack([ops.fill_missing(x, 1.0), size], -1), 2, 5, elementwise=True),
+        "same": ops.min_max(ops.fill_missing(columns["same"], 0.0)),
+        "far": ops.min_max(ops.fill_missing(columns["far"], 0.0)),
+        "late": ops.fill_missing(ops.cast(columns["y"], "float32"), 0.0),
+    }
+
+
+def test_what_is_scaled_to_a_range_folds_too(tmp_path: Path) -> None:
+    table = numbers(2_000)
+    analyze(to_ranges, data.source_of(table), data.executor("local"), schema=table.schema).save(tmp_path / "graph")
+
+    def apply(weights: Any, features: Any) -> Any:
+        sides = [features[name][:, None] for name in ("x", "size", "same", "far")]
+        return jnp.concatenate([*sides, features["pair"]], -1) @ weights
+
+    folded = exported(tmp_path / "graph", apply, WEIGHTS, lambda made: {"p": made}, tmp_path / "model")
+    assert folded.export["folded_scaling"] == ["pair", "size", "x"]  # same: midway; far: beyond float32's digits
+    x, size = np.nan_to_num(table["x"].to_numpy(), nan=1.0), table["size"].to_numpy()
+
+    def between(values: Any, low: float, high: float) -> Any:
+        return low + (values - values.min()) / (values.max() - values.min()) * (high - low)
+
+    far = Bundle.load(tmp_path / "graph").run("transform", whole(table))["far"]
+    sides = [between(x, -1, 1), between(np.log1p(size), 0, 1), np.full(2_000, 0.5), far]
+    wanted = np.stack([*sides, between(x, 2, 5), between(size, 2, 5)], -1) @ WEIGHTS
+    np.testing.assert_allclose(folded.run("predict", whole(table))["p"], wanted, atol=3e-6)
 
 
 def test_a_transform_that_lies_about_its_scaling_is_refused(graph: Path, tmp_path: Path) -> None:
