@@ -21,6 +21,7 @@ from .history import runs, show, why
 from .hub import hub
 from .lineage import lineage
 from .logs import logs
+from .package import package
 from .run import resume, run
 from .schema import schema
 from .settings import CANCELED, CRASH, OK, USER_ERROR, complain
@@ -75,7 +76,7 @@ def cli() -> None:
 
 
 _RUNS = (run, resume, rerun, spin, backfill, approve, runs, show, diff, why, logs, lineage)
-for verb in (*_RUNS, schema, bundle, hub, fsck, doctor):
+for verb in (*_RUNS, schema, bundle, hub, package, fsck, doctor):
     cli.add_command(verb)
 
 

@@ -212,7 +212,7 @@ def _taken(package: str, project: Path) -> bool:
         return project not in [Path(path) for path in getattr(sys.modules[package], "__path__", [])]
     places = {sysconfig.get_path(kind) for kind in ("stdlib", "purelib", "platlib")}
     spec = PathFinder.find_spec(package, sorted(places))
-    return spec is not None and spec.origin is not None
+    return spec is not None and spec.origin is not None and Path(spec.origin).parent != project
 
 
 def _import(module: str, project: Path | None = None) -> ModuleType:

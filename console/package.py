@@ -1,0 +1,138 @@
+"""`package`: a project's folder as a wheel, seen to build the same pipeline."""
+
+from __future__ import annotations
+
+import io
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..errors import DrivetrainError, InputError
+from .settings import OK, Settings, shared
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ..pipelines import Pipeline
+    from ..pipelines.sources.wheel import Wheel
+
+
+@click.command(
+    epilog="\b\nExample:\n  drivetrain package examples/flights -o dist\n"
+    "  drivetrain package shop -o dist --include schema.yaml --include 'sql/*.sql'\n"
+)
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
+@click.option(
+    "-o",
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("dist"),
+    show_default=True,
+    metavar="DIR",
+    help="Where the wheel is put.",
+)
+@click.option("--include", multiple=True, metavar="PATTERN", help="More files than the pyproject.toml names.")
+@click.option("--max-size", default="10MB", show_default=True, metavar="SIZE", help="Of a file, at most.")
+@shared
+def package(settings: Settings, folder: Path, out: Path, include: tuple[str, ...], max_size: str) -> int:
+    """Build a wheel of a project for other machines: its modules, and the files that it names.
+
+    What is in it is listed, and so is what is not. Built again, it is the same to the byte.
+    """
+    from ..digest import write_durably
+    from ..pipelines.dsl.options import parse_bytes
+    from ..pipelines.sources.wheel import build_wheel
+
+    try:
+        largest = parse_bytes(max_size)
+    except DrivetrainError as error:
+        raise InputError(error.message, fix=error.fix) from None
+    wheel = build_wheel(folder, include, largest)
+    digest = _verified(folder, wheel)
+    path = out / wheel.name
+    out.mkdir(parents=True, exist_ok=True)
+    write_durably(path, wheel.data)
+    answer = {
+        "path": str(path),
+        "bytes": len(wheel.data),
+        "pipeline": digest,
+        "files": [{"path": name, "bytes": size} for name, size in wheel.files],
+        "left_out": [{"path": name, "reason": reason} for name, reason in wheel.left_out],
+    }
+    settings.answer(answer, lambda console: _show(console, path, wheel))
+    return OK
+
+
+def _verified(folder: Path, wheel: Wheel) -> str:
+    """The digest of the pipeline that is built from the wheel alone.
+
+    Raises:
+        InputError: It is not built, is another one than here, or a file that it names is here and not in the wheel.
+    """
+    from ..pipelines import load_pipeline
+
+    here = load_pipeline(folder).build()
+    packed = {name for name, _ in wheel.files}
+    for node, pattern in _files(here):
+        if missing := [path for path in _below(folder, pattern) if path not in packed]:
+            raise InputError(
+                f"{node} names {pattern!r}, and {missing[0]} is not in the wheel",
+                fix=f"add it to [tool.drivetrain.package] include, or give --include {missing[0]}",
+            )
+    with tempfile.TemporaryDirectory() as scratch, zipfile.ZipFile(io.BytesIO(wheel.data)) as archive:
+        archive.extractall(scratch)
+        try:
+            there = load_pipeline(Path(scratch, wheel.package)).build()
+        except DrivetrainError as error:
+            raise InputError(
+                f"the pipeline cannot be built from the wheel alone: {error.message.replace(scratch + '/', '')}",
+                fix="name what is missing with --include, or in [tool.drivetrain.package] include",
+            ) from None
+    if there.digest != here.digest:
+        raise InputError(
+            "from the wheel alone another pipeline is built than here",
+            fix="see what it reads while it is built, and name that with --include",
+        )
+    return there.digest
+
+
+def _files(pipeline: Pipeline) -> Iterator[tuple[str, str]]:
+    """The patterns of files on this machine that nodes name, as far as they are known before a run."""
+
+    def patterns(value: Any) -> Iterator[str]:  # Any: JSON
+        if isinstance(value, dict):
+            named = value.get("$files")
+            pattern = named[0] if isinstance(named, list) and named else named
+            if isinstance(pattern, str) and "://" not in pattern and not Path(pattern).is_absolute():
+                yield pattern
+            for each in value.values():
+                yield from patterns(each)
+        elif isinstance(value, list):
+            for each in value:
+                yield from patterns(each)
+
+    for node in pipeline.nodes:
+        for _, value in node.parameters:
+            yield from ((node.id, pattern) for pattern in patterns(value))
+
+
+def _below(folder: Path, pattern: str) -> list[str]:
+    """The project's own files that a pattern finds."""
+    try:
+        return [path.relative_to(folder).as_posix() for path in folder.glob(pattern) if path.is_file()]
+    except (ValueError, NotImplementedError):  # it leads elsewhere, or is no pattern
+        return []
+
+
+def _show(console: Console, path: Path, wheel: Wheel) -> None:
+    from rich.markup import escape
+
+    for name, size in wheel.files:
+        console.print(f"  {escape(name)}  [dim]{size:,} bytes[/]", soft_wrap=True)
+    for name, reason in wheel.left_out:
+        console.print(f"[dim]- {escape(name)}: left out, {reason}[/]", soft_wrap=True)
+    console.print(f"{escape(str(path))}: {len(wheel.files)} files, {len(wheel.data):,} bytes", soft_wrap=True)
