@@ -44,6 +44,7 @@ def container_component(
     files: Mapping[str, str] | None = None,
     env: Mapping[str, str | Secret | Piece] | None = None,
     network: bool = False,
+    gates: str | None = None,
     deterministic: bool = True,
 ) -> Component[..., Any]:
     """A program of a container image as a component.
@@ -62,6 +63,7 @@ def container_component(
         files: Files of the project.
         env: Environment variables of the container; it gets no others.
         network: Whether it may use the network.
+        gates: An input that it may veto, as of `dt.component`: by an output whose property `passed` is false.
         deterministic: Whether equal inputs give equal content.
 
     Raises:
@@ -83,6 +85,7 @@ def container_component(
         parameters=parameters,
         files=files,
         network=network,
+        gates=gates,
         deterministic=deterministic,
     )
 

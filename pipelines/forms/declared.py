@@ -17,7 +17,8 @@ from typing import Any, TypeAlias
 from ...digest import canonical_json
 from ...errors import BuildError, DrivetrainError, InputError
 from ...metadata import Artifact
-from ..dsl.component import Component, accepts, spell
+from ..dsl.component import Component
+from ..dsl.hints import accepts, spell
 from ..sources.context import current
 from ..sources.files import Files, FileSet, resolve_files
 from ..sources.functions import user_line
@@ -177,6 +178,7 @@ def declare(
     parameters: Types | None = None,
     files: Mapping[str, str] | None = None,
     doc: str = "",
+    gates: str | None = None,
     deterministic: bool = True,
 ) -> Component[..., Any]:
     """A component whose call is carried out by a function; what it is told to do is one more parameter, `told`.
@@ -209,7 +211,7 @@ def declare(
     signature = inspect.Signature(fields, return_annotation=returned)
     form = Form(name, told, signature, frozenset(files or ()), carry_out, frame)
     form.__doc__ = doc or None
-    component: Component[..., Any] = Component(form, deterministic=deterministic)
+    component: Component[..., Any] = Component(form, gates=gates, deterministic=deterministic)
     for key, each in component.inputs.items():
         if key not in (inputs or {}):
             raise BuildError(f"{key!r} is {spell(each.type)}, no value", where=user_line(), fix="name it in inputs=")

@@ -39,6 +39,7 @@ def notebook_component(
     outputs: Types | None = None,
     parameters: Types | None = None,
     kernel: str | None = None,
+    gates: str | None = None,
     deterministic: bool = True,
 ) -> Component[..., Any]:
     """A notebook as a component, run from top to bottom in the node's work folder.
@@ -55,6 +56,7 @@ def notebook_component(
         outputs: Artifact types and JSON types by name.
         parameters: JSON types by name, or their defaults.
         kernel: Which kernel runs it, in place of the one that it names.
+        gates: An input that it may veto, as of `dt.component`: by an output whose property `passed` is false.
         deterministic: Whether equal inputs give equal content.
 
     Raises:
@@ -89,6 +91,7 @@ def notebook_component(
         inputs=inputs,
         outputs=declared,
         parameters=parameters,
+        gates=gates,
         deterministic=deterministic,
     )
 

@@ -28,6 +28,7 @@ def shell_component(
     files: Mapping[str, str] | None = None,
     env: Mapping[str, str | Secret | Piece] | None = None,
     shell: bool = False,
+    gates: str | None = None,
     deterministic: bool = True,
 ) -> Component[..., Any]:
     """A command as a component.
@@ -47,6 +48,7 @@ def shell_component(
         env: More environment variables: text, a `dt.secret`, or what `dt.parameter` gives.
         shell: Whether the command is text for `/bin/sh`, joined by spaces. What is filled in is still one argument
             each, never text of the script.
+        gates: An input that it may veto, as of `dt.component`: by an output whose property `passed` is false.
         deterministic: Whether equal inputs give equal content.
 
     Raises:
@@ -63,6 +65,7 @@ def shell_component(
         outputs=outputs,
         parameters=parameters,
         files=files,
+        gates=gates,
         deterministic=deterministic,
     )
 

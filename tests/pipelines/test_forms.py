@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 import threading
@@ -240,6 +239,78 @@ def test_a_command_in_a_pipeline(home: Home, project: Callable[..., Path]) -> No
     assert changed.nodes["Count"].state == "COMPLETE"  # its module was edited
 
 
+def test_a_gate(home: Home, project: Callable[..., Path]) -> None:
+    body = """
+    class Verdict(dt.Artifact):
+        passed: bool = True
+
+    check = dt.shell_component(
+        "Check", ["sh", "-c", 'touch "$0/seen"; echo "{\\\\"passed\\\\": false}" > "$1"', dt.output_path("verdict"),
+                  dt.properties_path("verdict")],
+        inputs={"rows": Rows}, outputs={"verdict": Verdict}, gates="rows",
+    )
+    use = dt.shell_component("Use", ["true"], inputs={"rows": Rows})
+
+    @dt.pipeline
+    def shop() -> None:
+        rows = make().rows
+        check(rows)
+        use(rows)
+    """
+    nodes = run_pipeline(home, load_pipeline(project("shop", pipeline=HEAD + body))).nodes
+    assert (nodes["Check"].state, nodes["Use"].state) == ("COMPLETE", "BLOCKED")
+    assert nodes["Check"].vetoed
+
+
+def test_a_secret_that_a_command_prints_is_blotted_out(
+    home: Home, project: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHOP_TOKEN", "hunter22")
+    body = """
+    tell = dt.shell_component(
+        "Tell", ["sh", "-c", 'echo "token $TOKEN"; exit 3'], env={"TOKEN": dt.secret("SHOP_TOKEN")})
+
+    @dt.pipeline
+    def shop() -> None:
+        tell()
+    """
+    result = run_pipeline(home, load_pipeline(project("shop", pipeline=HEAD + body)))
+    assert result.nodes["Tell"].state == "FAILED"
+    assert "| token ***" in result.nodes["Tell"].reason
+    log = Logs(home.root, result.run).path("Tell").read_text()
+    assert "token ***" in log
+    found = subprocess.run(["grep", "-r", "hunter22", str(home.root)], capture_output=True, check=False)
+    assert found.stdout == b""
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_killed_leaves_no_command_behind(
+    home: Home, project: Callable[..., Path], tmp_path: Path
+) -> None:
+    pids = tmp_path / "pids"
+    body = f"""
+    run = dt.shell_component("Run", ["sh", "-c", "echo $PPID $$ > {pids}; sleep 300 & sleep 300"])
+
+    @dt.pipeline
+    def shop() -> None:
+        run()
+    """
+
+    def kill() -> None:
+        while not pids.exists() or len(pids.read_text().split()) < 2:
+            time.sleep(0.05)
+        os.kill(int(pids.read_text().split()[0]), 9)
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    pipeline = load_pipeline(project("shop", pipeline=HEAD + body))
+    result = run_pipeline(home, pipeline, options=RunOptions(runner="process", parallel=1))
+    thread.join()
+    assert result.nodes["Run"].state == "FAILED"
+    group = int(pids.read_text().split()[1])
+    assert [p for p in psutil.process_iter() if _group(p.pid) == group and p.status() != psutil.STATUS_ZOMBIE] == []
+
+
 def test_a_files_content_is_part_of_the_key(home: Home, project: Callable[..., Path]) -> None:
     body = """
     run = dt.shell_component("Run", ["sh", dt.file_path("script")], files={"script": "run.sh"})
@@ -322,109 +393,6 @@ def test_output_is_heard_while_the_command_runs(capfd: pytest.CaptureFixture[str
     assert "ended" in capfd.readouterr().out
 
 
-def notebook(*cells: str, kernel: str = "python3") -> str:
-    """A notebook of a heading and code cells, the first of them with the tag "parameters"."""
-    body: list[dict[str, Any]] = [{"cell_type": "markdown", "id": "h", "metadata": {}, "source": ["# Train"]}]
-    for number, source in enumerate(cells):
-        tags = {} if number else {"tags": ["parameters"]}
-        code: dict[str, Any] = {"cell_type": "code", "metadata": tags, "source": source}
-        body.append({**code, "id": f"c{number}", "outputs": [], "execution_count": None})
-    spec = {"kernelspec": {"name": kernel, "display_name": "Python", "language": "python"}}
-    return json.dumps({"nbformat": 4, "nbformat_minor": 5, "metadata": spec, "cells": body})
-
-
-CELLS = (
-    "epochs = 1",
-    "import json, pathlib\nfrom helpers import twice\nprint('epochs', epochs)\nassert epochs < 5, 'too many'",
-    "rows = pathlib.Path(rows_path, 'rows.txt').read_text().split()\n"
-    "pathlib.Path(model_path, 'weights.json').write_text(json.dumps(twice(len(rows) * epochs)))\n"
-    "pathlib.Path(score_path).write_text(json.dumps(len(rows) / 10))",
-)
-TRAIN = """
-    train = dt.notebook_component(
-        "train.ipynb", inputs={"rows": Rows}, outputs={"model": dt.Artifact, "score": float}, parameters={"epochs": 2}
-    )
-
-    @dt.pipeline
-    def shop(epochs: int = 2) -> None:
-        train(make(), epochs=epochs)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.notebook
-def test_a_notebook_in_a_pipeline(home: Home, project: Callable[..., Path]) -> None:
-    folder = project("shop", pipeline=HEAD + TRAIN, helpers="def twice(x):\n    return 2 * x\n")
-    (folder / "train.ipynb").write_text(notebook(*CELLS))
-
-    def run(epochs: int = 2) -> Any:
-        return run_pipeline(home, load_pipeline(folder), {"epochs": epochs}).nodes["Train"]
-
-    first = run()
-    assert first.state == "COMPLETE", first.reason
-    model = home.root / first.outputs["model"][0].uri
-    assert json.loads((model / "content" / "weights.json").read_text()) == 12
-    assert first.outputs["score"][0].properties["value"] == 0.3
-    import nbformat
-
-    executed = nbformat.read(model / "extra" / "train.ipynb", as_version=4)  # type: ignore[no-untyped-call]
-    nbformat.validate(executed)
-    assert executed.cells[0].source == "# Train"
-    assert any("injected-parameters" in cell.metadata.get("tags", []) for cell in executed.cells)
-    assert "epochs 2" in str([cell.get("outputs") for cell in executed.cells])
-    assert run().state == "CACHED"
-    # What it printed and what it says in words do not count; code does, that of its modules too.
-    old = '"outputs": [{"output_type": "stream", "name": "stdout", "text": "old"}]'
-    text = notebook(*CELLS).replace("# Train", "# Training").replace('"outputs": []', old)
-    (folder / "train.ipynb").write_text(text)
-    assert run().state == "CACHED"
-    (folder / "helpers.py").write_text("def twice(x):\n    return 2 * x + 1\n")
-    changed = run()
-    assert (changed.state, "helpers.py" in changed.reason) == ("COMPLETE", True)
-    failed = run(epochs=9)
-    assert failed.state == "FAILED"
-    assert failed.reason.startswith("Train: cell 3 of train.ipynb, line 4: AssertionError: too many\n  fix: ")
-    kept = Path(failed.reason.rpartition(" is ")[2])
-    assert "too many" in kept.read_text()
-
-
-@pytest.mark.notebook
-def test_a_kernel_that_is_not_there(tmp_path: Path) -> None:
-    (tmp_path / "a.ipynb").write_text(notebook("x = 1", kernel="fortran77"))
-    with pytest.raises(InputError, match=r"names the kernel 'fortran77', which is not here; there is .*python3"):
-        dt.notebook_component(tmp_path / "a.ipynb")()
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [("{}", "is no notebook"), ("x", "is no notebook"), ('{"nbformat": 3, "worksheets": []}', "the notebook format 3")],
-)
-def test_what_is_no_notebook(tmp_path: Path, text: str, message: str) -> None:
-    (tmp_path / "a.ipynb").write_text(text)
-    with pytest.raises(BuildError, match=message):
-        dt.notebook_component(tmp_path / "a.ipynb")
-    with pytest.raises(BuildError, match="cannot be read"):
-        dt.notebook_component(tmp_path / "b.ipynb")
-
-
 def test_a_command_error_is_worth_another_try() -> None:
     assert issubclass(CommandError, dt.DrivetrainError)
     assert not issubclass(CommandError, InputError | BuildError)
-
-
-PAGE = (Path(__file__).parents[2] / "docs" / "other-components.md").read_text("utf-8")
-
-
-def test_the_page(home: Home, project: Callable[..., Path]) -> None:
-    code = "import drivetrain as dt\n" + "".join(re.findall(r"```python\n(.*?)```", PAGE, flags=re.S))
-    folder = project("commands", pipeline="")
-    (folder / "pipeline.py").write_text(code)
-    (folder / "train.ipynb").write_text(notebook(*CELLS))
-    result = run_pipeline(home, load_pipeline(folder))
-    assert result.nodes["Count"].outputs["different"][0].properties["value"] == 2
-    assert result.nodes["Again"].state == "SKIPPED"
-    table = PAGE.partition("| placeholder |")[2].partition("\n\n")[0]
-    from drivetrain.pipelines import forms
-
-    assert set(re.findall(r"dt\.(\w+)", table)) == {n for n in forms.__all__ if not n.endswith("component")}
-    assert {name for name in forms.__all__ if f"dt.{name}(" not in PAGE} == set()
