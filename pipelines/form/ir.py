@@ -92,7 +92,7 @@ Source: TypeAlias = Edge | Query | Chosen
 
 @dataclass(frozen=True)
 class NodeOptions:
-    """How a node is carried out; nothing of it changes what its artifacts hold.
+    """How a node is carried out; but for `env` nothing of it changes what its artifacts hold.
 
     Attributes:
         retries: How often it is tried again after a failure that is not the user's to mend.

@@ -115,6 +115,11 @@ class Resolver:
             "outputs": dict(node.outputs),
             "environment": source_code.environment(imports),
         }
+        if node.options.env:  # it may change what the component makes; a secret counts by its name
+            preimage["env"] = {
+                name: value if isinstance(value, dict) and "$secret" in value else evaluate(value, values)
+                for name, value in node.options.env
+            }
         return Work(component, parameters, inputs, preimage)
 
     def _same(self, node: str, code: source_code.Code, built: str | None) -> None:

@@ -380,6 +380,15 @@ def test_an_environment_is_its_nodes_alone_and_secrets_are_in_no_log(
             assert b"hunter2" not in path.read_bytes(), path
 
 
+def test_an_environment_is_part_of_the_key(home: Home, pipe: Pipe) -> None:
+    code = "(current().base / f'{current().node}.txt').write_text(os.environ['FLAG'])"
+    seen = []
+    for flag in ("a", "b", "a"):
+        body = f"Misbehave.options(env={{'FLAG': {flag!r}}})(Make(), code={code!r})"
+        seen.append(states(run_pipeline(home, pipe(body), options=ONE))["Misbehave"])
+    assert seen == ["COMPLETE", "COMPLETE", "CACHED"]
+
+
 def test_a_secret_that_is_not_set_fails_its_node(home: Home, pipe: Pipe) -> None:
     result = run_pipeline(
         home, pipe("n = Make()\nUse.options(env={'A': dt.secret('NOT_SET')})(n)\nAdd(n, n)"), options=ONE
