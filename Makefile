@@ -28,7 +28,7 @@ test: $(STAMP) lint  ## Lint, types, layers and the fast tests (8 minutes at mos
 	$(BIN)/python -m pytest -m 'not slow and not gpu' --numprocesses auto --dist loadfile
 
 test-slow: $(STAMP)  ## The rest: crashes, whole runs, Beam workers
-	$(BIN)/python -m pytest -m 'slow and not gpu'
+	$(BIN)/python -m pytest -m 'slow and not gpu' --numprocesses auto --dist loadfile
 
 lint: $(STAMP)  ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff check .
