@@ -78,7 +78,8 @@ def _show_run(console: Console, home: Home, found: RunView) -> None:
     from rich.markup import escape
 
     table = tables.nodes_table(found.outline, found.nodes)
-    took = (found.finished - found.started).total_seconds() if found.finished else None
+    # A clock that was set back meanwhile makes no run shorter than nothing.
+    took = max(0.0, (found.finished - found.started).total_seconds()) if found.finished else None
     tables.show_nodes(console, f"{found.pipeline}, run {found.id}:", found.state, table, took)
     given = ", ".join(f"{name}={value}" for name, value in found.parameters.items())
     console.print(escape(f"started {found.started:%Y-%m-%d %H:%M} UTC" + (f", with {given}" if given else "")))

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from ...digest import sync_folder
 from ...errors import InputError
 from ...metadata import (
     Artifact,
@@ -47,14 +48,18 @@ class Home:
         self.root = root.absolute()
         if readonly and not self.root.is_dir():
             raise InputError(f"there are no runs in {self.root}", fix="give the root of earlier runs with --root")
+        missing = [folder for folder in (self.root, *self.root.parents) if not folder.exists()]
         try:
             self.root.mkdir(parents=True, exist_ok=True)
+            for folder in missing:
+                sync_folder(folder.parent)
         except OSError as error:
             raise InputError(f"{self.root} cannot be made: {error.strerror}", fix="give another --root") from None
         self.url = store
         self.store = MetadataStore.open(store or self.root / "metadata.db")
         self.payloads = Payloads(self.root)
-        if not self.store.executions(limit=1) and any(self.root.glob("artifacts/*/*/*/manifest.json")):
+        begun = self.store.contexts("run", limit=1) or self.store.executions(limit=1)
+        if not begun and any(self.root.glob("artifacts/*/*/*/manifest.json")):
             self.store.close()
             raise InputError(
                 f"{self.store.path} is empty, though {self.root} holds artifacts: it was lost, or lies elsewhere",
@@ -225,8 +230,8 @@ def reopen_run(home: Home, run: Run) -> Run:
     if alive:
         raise _worked_on(run.id, owner)
     properties: dict[str, Any] = {"state": "RUNNING", "owner": Owner.current().to_dict()}
-    if run.context.properties["state"] != "RUNNING":
-        properties["status"] = None  # it had ended, and will end anew: what runs on exit has that to hear of
+    if run.context.properties["state"] not in ("RUNNING", "COMPLETE"):
+        properties["status"] = None  # it will end anew, and what runs on exit has that to hear of
     try:
         return _run(home, home.store.update_context(run.context, properties, expected_version=run.context.version))
     except ConflictError:

@@ -186,7 +186,12 @@ def test_deaf_branches_do_not_keep_a_stopped_process(home: Home, pipe: Pipe, sig
 
 
 def test_resume_of_a_complete_run_runs_nothing(home: Home, pipe: Pipe) -> None:
-    first = run_pipeline(home, pipe("Use(Make())"))
+    body = """
+    Use(Make())
+    with dt.on_exit() as run:
+        Make.options(id="Last", cache=False)(label=run.state)
+    """
+    first = run_pipeline(home, pipe(body))
     before = len(home.store.executions())
     again = resume(home, first.run)
     assert (again.state, again.run) == ("COMPLETE", first.run)
