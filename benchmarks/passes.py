@@ -6,7 +6,8 @@ CPU milliseconds of `jax.jit(...).lower` at 512 rows, medians of interleaved rou
 round begins with a lowering that is not counted: the first one after a collection costs some 1.5 ms more than the same
 again, and stood to the account of the graph as traced. Where nothing can be removed the passes' own time shows. For the
 joined graphs there is also what the ratio would be were the passes free, and what JAX takes for a program of the same
-arguments that does nothing, which no pass removes.
+arguments that does nothing, which no pass removes; for the zoo's also the ratio of the same written by hand with the
+preparation once, which is all that sharing can give.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import gc
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -27,7 +29,7 @@ from drivetrain.engine.graphs.nodes import DeviceOp
 from drivetrain.engine.passes import EXPORTED, optimize
 from drivetrain.engine.tracing.equations import as_function, aval_of, function_of
 from drivetrain.engine.tracing.primitives import shaped
-from drivetrain.tests.engine.zoo import Animal, zoo
+from drivetrain.tests.engine.zoo import Animal, joined_by_hand, zoo
 
 ROWS = 512
 NEVER_SLOWER = 1.0
@@ -57,8 +59,11 @@ def milliseconds(work: Callable[[], object]) -> float:
     return (time.process_time() - start) * 1e3
 
 
-def measured(graph: Graph, repeat: int) -> list[float]:
-    """Milliseconds to lower it as it is, to run the passes, to lower what they give, to lower nothing: medians."""
+def measured(graph: Graph, hand: Graph | None, repeat: int) -> list[float]:
+    """Milliseconds to lower it as it is, to run the passes, to lower what they give, nothing, and what a hand wrote.
+
+    Medians; 0 for the last where there is none.
+    """
     rounds: list[tuple[float, ...]] = []
     for index in range(repeat + 1):
         made: list[Graph] = []
@@ -69,9 +74,10 @@ def measured(graph: Graph, repeat: int) -> list[float]:
         own = milliseconds(lambda: made.append(optimize(graph, EXPORTED)[0]))  # noqa: B023  # called at once
         after = milliseconds(lambda: lowered(made[0]))  # noqa: B023  # as above
         nothing = milliseconds(lambda: empty(graph))
+        written = 0.0 if hand is None else milliseconds(lambda: lowered(hand))
         gc.enable()
         if index:
-            rounds.append((before, own, after, nothing))
+            rounds.append((before, own, after, nothing, written))
     return [statistics.median(column) for column in zip(*rounds, strict=True)]
 
 
@@ -82,7 +88,8 @@ def passes(repeat: int = 9, names: Sequence[str] = ()) -> tuple[dict[str, float]
     for animal in (*zoo(), *joined_graphs()):
         if names and animal.name not in names:
             continue
-        before, own, after, nothing = measured(animal.graph(ROWS), repeat)
+        hand = replace(animal, apply=joined_by_hand).graph(ROWS) if animal.name == "joined" else None
+        before, own, after, nothing, written = measured(animal.graph(ROWS), hand, repeat)
         figures[f"{animal.name}: as traced, ms"] = before
         figures[f"{animal.name}: passes, ms"] = own
         figures[f"{animal.name}: lowered after them, ms"] = after
@@ -92,6 +99,8 @@ def passes(repeat: int = 9, names: Sequence[str] = ()) -> tuple[dict[str, float]
         if joined:
             figures[f"{animal.name}: ratio were the passes free"] = after / before
             figures[f"{animal.name}: an empty program of the same arguments, ms"] = nothing
+        if hand is not None:
+            figures[f"{animal.name}: ratio of the same prepared once by hand, without passes"] = written / before
     return figures, bars
 
 

@@ -127,6 +127,8 @@ def prune_scans(graph: Graph) -> Graph:
 
 
 def _pruned_scan(node: DeviceOp, read: list[bool]) -> DeviceOp:
+    if all(read):
+        return node
     params: Mapping[str, Any] = node.equation.params
     constants, carried = params["num_consts"], params[_CARRIED]
     closed = params["jaxpr"]

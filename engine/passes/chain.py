@@ -64,17 +64,19 @@ def optimize(graph: Graph, passes: Sequence[Pass] = STRUCTURAL) -> tuple[Graph, 
         The last graph, and a report per pass, in order.
     """
     reports = []
-    before = _ops(graph)
+    counted: tuple[Graph, Counter[str]] | None = None
     last: dict[Pass, Graph] = {}
     for step in passes:
         start = perf_counter()
         made = graph if last.get(step) is graph else step(graph)  # a second time changes nothing
         seconds = perf_counter() - start
-        after = _ops(made) if made is not graph else before
-        removed = {} if made is graph else dict(before - after)
+        removed: dict[str, int] = {}
+        if made is not graph:
+            before = counted[1] if counted is not None and counted[0] is graph else _ops(graph)
+            counted = (made, _ops(made))
+            removed = dict(before - counted[1])
         reports.append(PassReport(step.__name__, len(graph.nodes), len(made.nodes), removed, seconds))
         last[step] = graph = made
-        before = after
     return graph, tuple(reports)
 
 

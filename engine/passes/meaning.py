@@ -70,9 +70,10 @@ def unused_prefix(graph: Graph, stem: str) -> str:
 
     A model's graph is joined to its transform's, which this graph does not show.
     """
-    made = (tensor.id for node in graph.nodes for tensor in node.outputs)
-    stem = f"model/{stem}" if graph.nodes and all(name.lstrip("_").startswith("model/") for name in made) else stem
-    names = [name.lstrip("_") for name in graph.tensors() if stem in name]
+    made = [tensor.id.lstrip("_") for node in graph.nodes for tensor in node.outputs]
+    stem = f"model/{stem}" if made and all(name.startswith("model/") for name in made) else stem
+    given = (tensor.id for tensor in (*graph.inputs.values(), *graph.weights.values()))
+    names = [name for name in (*made, *given) if name.startswith(stem)]
     free = (n for n in range(len(names) + 1) if not any(name.startswith(f"{stem}/{n}/") for name in names))
     return f"{stem}/{next(free)}/"
 

@@ -27,17 +27,20 @@ def outline(graph: Graph) -> Graph:
     For the end of a chain: other passes look into no calls. XLA puts the bodies in their place again.
     """
     nodes = graph.nodes
-    if len(nodes) < _LEAST or any(isinstance(node, DeviceOp) and node.equation.effects for node in nodes):
-        return graph  # what has effects keeps its order
+    if len(nodes) < _LEAST:
+        return graph
     shades, constants = _shades(graph)
     if len(set(shades)) > len(shades) - _FUNCTION:
         return graph
+    if any(isinstance(node, DeviceOp) and node.equation.effects for node in nodes):
+        return graph  # what has effects keeps its order
     parts = _Parts(nodes, shades, constants)
     calls: dict[int, GraphNode] = {}  # by the first place of what they replace
     gone: set[int] = set()
+    tensors: dict[str, Tensor] = {}
     for alike in parts.alike(shades):
-        outside = parts.outside(graph)
-        for places, call in _calls(graph, alike, constants, outside):
+        tensors = tensors or graph.tensors()
+        for places, call in _calls(graph, alike, constants, parts.outside(graph), tensors):
             calls[places[0]] = call
             gone.update(places)
     if not calls:
@@ -107,7 +110,8 @@ class _Parts:
             if node.outputs[0].id in constants:
                 self.level.append(-1)
                 continue
-            made = {self._maker[name] for name in node.inputs if name is not None and name in self._maker}
+            read = node.operands if isinstance(node, DeviceOp) else node.inputs
+            made = {self._maker[name] for name in read if isinstance(name, str) and name in self._maker}
             level = max([self.level[each] + (marks[each] != mark) for each in made], default=0)
             self.level.append(level)
             for tensor in node.outputs:
@@ -138,14 +142,14 @@ class _Parts:
             tops = {at: self._top(at) for at in self._next}
             for at, node in enumerate(self._nodes):
                 mine = tops.get(at)
-                for name in node.inputs:
-                    if name is not None and (mine is None or tops.get(self._maker.get(name, -1)) != mine):
+                for name in node.operands if isinstance(node, DeviceOp) else node.inputs:
+                    if isinstance(name, str) and (mine is None or tops.get(self._maker.get(name, -1)) != mine):
                         self._outside.add(name)
         return self._outside
 
     def _top(self, at: int) -> int:
-        while self._next[at] != at:
-            at = self._next[at]
+        while (after := self._next[at]) != at:
+            at = after
         return at
 
 
@@ -154,7 +158,11 @@ def _pays(times: int, nodes: int) -> bool:
 
 
 def _calls(
-    graph: Graph, alike: Sequence[Sequence[int]], constants: Mapping[str, DeviceOp], outside: Collection[str]
+    graph: Graph,
+    alike: Sequence[Sequence[int]],
+    constants: Mapping[str, DeviceOp],
+    outside: Collection[str],
+    tensors: Mapping[str, Tensor],
 ) -> list[tuple[Sequence[int], DeviceOp]]:
     """A call in the place of each part that reads as the first one does; none where that does not pay."""
     every = [[node for at in places if isinstance(node := graph.nodes[at], DeviceOp)] for places in alike]
@@ -175,7 +183,6 @@ def _calls(
     ]
     if not wanted:
         return []
-    tensors = graph.tensors()
     avals = {name: aval_of(tensors[name], graph.dims) for name in given}
     body = function_of(
         graph, [*held, *first], given, [first[at].outputs[place].id for at, place in wanted], avals=avals

@@ -66,9 +66,9 @@ def callee(node: DeviceOp) -> Any | None:  # jax.extend.core.ClosedJaxpr
 
 def body_of(node: DeviceOp, bodies: Mapping[str, str]) -> Any | None:  # jax.extend.core.ClosedJaxpr
     """The closed jaxpr under the param that an op's name leads to, unless it is called with shardings of its own."""
-    param = bodies.get(node.op)
-    if param is None:
+    if node.op not in bodies:
         return None
+    param = bodies[node.op]
     params = node.equation.params
     kinds = {*map(type, params.get("in_shardings", ())), *map(type, params.get("out_shardings", ()))}
     if any(issubclass(kind, jax.sharding.Sharding) for kind in kinds):
@@ -130,13 +130,21 @@ class Done:
 
     def again(self, node: GraphNode) -> bool:
         """Whether a node does what an earlier one did, whose results its own then mean."""
-        key = _rough(node, self.meaning)
-        if key is None:
+        meaning = self.meaning
+        if isinstance(node, DeviceStage):
             return False
-        others = self._alike.get(key)
-        if others is None:
-            self._alike[key] = [node]
-            return False
+        key: list[Hashable] = [node.op]
+        if isinstance(node, DeviceOp):
+            if node.equation.effects or node.op in UNSHARED:
+                return False
+            for operand in node.operands:
+                if isinstance(operand, str):
+                    key.append(meaning.get(operand, operand))
+                else:
+                    key.append((operand.dtype, bits(operand.value)))
+        else:
+            key += [meaning.get(name, name) for name in node.inputs]
+        others = self._alike.setdefault(tuple(key), [])
         for first in others:  # params are compared where the rest is equal
             if self._settings.equal(node, first):
                 for mine, theirs in zip(node.outputs, first.outputs, strict=True):
@@ -164,27 +172,6 @@ def changing(graph: Graph) -> set[str]:
     return {weight for updates in graph.updates.values() for weight in updates}
 
 
-def _rough(node: GraphNode, meaning: Mapping[str, Operand]) -> Hashable | None:
-    """A node's op and what its operands mean; None for one that is never shared."""
-    if isinstance(node, DeviceOp):
-        if node.equation.effects or node.op in UNSHARED:
-            return None
-        key: list[Hashable] = [node.op]
-        for operand in node.operands:
-            if isinstance(operand, str):
-                key.append(meaning.get(operand, operand))
-            else:
-                key.append((operand.dtype, bits(operand.value)))
-        return tuple(key)
-    if isinstance(node, DeviceStage):
-        return None
-    return (node.op, *[meaning.get(name, name) for name in node.inputs])
-
-
-def _alike_read(a: Tensor, b: Tensor) -> bool:
-    return (a.id[0] == "_") == (b.id[0] == "_")
-
-
 class Settings:
     """Whether nodes of one op on the same operands do the same."""
 
@@ -197,9 +184,14 @@ class Settings:
         What an equation gives follows from its params and operands; what a host op or an analyzer gives does not.
         """
         if isinstance(a, DeviceOp) and isinstance(b, DeviceOp):
-            if a.device != b.device or not all(map(_alike_read, a.outputs, b.outputs)):
+            if a.device != b.device:
                 return False
+            for made, other in zip(a.outputs, b.outputs, strict=True):
+                if (made.id[0] == "_") != (other.id[0] == "_"):
+                    return False
             mine, theirs = a.equation.params, b.equation.params
+            if mine is theirs:
+                return True
             if mine.keys() != theirs.keys():
                 return False
             for name, value in mine.items():
@@ -209,8 +201,8 @@ class Settings:
         if isinstance(a, (HostNode, AnalyzerNode)) and type(a) is type(b):
             assets = [getattr(node, "assets", ()) for node in (a, b)]
             written = [json.dumps(dict(getattr(node, "params", {})), sort_keys=True) for node in (a, b)]
-            made = [[(tensor.dtype, tensor.shape, tensor.column) for tensor in node.outputs] for node in (a, b)]
-            return assets[0] == assets[1] and written[0] == written[1] and made[0] == made[1]
+            results = [[(tensor.dtype, tensor.shape, tensor.column) for tensor in node.outputs] for node in (a, b)]
+            return assets[0] == assets[1] and written[0] == written[1] and results[0] == results[1]
         return False
 
     def _same(self, a: Any, b: Any) -> bool:  # Any: an equation's param, both

@@ -291,8 +291,8 @@ def _dtype_of(name: str) -> Any:  # Any: a numpy dtype, or JAX's of a key of ran
 
 def hinted(equation: Any) -> str | None:
     """The device that `on(...)` named around an equation."""
-    text = str(equation.source_info.name_stack)
-    if _ON not in text:
+    stack = equation.source_info.name_stack
+    if not stack.stack or _ON not in (text := str(stack)):
         return None
     for part in reversed(text.split("/")):
         if part.startswith(_ON):
