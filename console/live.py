@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import Counter, deque
@@ -230,12 +231,13 @@ class Lines:
 def watch(console: Console | None) -> Iterator[Callable[[Run], Observer] | None]:
     """Something to watch a run with, for the time of the block; None gives None: nobody watches.
 
-    In a terminal the tree goes when the block ends, to make room for the final table.
+    In a terminal the tree goes when the block ends, to make room for the final table. What `!` runs in a notebook
+    writes to a terminal that cannot go back: there it is lines.
     """
     if console is None:
         yield None
         return
-    if not console.is_terminal:
+    if not console.is_terminal or "JPY_PARENT_PID" in os.environ:
         yield lambda run: Lines(run, lambda text: print(text, file=console.file, flush=True))
         return
     from rich.live import Live

