@@ -95,7 +95,7 @@ def _line(path: tuple[str, ...], old: object, new: object) -> str:
         *function, file = rest
         return f"code{' of ' if function else ''}{'.'.join(function)} {verb}: {file}"
     subject = _NAMES.get(head, head)
-    for index, part in enumerate(rest):
+    for index, part in enumerate(part for part in rest if part != "$map"):  # how a mapping's values are wrapped
         subject += part if part.startswith("[") else f"{' ' if index == 0 else '.'}{part}"
     if verb != "changed":
         return f"{subject} {verb}: {_short(old if new is _ABSENT else new)}"

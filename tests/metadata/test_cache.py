@@ -102,6 +102,11 @@ A, B = "a" * 64, "b" * 64
             ['parameter splits.order: ["train","eval"] -> ["eval","train"]'],
         ),
         ({"parameters": {"l": [1, 2]}}, {"parameters": {"l": [1, 3]}}, ["parameter l[1]: 2 -> 3"]),
+        (
+            {"parameters": {"h": {"$map": [["rate", 1], ["deep", {"$map": [["a", 1]]}]]}}},
+            {"parameters": {"h": {"$map": [["rate", 2], ["deep", {"$map": [["a", 3]]}]]}}},
+            ["parameter h.rate: 1 -> 2", "parameter h.deep.a: 1 -> 3"],
+        ),
         ({"inputs": {"x": [A]}}, {"inputs": {"x": [B]}}, ["input x: fingerprint aaaaaaaa… -> bbbbbbbb…"]),
         ({"inputs": {"x": [A]}}, {"inputs": {"x": [A, B]}}, ["input x[1] added: bbbbbbbb…"]),
         ({"environment": {"jax": "1"}}, {"environment": {"jax": "2"}}, ['environment jax: "1" -> "2"']),
