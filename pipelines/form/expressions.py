@@ -193,9 +193,16 @@ def spelled(expression: Json) -> str:
     if kind != "$op":
         return str(expression)
     name, *operands = body
-    if name == "not":
-        return f"not {spelled(operands[0])}"
     if name == "get":
-        return f"{spelled(operands[0])}[{spelled(operands[1])}]"
-    sign = _BINARY[name][0] if name in _BINARY else name
-    return f" {sign} ".join(map(spelled, operands))
+        return f"{_operand(operands[0])}[{spelled(operands[1])}]"
+    if name == "not":
+        return f"not {_operand(operands[0])}"
+    if name in ("and", "or"):
+        return f" {name} ".join(_operand(each, but=("get", "not", "in", *_BINARY)) for each in operands)
+    return f" {_BINARY[name][0] if name in _BINARY else name} ".join(map(_operand, operands))
+
+
+def _operand(expression: Json, but: tuple[str, ...] = ("get",)) -> str:
+    """Spelled in parentheses where it is an operation, but for those that bind closer than what is around it."""
+    plain = not isinstance(expression, Mapping) or "$op" not in expression or expression["$op"][0] in but
+    return spelled(expression) if plain else f"({spelled(expression)})"
