@@ -97,7 +97,7 @@ class _Said:
     process: subprocess.Popen[bytes]
     hear: Hear | None
     last: deque[str] = field(default_factory=lambda: deque(maxlen=_TOLD))
-    lines: int = 0
+    now: str = ""
 
     def __post_init__(self) -> None:
         self._printed = current().printed
@@ -107,9 +107,10 @@ class _Said:
 
     def show(self) -> None:
         """Show the last line, where there is a new one, though not more than once a second."""
-        if self.last and self.lines and time.monotonic() - self._shown > 1:
+        if self.now and time.monotonic() - self._shown > 1:
             self._shown = time.monotonic()
-            self._printed("", self.last[-1])
+            now, self.now = self.now, ""
+            self._printed("", now)
 
     def finish(self) -> None:
         """See that all of it was heard."""
@@ -125,13 +126,18 @@ class _Said:
             while chunk := os.read(stream.fileno(), 1 << 16):
                 *lines, rest = (rest + decoder.decode(chunk)).split("\n")
                 self._take(lines)
+                if len(rest) > _LONGEST:  # a bar that is drawn over and over, or no line at all
+                    over, _, rest = rest.rpartition("\r") if "\r" in rest else (rest, "", "")
+                    self._take([over])
         self._take([rest] if rest else [])
 
     def _take(self, lines: Sequence[str]) -> None:
-        heard = [line for line in lines if self.hear is None or not self.hear(line)]
+        # Of what was drawn over on a terminal, what stood there last.
+        drawn = (line.rstrip("\r").rpartition("\r")[2] for line in lines)
+        heard = [line for line in drawn if self.hear is None or not self.hear(line)]
         if heard:
             self.last.extend(line[:_LONGEST] for line in heard if line.strip())
-            self.lines += len(heard)
+            self.now = self.last[-1] if self.last else ""
             self._printed("\n".join(heard), "")
 
 

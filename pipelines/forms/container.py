@@ -217,10 +217,12 @@ def _values(call: Call, mounts: _Mounts) -> Values:
     texts: dict[str, str | None] = {}
     folder = call.scratch / "texts"
     folder.mkdir()
-    for name, text in parameters.items():
-        texts[name] = None if text is None else f"{_INSIDE}/texts/{name}"
+    for place in words.places(words.decode([*call.spec["command"], *call.spec["args"]])):
+        text = parameters[place.name] if place.kind == "text" else None
+        if place.kind == "text":
+            texts[place.name] = None if text is None else f"{_INSIDE}/texts/{place.name}"
         if text is not None:
-            (folder / name).write_text(text, "utf-8")
+            (folder / place.name).write_text(text, "utf-8")
     mounts.add(folder, f"{_INSIDE}/texts")
     return Values(
         inputs=inputs,

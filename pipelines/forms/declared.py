@@ -8,7 +8,7 @@ import keyword
 import sys
 import tempfile
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType, SimpleNamespace
@@ -45,7 +45,7 @@ class Call:
         values: And the files for the JSON values, by name.
         properties: The files for properties of the artifacts to fill, by name.
         scratch: A folder for this call alone.
-        types: The types of inputs and parameters, by name.
+        many: The inputs that are lists.
     """
 
     name: str
@@ -57,7 +57,7 @@ class Call:
     values: Mapping[str, Path]
     properties: Mapping[str, Path]
     scratch: Path
-    types: Mapping[str, Any]
+    many: frozenset[str]
 
 
 class Form:
@@ -113,8 +113,8 @@ class Form:
             values = {key: folder / "outputs" / key for key in returned if key not in outputs}
             properties = {key: folder / "outputs" / f"{key}.properties" for key in outputs}
             (folder / "outputs").mkdir()
-            types = self.__annotations__
-            self._carry_out(Call(self.__name__, spec, inputs, given, files, outputs, values, properties, folder, types))
+            many = frozenset(name for name in inputs if _is_list(self.__annotations__[name]))
+            self._carry_out(Call(self.__name__, spec, inputs, given, files, outputs, values, properties, folder, many))
             read = {key: self._value(key, path, returned[key]) for key, path in values.items() if key != DONE}
             for key, artifact in outputs.items():
                 self._complete(key, artifact, properties[key])
@@ -128,23 +128,24 @@ class Form:
         return tuple(file.path for file in resolve_files(value, folders).files)
 
     def _value(self, key: str, path: Path, hint: Any) -> object:
-        """A JSON value that was written; text is taken as it is, without the last line feed."""
+        """A value that was written: JSON; or where text is wanted, that as it is, without the last line feed."""
         if not path.is_file():
             raise InputError(
                 f"{self.__name__} did not write its output {key!r}", fix=f"write {spell(hint)} to the file it is given"
             )
         text = path.read_text("utf-8").removesuffix("\n")
-        value: object = text
-        if not accepts(hint, text):
+        if hint is str:
+            return text
+        try:
             # Python's spelling of these two is what many programs print.
-            spelled = {"True": "true", "False": "false"}.get(text, text)
-            try:
-                value = json.loads(spelled)
-            except ValueError:
-                value = text
-        if not accepts(hint, value):
+            value = json.loads({"True": "true", "False": "false"}.get(text, text))
+        except ValueError:
+            value = text
+        if accepts(hint, value):
+            return value
+        if not accepts(hint, text):
             raise InputError(f"{self.__name__} wrote {text!r:.60} as {key!r}, not {spell(hint)}", fix="write that type")
-        return value
+        return text
 
     def _complete(self, key: str, artifact: Artifact, properties: Path) -> None:
         if not any(artifact.content.iterdir()):
@@ -280,6 +281,10 @@ def _takes_artifacts(form: Form, name: str) -> bool:
 
 def _flat(hint: Any) -> list[Any]:
     return [inner for each in typing.get_args(hint) for inner in (each, *_flat(each))]
+
+
+def _is_list(hint: Any) -> bool:
+    return any(typing.get_origin(each) in (list, Sequence) for each in (hint, *_flat(hint)))
 
 
 def _artifacts(value: Any) -> list[Artifact] | None:

@@ -63,7 +63,7 @@ def kfp_component(
 def _read(source: str | Path) -> tuple[str, str]:
     """The text and what to call it."""
     if isinstance(source, str) and "\n" in source:
-        return source, user_line().rpartition(":")[0]
+        return source, f"{user_line()}, its text"
     here = Path(user_line().rpartition(":")[0]).parent
     path = here / source
     read_too(declaring_module(), path)

@@ -81,7 +81,10 @@ def parse(text: str, where: str) -> KfpComponent:
         raise BuildError(f"no YAML: {getattr(error, 'problem', error)}", where=f"{where}{line}") from None
     if root is None:
         raise BuildError("it is empty", where=where, fix="name a component.yaml")
-    return _Reader(where).component(root)
+    try:
+        return _Reader(where).component(root)
+    except RecursionError:
+        raise BuildError("it holds itself", where=where, fix="write out what an alias stands for") from None
 
 
 class _Reader:

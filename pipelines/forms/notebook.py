@@ -167,8 +167,7 @@ def _carry_out(path: Path, project: Path, call: Call) -> None:
     variables: dict[str, Any] = dict(call.parameters)
     for name, artifacts in call.inputs.items():
         paths = [str(each.content) for each in artifacts or ()]
-        many = "list" in repr(call.types.get(name))
-        variables[f"{name}_path"] = None if artifacts is None else paths if many else paths[0]
+        variables[f"{name}_path"] = None if artifacts is None else paths if name in call.many else paths[0]
     variables |= {f"{name}_path": str(artifact.content) for name, artifact in call.outputs.items()}
     variables |= {f"{name}_path": str(file) for name, file in call.values.items() if name != DONE}
     source, executed, failure = (call.scratch / name for name in ("source.ipynb", "executed.ipynb", "failure.json"))

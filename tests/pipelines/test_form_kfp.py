@@ -258,3 +258,8 @@ def test_an_artifact_type_is_made_once() -> None:
     one, two = dt.kfp_component(TRAIN), dt.kfp_component(TRAIN, name="Second")
     assert one.outputs["model"] is two.outputs["model"]
     assert issubclass(one.outputs["model"], Artifact)
+
+
+def test_a_file_that_holds_itself() -> None:
+    with pytest.raises(BuildError, match="it holds itself"):
+        dt.kfp_component(CONTAINER + "    image: x\n    args:\n    - &a {concat: [*a]}\n")
