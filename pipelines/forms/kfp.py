@@ -29,7 +29,8 @@ def kfp_component(
     """A KFP component as a component, run as a container on this machine.
 
     Inputs of the types String, Integer, Float, Boolean, List and Dict are parameters; of any other type, artifacts. An
-    input without a type takes any artifact. Where KFP would hand a file, an artifact's content holds it as `data`.
+    input without a type is text where `inputValue` passes it, and else takes any artifact. Where
+    KFP would hand a file, an artifact's content holds it as `data`.
 
     Args:
         source: The component.yaml: a path, relative to the file that calls this; or its text, with line feeds.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -94,11 +94,14 @@ class _Reader:
         self.where = where
         self.inputs: dict[str, Port] = {}
         self.outputs: dict[str, Port] = {}
+        self.passed: set[str] = set()  # the inputs that some `inputValue` names
 
     def component(self, root: yaml.Node) -> KfpComponent:
         top = self.fields(
             root, "a component", ("name", "description", "metadata", "inputs", "outputs", "implementation")
         )
+        if "implementation" in top:
+            self.passed = set(_passed(top["implementation"]))
         for key, kind in (("inputs", self.inputs), ("outputs", self.outputs)):
             for node in self.items(top[key]) if key in top else ():
                 port = self.port(node, key[:-1])
@@ -133,6 +136,8 @@ class _Reader:
         name = self.text(body["name"])
         kind = self.type(body["type"]) if "type" in body else ""
         hint = _VALUES.get(kind.lower())
+        if what == "input" and not kind and name in self.passed:
+            hint = str  # as KFP's first version has it: without a type, any text
         optional = "optional" in body and self.value(body["optional"]) is True
         default = self.default(body["default"], hint) if "default" in body else _NONE
         if default is None:  # as KFP reads it: it need not be given
@@ -268,6 +273,23 @@ class _Reader:
 
     def wrong(self, node: yaml.Node, message: str, fix: str) -> BuildError:
         return BuildError(message, where=f"{self.where}:{node.start_mark.line + 1}", fix=fix)
+
+
+def _passed(root: yaml.Node) -> Iterator[str]:
+    """The inputs that a piece of YAML passes as values."""
+    import yaml
+
+    todo, seen = [root], set()
+    while todo:
+        node = todo.pop()
+        if id(node) in seen:  # an alias
+            continue
+        seen.add(id(node))
+        if isinstance(node, yaml.MappingNode):
+            todo += [value for _, value in node.value]
+            yield from (str(value.value) for key, value in node.value if key.value == "inputValue")
+        elif isinstance(node, yaml.SequenceNode):
+            todo += node.value
 
 
 def python_name(name: str) -> str:

@@ -33,6 +33,8 @@ inputs:
 - {name: layers, type: List, default: '[8, 4]'}
 - {name: options, type: JsonObject, default: '{"a": 1}'}
 - {name: seed, type: Integer, optional: true}
+- {name: max_depth, type: Integer, default: "6", optional: true}
+- {name: booster_params, type: JsonObject, optional: true}
 - {name: warm start, type: Model, optional: true}
 - {name: anything}
 outputs:
@@ -149,7 +151,7 @@ def test_the_interface() -> None:
     defaults = {name: spec.default for name, spec in train.parameters.items() if name != "container"}
     assert defaults == {
         "label_column": "y", "epochs": 3, "rate": 0.5, "shuffle": True, "layers": [8, 4], "options": {"a": 1},
-        "seed": None,
+        "seed": None, "max_depth": 6, "booster_params": None,
     }  # fmt: skip
     assert {key: kind.__name__ for key, kind in train.outputs.items()} == {
         "model": "KfpModel", "loss": "Value", "report": "Artifact",
@@ -263,3 +265,21 @@ def test_an_artifact_type_is_made_once() -> None:
 def test_a_file_that_holds_itself() -> None:
     with pytest.raises(BuildError, match="it holds itself"):
         dt.kfp_component(CONTAINER + "    image: x\n    args:\n    - &a {concat: [*a]}\n")
+
+
+def test_an_input_without_a_type() -> None:
+    cut = dt.kfp_component("""
+        name: Cut
+        inputs: [{name: Text}, {name: Fields}, {name: Delimiter, default: ','}]
+        outputs: [{name: Text}]
+        implementation:
+          container:
+            image: busybox
+            command: [cut, {inputPath: Text}, {outputPath: Text}, {inputValue: Fields}]
+            args: [{concat: [-d, {inputValue: Delimiter}]}]
+    """)
+    assert list(cut.inputs) == ["text"]
+    assert {name: spec.hint for name, spec in cut.parameters.items() if name != "container"} == {
+        "fields": str, "delimiter": str,
+    }  # fmt: skip
+    assert cut.parameters["delimiter"].default == ","
