@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from typing import Any, Final
@@ -36,8 +37,8 @@ from .values import (
 
 Thunk = Callable[[], Any]  # Any: a value of the user's
 
-STAGED: Final[ContextVar[bool]] = ContextVar("drivetrain_staged", default=False)
-"""Whether what is traced now runs on some path only."""
+STAGED: Final[ContextVar[tuple[Callable[..., Any], ...]]] = ContextVar("drivetrain_staged", default=())
+"""The blocks around what is traced now, the outermost first: it runs on some path only, or many times."""
 
 CHECKED: Final[ContextVar[bool]] = ContextVar("drivetrain_checked", default=False)
 """Whether asserts on tensors become checks of the graph."""
@@ -61,7 +62,7 @@ class Taken:
         self.numbers: dict[int, int] = {}
 
         def traced() -> list[Any]:
-            with having(STAGED, True):
+            with having(STAGED, (*STAGED.get(), run)):
                 self.values = run()
             arrays = [
                 leaf for value in self.values if not isinstance(value, Unset)
@@ -277,6 +278,33 @@ def value(found: Any) -> Thunk:  # Any: the user's value
     return lambda: found
 
 
+def certain(found: Any, what: str) -> Any:  # Any: the user's value
+    """A condition that Python itself decides on. Raises InputError where it is a tensor."""
+    if is_traced(found):
+        raise InputError(
+            f"a tensor decides on {what} that assigns by :=, which a graph cannot do on one path only",
+            fix="assign it in a statement before, or write an if statement",
+            where=caller(),
+        )
+    return found
+
+
+_TRACER: Final = re.compile(r"\b\w*Tracer\(([a-z]+[0-9]*\[[^\]]*\])\)")
+
+
+def told(found: Any, name: str, conversion: int, spec: str) -> str:  # Any: the user's value
+    """A value in the f-string of an assert: of a tensor of the graph its name and shape, as it has no value yet."""
+    if is_traced(found):
+        return f"{name}: {Spec.of(found)}"
+    shown_as: dict[int, Callable[[Any], str]] = {ord("r"): repr, ord("s"): str, ord("a"): ascii}
+    return format(shown_as[conversion](found) if conversion in shown_as else found, spec)
+
+
+def _said(message: Any) -> str:  # Any: the user's value
+    """An assert's message as text; tensors of the graph by their shapes."""
+    return "the assertion is false" if message is None else _TRACER.sub(r"\1", str(message))
+
+
 def assert_(test: Thunk, message: Thunk) -> None:
     """`assert test, message`: at once where Python knows, else a check of the graph, if it was asked for."""
     found = test()
@@ -287,8 +315,7 @@ def assert_(test: Thunk, message: Thunk) -> None:
         return
     condition = truth(found, "what is asserted")
     if CHECKED.get():
-        said = message()
-        text = f"{caller()}\x1f{'the assertion is false' if said is None else said}"
+        text = f"{caller()}\x1f{_said(message())}"
         # The text goes through str.format there.
         checkify.debug_check(condition, text.replace("{", "{{").replace("}", "}}"))
 

@@ -105,13 +105,17 @@ class Carry:
 
     def _trace(self) -> tuple[Sequence[Any], Leaves, Any]:
         seen: list[Any] = []
+        body, get = self.body, self.get
+
+        def block() -> tuple[Any, Any]:  # never run: it says what is of this block
+            return body, get
 
         def traced(*leaves: Any) -> list[Any]:
             count = len(leaves) - len(self.item)
             self._set(leaves[:count])
-            with having(STAGED, True):
-                self.body(list(leaves[count:]))
-            after = self.get()
+            with having(STAGED, (*STAGED.get(), block)):
+                body(list(leaves[count:]))
+            after = get()
             seen.append((after, list(leaves[:count])))
             return [leaf for value in after for leaf in _arrays(value)]
 

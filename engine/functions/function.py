@@ -161,7 +161,7 @@ class Function:
         try:
             with (
                 having(CONVERTING, self._autograph),
-                having(STAGED, False),
+                having(STAGED, ()),
                 having(CHECKED, self._checks),
                 having(DEFAULTS, self._options),
             ):

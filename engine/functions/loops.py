@@ -94,6 +94,7 @@ def for_(
 
 def _in_python(block: Block, items: Iterable[Any], body: Callable[[Any], None], test: Callable[[], Any] | None) -> None:
     """Python's own loop; a step behind an exit that a tensor decides runs under a condition."""
+    get, put = block.get, block.put
     for item in items:
         going = True if test is None else test()
         if not is_traced(going):
@@ -102,14 +103,14 @@ def _in_python(block: Block, items: Iterable[Any], body: Callable[[Any], None], 
             body(item)
             continue
         refuse_changes(block.changes, "a for")
-        before = block.get()
+        before = get()
 
         def run(item: Any = item, before: Sequence[Any] = before) -> Sequence[Any]:  # Any: the user's variables
-            block.put(before)
+            put(before)
             body(item)
-            return block.get()
+            return get()
 
-        block.put(join_paths(going, run, lambda before=before: before, block.names))  # type: ignore[misc]  # default
+        put(join_paths(going, run, lambda before=before: before, block.names))  # type: ignore[misc]  # default
 
 
 def _options(hint: Callable[[], object] | None) -> LoopOptions:

@@ -7,17 +7,11 @@ node keeps its place in the user's file, so tracebacks, debuggers and JAX's own 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from collections.abc import Sequence
 
 from .jumps import FlaggedFor, Scope, expression, lowered, statement
+from .reading import assigned, binds, hint, in_place, own
 from .source import Definition, parameters
-
-HINTS: Final = ("loop_options", "set_max_steps")
-_MUTATORS: Final = (
-    "add", "append", "appendleft", "clear", "discard", "extend", "insert", "pop", "popitem", "remove", "reverse",
-    "setdefault", "sort", "update",
-)  # fmt: skip
 
 
 def rewritten(node: Definition, owner: str | None) -> ast.FunctionDef:
@@ -37,14 +31,14 @@ def rewritten(node: Definition, owner: str | None) -> ast.FunctionDef:
     # Defaults are taken from the function itself: here they only keep their number.
     tree.args.defaults = [ast.Constant(None) for _ in tree.args.defaults]
     tree.args.kw_defaults = [None if item is None else ast.Constant(None) for item in tree.args.kw_defaults]
-    shared = [item for item in _own(tree) if isinstance(item, (ast.Global, ast.Nonlocal))]
+    shared = [item for item in own(tree) if isinstance(item, (ast.Global, ast.Nonlocal))]
     tree.body = lowered(_Hoisted().body(tree))
     given = parameters(node)
     outer = {name for item in shared for name in item.names}
     globals_ = {name for item in shared if isinstance(item, ast.Global) for name in item.names}
-    blocks = [item for item in _own(tree) if isinstance(item, (ast.If, ast.For, ast.While))]
+    blocks = [item for item in own(tree) if isinstance(item, (ast.If, ast.For, ast.While))]
     state = {name for block in blocks for name in assigned([block])}
-    change = _Rewrite(state, globals_, owner, given[0] if given else None)
+    change = _Rewrite(state, outer, globals_, owner, given[0] if given else None)
     body = [made for item in tree.body for made in change.statements(item)]
     unset = [name for name in sorted(state) if name not in outer and name not in given]
     head = [statement(f"{name} = ag__.Unset({name!r})", tree.body[0]) for name in unset]
@@ -73,39 +67,13 @@ class _Hoisted(ast.NodeTransformer):
         return node if isinstance(node, Scope) else super().generic_visit(node)
 
 
-def assigned(body: Iterable[ast.AST]) -> list[str]:
-    """The names that statements assign in their own scope, in order."""
-    found: set[str] = set()
-    for item in body:
-        for node in [item, *_own(item)]:
-            if isinstance(node, ast.Name) and isinstance(node.ctx, (ast.Store, ast.Del)):
-                found.add(node.id)
-            elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-                found.add(node.name)
-            elif isinstance(node, (ast.Import, ast.ImportFrom)):
-                found.update((alias.asname or alias.name).split(".")[0] for alias in node.names)
-            elif isinstance(node, (ast.MatchAs, ast.MatchStar)) and node.name:
-                found.add(node.name)
-            elif isinstance(node, ast.MatchMapping) and node.rest:
-                found.add(node.rest)
-    return sorted(found)
-
-
-def _own(node: ast.AST) -> Iterator[ast.AST]:
-    """What is below a node, without what belongs to inner functions, classes and comprehensions."""
-    if isinstance(node, (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
-        yield from (item.target for item in ast.walk(node) if isinstance(item, ast.NamedExpr))
-        return
-    for child in ast.iter_child_nodes(node):
-        yield child
-        if not isinstance(child, Scope):
-            yield from _own(child)
-
-
 class _Rewrite(ast.NodeTransformer):
-    def __init__(self, state: set[str], globals_: set[str], owner: str | None, first: str | None) -> None:
+    def __init__(
+        self, state: set[str], shared: set[str], globals_: set[str], owner: str | None, first: str | None
+    ) -> None:
         self.state = state
         self.globals = globals_
+        self.shared = shared
         self.owner = owner
         self.first = first
         self.made = 0
@@ -185,20 +153,27 @@ class _Rewrite(ast.NodeTransformer):
         made = statement(text, node)
         assert isinstance(made, ast.Expr)
         assert isinstance(made.value, ast.Call)
-        hint = _hint(node.body)
+        given = hint(node.body)
         made.value.args[-1] = expression("None", node)
-        if hint is not None:
+        if given is not None:
             lazy = expression("lambda: 0", node)
             assert isinstance(lazy, ast.Lambda)
-            lazy.body = hint
+            lazy.body = given
             made.value.args[-1] = lazy
         return made
 
+    def visit_Expr(self, node: ast.Expr) -> list[ast.stmt]:
+        return [*self._guards(node), self.generic_visit(node)]  # type: ignore[list-item]
+
+    def visit_Assign(self, node: ast.Assign) -> list[ast.stmt]:
+        return [*self._guards(node), self.generic_visit(node)]  # type: ignore[list-item]
+
     def visit_AugAssign(self, node: ast.AugAssign) -> list[ast.stmt]:
+        guards = self._guards(node)
         self.generic_visit(node)
         if isinstance(node.target, ast.Name) and node.target.id in self.state:
-            return [statement(f"ag__.load({node.target.id})", node), node]
-        return [node]
+            guards.append(statement(f"ag__.load({node.target.id})", node))
+        return [*guards, node]
 
     def visit_Delete(self, node: ast.Delete) -> list[ast.stmt]:
         made: list[ast.stmt] = []
@@ -211,6 +186,8 @@ class _Rewrite(ast.NodeTransformer):
 
     def visit_Assert(self, node: ast.Assert) -> ast.stmt:
         made = statement("ag__.assert_(lambda: 0, lambda: 0)", node)
+        parts = node.msg.values if isinstance(node.msg, ast.JoinedStr) else []
+        shown = [(part, ast.unparse(part.value)) for part in parts if isinstance(part, ast.FormattedValue)]
         assert isinstance(made, ast.Expr)
         call = made.value
         assert isinstance(call, ast.Call)
@@ -218,7 +195,18 @@ class _Rewrite(ast.NodeTransformer):
             lazy = call.args[place]
             assert isinstance(lazy, ast.Lambda)
             lazy.body = self.visit(part) if part is not None else expression("None", node)
+        for value, name in shown:
+            self._told(value, name)
         return made
+
+    def _told(self, part: ast.FormattedValue, name: str) -> None:
+        """Let an operator show a value of an f-string."""
+        call = expression(f"ag__.told(0, {name!r}, {part.conversion}, '')", part)
+        assert isinstance(call, ast.Call)
+        call.args[0] = part.value
+        if part.format_spec is not None:
+            call.args[3] = part.format_spec
+        part.value, part.conversion, part.format_spec = call, -1, None
 
     def visit_Raise(self, node: ast.Raise) -> list[ast.stmt]:
         return [statement("ag__.may_raise()", node), self.generic_visit(node)]  # type: ignore[list-item]
@@ -236,8 +224,11 @@ class _Rewrite(ast.NodeTransformer):
         return self.generic_visit(node)
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.expr:
-        if _binds(*node.values[1:]):
-            return self._plain(node)
+        if binds(*node.values[1:]):
+            made = self._plain(node)
+            assert isinstance(made, ast.BoolOp)
+            made.values[:-1] = [self._certain(value, "an `and` or `or`") for value in made.values[:-1]]
+            return made
         word = "and_" if isinstance(node.op, ast.And) else "or_"
         return self._lazy(f"ag__.{word}", node.values, node)
 
@@ -251,13 +242,16 @@ class _Rewrite(ast.NodeTransformer):
         return call
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.expr:
-        if _binds(node.body, node.orelse):
-            return self._plain(node)
+        if binds(node.body, node.orelse):
+            made = self._plain(node)
+            assert isinstance(made, ast.IfExp)
+            made.test = self._certain(made.test, "a ternary")
+            return made
         return self._lazy("ag__.choose", [node.test, node.body, node.orelse], node)
 
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
         single = len(node.ops) == 1 and not isinstance(node.ops[0], (ast.In, ast.NotIn))
-        if single or _binds(*node.comparators[1:]):
+        if single or binds(*node.comparators[1:]):
             return self.generic_visit(node)
         words = tuple(type(op).__name__ for op in node.ops)
         call = self._lazy("ag__.compare", [node.left, *node.comparators], node, certain=2)
@@ -281,12 +275,19 @@ class _Rewrite(ast.NodeTransformer):
         assert isinstance(made, ast.expr)
         return made
 
+    def _certain(self, value: ast.expr, what: str) -> ast.expr:
+        """A value on which Python itself has to decide."""
+        call = expression(f"ag__.certain(0, {what!r})", value)
+        assert isinstance(call, ast.Call)
+        call.args[0] = value
+        return call
+
     def _lazy(self, operator: str, parts: Sequence[ast.expr], node: ast.expr, certain: int = 1) -> ast.Call:
         """An operator's call with its parts as thunks; where := stands in the first, which run anyway, as values."""
         call = expression(f"{operator}()", node)
         assert isinstance(call, ast.Call)
         for place, part in enumerate(parts):
-            if place < certain and _binds(*parts[:certain]):
+            if place < certain and binds(*parts[:certain]):
                 made = expression("ag__.value(0)", part)
                 assert isinstance(made, ast.Call)
                 made.args = [self.visit(part)]
@@ -332,23 +333,32 @@ class _Rewrite(ast.NodeTransformer):
             setter.body = [*self._declared(names, node), statement(f"({reads}) = ag__values", node)]
         return [getter, setter]
 
+    def _guards(self, node: ast.stmt) -> list[ast.stmt]:
+        """What goes before a statement: operators that refuse its changes where a block of the graph hides them."""
+        found: dict[str, ast.stmt] = {}
+        for target, how, owner, root in in_place(node):
+            call = f"ag__.changes({ast.unparse(target)!r}, {how!r}, {root!r}, lambda: 0)"
+            found.setdefault(call, self._guard(call, owner, node))
+        for name in assigned([node]):
+            if name in self.shared:
+                call = f"ag__.changes({name!r}, 'name', {name!r}, lambda: 0)"
+                found[call] = self._guard(call, ast.Name(name, ast.Load()), node)
+        return list(found.values())
+
+    def _guard(self, call: str, owner: ast.expr, node: ast.stmt) -> ast.stmt:
+        made = statement(call, node)
+        assert isinstance(made, ast.Expr)
+        assert isinstance(made.value, ast.Call)
+        thunk = made.value.args[3]
+        assert isinstance(thunk, ast.Lambda)
+        thunk.body = self.visit(expression(ast.unparse(owner), node))
+        return made
+
     def _changes(self, node: ast.AST, names: Sequence[str]) -> str:
         """Source of a tuple of (what is changed in place, how, a thunk of its owner): staging refuses those."""
         found: dict[str, str] = {}
-        for item in _own(node):
-            if isinstance(item, (ast.Attribute, ast.Subscript)) and isinstance(item.ctx, (ast.Store, ast.Del)):
-                target: ast.expr = item
-                how = "set"
-                owner = item.value
-            elif isinstance(item, ast.Call) and getattr(item.func, "attr", "") in _MUTATORS:
-                assert isinstance(item.func, ast.Attribute)
-                target, how, owner = item.func, "call", item.func.value
-            elif isinstance(item, ast.Call) and getattr(item.func, "id", "") == "next" and item.args:
-                target, how, owner = item, "next", item.args[0]
-            else:
-                continue
-            root = _root(owner)
-            if root is None or root in names:  # made within the block: nobody outside sees it
+        for target, how, owner, root in in_place(node):
+            if root in names:  # made within the block: nobody outside sees it
                 continue
             if any(isinstance(part, ast.Name) and part.id in names for part in ast.walk(owner)):
                 owner = ast.Name(root)  # it has no value yet: judged by what it is part of
@@ -357,28 +367,3 @@ class _Rewrite(ast.NodeTransformer):
             if name in self.globals:
                 found[f"({name!r}, 'global', lambda: None)"] = ""
         return f"({', '.join(found)}{',' if found else ''})"
-
-
-def _binds(*parts: ast.expr) -> bool:
-    """Whether an expression assigns by :=, which a thunk could not do for its function."""
-    return any(isinstance(item, ast.NamedExpr) for part in parts for item in ast.walk(part))
-
-
-def _root(node: ast.expr) -> str | None:
-    while isinstance(node, (ast.Attribute, ast.Subscript)):
-        node = node.value
-    return node.id if isinstance(node, ast.Name) else None
-
-
-def _hint(body: Sequence[ast.stmt]) -> ast.expr | None:
-    """The call of a hint at the head of a loop's body (after our own flags), as a copy."""
-    for item in body[:2]:
-        if isinstance(item, ast.Expr) and isinstance(item.value, ast.Call):
-            called = item.value.func
-            name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
-            if name in HINTS:
-                copied = ast.parse(ast.unparse(item.value), mode="eval").body
-                for node in ast.walk(copied):
-                    ast.copy_location(node, item)
-                return copied
-    return None

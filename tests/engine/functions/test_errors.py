@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from drivetrain.engine import TensorSpec, custom_gradient, function, loop_options, set_max_steps
+from drivetrain.engine import TensorSpec, custom_gradient, do_not_convert, function, loop_options, set_max_steps
 from drivetrain.errors import InputError
 
 pytestmark = pytest.mark.engine
@@ -144,6 +144,83 @@ def keeps_in_a_branch(x: Any) -> Any:
     return seen[0] + y
 
 
+CALLS = {"n": 0}
+
+
+def count(x: Any) -> Any:
+    CALLS["n"] += 1  # counted
+    return x
+
+
+def counts_calls(xs: Any) -> Any:
+    total = 0.0
+    for x in xs:
+        total += count(x)
+    return total * CALLS["n"]
+
+
+class Tally:
+    def __init__(self) -> None:
+        self.n = 0
+
+    def add(self, x: Any) -> Any:
+        self.n += 1  # tallied
+        return x
+
+
+def counts_on_an_object(xs: Any) -> Any:
+    tally, total = Tally(), 0.0
+    for x in xs:
+        total += tally.add(x)
+    return total / tally.n
+
+
+def noted(notes: list[int], x: Any) -> Any:
+    notes.append(1)  # in the argument
+    return x
+
+
+def counts_in_an_argument(x: Any) -> Any:
+    notes: list[int] = []
+    while x > 0:
+        x = noted(notes, x) - 1
+    return x + len(notes)
+
+
+def takes_from_an_iterator(xs: Any) -> Any:
+    names, total = iter([1.0, 2.0, 3.0, 4.0]), 0.0
+
+    def weighted(x: Any) -> Any:
+        weight = next(names)  # taken
+        return x * weight
+
+    for x in xs:
+        total += weighted(x)
+    return total
+
+
+@do_not_convert
+def keep(kept: list[Any], x: Any) -> Any:
+    kept.append(x * 2)  # kept
+    return x
+
+
+def keeps_unconverted(xs: Any) -> Any:
+    kept: list[Any] = []
+    total = 0.0
+    for x in xs:
+        total += keep(kept, x)
+    return total + kept[0]
+
+
+def walrus_in_a_ternary(x: Any) -> Any:
+    return (z := x * 2) + z if x > 0 else x  # ternary
+
+
+def walrus_after_and(x: Any) -> Any:
+    return x if (x > 0 and (y := x * 2) < 3) else y  # walrus and
+
+
 class Model:
     total = 0.0
 
@@ -229,8 +306,20 @@ CASES: list[tuple[Callable[..., Any], Any, str, str]] = [
     (pops, XS, "pop", r"'weights.pop' is called inside a for"),
     (takes_next, X, "next", r"next\(weights\[.all.\]\). is called inside an if"),
     (append_under_a_key, X, "under a key", r"'found\[key\].append' is called inside an if"),
-    (keeps_in_a_loop, XS, "nonlocal", "a tensor made inside a loop or branch of the graph is kept outside"),
-    (keeps_in_a_branch, X, "noted", "a tensor made inside a loop or branch of the graph is kept outside"),
+    (keeps_in_a_loop, XS, "nonlocal", "'total' is assigned by a function that a loop or branch of the graph calls"),
+    (keeps_in_a_branch, X, "noted", "'seen.append' is called by a function that a loop or branch of the graph calls"),
+    (
+        counts_calls,
+        XS,
+        "counted",
+        r"'CALLS\['n'\]' is assigned by a function|\"CALLS\['n'\]\" is assigned by a function",
+    ),
+    (counts_on_an_object, XS, "tallied", "'self.n' is assigned by a function that a loop"),
+    (counts_in_an_argument, X, "in the argument", "'notes.append' is called by a function that a loop"),
+    (takes_from_an_iterator, XS, "taken", "'next.names.' is called by a function that a loop"),
+    (keeps_unconverted, XS, "kept", "a tensor made inside a loop or branch of the graph is kept outside"),
+    (walrus_in_a_ternary, X, "ternary", "a tensor decides on a ternary that assigns by :="),
+    (walrus_after_and, X, "walrus and", "a tensor decides on an `and` or `or` that assigns by :="),
     (add_to_attribute, X, "attribute", r"'self.total' is assigned inside an if"),
     (dict_key, X, "key", r"""'out\["a"\]|"out\['a'\]" is assigned inside an if"""),
     (raises, X, "raise", "a tensor decides whether this `raise` runs"),
@@ -250,6 +339,65 @@ def test_mistakes_are_told_at_the_users_line(fn: Any, value: Any, mark: str, mes
         function(fn)(value)
     assert found.value.where == line(mark)
     assert found.value.fix
+
+
+def closed_over(xs: Any) -> Any:
+    total = 0.0
+    for x in xs:
+        parts = [x]
+
+        def add(value: Any) -> None:
+            parts.append(value)  # noqa: B023  # the very one
+
+        add(x * 2)
+        add(x * 3)
+        total = total + sum(parts)
+    return total
+
+
+def local_to_a_callee(xs: Any) -> Any:
+    def spread(x: Any) -> Any:
+        tally, found = Tally(), []
+
+        def add(value: Any) -> None:
+            nonlocal tally
+            found.append(value)
+            tally = tally
+            tally.add(value)
+
+        for k in range(3):
+            add(x * k)
+        return sum(found) * tally.n
+
+    total = 0.0
+    for x in xs:
+        total = total + spread(x)
+    return total
+
+
+@pytest.mark.parametrize("fn", [closed_over, local_to_a_callee])
+def test_functions_called_in_a_loop_may_change_what_the_loop_or_they_make(fn: Any) -> None:
+    np.testing.assert_allclose(function(fn)(XS), fn(XS.tolist()), rtol=1e-6)
+
+
+def test_asserts_show_tensors_by_name_and_shape() -> None:
+    @function(checks=True)
+    def told(x: Any, limit: int = 3) -> Any:
+        assert (x > 0).all(), f"{x.sum()} of {limit:>3} and {x!r}"
+        assert x[0] < 5, "first is %s" % x  # noqa: UP031
+        assert x[1] < 5, x
+        return x
+
+    for values, said in (
+        ([-1, 2], r"x\.sum\(\): float32\[\] of   3 and x: float32\[2\]"),
+        ([9, 1], r"first is float32\[2\]"),
+        ([1, 9], r"float32\[2\]"),
+    ):
+        with pytest.raises(InputError, match=said) as found:
+            told(jnp.float32(values))
+        assert "Tracer" not in str(found.value)
+        with pytest.raises(AssertionError):
+            told.eager(jnp.float32(values))
 
 
 def test_a_path_without_a_return_is_told() -> None:
