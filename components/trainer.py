@@ -52,8 +52,8 @@ def Trainer(
 
     Raises:
         InputError: A split, column, strategy or batch size that cannot be used; a loss or a parameter that became
-            NaN; a function that returns something else than `Trained`; a model that cannot be exported, which
-            `run.fit` tells before it trains.
+            NaN; a function that returns something else than `Trained`; a model that cannot be exported, or
+            whose predictions look at other rows of a batch, which `run.fit` tells before it trains.
     """
     # Late, so that building a pipeline and a cached run import neither JAX nor Arrow.
     from .. import engine
