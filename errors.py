@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Sequence
+
 
 class DrivetrainError(Exception):
     """Something a person can act on.
@@ -50,3 +53,9 @@ def missing_extra(module: str, extra: str) -> DrivetrainError:
         extra: The extra of drivetrain that brings it.
     """
     return DrivetrainError(f"{module} is not installed", fix=f"pip install 'drivetrain[{extra}]'")
+
+
+def suggest(name: str, names: Sequence[str], there: str = "it has") -> str:
+    """The fix for a name that does not exist: the close ones, or all there are."""
+    close = difflib.get_close_matches(name, names, 2)
+    return f"did you mean {' or '.join(map(repr, close))}?" if close else f"{there} {', '.join(names) or 'none'}"

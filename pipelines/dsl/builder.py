@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 import typing
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from ...errors import BuildError
+from ...errors import BuildError, suggest
 from ...metadata import artifact_type
 from ..form.expressions import dependencies, items
 from ..form.ir import CANDIDATE, Edge, Json, Loop, Node, Source
@@ -18,11 +18,15 @@ from ..form.ir import Chosen as ChosenByUid
 from ..sources import closure as source_code
 from ..sources.files import FileSet, SqlQuery
 from ..sources.functions import reference, user_line
+from ..sources.secret import Secret
+from .block import Block
 from .component import Component, InputSpec, ParameterSpec
 from .encoding import encode
-from .finishing import Recorded, suggest
+from .finishing import Recorded
 from .handles import Chosen, Expression, Handle, Known, Property, Scalar, Selected
 from .hints import accepts, fits, spell, takes_query
+
+T = TypeVar("T")
 
 _ID = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,99}")
 
@@ -40,14 +44,27 @@ class Builder:
         self.exiting = False
         self._prefix: list[str] = []
         self._lines: dict[str, str] = {}
+        self._unopened: dict[Block[Any], str] = {}
 
     def finish(self) -> tuple[Node, ...]:
         """The nodes in the order they can run, with the control edges of gates."""
+        for block, where in self._unopened.items():
+            raise BuildError(
+                f"{block.name} stands alone, so nothing is inside of it",
+                where=where,
+                fix=f"write `with {block.name}(...):` and indent what belongs to it",
+            )
         return self._recorded.finish()
 
     @property
     def _recorded(self) -> Recorded:
         return Recorded(self.nodes, self.loops, self._lines)
+
+    def block(self, name: str, inner: AbstractContextManager[T]) -> Block[T]:
+        """What a `with` opens, and must."""
+        block = Block(name, inner, self._unopened)
+        self._unopened[block] = user_line()
+        return block
 
     @contextmanager
     def branch(self, *conditions: Json) -> Iterator[None]:
@@ -215,7 +232,7 @@ class Builder:
         try:
             bound = component.signature.bind(*args, **kwargs)
         except TypeError as error:
-            raise BuildError(f"{component.name}: {error}", where=where, fix=f"it takes {', '.join(names)}") from None
+            raise BuildError(f"{component.name}: {error}", where=where, fix=_takes(component)) from None
         bound.apply_defaults()
         return dict(bound.arguments)
 
@@ -287,7 +304,7 @@ class Builder:
             raise BuildError(
                 f"{node}: the input {spec.name!r} takes {wanted.__name__}, not {value!r:.60}",
                 where=where,
-                fix="pass another component's output",
+                fix=_instead(spec, value),
             )
         if not issubclass(value._type, wanted):
             raise BuildError(
@@ -339,7 +356,9 @@ class Builder:
             return self._reached(node, encode(FileSet(value) if isinstance(value, str) else value, where), where)
         if not accepts(spec.hint, value):
             raise BuildError(
-                f"{node}: the parameter {spec.name!r} takes {spell(spec.hint)}, not {value!r:.60}", where=where
+                f"{node}: the parameter {spec.name!r} takes {spell(spec.hint)}, not {value!r:.60}",
+                where=where,
+                fix=f"declare it `{spec.name}: dt.Secret`" if isinstance(value, Secret) else None,
             )
         return self._reached(node, encode(value, where), where)
 
@@ -353,6 +372,22 @@ class Builder:
         except BuildError as error:
             raise BuildError(error.message, where=error.where or where, fix=error.fix) from None
         return {"$fn": ref.name, "code": code.digest if ref.project else None}
+
+
+def _takes(component: Component[Any, Any]) -> str:
+    """The fix for arguments that do not fit: what there is, and what is given by name."""
+    parameters = component.signature.parameters.values()
+    spelled = [f"{each.name}=..." if each.kind is each.KEYWORD_ONLY else each.name for each in parameters]
+    return f"it takes {component.name}({', '.join(spelled)})"
+
+
+def _instead(spec: InputSpec, value: object) -> str:
+    """The fix for what is no output at all."""
+    if isinstance(value, Component):
+        return f"call it: `{value.name}(...)`"
+    if isinstance(value, (list, tuple)):
+        return f"pass one output, or declare it `{spec.name}: list[{spec.type.__name__}]`"
+    return "pass another component's output"
 
 
 def _compatible(spec: ParameterSpec, hint: Any) -> bool:

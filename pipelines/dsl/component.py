@@ -11,15 +11,16 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import cached_property, update_wrapper
 from pathlib import Path
-from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
+from typing import Any, Generic, Literal, Never, ParamSpec, Protocol, TypeVar, overload
 
-from ...errors import BuildError
+from ...errors import BuildError, suggest
 from ...metadata import Artifact, Value
 from ..form.ir import NodeOptions
 from ..sources.files import FileSet
 from ..sources.functions import FunctionRef, user_line
 from .hints import is_artifact, is_value, members
 from .options import node_options
+from .symbolic import Symbolic
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -130,6 +131,7 @@ class Component(Generic[P, R]):
         memory: int | str = 0,
         accelerators: int = 0,
         env: Mapping[str, object] | None = None,
+        **unknown: Never,
     ) -> Component[P, R]:
         """The same component for one use, e.g. `Trainer.options(id="Second", retries=3, timeout=3600)(examples)`.
 
@@ -149,10 +151,19 @@ class Component(Generic[P, R]):
             memory: Bytes it needs, or text such as "4GiB".
             accelerators: Devices it needs for itself.
             env: Environment variables of its process; a value may be `dt.secret(...)`.
+            **unknown: Nothing: there are no others.
 
         Raises:
-            BuildError: A value that makes no sense.
+            BuildError: There is no such option, or a value makes no sense.
         """
+        if unknown:
+            name = next(iter(unknown))
+            known = [each for each in inspect.signature(self.options).parameters if each != "unknown"]
+            raise BuildError(f"there is no option {name!r}", where=user_line(), fix=suggest(name, known, "there are"))
+        if not isinstance(cache, bool):
+            raise BuildError(f"cache={cache!r:.60} makes no sense", where=user_line(), fix="say True or False")
+        if isinstance(after, (str, Symbolic)):
+            raise BuildError(f"after= takes a list, not {after!r}", where=user_line(), fix="write `after=[output]`")
         given = tuple(retry_on) if isinstance(retry_on, (list, tuple)) else (retry_on,)
         if wrong := [each for each in given if not isinstance(each, (str, type))]:
             raise BuildError(
@@ -162,13 +173,13 @@ class Component(Generic[P, R]):
             )
         node = node_options(
             retries=retries,
-            backoff=float(backoff),
-            backoff_factor=float(backoff_factor),
-            backoff_max=float(backoff_max),
+            backoff=backoff,
+            backoff_factor=backoff_factor,
+            backoff_max=backoff_max,
             retry_on=tuple(each if isinstance(each, str) else each.__name__ for each in given),
             timeout=timeout.total_seconds() if isinstance(timeout, timedelta) else timeout,
             priority=priority,
-            cpus=float(cpus),
+            cpus=cpus,
             memory=memory,
             accelerators=accelerators,
             env=tuple((env or {}).items()),
@@ -176,6 +187,9 @@ class Component(Generic[P, R]):
         copy = Component(self.fn, gates=self.gates, verify=self.verify, deterministic=self.deterministic)
         copy.options_ = Options(id or self.options_.id, cache, tuple(after), node)
         return copy
+
+    def __repr__(self) -> str:
+        return f"the component {self.name}"
 
     @property
     def where(self) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import typing
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, TypeVar, cast
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, TypeVar, Union, cast
 
 from ...errors import BuildError
 from ..form.ir import Json
@@ -15,13 +15,13 @@ from .component import recorder
 from .encoding import encode
 from .handles import Expression, Handle, Property, Scalar, Selected, operand
 from .hints import spell
+from .symbolic import Opaque
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 
-@contextmanager
-def when(condition: bool) -> Iterator[None]:
+def when(condition: bool) -> AbstractContextManager[None]:
     """Nodes inside run only if a scalar of the run is true: `with dt.when(evaluation.blessed & (rows > 1000)): ...`.
 
     The condition is a bool output, a bool property of an output, a bool parameter, or a comparison of any of them.
@@ -33,12 +33,10 @@ def when(condition: bool) -> Iterator[None]:
     """
     builder = _builder("dt.when")
     # mypy sees a bool, because a handle has its artifact's type; while building it is symbolic.
-    with builder.branch(_condition("dt.when", condition)):
-        yield
+    return builder.block("dt.when", builder.branch(_condition("dt.when", condition)))
 
 
-@contextmanager
-def otherwise(condition: bool = True) -> Iterator[None]:
+def otherwise(condition: bool = True) -> AbstractContextManager[None]:
     """Nodes inside run only if no condition of the `when` above, and of an `otherwise` between, was true.
 
     With a condition of its own it is an `elif`: `with dt.otherwise(evaluation.auc > 0.8): ...`.
@@ -54,8 +52,7 @@ def otherwise(condition: bool = True) -> Iterator[None]:
             fix="write `with dt.when(...):` first, at the same level",
         )
     own = None if condition is True else _condition("dt.otherwise", condition)
-    with builder.alternative(own):
-        yield
+    return builder.block("dt.otherwise", builder.alternative(own))
 
 
 def map_(fn: Callable[[T], R], over: Sequence[T], *, max_parallel: int | None = None, id: str = "") -> list[R]:  # noqa: A002 - as of components
@@ -76,18 +73,24 @@ def map_(fn: Callable[[T], R], over: Sequence[T], *, max_parallel: int | None = 
     """
     builder = _builder("dt.map_")
     where = user_line()
-    given: object = over
+    given: object = list(over) if isinstance(over, range) else over
     if not isinstance(given, (Scalar, list, tuple)) or (isinstance(given, Scalar) and not _is_list(given.hint)):
         raise BuildError(
             f"dt.map_ goes over a list, not {given!r:.60}",
             where=where,
             fix="give a list parameter, a list that a component returned, or a plain list",
         )
-    if max_parallel is not None and max_parallel < 1:
-        raise BuildError(f"max_parallel is {max_parallel}", where=where, fix="give 1 or more, or leave it out")
-    inside: tuple[Any, ...] = typing.get_args(given.hint) if isinstance(given, Scalar) else ()
+    if isinstance(given, (list, tuple)) and (outputs := [each for each in given if isinstance(each, Opaque)]):
+        raise BuildError(
+            f"dt.map_ goes over values, not {outputs[0]!r:.60}",
+            where=where,
+            fix="these outputs are all known now: call the function for each of them, in a `for` with options(id=...)",
+        )
+    most: object = max_parallel
+    if most is not None and not (isinstance(most, int) and most >= 1):
+        raise BuildError(f"max_parallel is {max_parallel!r}", where=where, fix="give 1 or more, or leave it out")
     with builder.loop(id, encode(given, where), max_parallel) as name:
-        item = Expression({"$item": name}, inside[0] if inside else Any)
+        item = Expression({"$item": name}, _item_hint(given))
         result = fn(cast(T, item))
     return cast("list[R]", _collected(result))
 
@@ -117,8 +120,7 @@ class Ended:
             setattr(self, name, Expression({"$status": name}, hint))
 
 
-@contextmanager
-def on_exit() -> Iterator[Ended]:
+def on_exit() -> AbstractContextManager[Ended]:
     """Nodes inside run when all others have ended, however they did: `with dt.on_exit() as run: Notify(run.state)`.
 
     They are never taken from the cache. Of other nodes' outputs they can take `dt.optional(...)` only.
@@ -131,6 +133,11 @@ def on_exit() -> Iterator[Ended]:
         raise BuildError(
             "dt.on_exit is used inside a branch or a loop", where=user_line(), fix="put it at the pipeline's own level"
         )
+    return builder.block("dt.on_exit", _exiting(builder))
+
+
+@contextmanager
+def _exiting(builder: Builder) -> Iterator[Ended]:
     builder.exiting = True
     try:
         yield Ended()
@@ -194,6 +201,14 @@ def _selectable(name: str, output: object) -> Handle | Scalar:
     if not isinstance(output, (Handle, Scalar)):
         raise BuildError(f"{name} takes a component's output, not {output!r:.60}", where=user_line(), fix="pass one")
     return output
+
+
+def _item_hint(over: Scalar | list[object] | tuple[object, ...]) -> Any:
+    """The type of a list's items, as far as it is known."""
+    if isinstance(over, Scalar):
+        return next(iter(typing.get_args(over.hint)), Any)
+    hints = {each.hint if isinstance(each, Scalar) else Any if each is None else type(each) for each in over}
+    return Any if Any in hints or not hints else Union[tuple(hints)]  # noqa: UP007 - made here
 
 
 def _is_list(hint: Any) -> bool:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import heapq
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from ...errors import BuildError
+from ...errors import BuildError, suggest
 from ..form.bounds import endless
 from ..form.ir import Edge, Loop, Node, Pipeline, Query
 
@@ -104,12 +103,6 @@ class Recorded:
                     seen.add(name)
                     todo.append(name)
         return seen
-
-
-def suggest(name: str, names: Sequence[str]) -> str:
-    """The fix for a name that does not exist: the close one, or all there are."""
-    close = difflib.get_close_matches(name, names, 1)
-    return f"did you mean {close[0]!r}?" if close else f"it has {', '.join(names) or 'none'}"
 
 
 def _edges(node: Node, name: str | None) -> list[Edge]:

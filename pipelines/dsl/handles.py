@@ -2,104 +2,86 @@
 
 from __future__ import annotations
 
-import difflib
 import typing
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from ...errors import BuildError
+from ...errors import BuildError, suggest
 from ...metadata import Artifact
 from ..form.expressions import Json, spelled
 from ..form.ir import Query
 from ..sources.functions import user_line
+from .hints import comparable, fits, spell
+from .symbolic import Opaque, Symbolic, Typed
 
 
-class Symbolic:
-    """A value that exists only when the pipeline runs; using it as one now is an error at the user's line."""
-
-    def _refuse(self, use: str) -> NoReturn:
-        raise BuildError(
-            f"{self!r} has no value while the pipeline is built, so it cannot be used in {use}",
-            where=user_line(),
-            fix="pass it to a component, or branch with `dt.when(...)`",
-        )
-
-    def __bool__(self) -> bool:
-        self._refuse("`if`, `and`, `or` or `not`")
-
-    def __format__(self, spec: str) -> str:
-        self._refuse("an f-string")
-
-    def __iter__(self) -> NoReturn:
-        self._refuse("a loop")
-
-    def __hash__(self) -> int:
-        return id(self)
-
-    def _arithmetic(self, *_: object) -> NoReturn:
-        self._refuse("arithmetic")
-
-    def _conversion(self, *_: object) -> NoReturn:
-        self._refuse("a conversion")
-
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __truediv__ = __rtruediv__ = _arithmetic
-    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = __pow__ = __rpow__ = __neg__ = __abs__ = _arithmetic
-    __contains__ = __len__ = _conversion
-    __int__ = __float__ = __index__ = __fspath__ = _conversion
-
-
-class Opaque(Symbolic):
-    """An artifact to come, which cannot be compared."""
-
-    def __eq__(self, other: object) -> NoReturn:
-        self._refuse("a comparison")
-
-    def _comparison(self, *_: object) -> NoReturn:
-        self._refuse("a comparison")
-
-    __hash__ = Symbolic.__hash__
-    __lt__ = __le__ = __gt__ = __ge__ = __and__ = __or__ = __invert__ = __getitem__ = _comparison
-
-
-class Scalar(Symbolic):
+class Scalar(Typed):
     """A JSON value to come: compare it, take an item of it, combine conditions by `&`, `|` and `~`."""
-
-    hint: Any  # Any: a type expression
 
     @property
     def expression(self) -> Json:
         """As IR."""
         raise NotImplementedError
 
-    def _op(self, name: str, other: object) -> Expression:
-        return Expression({"$op": [name, self.expression, operand(other)]}, bool)
+    def _compared(self, name: str, other: object) -> Expression:
+        body = operand(other)
+        hint = other.hint if isinstance(other, Scalar) else type(other)
+        if not comparable(self.hint, hint, ordered=name not in ("eq", "ne")):
+            raise BuildError(
+                f"{self!r} is {spell(self.hint)}, which cannot be compared with {other!r:.60}, which is {spell(hint)}",
+                where=user_line(),
+                fix=f"compare it with another {spell(self.hint)}",
+            )
+        return Expression({"$op": [name, self.expression, body]}, bool)
+
+    def _combined(self, name: str, *others: object) -> Expression:
+        for each in (self, *others):
+            hint = each.hint if isinstance(each, Scalar) else type(each)
+            if not fits(hint, bool):
+                raise BuildError(
+                    f"{each!r:.60} is {spell(hint)}, not bool, and cannot be combined by `&` or `|`",
+                    where=user_line(),
+                    fix="put each comparison in parentheses: `(a > 1) & (b < 2)`",
+                )
+        return Expression({"$op": [name, *map(operand, (self, *others))]}, bool)
 
     def __eq__(self, other: object) -> Expression:  # type: ignore[override]  # what is compared is compared later
-        return self._op("eq", other)
+        return self._compared("eq", other)
 
     def __ne__(self, other: object) -> Expression:  # type: ignore[override]
-        return self._op("ne", other)
+        return self._compared("ne", other)
 
     def __lt__(self, other: object) -> Expression:
-        return self._op("lt", other)
+        return self._compared("lt", other)
 
     def __le__(self, other: object) -> Expression:
-        return self._op("le", other)
+        return self._compared("le", other)
 
     def __gt__(self, other: object) -> Expression:
-        return self._op("gt", other)
+        return self._compared("gt", other)
 
     def __ge__(self, other: object) -> Expression:
-        return self._op("ge", other)
+        return self._compared("ge", other)
 
     def __and__(self, other: object) -> Expression:
-        return self._op("and", other)
+        return self._combined("and", other)
 
     def __or__(self, other: object) -> Expression:
-        return self._op("or", other)
+        return self._combined("or", other)
+
+    __rand__, __ror__ = __and__, __or__
 
     def __invert__(self) -> Expression:
-        return Expression({"$op": ["not", self.expression]}, bool)
+        return self._combined("not")
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise BuildError(
+            f"{self!r} is {spell(self.hint)}, a value, which has no {name!r} while the pipeline is built",
+            where=user_line(),
+            fix='pass it on as it is; an item of it is `value["key"]`, and options are given to the component',
+        )
 
     def __getitem__(self, key: object) -> Expression:
         inside = typing.get_args(self.hint)
@@ -109,9 +91,6 @@ class Scalar(Symbolic):
 
     def __repr__(self) -> str:
         return spelled(self.expression)
-
-    def __str__(self) -> str:
-        return repr(self)
 
 
 def operand(value: object) -> Json:
@@ -127,7 +106,7 @@ def operand(value: object) -> Json:
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     raise BuildError(
-        f"{value!r:.60} cannot be compared with what a run gives", where=user_line(), fix="give a JSON value"
+        f"{value!r:.60} is no JSON value, as what a run gives is", where=user_line(), fix="give text, a number, a list"
     )
 
 
@@ -204,11 +183,10 @@ class Handle(Opaque):
             raise AttributeError(name)
         declared = self._type.declared()
         if name not in declared:
-            close = difflib.get_close_matches(name, declared, 1)
             raise BuildError(
                 f"{self._type.__name__} has no property {name!r}",
                 where=user_line(),
-                fix=f"did you mean {close[0]!r}?" if close else f"it has {', '.join(declared) or 'none'}",
+                fix=suggest(name, list(declared)),
             )
         default = declared[name]
         hint = Any if default is None else type(default)
@@ -218,9 +196,6 @@ class Handle(Opaque):
 
     def __repr__(self) -> str:
         return f"the output {self._output!r} of {self._node}"
-
-    def __str__(self) -> str:
-        return repr(self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -234,9 +209,6 @@ class Chosen(Opaque):
     def __repr__(self) -> str:
         return f"dt.{self.query.strategy.removesuffix('_passed')}(...)"
 
-    def __str__(self) -> str:
-        return repr(self)
-
 
 @dataclass(frozen=True, eq=False)
 class Selected(Opaque):
@@ -247,6 +219,3 @@ class Selected(Opaque):
 
     def __repr__(self) -> str:
         return repr(self.choices[0]) if self.optional else f"dt.one_of({', '.join(map(repr, self.choices))})"
-
-    def __str__(self) -> str:
-        return repr(self)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from ...metadata import Artifact
 from ..sources.files import SqlQuery
-from .handles import Scalar
+from .symbolic import Typed
 
 
 def is_artifact(hint: object) -> bool:
@@ -39,7 +39,7 @@ def takes_query(hint: Any) -> bool:
 
 def accepts(hint: Any, value: object) -> bool:
     """Whether a JSON value, or the type of one to come, fits a type expression. An int is a float, a bool neither."""
-    if isinstance(value, Scalar):
+    if isinstance(value, Typed):
         return fits(value.hint, hint)
     if hint is Any or hint is object:
         return True
@@ -88,6 +88,27 @@ def fits(given: Any, wanted: Any) -> bool:
     if base is str or not typing.get_args(given) or not typing.get_args(wanted):
         return True
     return all(map(fits, typing.get_args(given), typing.get_args(wanted)))
+
+
+def comparable(one: Any, other: Any, *, ordered: bool) -> bool:
+    """Whether values of two types can be equal or, where `ordered`, one of them less than the other."""
+    kinds, others = _kinds(one), _kinds(other)
+    if object in kinds | others or (not ordered and type(None) in others):
+        return True
+    return bool(kinds & others - ({dict, type(None), bool} if ordered else set()))
+
+
+def _kinds(hint: Any) -> set[type]:
+    """The sorts of values that a type holds: those of a sort compare with each other. `object` is any."""
+    found: set[type] = set()
+    for member in members(hint):
+        if typing.get_origin(member) is Literal:
+            found.update(*(_kinds(type(each)) for each in typing.get_args(member)))
+            continue
+        base = typing.get_origin(member) or member
+        sorts = {int: float, tuple: list, Sequence: list, Mapping: dict}
+        found.add(sorts.get(base, base) if isinstance(base, type) else object)
+    return found
 
 
 def spell(hint: Any) -> str:

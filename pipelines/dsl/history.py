@@ -14,6 +14,7 @@ from ...metadata import Artifact, Model
 from ..form.ir import Edge, Query
 from ..sources.functions import user_line
 from .handles import Chosen, Handle, operand
+from .hints import is_artifact
 
 T = TypeVar("T", bound=Artifact)
 
@@ -326,6 +327,10 @@ def _window(
 def _query(
     strategy: str, kind: type[Artifact], node: str | None, arguments: Mapping[str, object], of: Handle | None = None
 ) -> Query:
+    if not is_artifact(kind):
+        raise BuildError(
+            f"{kind!r:.60} is no artifact type", where=user_line(), fix="give the class, e.g. `dt.latest(Model)`"
+        )
     edge = None if of is None else Edge(of._node, of._output)
     pairs = tuple(
         (name, operand(list(value) if isinstance(value, range) else value))

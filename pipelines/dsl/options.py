@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import fields
 from typing import Any
@@ -15,6 +16,7 @@ _BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 _UNITS = {"": 1, **_DECIMAL, **_BINARY, **{f"{unit}B": size for unit, size in _BINARY.items()}}
 _AT_LEAST = {
     "retries": 0,
+    "priority": -math.inf,
     "backoff": 0,
     "backoff_factor": 1,
     "backoff_max": 0,
@@ -22,6 +24,7 @@ _AT_LEAST = {
     "memory": 0,
     "accelerators": 0,
 }
+_WHOLE = ("retries", "priority", "memory", "accelerators")
 
 
 def node_options(**given: Any) -> NodeOptions:  # Any: whatever the user wrote
@@ -34,7 +37,10 @@ def node_options(**given: Any) -> NodeOptions:  # Any: whatever the user wrote
     for name, least in _AT_LEAST.items():
         value = given[name]
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= least:
-            raise BuildError(f"{name}={value!r} makes no sense", where=user_line(), fix=f"give {least} or more")
+            raise BuildError(f"{name}={value!r:.60} makes no sense", where=user_line(), fix=f"give {least} or more")
+        if name in _WHOLE and not float(value).is_integer():
+            raise BuildError(f"{name}={value!r} makes no sense", where=user_line(), fix="give a whole number")
+        given[name] = int(value) if name in _WHOLE else float(value)
     timeout = given["timeout"]
     if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or timeout <= 0):
         raise BuildError(f"timeout={timeout!r} makes no sense", where=user_line(), fix="give seconds above 0, or None")

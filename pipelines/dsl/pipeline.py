@@ -8,16 +8,16 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Generic, ParamSpec, TypeVar
 
-from ...errors import BuildError, InputError
+from ...errors import BuildError, InputError, suggest
 from ..form.dag import dag
 from ..form.ir import Pipeline
 from ..sources.functions import blamed, package_name, user_line
 from .builder import Builder
 from .component import recorder
 from .encoding import encode
-from .finishing import suggest
-from .handles import Known, Parameter, Symbolic
+from .handles import Known, Parameter
 from .hints import accepts, spell
+from .symbolic import Symbolic
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from ...errors import InputError
+from ...errors import InputError, suggest
 from ...metadata import ExecutionRecord
-from ..dsl.finishing import suggest
 from ..form.ir import Pipeline
 from ..form.tasks import Task
 from .flow import Flow

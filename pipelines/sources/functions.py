@@ -23,7 +23,7 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any, TypeAlias
 
-from ...errors import BuildError, DrivetrainError
+from ...errors import BuildError, DrivetrainError, suggest
 
 _LOCK = threading.RLock()
 _PACKAGE = __name__.split(".")[0]
@@ -302,7 +302,11 @@ def blamed(project: Path) -> Iterator[None]:
             own = [frame for frame in frames if Path(frame.filename).is_relative_to(project)]
             where = f"{own[-1].filename}:{own[-1].lineno}" if own else None
         text = error.msg if isinstance(error, SyntaxError) else str(error)
-        raise BuildError(f"{type(error).__name__}: {text}", where=where, fix="mend it there") from error
+        fix = "mend it there"
+        if isinstance(error, AttributeError) and error.name:
+            close = suggest(error.name, [name for name in dir(error.obj) if not name.startswith("_")])
+            fix = close if len(close) < 100 else fix
+        raise BuildError(f"{type(error).__name__}: {text}", where=where, fix=fix) from error
 
 
 def user_line() -> str:

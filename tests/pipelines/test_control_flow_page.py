@@ -26,7 +26,7 @@ def test_a_pipeline_of_the_page_runs(home: Home, project: Callable[..., Path], n
 
 
 def test_every_option_is_named() -> None:
-    names = set(inspect.signature(Component.options).parameters) - {"self"}
+    names = set(inspect.signature(Component.options).parameters) - {"self", "unknown"}
     assert set(NodeOptions.__dataclass_fields__) <= names
     table = PAGE.partition("| option | meaning |")[2].partition("\n\n")[0]
     assert set(re.findall(r"`(\w+)`", table.replace('`"module:predicate"`', ""))) >= names
