@@ -58,7 +58,7 @@ def Transform(
         lies beside the bundle; and what was learnt of each span, for the next run.
 
     Raises:
-        InputError: The function is wrong or lets rows look at each other (with its file and line), a split is unknown or
+        InputError: The function is wrong or lets rows look at each other (with file and line), a split is unknown or
             empty, a column is not of the schema's type, or a row has a value that the function cannot use.
     """
     # Late, so that building a pipeline and a cached run import neither JAX nor Arrow.
