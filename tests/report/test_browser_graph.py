@@ -6,9 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from drivetrain.report import page
 from drivetrain.report.graph import render
+from drivetrain.report.run import draw
 from drivetrain.tests.report.browser import Browser, browser, chromium
 from drivetrain.tests.report.test_graph_layout import graph
+from drivetrain.tests.report.test_pipeline_drawing import node
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser]
 
@@ -46,6 +49,30 @@ def test_a_drawing(tab: Browser, tmp_path: Path, count: int, width: int, dark: b
     drawing = "document.querySelector('svg.graph')"
     assert tab.ask(f"{drawing}.getBoundingClientRect().width <= {drawing}.parentElement.scrollWidth")
     assert all(_contrast(*pair) >= 7 for pair in tab.ask(_CONTRAST))
+
+
+@pytest.mark.parametrize("dark", [False, True])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_drawing_of_a_pipeline(tab: Browser, tmp_path: Path, width: int, dark: bool) -> None:
+    names = ["ExampleGen", "Gate", "Train", "Evaluate", "Push", "AVeryLongNameOfANodeThatNoBoxHasRoomFor", "Last"]
+    loops = {"Train": "tries", "Evaluate": "tries"}
+    nodes = [node(name, loops.get(name, ""), gate=name == "Gate", exit=name == "Last") for name in names]
+    nodes[4]["conditions"] = ["Evaluate.blessed and not (Evaluate.auc < the_least_that_we_take)"]
+    title = {"id": "tries", "within": "", "title": "tries: for each of rates, 2 at once", "conditions": []}
+    edges = [(names[0], names[1], True), (names[0], "loop:tries", True), ("Train", "Evaluate", True)]
+    edges += [("Gate", "loop:tries", False), ("Evaluate", "Push", False), ("Push", names[5], True)]
+    states = dict(
+        zip(names, ["CACHED", "COMPLETE", "COMPLETE", "FAILED", "BLOCKED", "SKIPPED", "RUNNING"], strict=True)
+    )
+    drawn = draw({"nodes": nodes, "loops": [title], "edges": edges}, _ended(states))
+    (tmp_path / "run.html").write_text(page("run", drawn.markup), "utf-8")
+    tab.open(tmp_path / "run.html", width=width, dark=dark)
+    assert tab.complaints == []
+    assert tab.ask("document.querySelectorAll('svg.dag g.node, svg.dag g.group').length") == len(names) + 2
+    assert tab.ask(_OUTSIDE.replace("svg.graph > g[class]", "svg.dag g.node, svg.dag g.group")) == 0
+    assert tab.ask("document.documentElement.scrollWidth <= innerWidth")  # the drawing scrolls, the page does not
+    nodes_only = _CONTRAST.replace("svg.graph > g[class]", "svg.dag g.node")
+    assert all(_contrast(*pair) >= 7 for pair in tab.ask(nodes_only))
 
 
 def _contrast(one: str, other: str) -> float:
