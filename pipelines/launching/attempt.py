@@ -168,7 +168,7 @@ class Attempt:
 
     @contextlib.contextmanager
     def _staged(self, execution: ExecutionRecord) -> Iterator[None]:
-        """`Artifact.new` makes its folders in this execution's staging folder."""
+        """`Artifact.new` makes its folders in this execution's staging folder, which is empty afterwards."""
         made = 0
         folder = self.home.payloads.staging_folder(execution.uid)
         with explain_full_disk(f"staging the outputs of {self.task.name}"):
@@ -185,6 +185,9 @@ class Attempt:
             yield
         finally:
             staging.reset(token)
+            # Before it is recorded how this ended, which may need the room.
+            for path in folder.glob("*/"):
+                shutil.rmtree(path, ignore_errors=True)
 
     @contextlib.contextmanager
     def _heartbeat(self) -> Iterator[None]:

@@ -94,6 +94,24 @@ def Waits(numbers: Numbers, *, name: str, seconds: float = 60.0) -> Numbers:
     return made(numbers.total)
 
 @dt.component
+def Stubborn(numbers: Numbers) -> Numbers:
+    line(current().node)
+    (current().base / "begun").touch()
+    while not (current().base / "go").exists():
+        try:
+            time.sleep(0.02)
+        except BaseException:
+            pass
+    return made(numbers.total)
+
+@dt.component
+def Bulky(numbers: Numbers, *, place: str) -> Numbers:
+    bulky = made(numbers.total)
+    folders = {"content": bulky.content, "extra": bulky.extra, "work": current().work_dir}
+    (folders[place] / "bulk.bin").write_bytes(b"x" * 6_000_000)
+    return bulky
+
+@dt.component
 def Last(*, state: str) -> str:
     line(f"Last {state}")
     return "told"

@@ -36,6 +36,7 @@ from drivetrain.pipelines import (
     waiting_tasks,
 )
 from drivetrain.pipelines.launching.home import close_run, reopen_run
+from drivetrain.pipelines.launching.logs import Logs
 from drivetrain.tests.metadata.power import Disk, files
 from drivetrain.tests.pipelines import faulty
 
@@ -256,6 +257,24 @@ def test_a_run_at_work_is_not_resumed_and_a_killed_one_once(home: Home, tmp_path
     clean(home)
 
 
+def test_a_worker_that_outlives_its_run_has_done_its_task(home: Home, tmp_path: Path) -> None:
+    """It notices that it was orphaned, and its component does not; whoever resumes takes what it makes."""
+    text = faulty.body("Add(Stubborn.options(cache=False)(Make(count=count)))")
+    project = faulty.write(tmp_path, text).project
+    process = faulty.start(home, project, "process")
+    faulty.appears(home.base / "begun", process)
+    faulty.kill(process)
+    assert faulty.shown(home) == {"": "INTERRUPTED", "Make": "COMPLETE", "Stubborn": "RUNNING", "Add": "CANCELED"}
+    process = faulty.start(home, project, "resume")
+    log = Logs(home.root, list_runs(home)[0].id).path("Stubborn")
+    faulty.waits(lambda: "which does the same work" in log.read_text() or process.poll() is not None)
+    (home.base / "go").touch()
+    answer = faulty.finish(process)
+    assert answer["state"] == "COMPLETE"
+    assert (home.base / "lines.txt").read_text().split() == ["Make", "Stubborn", "Add"]
+    clean(home)
+
+
 def test_of_two_that_take_a_run_over_one_is_refused(home: Home, shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """The other wins between the look and the change."""
     run_pipeline(home, shop)
@@ -370,6 +389,44 @@ def test_a_full_root_is_named_and_resumed_when_there_is_room(
         clean(home)
     finally:
         home.close()
+
+
+@pytest.mark.parametrize("place", ["content", "extra"])
+def test_what_does_not_fit_fails_its_task_and_is_made_when_there_is_room(
+    tmp_path: Path, small: Callable[[Path, str], None], place: str
+) -> None:
+    small(tmp_path / "home", "4m")
+    function = faulty.write(tmp_path, faulty.body(f'Bulky(Add(Make(count=count)), place="{place}")'))
+    with closing(Home(tmp_path / "home" / ".drivetrain")) as home:
+        result = run_pipeline(home, function)
+        assert {name: node.state for name, node in result.nodes.items()} == {
+            "Make": "COMPLETE", "Add": "COMPLETE", "Bulky": "FAILED"
+        }  # fmt: skip
+        assert result.nodes["Bulky"].reason.startswith("disk full while running Bulky")
+        assert "drivetrain resume" in result.nodes["Bulky"].reason
+        assert faulty.shown(home)["Bulky"] == "FAILED"
+        clean(home)
+        subprocess.run(["mount", "-o", "remount,size=32m", str(tmp_path / "home")], check=True)
+        assert resume(home).state == "COMPLETE"
+        clean(home)
+
+
+def test_a_working_folder_that_fills_the_disk_is_kept(tmp_path: Path, small: Callable[[Path, str], None]) -> None:
+    """What lies there is worth something, so that there may be no room to record the failure."""
+    small(tmp_path / "home", "4m")
+    function = faulty.write(tmp_path, faulty.body('Bulky(Add(Make(count=count)), place="work")'))
+    with closing(Home(tmp_path / "home" / ".drivetrain")) as home:
+        process = faulty.start(home, function.project)
+        out, err = process.communicate(timeout=60)
+        said = err if process.returncode else out
+        assert "disk full while running Bulky" in said or "metadata.db: database or disk is full" in said
+        assert "drivetrain resume" in said
+        shown = faulty.shown(home)
+        assert {shown[""], shown["Bulky"]} <= {"INTERRUPTED", "FAILED"}, (shown, out, err)
+        assert list(home.root.glob("work/nodes/*/bulk.bin"))
+        subprocess.run(["mount", "-o", "remount,size=32m", str(tmp_path / "home")], check=True)
+        assert resume(home).state == "COMPLETE"
+        clean(home)
 
 
 def test_a_full_disk_for_logs_ends_no_run(home: Home, shop: Shop, small: Callable[[Path, str], None]) -> None:
