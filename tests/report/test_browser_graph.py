@@ -61,10 +61,9 @@ def test_a_drawing_of_a_pipeline(tab: Browser, tmp_path: Path, width: int, dark:
     title = {"id": "tries", "within": "", "title": "tries: for each of rates, 2 at once", "conditions": []}
     edges = [(names[0], names[1], True), (names[0], "loop:tries", True), ("Train", "Evaluate", True)]
     edges += [("Gate", "loop:tries", False), ("Evaluate", "Push", False), ("Push", names[5], True)]
-    states = dict(
-        zip(names, ["CACHED", "COMPLETE", "COMPLETE", "FAILED", "BLOCKED", "SKIPPED", "RUNNING"], strict=True)
-    )
-    drawn = draw({"nodes": nodes, "loops": [title], "edges": edges}, _ended(states))
+    states = ["CACHED", "COMPLETE", "COMPLETE", "FAILED", "BLOCKED", "SKIPPED", "RUNNING"]
+    tasks = {name: {"state": state, "seconds": 1.5} for name, state in zip(names, states, strict=True)}
+    drawn = draw({"nodes": nodes, "loops": [title], "edges": edges}, tasks)
     (tmp_path / "run.html").write_text(page("run", drawn.markup), "utf-8")
     tab.open(tmp_path / "run.html", width=width, dark=dark)
     assert tab.complaints == []
