@@ -153,7 +153,7 @@ def _reason(error: OSError, destination: Path) -> str:
 
 
 def still_pushed(outputs: Mapping[str, Artifact], parameters: Mapping[str, object], base: Path) -> str | None:
-    """Why an earlier push no longer stands, or None if the destination still holds that version unchanged."""
+    """Why an earlier push no longer stands; None if the destination still holds it unchanged, and a server serves it."""
     for pushed in outputs.values():
         if not isinstance(pushed, PushedModel):
             continue
@@ -162,6 +162,9 @@ def still_pushed(outputs: Mapping[str, Artifact], parameters: Mapping[str, objec
             return f"version {pushed.version} is no longer at {pushed.destination}"
         if _digest(version) != pushed.digest:
             return f"version {pushed.version} at {pushed.destination} is no longer what was pushed"
+        newest = _newest(version.parent)
+        if newest != pushed.version and _digest(version.parent / str(newest)) != pushed.digest:
+            return f"version {newest} was pushed to {pushed.destination} since"
     return None
 
 
@@ -170,7 +173,7 @@ def Pusher(model: Model, *, destination: str, keep: int | None = None) -> Pushed
     """Push a model's bundle to a folder that a server watches: `destination/<version>/`, versions 1, 2, 3 and so on.
 
     A new version appears whole, by one rename. Pushing what is already the newest version adopts it. A cached push
-    is believed only while the destination still holds that version unchanged.
+    is believed only while the destination holds that version unchanged as its newest: what is pushed is what is served.
 
     Args:
         model: What to push.

@@ -180,7 +180,9 @@ def test_a_push_is_believed_while_the_destination_holds_it(tmp_path: Path, monke
 
     assert verdict() is None
     Pusher(model_of("b"), destination="serving")
-    assert verdict() is None  # a newer version beside it changes nothing
+    assert verdict() == "version 2 was pushed to serving since"  # a server serves that one
+    assert Pusher(model_of("a"), destination="serving").version == 3
+    assert verdict() is None  # the newest is the same bundle
     (tmp_path / "serving" / "1" / "bundle" / "manifest.json").write_text("{}")
     assert verdict() == "version 1 at serving is no longer what was pushed"
     (tmp_path / "serving" / "1").rename(tmp_path / "serving" / "old")
