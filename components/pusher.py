@@ -153,7 +153,7 @@ def _reason(error: OSError, destination: Path) -> str:
 
 
 def still_pushed(outputs: Mapping[str, Artifact], parameters: Mapping[str, object], base: Path) -> str | None:
-    """Why an earlier push no longer stands; None if the destination still holds it unchanged, and a server serves it."""
+    """Why an earlier push no longer stands; None if the destination still holds it, unchanged, as its newest."""
     for pushed in outputs.values():
         if not isinstance(pushed, PushedModel):
             continue
