@@ -121,12 +121,10 @@ def _text(source: str | list[str]) -> str:
 
 
 def _project(file: Path) -> Path:
-    """The folder of the project that a file belongs to: of the outermost package that is imported from there."""
-    for module in list(sys.modules.values()):
-        folders = [Path(folder) for folder in getattr(module, "__path__", ())]
-        if "." not in module.__name__ and any(file.is_relative_to(folder) for folder in folders):
-            return folders[0]
-    return file.parent
+    """The folder of the project that declares now: of its package; of a module without one, the file's."""
+    package = sys.modules.get(declaring_module().partition(".")[0])
+    folders = [Path(folder) for folder in getattr(package, "__path__", ())]
+    return next((folder for folder in folders if file.is_relative_to(folder)), file.parent)
 
 
 def _imported(cells: list[dict[str, Any]], project: Path) -> dict[str, str]:
