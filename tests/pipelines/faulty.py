@@ -245,7 +245,7 @@ def finish(process: subprocess.Popen[str]) -> dict[str, Any]:
 
 def mark(home: Home) -> str:
     """What the processes of a home are known by."""
-    return f"faults-{home.base.parent.name}-{home.base.name}"
+    return "faults" + str(home.base).replace(":", "-")  # a colon parts two marks
 
 
 def left(home: Home) -> list[psutil.Process]:
