@@ -162,7 +162,9 @@ def test_retries_come_to_an_end_and_keep_their_predicate(home: Home, pipe: Pipe)
     Misbehave.options(id='Broken', retries=1, backoff=0.01, retry_on=['rules:absent'])(n, code='os._exit(4)')
     """
     result = run_pipeline(home, pipe(body, rules="def never(error):\n    return False\n"), options=TWO)
-    tries = [str(e.properties["node"]) for e in home.store.executions(component="parts:Misbehave")]
+    # Where two die at once, the sweep after one may find the other first: what it abandons has its own record besides.
+    ended = [e for e in home.store.executions(component="parts:Misbehave") if e.state != "ABANDONED"]
+    tries = [str(e.properties["node"]) for e in ended]
     counted = {name: tries.count(name) for name in result.nodes if name != "Make"}
     assert counted == {"Misbehave": 3, "Not": 1, "Late": 2, "Asks": 1, "Broken": 1}
     assert result.nodes["Late"].reason == "ran longer than its timeout of 0.5 s"
