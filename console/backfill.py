@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
+from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,7 +26,12 @@ if TYPE_CHECKING:
     "  drivetrain backfill examples/months --spans 3,5,7:9 --param epochs=1 --keep-going\n"
 )
 @click.argument("folder", type=click.Path(path_type=Path))
-@click.option("--spans", required=True, metavar="SPANS", help="Which: 1:12 (both ends count), 3,5 or both mixed.")
+@click.option(
+    "--spans",
+    required=True,
+    metavar="SPANS",
+    help="Which: 1:12 (both ends count), 3,5 or both mixed; dates: 2013-01-01:2013-01-31.",
+)
 @click.option("--span-param", default="span", show_default=True, metavar="NAME", help="The parameter that takes it.")
 @click.option("--param", "-p", "params", multiple=True, metavar="NAME=VALUE", help="Set a parameter of the pipeline.")
 @click.option("--keep-going", is_flag=True, help="Go on with the next span where one did not complete.")
@@ -68,18 +75,27 @@ def backfill(
 
 
 def parse_spans(text: str) -> list[int]:
-    """The spans that a text names, ascending.
+    """The spans that a text names, ascending; of a date, its days since 1970-01-01, as a pattern has them.
 
     Raises:
         InputError: It names none.
     """
     found: set[int] = set()
     for part in text.split(","):
-        match = re.fullmatch(r"\s*(\d+)\s*(?::\s*(\d+)\s*)?", part)
-        if not match or (match[2] and int(match[2]) < int(match[1])):
-            raise InputError(f"{part!r} names no spans", fix="write 1:12, 3, or 3,5,7:9")
-        found |= set(range(int(match[1]), int(match[2] or match[1]) + 1))
+        ends = [end for each in part.split(":") if (end := _span(each)) is not None]
+        between = range(ends[0], ends[-1] + 1) if ends else range(0)
+        if not between or len(ends) > 2 or len(ends) <= part.count(":"):
+            raise InputError(f"{part!r} names no spans", fix="write 1:12, 3, 3,5,7:9, or 2013-01-01:2013-01-31")
+        found |= set(between)
     return sorted(found)
+
+
+def _span(text: str) -> int | None:
+    text = text.strip()
+    if re.fullmatch(r"\d{4}-\d\d-\d\d", text):
+        with suppress(ValueError):
+            return (date.fromisoformat(text) - date(1970, 1, 1)).days
+    return int(text) if re.fullmatch(r"\d+", text) else None
 
 
 def _facts(span: int, result: RunResult) -> dict[str, object]:

@@ -60,7 +60,7 @@ class PipelineFunction(Generic[P, R]):
             raise BuildError(
                 f"the pipeline {self.name} was called", where=where, fix="use `drivetrain run`, or `.build()`"
             )
-        if self.project != builder.project:
+        if not self.project.is_relative_to(builder.project):
             raise BuildError(
                 f"the pipeline {self.name} lies in {self.project}, not in this project",
                 where=where,

@@ -293,7 +293,12 @@ def _nothing(parsed: SpanPattern, span: int | None, version: int | None, files: 
         there = f"there is {', '.join(sorted(every)[:3])}" if every else "there is nothing like it"
     return InputError(
         f"no file matches {parsed.text!r}{' with' if wanted else ''}{wanted} in {places}: {there}",
-        fix="check the pattern: {SPAN} takes a number as it is written, {SPAN:2} one of two digits with leading zeros",
+        fix=(
+            "check the pattern and the date: its span is its days since 1970-01-01"
+            if "{YYYY}" in parsed.text
+            else "check the pattern: {SPAN} takes a number as it is written, "
+            "{SPAN:2} one of two digits with leading zeros"
+        ),
     )
 
 

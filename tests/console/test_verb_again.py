@@ -86,13 +86,22 @@ def test_backfill_stops_at_what_fails_unless_told_to_go_on(spans: Path, drivetra
 
 
 @pytest.mark.parametrize(
-    ("text", "spans"), [("1:3", [1, 2, 3]), ("5", [5]), ("3,1:2,2", [1, 2, 3]), ("0", [0]), (" 7 : 8 ", [7, 8])]
+    ("text", "spans"),
+    [
+        ("1:3", [1, 2, 3]),
+        ("5", [5]),
+        ("3,1:2,2", [1, 2, 3]),
+        ("0", [0]),
+        (" 7 : 8 ", [7, 8]),
+        ("2017-01-01:2017-01-02", [17167, 17168]),
+        ("1970-01-02, 3", [1, 3]),
+    ],
 )
 def test_spans_as_text(text: str, spans: list[int]) -> None:
     assert parse_spans(text) == spans
 
 
-@pytest.mark.parametrize("text", ["", "3:1", "a", "1:", "-1", "1,,2"])
+@pytest.mark.parametrize("text", ["", "3:1", "a", "1:", "-1", "1,,2", "1:2:3", "2017-02-30", "2017-1-1"])
 def test_text_that_names_no_spans(text: str) -> None:
     with pytest.raises(InputError, match="names no spans"):
         parse_spans(text)

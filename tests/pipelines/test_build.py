@@ -174,6 +174,33 @@ def test_an_optional_input_that_is_not_given_leaves_no_trace(project: Callable[.
     assert [name for name, _ in forms[3]["inputs"]] == ["left", "right"]
 
 
+def test_a_pipeline_of_a_folder_below_is_part_of_the_one_above(project: Callable[..., Path]) -> None:
+    folder = project(
+        "shop",
+        parts=PARTS,
+        pipeline="""
+        import drivetrain as dt
+        from .steps.prepare import prepare
+
+        @dt.pipeline
+        def shop() -> None:
+            prepare(count=2)
+    """,
+    )
+    project(
+        "shop/steps",
+        prepare="""
+        import drivetrain as dt
+        from ..parts import Double, Make
+
+        @dt.pipeline
+        def prepare(count: int) -> None:
+            Double(Make(count=count), fn="parts:twice")
+    """,
+    )
+    assert load_pipeline(folder).build().ids == ("prepare.Make", "prepare.Double")
+
+
 def test_damaged_compiled_forms_are_refused() -> None:
     for text in ("", "{}", "[]", '{"format": "drivetrain-pipeline/9"}', '{"format": "drivetrain-pipeline/1"}'):
         with pytest.raises(BuildError):

@@ -139,6 +139,8 @@ def test_case_6_dates(made: Callable[..., Path]) -> None:
     made("20170101/x.csv")
     assert found(folder, "{YYYY}{MM}{DD}/*") == (17167, None, "20170101/*")
     assert found(folder, "{YYYY}{MM}{DD}/*", span=1) == (1, None, "19700102/*")
+    with pytest.raises(InputError, match="days since 1970-01-01"):
+        found(folder, "{YYYY}{MM}{DD}/*", span=2)
     made("19691231/x.csv")
     with pytest.raises(InputError, match=r"19691231/x.csv: 1969-12-31 is before 1970-01-01"):
         found(folder, "{YYYY}{MM}{DD}/*")
