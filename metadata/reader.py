@@ -166,6 +166,7 @@ class StoreReader:
         context: ContextRecord | None = None,
         *,
         before: ExecutionRecord | None = None,
+        outside: ContextRecord | None = None,
     ) -> dict[str, Any] | None:
         """What the key of the newest execution digests, to compare another with by `cache.explain`.
 
@@ -173,16 +174,20 @@ class StoreReader:
             component: Only its executions.
             context: Only those in it, such as a node's context.
             before: Only those older than this one.
+            outside: Only those not in it, such as the run at work.
         """
         row = self._db.one(
             "SELECT p.preimage FROM execution e JOIN type t ON t.id = e.type_id "
             "JOIN cache_preimage p ON p.cache_key = e.cache_key "
             "WHERE (:component IS NULL OR t.name = :component) AND (:before IS NULL OR e.id < :before) "
             "AND (:context IS NULL OR EXISTS (SELECT 1 FROM association s "
-            "WHERE s.execution_id = e.id AND s.context_id = :context)) ORDER BY e.id DESC LIMIT 1",
+            "WHERE s.execution_id = e.id AND s.context_id = :context)) "
+            "AND (:outside IS NULL OR NOT EXISTS (SELECT 1 FROM association s "
+            "WHERE s.execution_id = e.id AND s.context_id = :outside)) ORDER BY e.id DESC LIMIT 1",
             component=component,
             context=None if context is None else context.id,
             before=None if before is None else before.id,
+            outside=None if outside is None else outside.id,
         )
         return None if row is None else dict(json.loads(row["preimage"]))
 

@@ -299,7 +299,9 @@ class Launcher:
 
     def _why(self, node: Node, work: Work) -> str:
         """Why the key is new: what changed since the node last ran, in any run."""
-        last = self.home.store.last_preimage(node.component, self._node_context(node))
+        # Beside an item, the others of the run say nothing: they differ in any run.
+        run = self.run.context if node.loop else None
+        last = self.home.store.last_preimage(node.component, self._node_context(node), outside=run)
         if last is None:
             return "first run"
         changes = explain(last, work.preimage)

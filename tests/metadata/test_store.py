@@ -450,6 +450,8 @@ def test_preimages(store: MetadataStore) -> None:
     assert store.preimage("none") is None
     assert store.last_preimage("Make", node) == {"p": 2}
     assert store.last_preimage(context=node, before=second) == {"p": 1}
+    assert store.last_preimage(outside=node) == {"p": 3}
+    assert store.last_preimage("Make", outside=node) is None
     assert store.last_preimage("Other") == {"p": 3}
     assert store.last_preimage("Other", node) is None
 

@@ -161,6 +161,7 @@ def test_a_loop_over_a_returned_list_fans_out_and_in(home: Home, flow: Pipe) -> 
         ["Start", *(f"{n}[{i}]" for n in ("Make", "Add") for i in range(4)), "Sum", "Total"], "COMPLETE"
     )
     assert value(result, "Sum") == value(result, "Total") == 6
+    assert {result.nodes[f"Make[{i}]"].reason for i in range(4)} == {"first run"}
     again = run_pipeline(home, flow(body), {"count": 5})
     assert value(again, "Sum") == 10
     assert [again.nodes[f"Make[{i}]"].state for i in range(5)] == ["CACHED"] * 4 + ["COMPLETE"]
