@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -43,15 +42,16 @@ def explain(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
 
 def _changes(path: tuple[str, ...], old: object, new: object) -> Iterator[tuple[tuple[str, ...], object, object]]:
     """Each differing leaf with the way to it."""
-    if _same(old, new):
-        return
     one, two = _members(old), _members(new)
     if one is None or two is None:
-        yield path, old, new
+        if not _same(old, new):
+            yield path, old, new
         return
-    if set(one) == set(two) and all(_same(one[key], two[key]) for key in one):
+    if list(one) != list(two) and set(one) == set(two) and all(_same(one[key], two[key]) for key in one):
         yield (*path, "order"), list(one), list(two)
         return
+    if not one and not two and not _same(old, new):  # an empty list, and an empty mapping
+        yield path, old, new
     function = one.get("$fn") if one.get("$fn") == two.get("$fn") else None
     for key in dict.fromkeys((*two, *one)):
         if key == "code" and isinstance(function, str):
@@ -66,8 +66,8 @@ def _changes(path: tuple[str, ...], old: object, new: object) -> Iterator[tuple[
 def _same(old: object, new: object) -> bool:
     if old is new or old is _ABSENT or new is _ABSENT:
         return old is new
-    if json.dumps(old, sort_keys=True) == json.dumps(new, sort_keys=True):
-        return True
+    if isinstance(old, str) and isinstance(new, str) and old.isascii() and new.isascii():
+        return old == new
     return canonical_json(old) == canonical_json(new)
 
 

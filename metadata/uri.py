@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -32,11 +33,11 @@ def resolve(root: Path, uri: str) -> Path:
     Raises:
         InputError: The URI is not well formed, or leads through a symbolic link.
     """
-    path = root
+    path = str(root)  # text, not paths: every payload is resolved several times
     for segment in check(uri).split("/"):
-        path = path / segment
-        if path.is_symlink():
+        path = f"{path}/{segment}"
+        if os.path.islink(path):  # noqa: PTH114
             raise InputError(
                 f"{uri!r} leads through the link {path}", fix="a root holds plain folders: replace the link"
             )
-    return path
+    return root / uri
