@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ...errors import DrivetrainError, InputError
+from ...errors import InputError
 from ..form.expressions import evaluate
 from ..form.tasks import parse_task
 from ..launching import processes
@@ -291,23 +291,3 @@ def relay(observer: Observer, event: Mapping[str, Any]) -> NodeResult | None:
     elif kind not in ("started", "working"):
         raise KeyError(kind)
     return None
-
-
-def one_attempt(
-    attending: Attending,
-    name: str,
-    retried: int,
-    environment: Mapping[str, str] | None = None,
-    inherited: tuple[int, ...] = (),
-) -> NodeResult:
-    """Have a task tried once in a child of its own, with this environment beside what its options ask for."""
-    launcher = attending.launcher
-    try:
-        own = attending.environment(name)
-        child = Child(launcher, {**(environment or {}), **own}, inherited)
-    except (DrivetrainError, OSError) as error:
-        return launcher.fail(name, error)
-    try:
-        return attending.attempt(name, child, retried)[0]
-    finally:
-        child.retire()

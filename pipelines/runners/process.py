@@ -20,8 +20,9 @@ from ..form.ir import Node
 from ..form.tasks import parse_task
 from ..launching.launcher import Launcher
 from ..launching.outcome import NodeResult
-from .children import Attending, Child, one_attempt
+from .children import Attending
 from .leases import Lease, machine_for
+from .pool import Pool
 from .schedule import Schedule
 
 _POLL = 0.5
@@ -61,9 +62,8 @@ class _Walk:
         self._machine = machine_for(pipeline)
         self._most = launcher.run.options.parallel or max(1, math.ceil(self._machine.cpus))
         self._schedule = Schedule(pipeline, nodes, launcher.flow.count)
-        self._attending = Attending(launcher, self.hurry)
+        self._pool = Pool(Attending(launcher, self.hurry))
         self._attendants = ThreadPoolExecutor(self._most, thread_name_prefix="drivetrain-attendant")
-        self._idle: list[Child] = []
         self._ended: SimpleQueue[tuple[NodeResult, Lease]] = SimpleQueue()
         self._running: set[str] = set()
         self._retried: dict[str, int] = {}
@@ -88,10 +88,7 @@ class _Walk:
             self._attendants.shutdown()
             for _, name in self._paused:
                 self.results[name] = NodeResult(name, "CANCELED", reason=_UNTRIED)
-            for child in self._idle:
-                child.dismiss()
-            for child in self._idle:
-                child.retire()
+            self._pool.close()
             if self.launcher.cancel.is_set() or any(each.state == "FAILED" for each in self.results.values()):
                 # A stop, or the end of its time, may have come when a claim was taken and no attempt begun.
                 with suppress(DrivetrainError, OSError):
@@ -136,32 +133,10 @@ class _Walk:
 
     def _attend(self, name: str, lease: Lease) -> None:
         try:
-            result = self._attempt(name, lease)
+            result = self._pool.attempt(name, self._retried[name], lease.environment, lease.locks)
         except BaseException as error:
             result = self.launcher.fail(name, error)
         self._ended.put((result, lease))
-
-    def _attempt(self, name: str, lease: Lease) -> NodeResult:
-        retried = self._retried[name]
-        if lease.devices or self._node(name).options.env:
-            return one_attempt(self._attending, name, retried, lease.environment, lease.locks)
-        try:
-            child = self._idle.pop()
-        except IndexError:
-            try:
-                child = Child(self.launcher, lease.environment)
-            except (DrivetrainError, OSError) as error:
-                return self.launcher.fail(name, error)
-        try:
-            result, again = self._attending.attempt(name, child, retried)
-        except BaseException:
-            child.retire()
-            raise
-        if again and result.state not in ("FAILED", "CANCELED"):
-            self._idle.append(child)
-        else:
-            child.retire()
-        return result
 
     def _end(self, result: NodeResult, lease: Lease) -> None:
         self._machine.release(lease)

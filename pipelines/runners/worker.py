@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from types import TracebackType
 
-from ...errors import DrivetrainError
-from ..form.tasks import parse_task
 from ..launching.launcher import Launcher
 from ..launching.outcome import NodeResult
-from .children import Attending, Child, one_attempt
+from .children import Attending
+from .pool import Pool
 
 
 class Worker:
@@ -20,7 +19,7 @@ class Worker:
 
     def __init__(self, attending: Attending) -> None:
         self._attending = attending
-        self._idle: list[Child] = []
+        self._pool = Pool(attending)
 
     @property
     def launcher(self) -> Launcher:
@@ -31,28 +30,14 @@ class Worker:
         """Have a task done, tried again as its options say; gives how it ended. Never raises."""
         launcher, retried = self.launcher, 0
         launcher.observer.started(name)
-        result = self._attempt(name, retried)
+        result = self._pool.attempt(name, retried)
         while result.again is not None:
             if launcher.cancel.wait(result.again):
                 result = NodeResult(name, "CANCELED", reason="stopped before its next attempt")
                 break
             retried += 1
-            result = self._attempt(name, retried)
+            result = self._pool.attempt(name, retried)
         launcher.observer.ended(result)
-        return result
-
-    def _attempt(self, name: str, retried: int) -> NodeResult:
-        if self.launcher.run.pipeline[parse_task(name)[0]].options.env:
-            return one_attempt(self._attending, name, retried)
-        try:
-            child = self._idle.pop() if self._idle else Child(self.launcher)
-        except (DrivetrainError, OSError) as error:
-            return self.launcher.fail(name, error)
-        result, again = self._attending.attempt(name, child, retried)
-        if again and result.state not in ("FAILED", "CANCELED"):
-            self._idle.append(child)
-        else:
-            child.retire()
         return result
 
     def __enter__(self) -> Worker:
@@ -61,7 +46,4 @@ class Worker:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for child in self._idle:
-            child.dismiss()
-        for child in self._idle:
-            child.retire()
+        self._pool.close()
