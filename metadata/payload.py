@@ -81,8 +81,9 @@ class Payloads:
             names = [f"{part}/{file.path}" for part, tree in digests.items() for file in tree.files]
             for name in (*names, "manifest.json"):
                 os.chmod(f"{staged}/{name}", 0o444)  # noqa: PTH101 - a path object each would cost more
-            self._make_folder(target.parent)
-            sync_tree(staged)
+            _make_folder(target.parent)
+            sync_tree(staged)  # with it goes what was made on the way, so that syncing that costs next to nothing
+            self._sync_way(target.parent)
             staged.rename(target)
             sync_folder(target.parent)
         self._tidy(staged.parent)
@@ -142,12 +143,9 @@ class Payloads:
         if there is None or there.fingerprint != content.fingerprint or not self.present(uri):
             raise AlreadyExists(f"another payload lies at {uri}", fix="run `drivetrain fsck`")
 
-    def _make_folder(self, folder: Path) -> None:
-        """Make a folder and those above it below the root, each durable in its parent."""
-        if folder.exists() and not folder.is_dir():
-            raise DrivetrainError(f"{folder} is no folder", fix="move it away")
-        folder.mkdir(parents=True, exist_ok=True)
-        # One that is there already may be another process's, which has not synced it yet.
+    def _sync_way(self, folder: Path) -> None:
+        """Make a folder and those above it below the root durable, each in its parent."""
+        # One that was there already may be another process's, which has not synced it yet.
         for each in (folder, *folder.parents):
             if each == self.root:
                 break
@@ -201,3 +199,9 @@ def _entry(tree: TreeDigest) -> dict[str, Any]:
 
 def _what(name: str, before: dict[str, str], after: dict[str, str]) -> str:
     return "is new" if name not in before else "is missing" if name not in after else "changed"
+
+
+def _make_folder(folder: Path) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise DrivetrainError(f"{folder} is no folder", fix="move it away")
+    folder.mkdir(parents=True, exist_ok=True)
