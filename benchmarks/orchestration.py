@@ -150,7 +150,12 @@ def measure(folder: Path, repeat: int, items: int) -> dict[str, float]:
     figures["the disk alone: ms for two files of a node"] = wall / NODES * 1e3
     for runner, label in RUNNERS:
         base = 1000 if runner == "inline" else 2000
-        cpu, wall = median(lambda number, b=base, r=runner: completed(home, chains, r, {"seed": b + number}, 2), repeat)  # type: ignore[misc]
+        cpu, wall = median(
+            lambda number, b=base, r=runner: completed(
+                home, chains, r, {"seed": b + number}, 1 if r == "inline" else 2
+            ),
+            repeat,
+        )  # type: ignore[misc]
         figures[f"{label}: ms a node"] = wall / NODES * 1e3
         if runner == "inline":
             figures["inline: CPU ms a node"] = cpu / NODES * 1e3
