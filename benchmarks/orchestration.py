@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from drivetrain.benchmarks.common import Bars, Timing, show, timed
@@ -128,6 +129,11 @@ def completed(
     assert result.state == "COMPLETE", result
 
 
+def chained(home: Home, folder: Path, runner: str, seed: int, parallel: int, number: int) -> None:
+    """The chains with values that no round before had."""
+    completed(home, folder, runner, {"seed": seed + number}, parallel)
+
+
 def cold_shell(folder: Path) -> None:
     """The two nodes by the command line, in a root of its own."""
     root = Path(tempfile.mkdtemp(dir=folder.parent))
@@ -149,13 +155,9 @@ def measure(folder: Path, repeat: int, items: int) -> dict[str, float]:
     cpu, wall = median(lambda number: files(folder / "files"), repeat)
     figures["the disk alone: ms for two files of a node"] = wall / NODES * 1e3
     for runner, label in RUNNERS:
-        base = 1000 if runner == "inline" else 2000
-        cpu, wall = median(
-            lambda number, b=base, r=runner: completed(
-                home, chains, r, {"seed": b + number}, 1 if r == "inline" else 2
-            ),
-            repeat,
-        )  # type: ignore[misc]
+        # Inline one after another: threads would wait for each other's Python. By processes two at once.
+        seed, parallel = (1000, 1) if runner == "inline" else (2000, 2)
+        cpu, wall = median(partial(chained, home, chains, runner, seed, parallel), repeat)
         figures[f"{label}: ms a node"] = wall / NODES * 1e3
         if runner == "inline":
             figures["inline: CPU ms a node"] = cpu / NODES * 1e3
