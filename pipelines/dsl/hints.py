@@ -107,7 +107,8 @@ def _kinds(hint: Any) -> set[type]:
             continue
         base = typing.get_origin(member) or member
         sorts = {int: float, tuple: list, Sequence: list, Mapping: dict}
-        found.add(sorts.get(base, base) if isinstance(base, type) else object)
+        # `Any` is a class since Python 3.11.
+        found.add(sorts.get(base, base) if isinstance(base, type) and base is not Any else object)
     return found
 
 

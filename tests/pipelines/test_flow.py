@@ -107,6 +107,11 @@ def test_a_returned_value_is_a_parameter_and_a_condition(home: Home, flow: Pipe)
     assert result.nodes["Big"].reason == "Count > 2 is false"
 
 
+def test_a_part_of_a_list_of_no_said_type_is_compared(home: Home, flow: Pipe) -> None:
+    body = "n = Make(count=count)\nwith dt.when(n.parts[1] == 1):\n    Note(text='one')"
+    assert states(run_pipeline(home, flow(body))) == {"Make": "COMPLETE", "Note": "COMPLETE"}
+
+
 @pytest.mark.parametrize("count", [0, 1, 5])
 def test_one_of_joins_branches_and_optional_lets_nothing_stand_in(home: Home, flow: Pipe, count: int) -> None:
     body = """
