@@ -6,6 +6,7 @@ from __future__ import annotations
 import importlib.util
 import ipaddress
 import os
+import signal
 import socket
 import tempfile
 import textwrap
@@ -30,6 +31,10 @@ NEEDS = {
 REQUIRED = {name for name in os.environ.get("DRIVETRAIN_REQUIRE", "").split(",") if name}
 
 os.environ.update(GX_ANALYTICS_ENABLED="false", DO_NOT_TRACK="1", JAX_PLATFORMS=os.environ.get("JAX_PLATFORMS", "cpu"))
+
+# A shell starts what runs in its background deaf to Ctrl-C, and children inherit it: its tests would wait for ever.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Set as this file is read, so that no module has looked yet; child processes get it too.
 _CACHE = tempfile.TemporaryDirectory(prefix="drivetrain-cache-")
