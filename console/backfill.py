@@ -15,7 +15,7 @@ from ..pipelines import RunOptions, RunResult, load_pipeline, run_pipeline
 from .live import STYLES
 from .parameters import gathered
 from .run import exit_code
-from .settings import CANCELED, EXIT_CODES, OK, Settings, shared
+from .settings import CANCELED, EXIT_CODES, OK, Settings, shared, terminal
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -66,8 +66,8 @@ def backfill(
             done.append((span, result))
             code = exit_code(result)
             worst = worst or code
-            if not settings.json:
-                settings.answer(None, lambda console, pair=done[-1]: _show(console, *pair))  # type: ignore[misc]
+            if not settings.json:  # each as it ends: a year takes a while
+                _show(terminal(), span, result)
             if code == CANCELED or (code and not keep_going):
                 break
         settings.answer({"spans": [_facts(span, result) for span, result in done]}, lambda console: None)

@@ -9,7 +9,7 @@ needs was skipped), `{"$one_of": [expression, ...]}` (the first that was not), `
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -41,7 +41,7 @@ class Dependency:
 
     node: str
     kind: Literal["need", "optional", "choice", "after"] = "need"
-    group: int = 0
+    group: Hashable = None
     collected: bool = False
 
 
@@ -151,7 +151,7 @@ def dependencies(expression: Json) -> Iterator[Dependency]:
                 yield from (replace(need, kind="optional") for need in dependencies(body))
             elif key == "$one_of":
                 needs = (need for each in body for need in dependencies(each))
-                yield from (replace(need, kind="choice", group=id(body)) for need in needs)
+                yield from (replace(need, kind="choice", group=spelled(expression)) for need in needs)
             else:
                 yield from dependencies(body)
     elif isinstance(expression, (list, tuple)):

@@ -210,11 +210,11 @@ class Node:
     def dependencies(self) -> Iterator[Dependency]:
         """What it waits for, conditions first; a node may come more than once."""
         yield from dependencies(self.conditions)
-        for position, (_, sources) in enumerate(self.inputs):
+        for name, sources in self.inputs:
             for source in sources:
                 if isinstance(source, Edge):
                     kind = "choice" if source.choice else "optional" if source.optional else "need"
-                    yield Dependency(source.node, kind, position * 1000 + source.choice)  # type: ignore[arg-type]
+                    yield Dependency(source.node, kind, (name, source.choice))  # type: ignore[arg-type]
                 elif isinstance(source, Chosen):
                     yield from dependencies(source.uids)
                 else:

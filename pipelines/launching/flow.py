@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -112,8 +112,8 @@ class Flow:
         self, needs: Iterable[Dependency], index: Index, scope: tuple[str, ...], *, on_exit: bool = False
     ) -> tuple[Literal["SKIPPED", "BLOCKED"], str] | None:
         """Why what has these needs must not run: something upstream that did not end well, or a veto."""
-        skipped: dict[int, str] = {}
-        chosen: set[int] = set()
+        skipped: dict[Hashable, str] = {}
+        chosen: set[Hashable] = set()
         for need in needs:
             many = len(self.run.pipeline.scope(need.node)) > len(scope)
             for at in self.tasks_seen_from(need.node, index, scope):
