@@ -41,13 +41,20 @@ def approve(
             settings.answer(answer, lambda console: _show(console, found))
             return OK
         run, name = _one(home, found, run_id, node)
-        decide(home, run, name, approved=not deny, by=by or getpass.getuser(), comment=comment)
+        decide(home, run, name, approved=not deny, by=by or _user(), comment=comment)
         said = "denied" if deny else "approved"
         settings.answer(
             {"run": run.id, "node": name, "approved": not deny},
             lambda console: console.print(f"{said} {name} of run {run.id}", markup=False),
         )
     return OK
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container may know its user by number alone
+        raise InputError("the user of this shell has no name", fix="say who decides: --by NAME") from None
 
 
 def _waiting(home: Home, run_id: str | None) -> list[tuple[Run, str]]:
@@ -60,6 +67,8 @@ def _one(home: Home, found: list[tuple[Run, str]], run_id: str | None, node: str
         run = open_run(home, run_id)
         if node.partition("[")[0] not in run.pipeline.ids:
             raise InputError(f"run {run.id} has no node {node!r}", fix=f"it has {', '.join(run.pipeline.ids)}")
+        if not run.pipeline[node.partition("[")[0]].component.endswith(":Approval"):
+            raise InputError(f"{node} asks nobody", fix="name a node that is an Approval")
         return run, node
     if len(found) != 1:
         names = ", ".join(f"{run.id} {name}" for run, name in found)

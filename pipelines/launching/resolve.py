@@ -201,7 +201,7 @@ class Resolver:
             if "$query" in value:
                 given = [self._value(item, "value", values, progress) for item in value["$query"]]
                 sql, connection, parameters, watermark = given[:4]
-                query = SqlQuery(sql, connection, parameters, watermark, span=(*given, None)[4])  # type: ignore[arg-type]
+                query = SqlQuery(sql, connection, parameters, watermark, span=given[4] if given[4:] else None)  # type: ignore[arg-type]
                 return resolve_query(query, (self.run.project, self.base), self.fetched, progress)
             if "$map" in value:
                 if kind == "files":  # a map of files, which may be patterns as they are

@@ -260,3 +260,21 @@ def test_many_items_share_a_line_and_those_that_failed_have_their_own(
     assert "there are no items" in empty.stdout
     few = drivetrain("run", "loops", "--param", "many=[1,2]")
     assert "Part[1]" in few.stdout
+
+
+def test_a_user_without_a_name_says_who_decides(
+    project: Callable[..., Path], drivetrain: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(project("asking", pipeline=ASKING).parent)
+    drivetrain("run", "asking", "--param", "wait=0.1")
+    run = str(json.loads(drivetrain("runs", "--json").stdout)["runs"][0]["run"])
+
+    def nobody() -> str:
+        raise KeyError("uid not found")
+
+    monkeypatch.setattr("getpass.getuser", nobody)
+    refused = drivetrain("approve", run, "Approval")
+    assert refused.exit_code == 2
+    assert "fix: say who decides: --by NAME" in refused.stderr
+    assert "Read asks nobody" in drivetrain("approve", run, "Read", "--by", "ada").stderr
+    assert drivetrain("approve", run, "Approval", "--by", "ada").exit_code == 0
