@@ -82,7 +82,8 @@ class Server:
     """Does the tasks that are named on standard input, until that ends.
 
     A line there is `{"task": name, "retried": how often it was tried before}`, answered by events, the last one
-    "idle"; or `{"stop": reason}`, which ends the attempt at work as a failure, as a cancellation where it is null.
+    "idle"; or `{"stop": reason}`, which ends the attempt at work as a failure, as a cancellation where it is null;
+    `"why"` beside it says why it is cancelled.
     Where the input ends, who gave the tasks is gone: the attempt at work is cancelled.
     """
 
@@ -94,6 +95,7 @@ class Server:
         self._stopped = False
         self._mark = os.environ.get(processes.MARK, "").rpartition(":")[2]
         self._reason: str | None = None
+        self._why = ""
         self._launcher: Launcher | None = None
         # What a node reads from standard input is not meant for it.
         self._input = os.fdopen(os.dup(0), encoding="utf-8")
@@ -119,7 +121,7 @@ class Server:
             raise Overtime(self._reason)
         if self._launcher is not None:
             self._launcher.cancel.set()
-        raise KeyboardInterrupt
+        raise KeyboardInterrupt(self._why)
 
     def _do(self, launcher: Launcher, name: str, retried: int) -> None:
         _conceal(launcher.run, name)
@@ -147,7 +149,7 @@ class Server:
                 if "stop" not in message:
                     self._tasks.put(message)
                     continue
-                self._reason = message["stop"]
+                self._reason, self._why = message["stop"], message.get("why", "")
                 self._asked = True
                 self._interrupt()
         self._reason = None

@@ -26,7 +26,7 @@ from ..history.windows import Absent
 from .attempt import Attempt
 from .home import Home, Run, open_run
 from .logs import Logged, Logs
-from .outcome import Guarded, NodeResult, Observer, Silent, State, brief, facts, traced
+from .outcome import Guarded, NodeResult, Observer, Silent, State, brief, facts, told, traced
 from .partial import needed, stand_in
 from .resolve import Resolver, Work
 from .retries import Retries
@@ -81,10 +81,10 @@ class Launcher:
         try:
             self.observer.started(name)
             task = self._task(name)
-            result = (self.earlier(name) if self.resuming and not retried else None) or self._launch(task, retried)
-        except (KeyboardInterrupt, Canceled):
+            result = (self.earlier(name) if self.resuming else None) or self._launch(task, retried)
+        except (KeyboardInterrupt, Canceled) as error:
             self.cancel.set()
-            result = NodeResult(name, "CANCELED", reason="stopped while running")
+            result = NodeResult(name, "CANCELED", reason=told(error))
         except BaseException as error:
             # Not the component's failure, which is recorded already: what it needs, the store or the disk.
             result = self.fail(name, error)
@@ -230,7 +230,7 @@ class Launcher:
             if claim is None:
                 told = self._wait(task, work.key, told)
                 continue
-            if self.resuming and not retries.done and (ended := self.earlier(task.name)) is not None:
+            if self.resuming and (ended := self.earlier(task.name)) is not None:
                 self.home.store.release(claim)  # a process of the interrupted run outlived it, and has done it
                 return ended
             if claim.displaced is not None:

@@ -124,7 +124,9 @@ class Guarded:
 
 def told(error: BaseException) -> str:
     """An error as the reason of a node's state: a user's with its fix, any other with its type."""
-    if isinstance(error, (KeyboardInterrupt, Canceled)):
+    if isinstance(error, KeyboardInterrupt):
+        return str(error) or "stopped while running"
+    if isinstance(error, Canceled):
         return "stopped while running"
     return blotted(str(error) if isinstance(error, (DrivetrainError, Overtime)) else f"{type(error).__name__}: {error}")
 

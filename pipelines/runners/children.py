@@ -127,9 +127,9 @@ class Child:
         *lines, self._buffer = (self._buffer + data).split(b"\n")
         return [json.loads(line) for line in lines]
 
-    def stop(self, reason: str | None) -> None:
+    def stop(self, reason: str | None, why: str = "") -> None:
         """Ask it to end what it does, for a reason, or as a cancellation; and all that descends from it."""
-        self.send(stop=reason)
+        self.send(stop=reason, why=why)
         processes.terminate(processes.family(self.pid, self.mark))
 
     def retire(self) -> None:
@@ -178,10 +178,12 @@ class Attending:
     Attributes:
         launcher: Of the run. Where its `cancel` is set, what is at work is cancelled.
         hurry: Set when nobody wants to wait any more: what is at work is killed.
+        why: Why what is at work is cancelled, where that is known.
     """
 
     launcher: Launcher
     hurry: threading.Event
+    why: str = ""
 
     def environment(self, name: str) -> dict[str, str]:
         """The environment that a task's options ask for; nothing for one that will be skipped or is blocked.
@@ -231,7 +233,7 @@ class Attending:
                 elif limit is not None and clock is not None and now - clock > limit:
                     stopped, reason = now, f"ran longer than its timeout of {limit:g} s"
                 if stopped is not None:
-                    child.stop(reason)
+                    child.stop(reason, self.why)
             if stopped is not None and (now - stopped > GRACE or self.hurry.is_set()):
                 child.kill()
         if result is not None:  # it died after its work
@@ -251,7 +253,7 @@ class Attending:
         """A task whose process died: record how, and remove what it left."""
         child.kill()
         canceled = stopped and reason is None
-        reason = reason or ("told to stop, and did not" if canceled else child.death())
+        reason = reason or (f"{self.why or 'told to stop'}, and did not" if canceled else child.death())
         ended = self.launcher.bury(name, child.pid, "CANCELED" if canceled else "FAILED", reason)
         if ended is not None:  # it died after its work
             return ended
