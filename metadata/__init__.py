@@ -13,6 +13,7 @@ from .errors import (
     StateError,
     StoreUnavailable,
 )
+from .foreign import described
 from .fsck import FsckReport, fsck
 from .owner import Owner
 from .payload import Payloads
@@ -82,6 +83,7 @@ __all__ = [
     "artifact_type",
     "cache_key",
     "check_uri",
+    "described",
     "explain",
     "fsck",
     "resolve_uri",

@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal
 
 from . import claims as leases
-from . import rows, writes
+from . import foreign, rows, writes
 from .database import Database, microseconds
 from .dialect import parse
 from .errors import StateError
@@ -275,6 +275,20 @@ class MetadataStore(StoreReader):
                     source=source,
                 )
             return writes.execution(tx, created)
+
+    def bring_in(self, body: Mapping[str, Any], place: Collection[str] = ()) -> bool:
+        """Take in an execution that another store recorded, as `foreign.described` gave it; False where it is here.
+
+        Args:
+            body: The JSON.
+            place: See `foreign.bring_in`.
+
+        Raises:
+            InputError: It is no such JSON.
+            AlreadyExists: A payload of its lies where another artifact's does.
+        """
+        with self._db.write() as tx:
+            return foreign.bring_in(tx, body, place)
 
     def abandon(self) -> list[ExecutionRecord]:
         """Make ABANDONED every RUNNING execution that `is_dead`, and release the claims of the dead.

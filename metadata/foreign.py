@@ -1,0 +1,189 @@
+"""An execution as JSON that another store takes in: what it read and made, with its own uid and times, once."""
+# ruff: noqa: S608
+# Only this room's own constants are put into SQL; every value is bound.
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeAlias
+
+from ..digest import canonical_json
+from ..errors import InputError
+from . import rows, writes
+from .claims import owner_json
+from .database import Transaction
+from .dialect import IDS
+from .owner import Owner
+from .reader import StoreReader
+from .records import ArtifactRecord, ContextRecord, ExecutionRecord, NewArtifact
+
+Body: TypeAlias = Mapping[str, Any]  # JSON: Any is its boundary
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def described(store: StoreReader, execution: ExecutionRecord) -> dict[str, Any]:
+    """An ended execution of a store as JSON; of a CACHED one with the execution that it reuses, under "source"."""
+    body = {
+        "uid": execution.uid,
+        "component": execution.component,
+        "name": execution.name,
+        "cache_key": execution.cache_key,
+        "preimage": store.preimage(execution.cache_key) if execution.cache_key else None,
+        "state": execution.state,
+        "properties": execution.properties,
+        "error": execution.error,
+        "owner": execution.owner.to_dict() if execution.owner else None,
+        "created": _microseconds(execution.created_at),
+        "started": _microseconds(execution.started_at),
+        "finished": _microseconds(execution.finished_at),
+        "contexts": [[context.type, context.name] for context in store.contexts_of(execution)],
+        "inputs": {key: [_artifact(each) for each in several] for key, several in store.inputs(execution).items()},
+        "outputs": {},
+    }
+    if execution.cached_from is not None:
+        body["source"] = described(store, store.execution(execution.cached_from))
+    else:
+        made = store.outputs(execution)
+        body["outputs"] = {key: [_artifact(each) for each in several] for key, several in made.items()}
+    return body
+
+
+def bring_in(tx: Transaction, body: Body, place: Collection[str] = ()) -> bool:
+    """Take in an execution that another store recorded, whole; False where it is here.
+
+    Args:
+        tx: A writing transaction.
+        body: What `described` gave.
+        place: The types of contexts that say together what an execution is the newest of. Where one that began later
+            stands there, this one, which would come after it, is left out of these contexts.
+
+    Raises:
+        InputError: It is no such JSON.
+    """
+    try:
+        if _id(tx, "execution", body["uid"]) is not None:
+            return False
+        source: int | None = None
+        if body["state"] == "CACHED":
+            # Of what it reuses, the way it came about is the other store's to tell.
+            bring_in(tx, {**body["source"], "inputs": {}}, place)
+            source = _id(tx, "execution", body["source"]["uid"])
+        owner = Owner.from_dict(body["owner"]) if body["owner"] else Owner.current()
+        key = body["cache_key"]
+        if key is not None and body["preimage"] is not None:
+            tx.run(
+                "INSERT INTO cache_preimage (cache_key, preimage) VALUES (:key, :preimage) ON CONFLICT DO NOTHING",
+                key=rows.name_text(key, "cache key"),
+                preimage=rows.as_json(body["preimage"]),
+            )
+        created = tx.insert(
+            "INSERT INTO execution (uid, type_id, name, cache_key, state, cached_from, properties, error, owner, "
+            "created_at, started_at, finished_at, updated_at) VALUES (:uid, :type, :name, :key, :state, :source, "
+            ":properties, :error, :owner, :created, :started, :finished, :now) RETURNING id",
+            uid=rows.uid_text(body["uid"]),
+            type=writes.type_id(tx, "execution", body["component"]),
+            name=body["name"],
+            key=key,
+            state=body["state"],
+            source=source,
+            properties=rows.as_json(body["properties"]),
+            error=rows.free_text(body["error"]),
+            owner=owner_json(owner),
+            created=body["created"],
+            started=body["started"],
+            finished=body["finished"],
+            now=tx.now,
+        )
+        contexts = [
+            writes.context(tx, writes.insert_context(tx, type_, name, None)) for type_, name in body["contexts"]
+        ]
+        its_place = [context for context in contexts if context.type in place]
+        if its_place and _superseded(tx, its_place, body["created"]):
+            contexts = [context for context in contexts if context not in its_place]
+        writes.attach(tx, created, contexts, _inputs(tx, body["inputs"]))
+        _outputs(tx, created, body["outputs"])
+        _attribute(tx, created, source or created)
+        return True
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InputError(f"this is no record of an execution: {type(error).__name__}: {error}") from None
+
+
+def _superseded(tx: Transaction, contexts: Collection[ContextRecord], created: int) -> bool:
+    """Whether an execution in all these contexts began later."""
+    row = tx.one(
+        "SELECT e.id FROM execution e WHERE e.created_at > :created AND (SELECT count(*) FROM association a "
+        f"WHERE a.execution_id = e.id AND a.context_id IN {IDS}) = :count LIMIT 1",
+        created=created,
+        ids=canonical_json([context.id for context in contexts]).decode(),
+        count=len(contexts),
+    )
+    return row is not None
+
+
+def _inputs(tx: Transaction, given: Mapping[str, Sequence[Body]]) -> dict[str, list[ArtifactRecord]]:
+    return {key: [_input(tx, each) for each in several] for key, several in given.items()}
+
+
+def _input(tx: Transaction, body: Body) -> ArtifactRecord:
+    """An artifact that was read, here too; where nothing here knows of it, as one whose producer is not known."""
+    there = _id(tx, "artifact", body["uid"])
+    if there is None:
+        there = tx.insert(
+            "INSERT INTO artifact (uid, type_id, name, uri, fingerprint, size, state, producer_id, properties, "
+            "created_at, updated_at) VALUES (:uid, :type, :name, :uri, :fingerprint, :size, 'LIVE', NULL, "
+            ":properties, :created, :now) RETURNING id",
+            uid=rows.uid_text(body["uid"]),
+            type=writes.type_id(tx, "artifact", body["type"]),
+            name=body["name"],
+            uri=body["uri"],
+            fingerprint=body["fingerprint"],
+            size=body["size"],
+            properties=rows.as_json(body["properties"]),
+            created=body["created"],
+            now=tx.now,
+        )
+    return writes.artifact(tx, there)
+
+
+def _outputs(tx: Transaction, producer: int, given: Mapping[str, Sequence[Body]]) -> None:
+    for key, several in given.items():
+        for index, body in enumerate(several):
+            made = NewArtifact(
+                body["type"], body["uri"], body["fingerprint"], body["size"], body["properties"], body["name"],
+                body["uid"],
+            )  # fmt: skip
+            record = writes.output(tx, producer, key, index, made)
+            tx.run("UPDATE artifact SET created_at = :created WHERE id = :id", created=body["created"], id=record.id)
+
+
+def _attribute(tx: Transaction, execution: int, maker: int) -> None:
+    tx.run(
+        "INSERT INTO attribution (context_id, artifact_id) SELECT a.context_id, e.artifact_id "
+        "FROM association a JOIN event e ON e.execution_id = :maker AND e.direction = 'OUTPUT' "
+        "WHERE a.execution_id = :id ON CONFLICT DO NOTHING",
+        id=execution,
+        maker=maker,
+    )
+
+
+def _artifact(record: ArtifactRecord) -> dict[str, Any]:
+    return {
+        "uid": record.uid,
+        "type": record.type,
+        "name": record.name,
+        "uri": record.uri,
+        "fingerprint": record.fingerprint,
+        "size": record.size,
+        "properties": record.properties,
+        "created": _microseconds(record.created_at),
+    }
+
+
+def _id(tx: Transaction, table: str, uid: str) -> int | None:
+    row = tx.one(f"SELECT id FROM {table} WHERE uid = :uid", uid=uid)
+    return None if row is None else int(row["id"])
+
+
+def _microseconds(time: datetime | None) -> int | None:
+    return None if time is None else (time - _EPOCH) // timedelta(microseconds=1)
