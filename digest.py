@@ -17,6 +17,8 @@ from pathlib import Path
 from .errors import InputError
 
 _INT64 = range(-(2**63), 2**63)
+_BLOCK = 1 << 16
+"""Bytes that are read at once."""
 
 
 def canonical_json(value: object) -> bytes:
@@ -89,8 +91,20 @@ def digest(domain: str, value: object) -> str:
 
 def digest_file(path: Path) -> str:
     """SHA-256 (hex) of a file's bytes."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return _measured(str(path))[1]
+
+
+def _measured(path: str) -> tuple[int, str]:
+    """A file's size in bytes and its SHA-256."""
+    sha256, size = hashlib.sha256(), 0
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        while block := os.read(handle, _BLOCK):
+            sha256.update(block)
+            size += len(block)
+    finally:
+        os.close(handle)
+    return size, sha256.hexdigest()
 
 
 @dataclass(frozen=True)
@@ -116,27 +130,29 @@ class TreeDigest:
 
 
 def digest_tree(root: Path) -> TreeDigest:
-    """Fingerprint a folder.
+    """Fingerprint a folder; one that is not there is as an empty one.
 
     Raises:
         InputError: It holds a link or a special file, which a payload must not.
     """
-    files = tuple(
-        FileEntry(path.relative_to(root).as_posix(), path.stat().st_size, digest_file(path)) for path in _files(root)
-    )
+    found = sorted(_files(str(root), "")) if root.is_dir() else []
+    files = tuple(FileEntry(name, *_measured(path)) for name, path in found)
     body = [[file.path, file.size, file.sha256] for file in files]
     return TreeDigest(digest("drivetrain-tree-v1", body), files)
 
 
-def _files(root: Path) -> Iterator[Path]:
-    found = []
-    for folder, folders, names in os.walk(root, followlinks=False):
-        for name in (*folders, *names):
-            path = Path(folder, name)
-            if path.is_symlink() or not (path.is_file() or path.is_dir()):
-                raise InputError(f"{path} is a link or a special file", fix="a payload holds plain files and folders")
-        found += [Path(folder, name) for name in names]
-    yield from sorted(found, key=lambda path: path.relative_to(root).as_posix())
+def _files(folder: str, prefix: str) -> Iterator[tuple[str, str]]:
+    """Name and path of every file: text, as a path object each would cost more than reading a small one."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                yield from _files(entry.path, f"{prefix}{entry.name}/")
+            elif entry.is_file(follow_symlinks=False):
+                yield prefix + entry.name, entry.path
+            else:
+                raise InputError(
+                    f"{entry.path} is a link or a special file", fix="a payload holds plain files and folders"
+                )
 
 
 def write_durably(path: Path, data: bytes) -> None:
@@ -157,20 +173,29 @@ def write_durably(path: Path, data: bytes) -> None:
 
 def sync_folder(folder: Path) -> None:
     """Make a folder's entries (renames, new names) durable."""
-    handle = os.open(folder, os.O_RDONLY)
+    _sync(str(folder))
+
+
+def sync_tree(root: Path) -> None:
+    """Make every file and folder below root durable; all there is to an empty folder is its name, in the one above."""
+    _sync_below(str(root))
+
+
+def _sync_below(folder: str) -> None:
+    with os.scandir(folder) as entries:
+        found = list(entries)
+    for entry in found:
+        if entry.is_dir(follow_symlinks=False):
+            _sync_below(entry.path)
+        else:
+            _sync(entry.path)
+    if found:
+        _sync(folder)
+
+
+def _sync(path: str) -> None:
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def sync_tree(root: Path) -> None:
-    """Make every file and folder below root durable."""
-    for folder, _, names in os.walk(root):
-        for name in names:
-            handle = os.open(Path(folder, name), os.O_RDONLY)
-            try:
-                os.fsync(handle)
-            finally:
-                os.close(handle)
-        sync_folder(Path(folder))
