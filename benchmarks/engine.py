@@ -32,7 +32,6 @@ BARS = {  # figure: bound, and whether it is an upper one
     "transform: analyze / decode, CPU": (2.0, True),
     "transform: apply / decode, CPU": (2.0, True),
     "one row: us": (100.0, True),
-    "one row, on the calling thread: us": (100.0, True),
     "batch of 512: ours / bare jit and lookup": (1.2, True),
     "graph / eager: times faster": (5.0, False),
     "100 MB table: program, kB": (100.0, True),
@@ -113,8 +112,6 @@ print(cpu() - start)
 """
 ROWS = """
 import sys
-import jax
-jax.config.update("jax_cpu_enable_async_dispatch", sys.argv[2] == "handed over")
 from drivetrain.benchmarks.engine import one_row
 print(*one_row(sys.argv[1]))
 """
@@ -208,8 +205,7 @@ def serving(folder: Path, repeat: int) -> dict[str, float]:
     """One row and a batch of 512 through host stage and device stage."""
     params = parameters()
     bundle = served(folder)
-    single, alone = child(sys.executable, ROWS, str(folder), "handed over")
-    single_inline, alone_inline = child(sys.executable, ROWS, str(folder), "inline")
+    single, alone = child(sys.executable, ROWS, str(folder))
     batch = _some_rows(bundle)
     bare = _bare(bundle, params)
     assert np.allclose(bare(batch), bundle.run("predict", batch)["p"], atol=1e-5)
@@ -224,8 +220,6 @@ def serving(folder: Path, repeat: int) -> dict[str, float]:
     return {
         "one row: us": single,
         "one row: a bare jit of as small a model, us": alone,
-        "one row, on the calling thread: us": single_inline,
-        "one row, on the calling thread: the bare jit, us": alone_inline,
         "batch of 512: ms": mine * 1e3,
         "batch of 512: bare jit and lookup, ms": reference * 1e3,
         "batch of 512: ours / bare jit and lookup": mine / reference,

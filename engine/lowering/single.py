@@ -1,7 +1,8 @@
-"""One row on the device: its inputs in one buffer, its results in another.
+"""One row on the device: its inputs in one buffer, its results in another, computed on the thread that calls.
 
 A call of a jitted function costs per argument. Thirty arguments cost more than what a small model computes, so for
 single rows a stage is compiled a second time: all inputs come as 32-bit words of one array, all outputs leave as such.
+Waiting for another thread costs more than either, so that processors get a program which XLA does not hand over.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from ..graphs.nodes import BATCH, DeviceStage
 
 _WORDS: Final = {"float32": np.float32, "int32": np.int32, "uint32": np.uint32, "bool": np.int32}
 _CODES: Final = {"float32": "f", "int32": "i", "uint32": "I", "bool": "?3x"}  # for `struct`, as wide
+_SPARE: Final = "4x"  # a last word, always zero
 
 Shape = tuple[str | int, ...]
 
@@ -43,18 +45,21 @@ class SingleRow:
         codes = [_CODES[dtype] for _, dtype, _ in inputs]
         for place in self._arrays:
             codes[place] = f"{4 * self._slots[place][1]}s"
-        self._pack = struct.Struct("=" + "".join(codes)).pack
+        self._pack = struct.Struct("=" + "".join(codes) + _SPARE).pack
         outputs = _layout([(tensor.dtype, tensor.shape) for tensor in stage.outputs])
         self._outputs = [
             (dtype == "float32", *_reading(at, dtype, shape[1:] if tensor.batched else shape))
             for (at, dtype, shape), tensor in zip(outputs, stage.outputs, strict=True)
         ]
         self._weights = weights
+        on_processor = (device or jax.local_devices()[0]).platform == "cpu"
+        waits = on_processor and not jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]  # untyped
 
         def run(words: Any, *weights: Any) -> Any:
             arrays = [_unpack(words[at], dtype, shape) for at, dtype, shape in inputs]
             made = call(*arrays, *weights)
-            return jnp.concatenate([_pack(array) for array in made])
+            packed = jnp.concatenate([_pack(array) for array in made])
+            return _not_handed_over(packed, words[-1]) if waits else packed
 
         def _unpack(words: Any, dtype: str, shape: tuple[int, ...]) -> Any:
             array = words != 0 if dtype == "bool" else jax.lax.bitcast_convert_type(words, _WORDS[dtype])
@@ -78,7 +83,7 @@ class SingleRow:
         try:
             packed = self._pack(*given)  # a fifth of the time that numpy takes
         except (struct.error, OverflowError):  # beyond float32, say: numpy has rules for that
-            packed = b"".join(_words(value, *slot) for value, slot in zip(values, self._slots, strict=True))
+            packed = b"".join(_words(value, *slot) for value, slot in zip(values, self._slots, strict=True)) + bytes(4)
         words = np.frombuffer(packed, np.int32)
         if self._device is not None:
             import jax
@@ -101,6 +106,24 @@ def fits(stage: DeviceStage) -> bool:
         and all(isinstance(dim, int) or (dim == BATCH and place == 0) for place, dim in enumerate(shape))
         for dtype, shape in every
     )
+
+
+def _not_handed_over(words: Any, spare: Any) -> Any:  # traced arrays
+    """The words, in a program that runs on the thread that calls it.
+
+    On a processor XLA hands every program of more than a thousand operations to another thread, which takes longer than
+    a small model. It does not where a program may call back into Python, lest the two threads wait for each other. So
+    this one may, and never does, since the spare word is zero; the callback would give the words as they are. JAX's
+    persistent cache keeps no such programs: where it is on, starting soon goes first, and rows are handed over.
+    """
+    import jax
+
+    same = jax.eval_shape(_as_it_is, words)
+    return jax.lax.cond(spare != 0, lambda given: jax.pure_callback(_as_it_is, same, given), _as_it_is, words)
+
+
+def _as_it_is(given: Any) -> Any:  # an array
+    return given
 
 
 def _words(value: Any, dtype: Any, size: int) -> bytes:  # Any: a number or an array; a numpy type

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-pytest.importorskip("jax")
+jax = pytest.importorskip("jax")
 
-import jax.numpy as jnp
-from drivetrain import data
-from drivetrain.engine import analyze, ops
-from drivetrain.engine.graphs.nodes import DeviceStage
-from drivetrain.engine.lowering.single import fits
+import jax.numpy as jnp  # noqa: E402
+from drivetrain import data  # noqa: E402
+from drivetrain.engine import analyze, ops  # noqa: E402
+from drivetrain.engine.graphs.nodes import DeviceStage  # noqa: E402
+from drivetrain.engine.lowering.single import SingleRow, _not_handed_over, fits  # noqa: E402
 
 pytestmark = pytest.mark.engine
 
@@ -83,3 +86,41 @@ def test_stages_of_other_widths_go_the_general_way() -> None:
     bundle = learned(lambda c: {"half": c["x"].astype(jnp.float16)}, x=[1.5, 2.5])
     assert not all(fits(node) for node in bundle.graph.nodes if isinstance(node, DeviceStage))
     assert bundle.run_row("transform", {"x": 1.5}) == {"half": 1.5}
+
+
+@contextmanager
+def compiled_kept_in(folder: str | None) -> Iterator[None]:
+    before = jax.config.jax_compilation_cache_dir
+    jax.config.update("jax_compilation_cache_dir", folder)
+    try:
+        yield
+    finally:
+        jax.config.update("jax_compilation_cache_dir", before)
+
+
+@pytest.mark.skipif(jax.default_backend() != "cpu", reason="only processors hand programs over")
+def test_a_row_is_computed_on_the_thread_that_calls_unless_executables_are_kept(tmp_path: Path) -> None:
+    def long(columns: ops.Columns) -> ops.Columns:  # XLA counts one turn of a loop
+        wide = columns["x"][:, None] * jnp.ones((1, 1_000))
+        return {"y": jax.lax.fori_loop(0, 20_000, lambda _, x: jnp.sin(x) * 0.5 + 1, wide).sum(-1)}
+
+    bundle = learned(long, x=[1.5])
+    (stage,) = [node for node in bundle.graph.nodes if isinstance(node, DeviceStage)]
+
+    def ready_at_once(row: SingleRow) -> bool:
+        words = np.zeros(sum(size for _, size in row._slots) + 1, np.int32)
+        row._run(words).block_until_ready()  # compiled
+        return bool(row._run(words).is_ready())
+
+    with compiled_kept_in(None):
+        assert ready_at_once(bundle._programs.single(stage))
+    bundle._programs._singles.clear()
+    with compiled_kept_in(str(tmp_path)):
+        assert not ready_at_once(bundle._programs.single(stage))
+
+
+@pytest.mark.parametrize("spare", [0, 1])
+def test_the_words_stay_what_they_are_should_the_callback_ever_run(spare: int) -> None:
+    words = np.asarray([1, -(2**31), 2**31 - 1, 0x7FA00001], np.int32)  # the last a signalling NaN, were it a float
+    found = jax.jit(_not_handed_over)(words, np.int32(spare))
+    assert np.asarray(found).tobytes() == words.tobytes()
