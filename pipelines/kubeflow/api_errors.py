@@ -1,0 +1,124 @@
+"""Whatever kfp, its generated client and urllib3 raise, as one error that says what to do."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import logging
+import warnings
+from collections.abc import Iterator
+
+from ...errors import DrivetrainError
+from ..sources.secret import blotted
+from .connection import Api
+
+
+class ApiError(DrivetrainError):
+    """KFP's API could not be asked, or said no.
+
+    Attributes:
+        status: The HTTP status, 0 where there was no answer.
+        sent: Whether the server may have carried it out all the same.
+    """
+
+    def __init__(
+        self, message: str, *, fix: str | None = None, where: str | None = None, status: int = 0, sent: bool = False
+    ) -> None:
+        super().__init__(message, fix=fix, where=where)
+        self.status = status
+        self.sent = sent
+
+
+class NotAnApi(Exception):  # noqa: N818 - what was found, not what failed
+    """An answer that is no JSON: its content type."""
+
+
+@contextlib.contextmanager
+def translated(api: Api, host: str, what: str, *, changes: bool = False) -> Iterator[None]:
+    """Turn what goes wrong within into an `ApiError`; nothing of kfp's gets on standard output or into the log.
+
+    Args:
+        api: How it is reached.
+        host: Its URL, "" where kfp found it.
+        what: What it is to do, as a verb.
+        changes: Whether that changes something, so that an answer that did not come leaves open whether it did.
+    """
+    import urllib3
+    from kfp_server_api.exceptions import ApiException
+
+    place = host or "Kubeflow Pipelines"
+    log = logging.getLogger("urllib3.connectionpool")
+    level = log.level
+    log.setLevel(logging.ERROR)  # each retry is a warning
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    except ApiException as error:
+        raise _answered(place, what, int(error.status or 0), error.body, str(error.reason)) from None
+    except NotAnApi as error:
+        raise ApiError(
+            f"{place} cannot {what}: it answers with {error}, as a page to log in does, not with KFP's API",
+            fix="give the API's own URL (often the UI's, or that with /pipeline), and a token or cookies",
+            status=200,
+        ) from None
+    except urllib3.exceptions.HTTPError as error:
+        raise _unanswered(api, place, what, error, changes=changes) from None
+    except OSError as error:  # a file of certificates
+        raise ApiError(f"{place} cannot {what}: {error}", fix="see `api:` in kubeflow.yaml") from None
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        told = blotted(f"{type(error).__name__}: {error}")
+        raise ApiError(
+            f"{place} cannot {what}: kfp makes nothing of its answer ({told:.300})",
+            fix="see that it is Kubeflow Pipelines 2, and that kfp is of its release or newer",
+        ) from error
+    finally:
+        log.setLevel(level)
+
+
+def _answered(place: str, what: str, status: int, body: object, reason: str) -> ApiError:
+    told = _told(body) or reason
+    fixes = {
+        400: "mend what it names",
+        401: "give a token that is valid now: api.token_env, api.token_file, or cookies (docs/kubeflow.md)",
+        403: "ask for the right to edit pipelines in that namespace, or give another with --namespace",
+        404: "see that --host is KFP's API, and the id one of `drivetrain kubeflow status`",
+        409: "give another name",
+    }
+    words = {401: "it does not know who asks", 403: "it may not be asked that", 404: "it has no such thing"}
+    fix = fixes.get(status, "see the log of its pod ml-pipeline, then ask again")
+    because = f"{words[status]}: {told}" if status in words else told
+    return ApiError(f"{place} cannot {what}: {because} ({status})", fix=fix, status=status)
+
+
+def _unanswered(api: Api, place: str, what: str, error: Exception, *, changes: bool) -> ApiError:
+    from urllib3 import exceptions
+
+    cause: object = error.reason if isinstance(error, exceptions.MaxRetryError) else error
+    late = isinstance(cause, exceptions.ReadTimeoutError)
+    # A connection that broke after the request had left says as little as one on which no answer came.
+    sent = changes and (late or isinstance(cause, exceptions.ProtocolError))
+    if isinstance(cause, exceptions.SSLError):
+        because, fix = f"TLS failed: {cause}", "name the authority's file as api.ca_cert; see that the host is right"
+    elif isinstance(cause, exceptions.NewConnectionError):  # a kind of timeout, to urllib3
+        because = "nothing listens there"
+        fix = "see the host; to reach a cluster: kubectl port-forward -n kubeflow svc/ml-pipeline-ui 8080:80"
+    elif late or isinstance(cause, exceptions.ConnectTimeoutError):
+        because = f"it did not answer within {api.timeout:g} s"
+        fix = "ask again, or raise api.timeout"
+    else:
+        because, fix = f"the connection broke: {cause}", "ask again"
+    if sent:
+        fix = "whether it was done is not known: look with `drivetrain kubeflow status` before you do it again"
+    return ApiError(blotted(f"{place} cannot {what}: {because}"), fix=fix, sent=sent)
+
+
+def _told(body: object) -> str:
+    """What a gRPC gateway says in its JSON; of anything else the first line."""
+    text = body.decode("utf-8", "replace") if isinstance(body, bytes) else str(body or "")
+    with contextlib.suppress(ValueError):
+        answer = json.loads(text)
+        if isinstance(answer, dict):
+            text = str(answer.get("message") or answer.get("error") or answer.get("error_message") or "")
+    return blotted(text.strip().partition("\n")[0][:300])

@@ -1,0 +1,373 @@
+"""KFP's own client with its edges taken off: bounded waits, retried questions, plain answers, one error for a fault.
+
+Of kfp's `Client` used as it is: it has no timeout at all; asks an unreachable server for its health five times with
+five seconds between; prints links to standard output; and waits for ever for a run that was cancelled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from ...errors import missing_extra
+from ..sources.secret import blotted
+from .api_errors import ApiError, NotAnApi, translated
+from .connection import Api
+
+ENDED = ("SUCCEEDED", "FAILED", "SKIPPED", "CANCELED")
+"""The states in which a KFP run stays."""
+_PAGE = 100
+
+
+@dataclass(frozen=True)
+class KfpTask:
+    """A task of a KFP run as its API tells it.
+
+    Attributes:
+        name: KFP's name of it: the pod-less parts of a pipeline (drivers, sub-DAGs) are among them.
+        state: PENDING, RUNNING, SUCCEEDED, SKIPPED, FAILED, CANCELING, CANCELED, PAUSED or "".
+        error: Why it failed, or waits; most releases of KFP leave it empty.
+        pods: The names of its pods.
+        parent: The id of the task it is in.
+    """
+
+    id: str
+    name: str
+    state: str = ""
+    error: str = ""
+    pods: tuple[str, ...] = ()
+    parent: str = ""
+
+
+@dataclass(frozen=True)
+class KfpRun:
+    """A KFP run.
+
+    Attributes:
+        id: KFP's id, a UUID.
+        state: As of its tasks.
+        parameters: What it was started with.
+        link: Its page in the UI, "" where that is not known.
+    """
+
+    id: str
+    name: str
+    state: str
+    error: str = ""
+    created: datetime | None = None
+    finished: datetime | None = None
+    parameters: Mapping[str, object] | None = None
+    tasks: tuple[KfpTask, ...] = ()
+    link: str = ""
+    recurring: str = ""
+
+    @property
+    def ended(self) -> bool:
+        """Whether its state is its last."""
+        return self.state in ENDED
+
+
+@dataclass(frozen=True)
+class Recurring:
+    """A recurring run as KFP has it.
+
+    Attributes:
+        cron: Its six fields, "" where it goes by an interval.
+        every: Seconds between two, 0 where it goes by cron.
+        state: ENABLED or DISABLED.
+        spec: The compiled pipeline, as it was sent.
+    """
+
+    id: str
+    name: str
+    description: str
+    state: str
+    cron: str = ""
+    every: int = 0
+    start: datetime | None = None
+    end: datetime | None = None
+    max_concurrency: int = 1
+    no_catchup: bool = False
+    experiment: str = ""
+    parameters: Mapping[str, object] | None = None
+    spec: Mapping[str, Any] | None = None  # Any: JSON, compared as a whole
+
+
+class Client:
+    """A connection to KFP's API; made late, because it imports kfp (2 to 3 s).
+
+    Raises:
+        DrivetrainError: The extra is not installed.
+        InputError: It is not said where the API is, or a secret is not there.
+        ApiError: It cannot be asked.
+    """
+
+    def __init__(self, api: Api) -> None:
+        self.api = api
+        self.host = api.url
+        self._kfp = _connect(api, self.host)
+
+    def submit(
+        self,
+        package: Path,
+        *,
+        name: str,
+        experiment: str,
+        arguments: Mapping[str, object],
+        service_account: str = "",
+    ) -> KfpRun:
+        """Start a run of a compiled pipeline (`*.yaml`), in an experiment made if need be. KFP's own cache is off."""
+        with self._asking(f"start {name}", changes=True):
+            result = self._kfp.create_run_from_pipeline_package(
+                str(package),
+                arguments=dict(arguments),
+                run_name=name,
+                experiment_name=experiment,
+                namespace=self.api.namespace or None,
+                service_account=service_account or None,
+                enable_caching=False,
+            )
+            return self._run(result.run_info)
+
+    def run(self, run: str) -> KfpRun:
+        """A run, with its tasks."""
+        with self._asking(f"tell of its run {run}"):
+            return self._run(self._kfp.get_run(run))
+
+    def find(self, parameter: str, value: str, since: datetime | None = None) -> KfpRun | None:
+        """The newest run that was started with a value of a parameter; looks no further back than `since`."""
+        with self._asking("list its runs"):
+            for found in self._pages(self._kfp.list_runs, "runs", sort_by="created_at desc"):
+                run = self._run(found)
+                if (run.parameters or {}).get(parameter) == value:
+                    return run
+                if since and run.created and run.created < since:
+                    break
+        return None
+
+    def terminate(self, run: str) -> None:
+        """Ask for a run's end."""
+        with self._asking(f"end its run {run}", changes=True):
+            self._kfp.terminate_run(run)
+
+    def wait(
+        self,
+        run: str,
+        *,
+        seen: Callable[[KfpRun], None] = lambda run: None,
+        every: float = 5.0,
+        timeout: float | None = None,
+    ) -> KfpRun:
+        """Look at a run until it has ended.
+
+        Args:
+            run: Its id.
+            seen: Told of it at each look.
+            every: Seconds between two.
+            timeout: Seconds at most, None for any time.
+
+        Raises:
+            ApiError: It did not end in time; it goes on.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            found = self.run(run)
+            seen(found)
+            if found.ended:
+                return found
+            if deadline is not None and time.monotonic() + every > deadline:
+                raise ApiError(
+                    f"the KFP run {run} is still {found.state} after {timeout:g} s", fix="it goes on: ask again"
+                )
+            time.sleep(every)
+
+    def recur(
+        self,
+        package: Path,
+        *,
+        name: str,
+        description: str,
+        experiment: str,
+        arguments: Mapping[str, object],
+        cron: str = "",
+        every: int = 0,
+        start: str = "",
+        end: str = "",
+        max_concurrency: int = 1,
+        no_catchup: bool = False,
+        service_account: str = "",
+    ) -> Recurring:
+        """Start a recurring run, by six fields of cron or an interval in seconds."""
+        with self._asking(f"schedule {name}", changes=True):
+            place = self._kfp.create_experiment(experiment, namespace=self.api.namespace or None)
+            made = self._kfp.create_recurring_run(
+                experiment_id=place.experiment_id,
+                job_name=name,
+                description=description,
+                cron_expression=cron or None,
+                interval_second=every or None,
+                start_time=start or None,
+                end_time=end or None,
+                max_concurrency=max_concurrency,
+                no_catchup=no_catchup,
+                params=dict(arguments),
+                pipeline_package_path=str(package),
+                enable_caching=False,
+                service_account=service_account or None,
+            )
+            return _recurring(made)
+
+    def schedules(self) -> list[Recurring]:
+        """All recurring runs of the namespace."""
+        with self._asking("list its recurring runs"):
+            namespace = {"namespace": self.api.namespace} if self.api.namespace else {}
+            found = self._pages(self._kfp.list_recurring_runs, "recurring_runs", **namespace)
+            return [_recurring(each) for each in found]
+
+    def change_schedule(self, schedule: str, to: str) -> None:
+        """Have a recurring run "enabled", "disabled" or "deleted"."""
+        verbs = {
+            "enabled": self._kfp.enable_recurring_run,
+            "disabled": self._kfp.disable_recurring_run,
+            "deleted": self._kfp.delete_recurring_run,
+        }
+        with self._asking(f"have the recurring run {schedule} {to}", changes=True):
+            verbs[to](schedule)
+
+    def _pages(self, ask: Callable[..., Any], key: str, **more: object) -> Iterator[Any]:  # Any: kfp's models
+        token = ""
+        while True:
+            answer = ask(page_token=token, page_size=_PAGE, **more)
+            yield from getattr(answer, key) or ()
+            token = answer.next_page_token or ""
+            if not token:
+                return
+
+    def _run(self, found: Any) -> KfpRun:  # Any: kfp's model
+        details = found.run_details.task_details if found.run_details else None
+        place = self.api.ui_host or self.host
+        return KfpRun(
+            id=found.run_id,
+            name=found.display_name or "",
+            state=found.state or "",
+            error=_message(found.error),
+            created=found.created_at,
+            finished=found.finished_at,
+            parameters=found.runtime_config.parameters if found.runtime_config else None,
+            tasks=tuple(_task(each) for each in details or ()),
+            link=f"{place.rstrip('/')}/#/runs/details/{found.run_id}" if place else "",
+            recurring=found.recurring_run_id or "",
+        )
+
+    def _asking(self, what: str, *, changes: bool = False) -> contextlib.AbstractContextManager[None]:
+        return translated(self.api, self.host, what, changes=changes)
+
+
+def _connect(api: Api, host: str) -> Any:  # Any: kfp has no types
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # deprecations within kfp
+        try:
+            import kfp
+            import kfp.client
+            from kfp.client import set_volume_credentials
+        except ImportError:
+            raise missing_extra("kfp", "kubeflow") from None
+
+    class Quick(kfp.Client):  # type: ignore[misc]  # no types
+        """Asks for the server's health once, and with a limit."""
+
+        def get_kfp_healthz(self, sleep_duration: int = 5) -> Any:  # Any: kfp's model
+            _bound(self, api)
+            return self._healthz_api.healthz_service_get_healthz()
+
+    credentials = None
+    if api.service_account_token:
+        credentials = set_volume_credentials.ServiceAccountTokenVolumeCredentials(api.service_account_token)
+    with translated(api, host, "be asked"):
+        made = Quick(
+            host=host or None,
+            namespace=api.namespace or "kubeflow",
+            ui_host=api.ui_host or None,
+            existing_token=api.token() or None,
+            cookies=api.cookies() or None,
+            credentials=credentials,
+            client_id=api.iap_client_id or None,
+            other_client_id=api.iap_other_client_id or None,
+            other_client_secret=api.iap_secret() or None,
+            ssl_ca_cert=api.ca_cert or None,
+            verify_ssl=None if api.verify_ssl else False,
+            proxy=api.proxy or None,
+            kube_context=api.kube_context or None,
+        )
+        _bound(made, api)
+    return made
+
+
+def _bound(client: Any, api: Api) -> None:  # Any: kfp has no types
+    """Give all its requests a timeout, retries, and eyes for what is no answer of an API."""
+    import urllib3
+
+    rest = client.runs.api_client.rest_client
+    if "request" in vars(rest):
+        return
+    rest.pool_manager.connection_pool_kw["retries"] = urllib3.Retry(
+        api.retries,
+        backoff_factor=0.25,
+        status_forcelist=(429, 500, 502, 503, 504),
+        allowed_methods=("GET", "HEAD"),  # of others only those that did not leave are sent again
+        raise_on_status=False,
+    )
+    send = rest.request
+
+    def request(method: str, url: str, **more: Any) -> Any:  # Any: what the generated client passes on
+        more["_request_timeout"] = more.get("_request_timeout") or (min(10.0, api.timeout), api.timeout)
+        answer = send(method, url, **more)
+        kind = answer.getheader("content-type") or "nothing"
+        if "json" not in kind:
+            raise NotAnApi(kind)
+        return answer
+
+    rest.request = request
+
+
+def _recurring(found: Any) -> Recurring:  # Any: kfp's model
+    trigger = found.trigger
+    schedule = (trigger.cron_schedule or trigger.periodic_schedule) if trigger else None
+    return Recurring(
+        id=found.recurring_run_id,
+        name=found.display_name or "",
+        description=found.description or "",
+        state=found.status or "",
+        cron=trigger.cron_schedule.cron if trigger and trigger.cron_schedule else "",
+        every=int(trigger.periodic_schedule.interval_second or 0) if trigger and trigger.periodic_schedule else 0,
+        start=schedule.start_time if schedule else None,
+        end=schedule.end_time if schedule else None,
+        max_concurrency=int(found.max_concurrency or 1),
+        no_catchup=bool(found.no_catchup),
+        experiment=found.experiment_id or "",
+        parameters=found.runtime_config.parameters if found.runtime_config else None,
+        spec=found.pipeline_spec,
+    )
+
+
+def _task(found: Any) -> KfpTask:  # Any: kfp's model
+    histories = [status.error for status in found.state_history or () if status.error is not None]
+    children = [child.pod_name for child in found.child_tasks or () if child.pod_name]
+    return KfpTask(
+        id=found.task_id or "",
+        name=found.display_name or "",
+        state=found.state or "",
+        error=_message(found.error) or (_message(histories[-1]) if histories else ""),
+        pods=tuple(filter(None, [found.pod_name, *children])),
+        parent=found.parent_task_id or "",
+    )
+
+
+def _message(error: Any) -> str:  # Any: kfp's model
+    return blotted(str(error.message or "")) if error is not None else ""
