@@ -93,7 +93,7 @@ def _carry_out(
     except BaseException as error:
         close_run(home, run, "CANCELED" if isinstance(error, KeyboardInterrupt) else "FAILED")
         raise
-    state = _state(results.values())
+    state = state_of(results.values())
     close_run(home, run, state)
     return RunResult(run.id, state, results)
 
@@ -131,7 +131,7 @@ def _leave(
     failed = [result for result in results.values() if result.state == "FAILED"]
     status = {
         "run": launcher.run.id,
-        "state": _state(results.values()),
+        "state": state_of(results.values()),
         "failed": [result.node for result in failed],
         "reason": failed[0].reason if failed else "",
     }
@@ -141,7 +141,8 @@ def _leave(
     return _walk(leaving, runner, nodes)
 
 
-def _state(results: Iterable[NodeResult]) -> RunState:
+def state_of(results: Iterable[NodeResult]) -> RunState:
+    """How a run ends whose tasks ended so."""
     results = list(results)
     states = {result.state for result in results}
     if "FAILED" in states:

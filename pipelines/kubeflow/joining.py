@@ -1,0 +1,173 @@
+"""Where a pod works, and for which run: the store that its environment names, or one of its own while that is away."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeVar
+
+from ...errors import InputError
+from ...metadata import MetadataStore, StoreUnavailable, keep_payloads_at
+from ..form.ir import Pipeline
+from ..launching.home import Home, Run, RunOptions, open_run
+from . import records
+from .ownership import CLUSTER, Submission, hand_over
+
+T = TypeVar("T")
+_PAUSES = (1.0, 2.0, 4.0, 8.0)
+"""Seconds between tries to reach the store, before the pod goes on without it."""
+PATIENCE = "DRIVETRAIN_STORE_PATIENCE"
+"""The environment variable that scales them."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """What a pod's environment says.
+
+    Attributes:
+        root: Its own folder.
+        store: Where the metadata lies, None for the root's.
+        artifacts: Where the payloads lie, None for the root.
+        kfp_run: KFP's id of its run.
+    """
+
+    root: Path
+    store: str | None
+    artifacts: str | None
+    kfp_run: str
+
+    @classmethod
+    def here(cls, environment: Mapping[str, str] = os.environ) -> Place:
+        """That of this process.
+
+        Raises:
+            InputError: The environment says nothing of a run.
+        """
+        kfp_run = environment.get("DRIVETRAIN_KUBEFLOW_RUN", "")
+        if not kfp_run:
+            raise InputError(
+                "DRIVETRAIN_KUBEFLOW_RUN is not set",
+                fix="submit both documents of the compiled pipeline: the second sets it",
+            )
+        return cls(
+            Path(environment.get("DRIVETRAIN_ROOT") or ".drivetrain").absolute(),
+            environment.get("DRIVETRAIN_STORE") or None,
+            environment.get("DRIVETRAIN_ARTIFACTS") or None,
+            kfp_run,
+        )
+
+    def home(self, store: str | None) -> Home:
+        """The home with a store."""
+        return Home(self.root, store=store, artifacts=self.artifacts)
+
+
+@dataclass(frozen=True)
+class Joined:
+    """A home with the run that a pod is part of.
+
+    Attributes:
+        alone: Whether the store is the pod's own, which nobody else will see.
+    """
+
+    home: Home
+    run: Run
+    alone: bool
+
+
+def join(place: Place, name: str, pipeline: Pipeline, project: Path, parameters: Mapping[str, object]) -> Joined:
+    """Open the run of that name, or make it, in the store; where that cannot be reached, in one of the pod's own.
+
+    Of pods that make it at once all find the same one. What the records know and the store does not is taken in.
+
+    Raises:
+        InputError: The run is of another pipeline.
+    """
+    body = {"id": name, "facts": _facts(pipeline, project, parameters), "ir": pipeline.to_json()}
+    try:
+        return patiently(lambda: _together(place, body))
+    except StoreUnavailable as error:
+        print(f"the store cannot be reached, this pod goes on without it: {error.message}", flush=True)
+        return alone(place, body)
+
+
+def alone(place: Place, body: records.Body) -> Joined:
+    """A run in a store of the pod's own, which knows what the records do.
+
+    Args:
+        place: Of the pod.
+        body: What the run is, where the records do not say: its "id", "facts" and "ir".
+    """
+    path = place.root / "work" / "alone" / secrets.token_hex(4) / "metadata.db"
+    with MetadataStore.open(path) as store:
+        if place.artifacts is not None:
+            keep_payloads_at(store, place.artifacts)
+        records.make_run(store, body)
+    home = place.home(str(path))
+    try:
+        run = _same(open_run(home, body["id"]), body)
+        told = records.read_run(home, run.id)
+        if told is not None:
+            run = replace(run, context=home.store.update_context(run.context, {"options": told["facts"]["options"]}))
+        records.sync(home, run.id)
+        records.write_run(home, run)
+        return Joined(home, open_run(home, run.id), alone=True)
+    except BaseException:
+        home.close()
+        raise
+
+
+def patiently(ask: Callable[[], T]) -> T:
+    """What `ask` gives, asked again while the store cannot be reached.
+
+    Raises:
+        StoreUnavailable: It could not be, for some time.
+    """
+    patience = float(os.environ.get(PATIENCE) or 1)
+    for pause in _PAUSES:
+        try:
+            return ask()
+        except StoreUnavailable:
+            time.sleep(pause * patience)
+    return ask()
+
+
+def _together(place: Place, body: records.Body) -> Joined:
+    home = place.home(place.store)
+    try:
+        if home.store.find_context("run", body["id"]) is None:
+            records.make_run(home.store, records.read_run(home, body["id"]) or body)
+        run = _same(open_run(home, body["id"]), body)
+        records.write_run(home, run)
+        return Joined(home, hand_over(home, run, Submission(place.kfp_run)), alone=False)
+    except BaseException:
+        home.close()
+        raise
+
+
+def _same(run: Run, body: records.Body) -> Run:
+    if run.pipeline.digest != body["facts"]["ir"]:
+        raise InputError(
+            f"run {run.id} is of the pipeline {run.pipeline.digest[:12]}, the image holds {body['facts']['ir'][:12]}",
+            fix="submit what was compiled from the sources that the image was built of",
+        )
+    return run
+
+
+def _facts(pipeline: Pipeline, project: Path, parameters: Mapping[str, object]) -> dict[str, object]:
+    return {
+        "pipeline": pipeline.name,
+        "ir": pipeline.digest,
+        "project": str(project),
+        "parameters": json.dumps(dict(parameters)),
+        "options": json.dumps(vars(RunOptions(runner="kubeflow"))),
+        "state": "RUNNING",
+        "owner": CLUSTER.to_dict(),
+        "started": datetime.now(UTC).isoformat(),
+        "newest": 0,  # said by the store that it is made in
+    }

@@ -1,0 +1,134 @@
+"""What KFP's launcher gives a container and takes from it: parameters, and small manifests in place of artifacts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ...digest import canonical_json
+from ...errors import InputError
+from ...metadata import ArtifactRecord
+
+FORMAT = "drivetrain-manifest/1"
+ITEMS = "items"
+"""The output parameter that holds the items of a loop."""
+PASSED = "drivetrain-passed"
+"""The output parameter that says whether a gate let pass."""
+_MOUNTS = ("gs", "s3", "minio", "oci")
+"""Schemes whose artifacts KFP's launcher keeps in a folder: `s3://bucket/key` is `/s3/bucket/key` (`gs`: `/gcs`)."""
+
+
+@dataclass(frozen=True)
+class Made:
+    """What a pod has to tell KFP.
+
+    Attributes:
+        state: How the task ended.
+        facts: What goes into the metadata of its artifacts, for who looks at them in KFP: run, task, execution, store.
+        address: Where a payload lies, for any program.
+        outputs: What it made, by output; nothing where it was not run.
+        vetoed: Whether it is a gate that said no.
+        items: The items of a loop, by number, where it opened one.
+    """
+
+    state: str
+    facts: Mapping[str, str]
+    address: Callable[[ArtifactRecord], str]
+    outputs: Mapping[str, Sequence[ArtifactRecord]] = field(default_factory=dict)
+    vetoed: bool = False
+    items: Sequence[int] = ()
+
+
+class ExecutorInput:
+    """KFP's `{{$}}`: what the driver resolved for this container.
+
+    Args:
+        text: The JSON.
+
+    Raises:
+        InputError: It is none.
+    """
+
+    def __init__(self, text: str) -> None:
+        try:
+            body: Mapping[str, Any] = json.loads(text)
+            self.parameters: dict[str, Any] = dict(body.get("inputs", {}).get("parameterValues", {}))
+            outputs: Mapping[str, Any] = body.get("outputs", {})
+            self._file = Path(outputs["outputFile"])
+            self._artifacts: Mapping[str, Any] = outputs.get("artifacts", {})
+            self._parameters = tuple(outputs.get("parameters", {}))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise InputError(
+                f"--executor-input is not what KFP gives a container ({type(error).__name__}: {error})",
+                fix="compile the pipeline again: the argument after it is {{$}}",
+            ) from None
+
+    def index(self, loops: Sequence[str]) -> tuple[int, ...]:
+        """The item of each of these loops that this container is for.
+
+        Raises:
+            InputError: It was not told.
+        """
+        try:
+            return tuple(int(self.parameters[f"loop--{loop}"]) for loop in loops)
+        except (KeyError, ValueError, TypeError):
+            raise InputError(
+                f"this container was not told which item of {', '.join(loops)} it is for", fix="compile it again"
+            ) from None
+
+    def answer(self, made: Made) -> None:
+        """Write KFP's outputs: a manifest for each artifact, and the parameters that conditions read."""
+        artifacts = {key: {"artifacts": [self._manifest(key, made)]} for key in self._artifacts}
+        values = {name: _value(name, made) for name in self._parameters}
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        self._file.write_text(json.dumps({"parameterValues": values, "artifacts": artifacts}), encoding="utf-8")
+
+    def _manifest(self, key: str, made: Made) -> dict[str, object]:
+        given: Mapping[str, Any] = self._artifacts[key]["artifacts"][0]
+        path = local_path(given["uri"])
+        records = [
+            {
+                "uid": record.uid,
+                "type": record.type,
+                "uri": record.uri,
+                "address": made.address(record),
+                "fingerprint": record.fingerprint,
+                "size": record.size,
+                "properties": record.properties,
+            }
+            for record in made.outputs.get(key, ())
+        ]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        body = {"format": FORMAT, "state": made.state, **made.facts, "output": key, "artifacts": records}
+        path.write_bytes(canonical_json(body) + b"\n")
+        shown: dict[str, object] = {f"drivetrain_{name}": value for name, value in made.facts.items()}
+        shown["drivetrain_state"] = made.state
+        for record in records[:1]:
+            shown |= {name: record[name] for name in ("address", "fingerprint", "size")}
+        return {"name": given.get("name", key), "uri": given["uri"], "metadata": shown}
+
+
+def _value(name: str, made: Made) -> object:
+    """An output parameter: a property as a list of one, of none where there is none, since KFP has no null."""
+    if name == ITEMS:
+        return list(made.items)
+    if name == PASSED:
+        return not made.vetoed
+    output, dashes, property_ = name.partition("--")
+    key = property_ if dashes else "value"
+    return [record.properties[key] for record in made.outputs.get(output, ())[:1] if key in record.properties]
+
+
+def local_path(uri: str) -> Path:
+    """Where KFP's launcher looks for the file of an artifact that it has put at a URI."""
+    scheme, found, rest = uri.partition("://")
+    if not found:
+        return Path(uri)
+    if scheme == "file":
+        return Path(f"/{rest.lstrip('/')}")
+    if scheme not in _MOUNTS:
+        raise InputError(f"KFP put an artifact at {scheme}://, where it takes none from", fix="use another root in KFP")
+    return Path("/", "gcs" if scheme == "gs" else scheme, rest)

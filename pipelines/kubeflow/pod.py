@@ -1,0 +1,337 @@
+"""The container's command: `python -m drivetrain.pipelines.kubeflow.pod --project P --ir DIGEST --node ID …`.
+
+A pod builds the pipeline that is in its image, joins its run, has its task done by the node entrypoint in a child, and
+tells three who ask: the store, the records beside the payloads, and KFP. It ends with 0 where the task is COMPLETE,
+CACHED, SKIPPED or BLOCKED (a gate's veto is no failure that another attempt could mend), with 1 where it FAILED and
+with 143 where the pod was told to end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from ...errors import DrivetrainError, InputError
+from ...metadata import ArtifactRecord, StoreUnavailable
+from ..dsl.pipeline import load_pipeline
+from ..form.tasks import parse_task, task_name
+from ..launching.home import Home
+from ..launching.launcher import Launcher
+from ..launching.outcome import NodeResult
+from ..runners.children import Attending
+from ..runners.pool import Pool
+from ..sources.secret import Secret, blotted
+from . import records, settling
+from .joining import Joined, Place, alone, join, patiently
+from .manifests import ExecutorInput, Made
+
+TOLD = "its pod was told to end: evicted, deleted, or its run was terminated"
+CANCELED = 143
+"""The exit status of a pod that was told to end, as of any program that SIGTERM ends."""
+_LEFT = {"FAILED": 1, "CANCELED": 1, "STOPPED": 3}
+_FINAL = "final"
+"""The type of the context that says of an execution, by its uid, that it failed for good."""
+_LOOK = 0.2
+
+
+class Pod:
+    """One container's work.
+
+    Args:
+        arguments: As parsed.
+        place: What its environment says.
+        retried: How often KFP tried it before.
+    """
+
+    def __init__(self, arguments: argparse.Namespace, place: Place, retried: int) -> None:
+        self.arguments = arguments
+        self.place = place
+        self.retried = retried
+        self.given = ExecutorInput(arguments.executor_input)
+        self._cancel: threading.Event | None = None
+        self._hurry = threading.Event()
+        self._joined: Joined | None = None
+        self._task = ""
+
+    def run(self) -> int:
+        """Do it; gives the exit status."""
+        function = load_pipeline(self.arguments.project)
+        pipeline = function.build()
+        names = [name for name in function.parameters if self.given.parameters.get(name) is not None]
+        values = function.values({name: self.given.parameters[name] for name in names})
+        if pipeline.digest != self.arguments.ir:
+            raise InputError(
+                f"the image holds another version of {pipeline.name} ({pipeline.digest[:12]}) than was compiled "
+                f"({self.arguments.ir[:12]})",
+                fix="build the image from the sources that were compiled, or compile what the image holds",
+            )
+        name = self.given.parameters.get("drivetrain_run") or f"kubeflow-{self.place.kfp_run}"
+        self._joined = join(self.place, name, pipeline, function.project, values)
+        try:
+            if self.arguments.leave:
+                return self._leave()
+            if self.arguments.open:
+                return self._open(self.arguments.open)
+            return self._node(self.arguments.node)
+        finally:
+            self._joined.home.close()
+
+    def stop(self) -> None:
+        """End it, told by a signal; what is at work gets a moment to record that."""
+        if self._cancel is None:
+            raise KeyboardInterrupt(TOLD)
+        if self._cancel.is_set():
+            self._hurry.set()
+        self._cancel.set()
+
+    def told_to_end(self) -> int:
+        """Record that it was told to end before its task began."""
+        if self._joined is not None and self._task:
+            with contextlib.suppress(DrivetrainError):
+                self._launcher().bury(self._task, os.getpid(), "CANCELED", TOLD)
+                records.write_record(self._joined.home, self._joined.run, self._task)
+        print(TOLD, file=sys.stderr, flush=True)
+        return CANCELED
+
+    # -- what there is to do
+
+    def _node(self, node: str) -> int:
+        joined = self._here
+        scope = joined.run.pipeline.scope(node)
+        self._task = task_name(node, self.given.index(scope))
+        if joined.run.pipeline[node].on_exit:
+            run, told = settling.settle(joined.home, joined.run, self._status)
+            self._joined = Joined(joined.home, run, joined.alone)
+            return self._ended(self._attempt(resuming=told))
+        self._know_upstream()
+        return self._ended(self._attempt(resuming=True))
+
+    def _open(self, loop: str) -> int:
+        """Tell the items of a loop by their numbers; where it has none of its own, say of what is in it why."""
+        pipeline = self._here.run.pipeline
+        inside = [node.id for node in pipeline.nodes if loop in pipeline.scope(node.id)]
+        scope = pipeline.scope(inside[0])
+        outer = self.given.index(scope[: scope.index(loop)])
+        self._task = task_name(inside[0], outer)
+        self._know_upstream()
+        launcher = self._launcher()
+        count, results = launcher.flow.count(loop, outer), []
+        if count is None:
+            for node in inside:
+                results.append(launcher.launch(task_name(node, outer)))
+                records.write_record(self._here.home, self._here.run, results[-1].node)
+        self._answer("COMPLETE", launcher, items=list(range(count or 0)))
+        return 1 if any(result.state == "FAILED" for result in results) else 0
+
+    def _leave(self) -> int:
+        results = settling.leave(self._here.home, self._here.run, self._status)
+        state = settling.state_of(results.values())
+        for result in results.values():
+            print(f"{result.node}: {result.state} {result.reason}".rstrip(), flush=True)
+        self._answer(state, self._launcher())
+        return _LEFT.get(state, 0)
+
+    # -- the attempt
+
+    def _attempt(self, *, resuming: bool) -> NodeResult:
+        """One attempt; where the store goes away meanwhile and does not come back, one more without it."""
+        try:
+            result = self._tried(resuming=resuming)
+            if result.state != "FAILED":
+                return result
+            patiently(lambda: self._here.home.store.contexts("run", limit=1))
+            return result
+        except StoreUnavailable as error:
+            if self._here.alone:
+                raise
+            print(f"the store went away, this pod goes on without it: {error.message}", flush=True)
+        joined = self._here
+        facts = dict(joined.run.context.properties)
+        body = {"id": joined.run.id, "facts": facts, "ir": joined.run.pipeline.to_json()}
+        with contextlib.suppress(DrivetrainError):
+            joined.home.close()
+        self._joined = alone(self.place, body)
+        return self._tried(resuming=resuming)
+
+    def _tried(self, *, resuming: bool) -> NodeResult:
+        launcher = self._launcher(resuming=resuming)
+        ended = launcher.earlier(self._task) if resuming else None
+        if ended is not None:  # by an attempt of which KFP never heard
+            return ended
+        if self.retried and (last := self._last(launcher)) is not None:
+            return last
+        if self._hindered(launcher):
+            return launcher.launch(self._task)
+        self._refuse_history_alone()
+        self._cancel = launcher.cancel
+        pool = Pool(Attending(launcher, self._hurry, TOLD))
+        try:
+            with _followed(launcher, self._task):
+                result = pool.attempt(self._task, self.retried)
+        finally:
+            self._cancel = None
+            pool.close()
+        return result
+
+    def _hindered(self, launcher: Launcher) -> bool:
+        options = launcher.run.options
+        left_out = bool(options.only) and parse_task(self._task)[0] not in options.only
+        return left_out or launcher.hindered(self._task)
+
+    def _last(self, launcher: Launcher) -> NodeResult | None:
+        """How the attempt before ended, where another one would be of no use: the user is to mend it, or `retry_on`."""
+        execution = launcher.flow.execution(*parse_task(self._task))
+        if execution is None or launcher.home.store.find_context(_FINAL, execution.uid) is None:
+            return None
+        return launcher.recorded(self._task)
+
+    def _refuse_history_alone(self) -> None:
+        joined = self._here
+        node = joined.run.pipeline[parse_task(self._task)[0]]
+        if joined.alone and any(hasattr(source, "strategy") for _, sources in node.inputs for source in sources):
+            raise StoreUnavailable(
+                f"{node.id} asks for what earlier runs made, which only the store knows", fix="bring the store back"
+            )
+
+    def _know_upstream(self) -> None:
+        """Take in what upstream pods could not tell the store."""
+        joined, launcher = self._here, self._launcher()
+        node, index = parse_task(self._task)
+        scope = joined.run.pipeline.scope(node)
+        for up in joined.run.pipeline.upstream(node):
+            for at in launcher.flow.tasks_seen_from(up, index, scope):
+                execution = launcher.flow.execution(up, at)
+                if execution is None or execution.state not in ("COMPLETE", "CACHED", "SKIPPED"):
+                    records.sync(joined.home, joined.run.id)
+                    return
+
+    # -- who is told
+
+    def _ended(self, result: NodeResult) -> int:
+        joined = self._here
+        records.write_record(joined.home, joined.run, self._task)
+        print(f"{self._task}: {result.state} {blotted(result.reason)}".rstrip(), flush=True)
+        if result.state == "FAILED":
+            execution = self._launcher().flow.execution(*parse_task(self._task))
+            if result.again is None and execution is not None:
+                joined.home.store.context(_FINAL, execution.uid)  # KFP would try it again all the same
+            print(blotted((execution.error if execution else None) or result.reason), file=sys.stderr, flush=True)
+            return 1
+        if result.state == "CANCELED":
+            return CANCELED
+        self._answer(result.state, self._launcher(), result)
+        return 0
+
+    def _answer(
+        self, state: str, launcher: Launcher, result: NodeResult | None = None, items: Sequence[int] = ()
+    ) -> None:
+        home, run = launcher.home, launcher.run
+        facts = {"run": run.id, "store": home.store.context("store", "this").uid}
+        if result is not None:
+            execution = launcher.flow.execution(*parse_task(result.node))
+            facts |= {"task": result.node, "execution": execution.uid if execution else ""}
+        outputs, vetoed = (result.outputs, result.vetoed) if result else ({}, False)
+        self.given.answer(Made(state, facts, _address(home), outputs, vetoed, items))
+
+    @property
+    def _here(self) -> Joined:
+        assert self._joined is not None
+        return self._joined
+
+    @property
+    def _status(self) -> str:
+        told = self.given.parameters.get("status")
+        return str(told.get("state", "")) if isinstance(told, dict) else ""
+
+    def _launcher(self, *, resuming: bool = True) -> Launcher:
+        return Launcher(self._here.home, self._here.run, resuming=resuming)
+
+
+def _address(home: Home) -> Callable[[ArtifactRecord], str]:
+    root = home.payloads.url or home.root.as_uri()
+    return lambda record: f"{root}/{record.uri}"
+
+
+@contextlib.contextmanager
+def _followed(launcher: Launcher, task: str) -> Iterator[None]:
+    """What the task's log says within the block is said here too, line by line and without its secrets."""
+    node = launcher.run.pipeline[parse_task(task)[0]]
+    for _, value in (*node.parameters, *node.options.env):
+        if isinstance(value, dict) and "$secret" in value:
+            with contextlib.suppress(InputError):
+                Secret(value["$secret"]).reveal()
+    over, start = threading.Event(), launcher.logs.size(task)
+
+    def follow() -> None:
+        place, last = start, False
+        while not last:
+            last = over.wait(_LOOK)
+            with contextlib.suppress(OSError), launcher.logs.path(task).open("rb") as file:
+                file.seek(place)
+                data = file.read()
+                whole = data if last else data[: data.rfind(b"\n") + 1]
+                place += len(whole)
+                sys.stdout.write(blotted(whole.decode("utf-8", "replace")))
+                sys.stdout.flush()
+
+    thread = threading.Thread(target=follow, name="drivetrain-follow", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command's arguments."""
+    found = argparse.ArgumentParser(
+        prog="python -m drivetrain.pipelines.kubeflow.pod",
+        description="Do what a container of a compiled pipeline is for.",
+        epilog="example: python -m drivetrain.pipelines.kubeflow.pod --project /app/flights --ir 5f0c… --node Trainer "
+        "--executor-input '{{$}}'",
+    )
+    found.add_argument("--project", type=Path, required=True, help="the pipeline's folder in the image")
+    found.add_argument("--ir", required=True, help="digest of the pipeline that was compiled")
+    what = found.add_mutually_exclusive_group(required=True)
+    what.add_argument("--node", help="launch this node, for the item that the input names")
+    what.add_argument("--open", metavar="LOOP", help="tell the items of this loop")
+    what.add_argument("--leave", action="store_true", help="record how the run ended")
+    found.add_argument("--executor-input", required=True, help="what KFP resolved for it (JSON)")
+    return found
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Do it; gives the exit status."""
+    arguments = parser().parse_args(argv)
+    pod: Pod | None = None
+
+    def stop(number: int, frame: object) -> None:
+        if pod is None:
+            raise KeyboardInterrupt(TOLD)
+        pod.stop()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+    try:
+        pod = Pod(arguments, Place.here(), int(os.environ.get("KFP_RETRY_INDEX") or 0))
+        return pod.run()
+    except KeyboardInterrupt:
+        return pod.told_to_end() if pod else CANCELED
+    except DrivetrainError as error:
+        print(blotted(str(error)), file=sys.stderr, flush=True)
+        return 1
+    except Exception:
+        print(blotted(traceback.format_exc()), file=sys.stderr, flush=True)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

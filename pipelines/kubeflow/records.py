@@ -1,0 +1,223 @@
+"""What a pod writes beside the payloads, whether or not the store can be reached, and how a store takes it in.
+
+Below the place of the payloads: `records/RUN/run.json` (what the run is, with its compiled form), a file for each
+execution, `records/RUN/TASK.UID.json`, and `records/RUN/end.json`. No file is ever changed but the last.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from ...digest import sync_folder
+from ...errors import InputError
+from ...metadata import MetadataStore, described
+from ..form.tasks import parse_task
+from ..launching.flow import Flow
+from ..launching.home import Home, Run, open_run
+
+FORMAT = "drivetrain-record/1"
+RUN, END = "run.json", "end.json"
+PLACE = ("run", "node", "task")
+"""The contexts that say together which task an execution is of."""
+Body: TypeAlias = Mapping[str, Any]  # JSON: Any is its boundary
+
+
+@dataclass(frozen=True)
+class Synced:
+    """What a store learned from records.
+
+    Attributes:
+        run: Of this run.
+        brought: Tasks whose executions are new to it.
+        known: How many it had.
+        ignored: Files that are no records, each with why: half-written, or of something else.
+    """
+
+    run: str
+    brought: tuple[str, ...]
+    known: int
+    ignored: tuple[tuple[str, str], ...]
+
+    def to_json(self) -> dict[str, object]:
+        """As `sync --json` prints it."""
+        ignored = [{"file": name, "why": why} for name, why in self.ignored]
+        return {"run": self.run, "brought": list(self.brought), "known": self.known, "ignored": ignored}
+
+
+class Folder:
+    """The records of one run.
+
+    Args:
+        home: Where the payloads lie, in a local root or behind a URL.
+        run: Id of the run.
+    """
+
+    def __init__(self, home: Home, run: str) -> None:
+        self._name = f"records/{run}"
+        self._path = home.root / "records" / run
+        self._objects = None
+        if home.payloads.url is not None:
+            from ...metadata.objects import Objects  # with it comes what reaches beyond this machine
+
+            self._objects = Objects(home.payloads.url)
+
+    def names(self) -> list[str]:
+        """The files there, sorted."""
+        if self._objects is not None:
+            return [name for name in self._objects.names(self._name) if name.endswith(".json")]
+        return sorted(path.name for path in self._path.glob("[!.]*.json"))
+
+    def read(self, name: str) -> Body:
+        """A file.
+
+        Raises:
+            InputError: It is half-written, or none of ours.
+        """
+        data = self._objects.read(f"{self._name}/{name}") if self._objects else (self._path / name).read_bytes()
+        try:
+            body: Body = json.loads(data)
+            if body["format"] != FORMAT:
+                raise InputError(f"{name} has the format {body['format']!r:.40}", fix=f"this release reads {FORMAT}")
+        except (ValueError, KeyError, TypeError):
+            raise InputError(
+                f"{name} is half-written, or no record", fix="remove it, or let its pod run again"
+            ) from None
+        return body
+
+    def write(self, name: str, body: Body) -> None:
+        """Write a file, whole or not at all, durable on return."""
+        data = json.dumps({"format": FORMAT, **body}, sort_keys=True).encode()
+        if self._objects is not None:
+            self._objects.write(f"{self._name}/{name}", data)
+            return
+        self._path.mkdir(parents=True, exist_ok=True)
+        unfinished = self._path / f".{name}.{secrets.token_hex(4)}"
+        with unfinished.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        unfinished.replace(self._path / name)
+        for folder in (self._path, self._path.parent):
+            sync_folder(folder)
+
+
+def write_run(home: Home, run: Run) -> None:
+    """Record what a run is, once."""
+    folder = Folder(home, run.id)
+    if RUN not in folder.names():
+        folder.write(RUN, {"id": run.id, "facts": run.context.properties, "ir": run.pipeline.to_json()})
+
+
+def write_record(home: Home, run: Run, task: str) -> str | None:
+    """Record the newest execution of a task, and the run where nothing is written of it.
+
+    Returns:
+        The file's name; None where the task has no execution that has ended.
+    """
+    execution = Flow(home.store, run).execution(*parse_task(task))
+    if execution is None or execution.state in ("NEW", "RUNNING"):
+        return None
+    write_run(home, run)
+    name = f"{task.replace('[', '=').removesuffix(']')}.{execution.uid[:8]}.json"
+    Folder(home, run.id).write(name, {"task": task, "execution": described(home.store, execution)})
+    return name
+
+
+def write_end(home: Home, run: Run, state: str) -> None:
+    """Record how a run ended."""
+    facts = open_run(home, run.id).context.properties
+    told = {name: facts[name] for name in ("status", "finished") if name in facts}
+    Folder(home, run.id).write(END, {"state": state, **told})
+
+
+def read_run(home: Home, run: str) -> Body | None:
+    """What the records say that a run is; None where they say nothing."""
+    folder = Folder(home, run)
+    return folder.read(RUN) if RUN in folder.names() else None
+
+
+def sync(home: Home, run: str) -> Synced:
+    """Take into the home's store what the records of a run say and it does not know; twice changes nothing.
+
+    Raises:
+        InputError: Neither the store nor the records know the run.
+    """
+    folder = Folder(home, run)
+    names = folder.names()
+    bodies: dict[str, Body] = {}
+    ignored: list[tuple[str, str]] = []
+    for name in names:
+        try:
+            bodies[name] = folder.read(name)
+            if name not in (RUN, END) and not isinstance(bodies[name].get("execution"), dict):
+                ignored.append((name, "it tells of no execution"))
+                del bodies[name]
+        except InputError as error:
+            ignored.append((name, error.message))
+    if home.store.find_context("run", run) is None:
+        if RUN not in bodies:
+            raise InputError(f"there is no run {run}, nor a record of it", fix="see `drivetrain runs`, or --artifacts")
+        make_run(home.store, bodies[RUN])
+    ended = bodies.pop(END, None)
+    bodies.pop(RUN, None)
+    brought, known = [], 0
+    for name in _in_order(bodies):
+        try:
+            fresh = home.store.bring_in(bodies[name]["execution"], PLACE)
+        except InputError as error:
+            ignored.append((name, error.message))
+            continue
+        known += not fresh
+        if fresh:
+            brought.append(str(bodies[name].get("task")))
+    if ended is not None:
+        _end(home.store, run, ended)
+    return Synced(run, tuple(brought), known, tuple(ignored))
+
+
+def make_run(store: MetadataStore, body: Body) -> None:
+    """Make a run in a store that does not know it; of two that do so at once, both find the first's."""
+    facts = dict(body["facts"])
+    newest = store.artifacts(state=None, limit=1)
+    facts["newest"] = newest[0].id if newest else 0  # an id of this store
+    store.context("ir", facts["ir"], {"ir": body["ir"]})
+    store.context("pipeline", facts["pipeline"])
+    store.context("run", body["id"], facts)
+
+
+def _in_order(bodies: Mapping[str, Body]) -> Iterable[str]:
+    """The files, each after those that tell how its inputs came about; else by their beginning."""
+
+    def began(name: str) -> tuple[int, str]:
+        return int(bodies[name]["execution"].get("created") or 0), name
+
+    makers = {uid: name for name, body in bodies.items() for uid in _uids(body, "outputs")}
+    done: set[str] = set()
+
+    def visit(name: str) -> Iterable[str]:
+        if name not in done:
+            done.add(name)
+            for uid in _uids(bodies[name], "inputs"):
+                if uid in makers:
+                    yield from visit(makers[uid])
+            yield name
+
+    for name in sorted(bodies, key=began):
+        yield from visit(name)
+
+
+def _uids(body: Body, side: str) -> list[str]:
+    execution = body["execution"]
+    bodies = [execution, execution.get("source") or {}] if side == "outputs" else [execution]
+    return [each["uid"] for one in bodies for several in one.get(side, {}).values() for each in several]
+
+
+def _end(store: MetadataStore, run: str, body: Body) -> None:
+    context = store.find_context("run", run)
+    if context is not None and context.properties["state"] == "RUNNING":
+        store.update_context(context, {name: value for name, value in body.items() if name != "format"})

@@ -1,0 +1,100 @@
+"""The end of a run whose tasks had pods: what no pod was started for is recorded, and how all of it ended."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from ...metadata import Owner
+from ..form.tasks import parse_task
+from ..launching.home import Home, Run, open_run
+from ..launching.launcher import LEASE, Launcher
+from ..launching.outcome import NodeResult
+from ..run import state_of
+from . import ownership, records
+
+_NEVER = "its pod never started"
+_DIED = "its pod ended without a word: evicted, killed, or out of memory"
+
+
+def settle(home: Home, run: Run, kfp_state: str = "") -> tuple[Run, bool]:
+    """Record how what is not on exit ended, before what is on exit is told of it; once, however many pods ask.
+
+    Args:
+        home: The run's home.
+        run: The run, of whose work no pod is left.
+        kfp_state: How KFP says that the work ended: "SUCCEEDED", "FAILED"; "" where it did not say.
+
+    Returns:
+        The run with that status, and whether it had been told the very same before.
+    """
+    records.sync(home, run.id)
+    launcher = Launcher(home, run, resuming=True)
+    with _alone(home, run):
+        results = _results(launcher, [node.id for node in run.pipeline.nodes if not node.on_exit], kfp_state)
+        failed = [result for result in results.values() if result.state == "FAILED"]
+        status = {
+            "run": run.id,
+            "state": state_of(results.values()),
+            "failed": [result.node for result in failed],
+            "reason": failed[0].reason if failed else "",
+        }
+        run = open_run(home, run.id)
+        told = run.context.properties.get("status") == status
+        if not told:
+            run = replace(run, context=home.store.update_context(run.context, {"status": status}))
+        return run, told
+
+
+def leave(home: Home, run: Run, kfp_state: str = "") -> dict[str, NodeResult]:
+    """Record how a run ended, all its pods but this one having done so; gives the result of every task."""
+    run, _ = settle(home, run, kfp_state)
+    launcher = Launcher(home, run, resuming=True)
+    with _alone(home, run):
+        results = _results(launcher, [node.id for node in run.pipeline.nodes], kfp_state)
+    state = state_of(results.values())
+    ownership.end(home, run, state)
+    records.write_end(home, run, state)
+    return results
+
+
+def _results(launcher: Launcher, nodes: Iterable[str], kfp_state: str) -> dict[str, NodeResult]:
+    """How each task ended; what has no execution that ended gets one."""
+    found: dict[str, NodeResult] = {}
+    for node in nodes:
+        for name in launcher.flow.task_names(node):
+            # KFP failed, and nothing that is known of did: it is what died before it could say a word.
+            failed = kfp_state == "FAILED" and all(result.state != "FAILED" for result in found.values())
+            found[name] = _result(launcher, name, died=failed)
+    return found
+
+
+def _result(launcher: Launcher, name: str, *, died: bool) -> NodeResult:
+    home, run = launcher.home, launcher.run
+    node, index = parse_task(name)
+    execution = launcher.flow.execution(node, index)
+    if execution is not None and execution.state == "RUNNING":
+        home.store.finish(execution, "FAILED", error=_DIED, properties={"reason": _DIED, "user_error": False})
+        home.take_back(execution)
+    elif execution is None and ((run.options.only and node not in run.options.only) or launcher.hindered(name)):
+        launcher.launch(name)  # which says why it is not to run
+        records.write_record(home, run, name)
+    elif execution is None:
+        launcher.bury(name, -1, "FAILED" if died else "CANCELED", _DIED if died else _NEVER)
+        records.write_record(home, run, name)
+    recorded = launcher.recorded(name)
+    assert recorded is not None
+    return recorded
+
+
+@contextlib.contextmanager
+def _alone(home: Home, run: Run) -> Iterator[None]:
+    """No two pods of a run settle it at once."""
+    while (claim := home.store.claim(f"kubeflow-settle/{run.id}", owner=Owner.current(), lease=LEASE)) is None:
+        time.sleep(0.2)
+    try:
+        yield
+    finally:
+        home.store.release(claim)
