@@ -20,6 +20,7 @@ import threading
 import time
 import warnings
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, TextIO
@@ -208,6 +209,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--store", help="where the metadata lies, if not in the root")
     parser.add_argument("--run", required=True, help="run id")
     parser.add_argument("--ir", required=True, help="digest of the compiled pipeline")
+    parser.add_argument("--project", type=Path, help="the pipeline's folder here, if not where the run began")
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--node", help="node id; Trainer[3] for an item of a loop")
     what.add_argument("--serve", action="store_true", help="launch what standard input names, until it ends")
@@ -224,6 +226,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         home = Home(arguments.root, store=arguments.store)
         run = open_run(home, arguments.run)
+        run = replace(run, project=arguments.project or run.project)
         if run.pipeline.digest != arguments.ir:
             raise InputError(f"run {run.id} is of another pipeline than {arguments.ir[:12]}", fix="check --run, --ir")
         if server is not None:

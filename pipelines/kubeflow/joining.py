@@ -55,10 +55,11 @@ class Place:
                 "DRIVETRAIN_KUBEFLOW_RUN is not set",
                 fix="submit both documents of the compiled pipeline: the second sets it",
             )
+        artifacts = environment.get("DRIVETRAIN_ARTIFACTS", "")
         return cls(
             Path(environment.get("DRIVETRAIN_ROOT") or ".drivetrain").absolute(),
             environment.get("DRIVETRAIN_STORE") or None,
-            environment.get("DRIVETRAIN_ARTIFACTS") or None,
+            Path(artifacts).as_uri() if artifacts.startswith("/") else artifacts or None,
             kfp_run,
         )
 
@@ -90,10 +91,12 @@ def join(place: Place, name: str, pipeline: Pipeline, project: Path, parameters:
     """
     body = {"id": name, "facts": _facts(pipeline, project, parameters), "ir": pipeline.to_json()}
     try:
-        return patiently(lambda: _together(place, body))
+        joined = patiently(lambda: _together(place, body))
     except StoreUnavailable as error:
         print(f"the store cannot be reached, this pod goes on without it: {error.message}", flush=True)
-        return alone(place, body)
+        joined = alone(place, body)
+    # Where it was submitted, the project lay elsewhere than in the image.
+    return replace(joined, run=replace(joined.run, project=project))
 
 
 def alone(place: Place, body: records.Body) -> Joined:

@@ -16,6 +16,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ...errors import DrivetrainError, InputError
@@ -58,6 +59,7 @@ class Pod:
         self._cancel: threading.Event | None = None
         self._hurry = threading.Event()
         self._joined: Joined | None = None
+        self._project = arguments.project
         self._task = ""
 
     def run(self) -> int:
@@ -73,7 +75,8 @@ class Pod:
                 fix="build the image from the sources that were compiled, or compile what the image holds",
             )
         name = self.given.parameters.get("drivetrain_run") or f"kubeflow-{self.place.kfp_run}"
-        self._joined = join(self.place, name, pipeline, function.project, values)
+        self._project = function.project
+        self._joined = join(self.place, name, pipeline, self._project, values)
         try:
             if self.arguments.leave:
                 return self._leave()
@@ -108,7 +111,7 @@ class Pod:
         self._task = task_name(node, self.given.index(scope))
         if joined.run.pipeline[node].on_exit:
             run, told = settling.settle(joined.home, joined.run, self._status)
-            self._joined = Joined(joined.home, run, joined.alone)
+            self._joined = replace(joined, run=replace(run, project=self._project))
             return self._ended(self._attempt(resuming=told))
         self._know_upstream()
         return self._ended(self._attempt(resuming=True))
@@ -157,7 +160,8 @@ class Pod:
         body = {"id": joined.run.id, "facts": facts, "ir": joined.run.pipeline.to_json()}
         with contextlib.suppress(DrivetrainError):
             joined.home.close()
-        self._joined = alone(self.place, body)
+        joined = alone(self.place, body)
+        self._joined = replace(joined, run=replace(joined.run, project=self._project))
         return self._tried(resuming=resuming)
 
     def _tried(self, *, resuming: bool) -> NodeResult:

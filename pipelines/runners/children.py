@@ -46,6 +46,7 @@ def command(launcher: Launcher) -> list[str]:
         *(sys.executable, "-P", "-m", "drivetrain.pipelines.node", "--root", str(home.root)),
         *(["--store", home.url] if home.url else []),
         *("--run", run.id, "--ir", run.pipeline.digest),
+        *(["--project", str(run.project)] if str(run.project) != run.context.properties["project"] else []),
         *(["--resuming"] if launcher.resuming else []),
     ]
 

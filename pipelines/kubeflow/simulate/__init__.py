@@ -1,0 +1,8 @@
+"""A compiled pipeline carried out on this machine as KFP would: its driver, its launcher, containers as processes."""
+
+from __future__ import annotations
+
+from .document import Document, read
+from .run import Cluster, Eviction, Simulated, simulate
+
+__all__ = ["Cluster", "Document", "Eviction", "Simulated", "read", "simulate"]

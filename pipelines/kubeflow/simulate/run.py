@@ -1,0 +1,213 @@
+"""A simulated run: from the compiled documents and parameters to what the store and KFP say of it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ....errors import DrivetrainError
+from ...launching.home import Home, Run, open_run
+from ...launching.launcher import Launcher
+from ...launching.outcome import NodeResult, Observer, Silent
+from ...run import RunResult, state_of
+from .. import settling
+from .dag import Walk
+from .document import Document
+from .pods import Eviction, Kubelet, Ran
+
+_NEVER = "its pod never started"
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """How the cluster behaves that is simulated.
+
+    Attributes:
+        parallel: How many pods at once; as many as there are cores where None.
+        fail_fast: Whether Argo starts no further task of a DAG once one failed, as it does unless told otherwise.
+        grace: Seconds that a pod gets to end.
+        evictions: Pods that are evicted.
+        environment: Variables of every pod, over what the simulator sets: to break what it is given.
+    """
+
+    parallel: int | None = None
+    fail_fast: bool = False
+    grace: float = 30.0
+    evictions: tuple[Eviction, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """What KFP would say of a run.
+
+    Attributes:
+        kfp_run: Its id there.
+        state: How it ended: SUCCEEDED, FAILED, CANCELED.
+        pods: Every pod, in the order in which they ended.
+        decided: What no pod was started for, or the driver failed at: the task's path, its state, why.
+    """
+
+    kfp_run: str
+    state: str
+    pods: tuple[Ran, ...]
+    decided: tuple[tuple[str, str, str], ...]
+
+
+def simulate(
+    home: Home,
+    document: Document,
+    project: Path,
+    parameters: Mapping[str, object],
+    run: Run | None = None,
+    cluster: Cluster | None = None,
+    observer: Observer | None = None,
+) -> Simulated:
+    """Carry a compiled pipeline out.
+
+    Args:
+        home: Whose store and payloads the pods use.
+        document: The compiled pipeline.
+        project: The folder that is in the image.
+        parameters: Those that are given.
+        run: The run that was recorded when it was submitted; where None the first pod makes it, as of a recurring one.
+        cluster: How the cluster behaves.
+        observer: Told of tasks that start and end.
+
+    Raises:
+        DrivetrainError: KFP would not start the run.
+    """
+    cluster = cluster or Cluster()
+    simulation = _Simulation(home, document, project, run, cluster, observer or Silent())
+    # In a thread of its own: a notebook has a loop in this one.
+    return _apart(lambda stop: asyncio.run(simulation.go(dict(parameters), stop)))
+
+
+def outcome(home: Home, run: str) -> RunResult:
+    """What the store says of a run: every task, in topological order."""
+    found = open_run(home, run)
+    launcher = Launcher(home, found)
+    results: dict[str, NodeResult] = {}
+    for node in found.pipeline.ids:
+        for name in launcher.flow.task_names(node):
+            results[name] = launcher.recorded(name) or NodeResult(name, "CANCELED", reason=_NEVER)
+    return RunResult(run, state_of(results.values()), results)
+
+
+class _Simulation:
+    def __init__(
+        self, home: Home, document: Document, project: Path, run: Run | None, cluster: Cluster, observer: Observer
+    ) -> None:
+        self._home, self._document, self._project = home, document, project
+        self._run, self._cluster, self._observer = run, cluster, observer
+        self._decided: list[tuple[str, str, str]] = []
+        self._kfp_run = str(uuid.uuid4())
+        self._name = run.id if run else f"kubeflow-{self._kfp_run}"
+
+    async def go(self, parameters: dict[str, object], stop: threading.Event) -> Simulated:
+        cluster, home = self._cluster, self._home
+        kubelet = Kubelet(
+            document=self._document,
+            project=self._project.absolute(),
+            run_id=self._kfp_run,
+            folder=home.root / "logs" / self._name / ".kubeflow" / self._kfp_run[:8],
+            environment={**self._place(), **cluster.environment},
+            limit=asyncio.Semaphore(cluster.parallel or os.cpu_count() or 1),
+            grace=cluster.grace,
+            evictions=list(cluster.evictions),
+            started=lambda where, task: self._observer.started(task) if task else None,
+            ended=self._ended,
+        )
+        walk = Walk(
+            self._document, kubelet, self._kfp_run, cluster.fail_fast,
+            lambda *told: self._decided.append(told), kubelet.stopping.is_set,
+        )  # fmt: skip
+        watching = asyncio.create_task(_watch(stop, kubelet.stopping))
+        given: dict[str, Any] = {**parameters, "drivetrain_run": self._run.id if self._run else ""}
+        try:
+            state = await walk.root(given)
+        finally:
+            watching.cancel()
+        if kubelet.stopping.is_set():
+            state = "CANCELED"  # Argo starts no exit hooks of a run that is terminated
+            settling.leave(home, open_run(home, self._name), state)
+        return Simulated(self._kfp_run, state, tuple(kubelet.pods), tuple(self._decided))
+
+    def _place(self) -> dict[str, str]:
+        home = self._home
+        found = {"DRIVETRAIN_ROOT": str(home.root), "DRIVETRAIN_KUBEFLOW_RUN": self._kfp_run}
+        found["DRIVETRAIN_STORE"] = home.url or ""
+        found["DRIVETRAIN_ARTIFACTS"] = home.payloads.url or ""
+        return found
+
+    def _ended(self, ran: Ran) -> None:
+        if not ran.task:
+            return
+        try:
+            launcher = Launcher(self._home, open_run(self._home, self._name))
+            result = launcher.recorded(ran.task)
+        except DrivetrainError:  # the store is what is broken
+            result = None
+        if result is None:
+            result = NodeResult(ran.task, "FAILED" if ran.status else "COMPLETE", ran.seconds, ran.reason)
+        self._observer.ended(result)
+
+
+async def _watch(stop: threading.Event, stopping: asyncio.Event) -> None:
+    while not stop.is_set():
+        await asyncio.sleep(0.1)
+    stopping.set()
+
+
+def _apart(work: Callable[[threading.Event], Simulated]) -> Simulated:
+    """Do it in a thread; Ctrl-C and SIGTERM terminate the run, a second one is not waited for any longer."""
+    stop = threading.Event()
+    found: list[Simulated] = []
+    failed: list[BaseException] = []
+
+    def go() -> None:
+        try:
+            found.append(work(stop))
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=go, name="drivetrain-kubeflow")
+    with _terminable():
+        thread.start()
+        while thread.is_alive():
+            try:
+                thread.join(0.2)
+            except KeyboardInterrupt:
+                if stop.is_set():
+                    raise
+                stop.set()
+    for error in failed:
+        if isinstance(error, BaseExceptionGroup):
+            raise error.exceptions[0]
+        raise error
+    return found[0]
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
