@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from ...errors import missing_extra
@@ -112,6 +113,12 @@ class Client:
         self.api = api
         self.host = api.url
         self._kfp = _connect(api, self.host)
+        self._place = {"namespace": api.namespace} if api.namespace else {}
+
+    def greet(self) -> None:
+        """See that the API answers, and lets this one in."""
+        with self._asking("be asked"):
+            self._kfp.list_runs(page_size=1, **self._place)
 
     def submit(
         self,
@@ -129,7 +136,7 @@ class Client:
                 arguments=dict(arguments),
                 run_name=name,
                 experiment_name=experiment,
-                namespace=self.api.namespace or None,
+                **self._place,
                 service_account=service_account or None,
                 enable_caching=False,
             )
@@ -143,7 +150,7 @@ class Client:
     def find(self, parameter: str, value: str, since: datetime | None = None) -> KfpRun | None:
         """The newest run that was started with a value of a parameter; looks no further back than `since`."""
         with self._asking("list its runs"):
-            for found in self._pages(self._kfp.list_runs, "runs", sort_by="created_at desc"):
+            for found in self._pages(self._kfp.list_runs, "runs", sort_by="created_at desc", **self._place):
                 run = self._run(found)
                 if (run.parameters or {}).get(parameter) == value:
                     return run
@@ -205,7 +212,7 @@ class Client:
     ) -> Recurring:
         """Start a recurring run, by six fields of cron or an interval in seconds."""
         with self._asking(f"schedule {name}", changes=True):
-            place = self._kfp.create_experiment(experiment, namespace=self.api.namespace or None)
+            place = self._kfp.create_experiment(experiment, **self._place)
             made = self._kfp.create_recurring_run(
                 experiment_id=place.experiment_id,
                 job_name=name,
@@ -226,8 +233,7 @@ class Client:
     def schedules(self) -> list[Recurring]:
         """All recurring runs of the namespace."""
         with self._asking("list its recurring runs"):
-            namespace = {"namespace": self.api.namespace} if self.api.namespace else {}
-            found = self._pages(self._kfp.list_recurring_runs, "recurring_runs", **namespace)
+            found = self._pages(self._kfp.list_recurring_runs, "recurring_runs", **self._place)
             return [_recurring(each) for each in found]
 
     def change_schedule(self, schedule: str, to: str) -> None:
@@ -280,11 +286,10 @@ def _connect(api: Api, host: str) -> Any:  # Any: kfp has no types
             raise missing_extra("kfp", "kubeflow") from None
 
     class Quick(kfp.Client):  # type: ignore[misc]  # no types
-        """Asks for the server's health once, and with a limit."""
+        """Does not ask for the server's health, to guess a namespace that is always said here."""
 
         def get_kfp_healthz(self, sleep_duration: int = 5) -> Any:  # Any: kfp's model
-            _bound(self, api)
-            return self._healthz_api.healthz_service_get_healthz()
+            return SimpleNamespace(multi_user=False)
 
     credentials = None
     if api.service_account_token:
@@ -292,7 +297,6 @@ def _connect(api: Api, host: str) -> Any:  # Any: kfp has no types
     with translated(api, host, "be asked"):
         made = Quick(
             host=host or None,
-            namespace=api.namespace or "kubeflow",
             ui_host=api.ui_host or None,
             existing_token=api.token() or None,
             cookies=api.cookies() or None,
@@ -305,7 +309,7 @@ def _connect(api: Api, host: str) -> Any:  # Any: kfp has no types
             proxy=api.proxy or None,
             kube_context=api.kube_context or None,
         )
-        _bound(made, api)
+    _bound(made, api)
     return made
 
 
@@ -314,8 +318,6 @@ def _bound(client: Any, api: Api) -> None:  # Any: kfp has no types
     import urllib3
 
     rest = client.runs.api_client.rest_client
-    if "request" in vars(rest):
-        return
     rest.pool_manager.connection_pool_kw["retries"] = urllib3.Retry(
         api.retries,
         backoff_factor=0.25,

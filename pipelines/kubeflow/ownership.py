@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from ...metadata import ContextRecord, NotFound, Owner
@@ -20,16 +21,18 @@ class Submission:
         run: KFP's id of it, "" where none was made.
         host: The API server that took it, "" where a pod made the record.
         ended: The tasks that were found ended when it was submitted, and so have no pod.
+        tasks: KFP's name of a task -> the node that it is.
     """
 
     run: str = ""
     host: str = ""
     ended: tuple[str, ...] = ()
+    tasks: Mapping[str, str] = field(default_factory=dict)
 
 
 def hand_over(home: Home, run: Run, submission: Submission) -> Run:
     """Record that a cluster works on a run from here on; what was known of it and is not told anew stays."""
-    told = {"run": submission.run, "host": submission.host, "ended": list(submission.ended)}
+    told = vars(submission) | {"ended": list(submission.ended), "tasks": dict(submission.tasks)}
     known = run.context.properties.get("kubeflow") or {}
     wanted = {"owner": CLUSTER.to_dict(), "kubeflow": known | {name: value for name, value in told.items() if value}}
     if all(run.context.properties.get(name) == value for name, value in wanted.items()):
@@ -40,7 +43,8 @@ def hand_over(home: Home, run: Run, submission: Submission) -> Run:
 def submission(run: Run) -> Submission:
     """What is known of a run's KFP run."""
     facts = run.context.properties.get("kubeflow") or {}
-    return Submission(facts.get("run", ""), facts.get("host", ""), tuple(facts.get("ended", ())))
+    ended = tuple(facts.get("ended", ()))
+    return Submission(facts.get("run", ""), facts.get("host", ""), ended, facts.get("tasks", {}))
 
 
 def on_cluster(run: Run) -> bool:

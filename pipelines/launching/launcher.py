@@ -93,6 +93,21 @@ class Launcher:
         self.observer.ended(result)
         return result
 
+    def foresee(self, name: str) -> NodeResult | None:
+        """How a task whose upstream has ended would end without running: held back, skipped, cached. Then recorded.
+
+        Returns:
+            None where it has to run, or what decides cannot be found out here; nothing is recorded then.
+        """
+        try:
+            if (earlier := self.earlier(name) if self.resuming else None) is not None:
+                return earlier
+            task = self._task(name)
+            work = self._settled(task)
+            return work if isinstance(work, NodeResult) else self._reused(task, work)[0]
+        except DrivetrainError:
+            return None  # a file that is elsewhere, a secret that is not told here
+
     def fail(self, name: str, error: BaseException) -> NodeResult:
         """Record that a task could not begin."""
         with contextlib.suppress(DrivetrainError):  # the store itself may be what fails
@@ -202,7 +217,8 @@ class Launcher:
         self._record(task, "SKIPPED", reason, left_out=reason == LEFT_OUT)
         return NodeResult(task.name, "SKIPPED", reason=reason)
 
-    def _launch(self, task: Task, retried: int | None) -> NodeResult:
+    def _settled(self, task: Task) -> NodeResult | Work:
+        """How a task ends that is not to run, recorded; else what it does."""
         if self.run.options.only and task.node.id not in self.run.options.only:
             return self._left_out(task)
         hindered = self._hindered(task)
@@ -210,22 +226,34 @@ class Launcher:
             state, reason = hindered
             self._record(task, state, reason)
             return NodeResult(task.name, state, reason=reason)
-        node = task.node
         try:
-            work = self.resolver.work(node, task.index, partial(self._progress, task.name))
+            return self.resolver.work(task.node, task.index, partial(self._progress, task.name))
         except Absent as absent:
             self._record(task, "SKIPPED", absent.message)
             return NodeResult(task.name, "SKIPPED", reason=absent.message)
+
+    def _reused(self, task: Task, work: Work) -> tuple[NodeResult | None, str]:
+        """What an earlier execution gives a task, recorded; else None, and why there is none."""
+        if not (task.node.cache and self.run.options.cache):
+            return None, "the cache is off for it"
+        hit, reason = self._find(task.node, work)
+        if hit is None:
+            return None, reason
+        reason = f"same work as {self._origin(hit)}"
+        record = self._record(task, "CACHED", reason, work=work, cached_from=hit)
+        return self._ended(task, record, "CACHED", reason), reason
+
+    def _launch(self, task: Task, retried: int | None) -> NodeResult:
+        work = self._settled(task)
+        if isinstance(work, NodeResult):
+            return work
+        node = task.node
         told: Owner | None = None
         retries = Retries(node.options, self.run.project, retried or 0)
         while True:
-            reason = "the cache is off for it"
-            if node.cache and self.run.options.cache:
-                hit, reason = self._find(node, work)
-                if hit is not None:
-                    reason = f"same work as {self._origin(hit)}"
-                    record = self._record(task, "CACHED", reason, work=work, cached_from=hit)
-                    return self._ended(task, record, "CACHED", reason)
+            reused, reason = self._reused(task, work)
+            if reused is not None:
+                return reused
             claim = self.home.store.claim(work.key, owner=Owner.current(), lease=LEASE)
             if claim is None:
                 told = self._wait(task, work.key, told)

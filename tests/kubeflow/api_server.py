@@ -100,8 +100,11 @@ class KfpServer:
             raise Refused(404, "Not Found")
         if kind == "healthz":
             return {"multi_user": self.multi_user}
-        if self.multi_user and request.method == "GET" and not name and not request.query.get("namespace"):
-            raise Refused(400, "Invalid input error: a namespace is required in multi-user mode")
+        if request.method == "GET" and not name and self.multi_user != bool(request.query.get("namespace")):
+            mode = (
+                "a namespace is required in multi-user" if self.multi_user else "no namespace is taken in single-user"
+            )
+            raise Refused(400, f"Invalid input error: {mode} mode")
         there = {"experiments": self.experiments, "runs": self.runs, "recurringruns": self.recurring}[kind]
         if name and name not in there:
             raise Refused(404, f"ResourceNotFoundError: {kind.removesuffix('s')} {name} not found.")
@@ -123,6 +126,8 @@ class KfpServer:
         made = dict(body) | {"created_at": at}
         name = str(uuid.uuid4())
         if kind == "experiments":
+            if any(one["display_name"] == body["display_name"] for one in self.experiments.values()):
+                raise Refused(409, f"Already exist error: {body['display_name']}")
             self.experiments[name] = made | {"experiment_id": name}
             return self.experiments[name]
         if made.get("experiment_id") not in self.experiments:

@@ -1,0 +1,149 @@
+"""Our caching at submit: what has ended before a pod starts has none, and the rest is told what it gave."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+from ..form.expressions import Values, dependencies, evaluate
+from ..form.ir import Chosen, Edge, Loop, Node, Pipeline, Query, Source
+from ..form.tasks import parse_task
+from ..launching.launcher import Launcher
+from ..launching.outcome import NodeResult
+from .settings import Settings
+
+Json: TypeAlias = Any  # a JSON value; Any because the type is recursive and read by key
+_SCALARS = frozenset({"$property", "$collect", "$optional", "$one_of", "$op"})
+_LATER = frozenset({"$param", "$item", "$status"})
+
+
+def within_reach(launcher: Launcher, settings: Settings) -> bool:
+    """Whether pods find the payloads that this process does: they lie behind the same URL."""
+    url = launcher.home.payloads.url
+    return url is not None and settings.artifacts in (url, url.removeprefix("file://"))
+
+
+@dataclass(frozen=True)
+class Foreseen:
+    """What ends without a pod.
+
+    Attributes:
+        results: Of each task.
+        nodes: The nodes of which that holds; one in a loop without items has no task.
+    """
+
+    results: Mapping[str, NodeResult] = field(default_factory=dict)
+    nodes: frozenset[str] = frozenset()
+
+
+def foresee(launcher: Launcher) -> Foreseen:
+    """How the tasks end that need no pod, recorded: held back, skipped, or cached, by the launcher's own lookup.
+
+    A task is asked about when all that it waits for has ended so. What is in a loop needs no pod only where none of
+    the loop does, because a loop's pods are started together; what runs on exit always has one.
+    """
+    pipeline, found = launcher.run.pipeline, dict[str, NodeResult]()
+    ended: set[str] = set()
+    for node in pipeline.nodes:
+        if node.on_exit or not ended.issuperset(pipeline.upstream(node.id)):
+            continue
+        for name in launcher.flow.task_names(node.id):
+            result = launcher.foresee(name)
+            if result is None:
+                break
+            found[name] = result
+        else:
+            ended.add(node.id)
+    for loop in pipeline.loops:
+        inside = {node.id for node in pipeline.nodes if loop.id in pipeline.scope(node.id)}
+        if not inside <= ended:
+            ended -= inside
+    kept = {name: result for name, result in found.items() if parse_task(name)[0] in ended}
+    return Foreseen(kept, frozenset(ended))
+
+
+def remaining(launcher: Launcher, ended: Foreseen) -> Pipeline:
+    """The pipeline without what has ended; what that gave stands as values in the expressions of the rest."""
+    pipeline = launcher.run.pipeline
+    known = _Known(launcher.flow.values((), ()), ended.nodes)
+    left = tuple(known.node(node) for node in pipeline.nodes if node.id not in ended.nodes)
+    loops = {name for node in left for name in pipeline.scope(node.id)}
+    return replace(pipeline, nodes=left, loops=tuple(known.loop(loop) for loop in pipeline.loops if loop.id in loops))
+
+
+class _Known:
+    """What the nodes that have ended say to the others."""
+
+    def __init__(self, values: Values, nodes: frozenset[str]) -> None:
+        self._values = values
+        self._nodes = nodes
+
+    def node(self, node: Node) -> Node:
+        """A node that does not name them."""
+        sources = ((name, tuple(self._sources(given))) for name, given in node.inputs)
+        return replace(
+            node,
+            inputs=tuple((name, given) for name, given in sources if given),
+            parameters=tuple((name, self.value(value)) for name, value in node.parameters),
+            conditions=self._conditions(node.conditions),
+            after=tuple(name for name in node.after if name not in self._nodes),
+            options=replace(node.options, env=tuple((name, self.value(value)) for name, value in node.options.env)),
+        )
+
+    def loop(self, loop: Loop) -> Loop:
+        """A loop that does not."""
+        return replace(loop, over=self.value(loop.over), conditions=self._conditions(loop.conditions))
+
+    def value(self, expression: Json) -> Json:
+        """An expression with values for what is known of it."""
+        if isinstance(expression, list):
+            return [self.value(item) for item in expression]
+        if not isinstance(expression, dict):
+            return expression
+        if len(expression) == 1 and set(expression) <= _SCALARS:
+            needs = {need.node for need in dependencies(expression)}
+            if needs and needs <= self._nodes and not _names(expression, _LATER):
+                return _literal(evaluate(expression, self._values))
+            if "$one_of" in expression:
+                return self._one_of(expression["$one_of"])
+        return {key: self.value(item) for key, item in expression.items()}
+
+    def _one_of(self, choices: list[Json]) -> Json:
+        """Of what was skipped nothing can come; of what was not, nothing after it counts."""
+        left: list[Json] = []
+        for choice in choices:
+            needs = {need.node for need in dependencies(choice)}
+            if not any(need in self._nodes and self._values.skipped(need) for need in needs):
+                left.append(self.value(choice))
+                if needs <= self._nodes:
+                    break
+        return {"$one_of": left} if len(left) > 1 else left[0]
+
+    def _conditions(self, conditions: tuple[Json, ...]) -> tuple[Json, ...]:
+        return tuple(value for value in map(self.value, conditions) if value is not True)
+
+    def _sources(self, given: tuple[Source, ...]) -> Iterator[Source]:
+        for source in given:
+            if isinstance(source, Edge):
+                if source.node not in self._nodes:
+                    yield source
+            elif isinstance(source, Query):
+                of = source.of if source.of is not None and source.of.node not in self._nodes else None
+                arguments = tuple((name, self.value(value)) for name, value in source.arguments)
+                yield replace(source, of=of, arguments=arguments)
+            else:
+                yield Chosen(self.value(source.uids))
+
+
+def _literal(value: Json) -> Json:
+    if isinstance(value, dict):
+        return {"$map": [[key, _literal(item)] for key, item in value.items()]}
+    return [_literal(item) for item in value] if isinstance(value, list) else value
+
+
+def _names(expression: Json, kinds: frozenset[str]) -> bool:
+    """Whether an expression is, or holds, one of these kinds."""
+    if isinstance(expression, dict):
+        return bool(kinds & set(expression)) or any(_names(item, kinds) for item in expression.values())
+    return isinstance(expression, list) and any(_names(item, kinds) for item in expression)

@@ -1,0 +1,194 @@
+"""A run on a cluster: recorded here, relieved of what is cached, compiled, handed to KFP; or resumed so."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from ...errors import DrivetrainError, InputError
+from ...metadata import Owner
+from ..dsl.pipeline import PipelineFunction
+from ..launching.home import Home, Run, RunOptions, close_run, new_run, open_run, reopen_run
+from ..launching.launcher import Launcher
+from ..launching.outcome import NodeResult
+from ..run import state_of
+from ..runners.keeps import refuse_what_is_not_kept
+from . import records
+from .api_errors import ApiError
+from .client import Client, KfpRun
+from .compiler import Compiled, compile_pipeline
+from .ownership import Submission, hand_over, on_cluster, submission
+from .reuse import Foreseen, foresee, remaining, within_reach
+from .settings import Settings
+
+PARAMETER = "drivetrain_run"
+"""The parameter of a KFP run that holds the id of ours."""
+_SLACK = timedelta(hours=1)
+"""How far the clocks of this machine and of the cluster may be apart."""
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """What became of a submission.
+
+    Attributes:
+        run: Id of the run.
+        kfp: KFP's run; None where nothing was left to do for it.
+        state: RUNNING, or how the run ended where nothing was left to do.
+        ended: The tasks that have no pod.
+        pods: How many nodes have.
+    """
+
+    run: str
+    state: str
+    kfp: KfpRun | None = None
+    ended: Mapping[str, NodeResult] = field(default_factory=dict)
+    pods: int = 0
+
+    def to_json(self) -> dict[str, object]:
+        """As `submit --json` prints it."""
+        return {
+            "run": self.run,
+            "state": self.state,
+            "kfp": None if self.kfp is None else {"run": self.kfp.id, "link": self.kfp.link},
+            "nodes": {name: result.to_json() for name, result in self.ended.items()},
+            "pods": self.pods,
+        }
+
+
+def submit(
+    home: Home,
+    pipeline: PipelineFunction[..., Any],  # Any: what it returns to another pipeline is of no interest
+    settings: Settings,
+    parameters: Mapping[str, object] | None = None,
+    *,
+    name: str = "",
+    experiment: str = "",
+    cache: bool = True,
+    connect: Callable[[Settings], Client] = lambda settings: Client(settings.api),
+) -> Submitted:
+    """Hand a run of a pipeline to the cluster; nodes whose work was done before get no pod.
+
+    Args:
+        home: Where the run is recorded; the pods' own store, where they are to share one.
+        pipeline: What is run.
+        settings: Of its cluster.
+        parameters: The values of its parameters.
+        name: What KFP calls the run; the pipeline's name and the run's id where empty.
+        experiment: The KFP experiment; that of the settings, or the pipeline's name where empty.
+        cache: Whether earlier executions may stand in.
+        connect: How the API is reached.
+
+    Raises:
+        BuildError: The pipeline is wrong. Nothing was recorded.
+        InputError: A parameter is, or KFP cannot keep something of it. Nothing was recorded.
+        ApiError: KFP cannot be asked (nothing was recorded), or did not take it (the run is recorded as FAILED).
+    """
+    built = pipeline.build()
+    refuse_what_is_not_kept(built, "kubeflow")
+    compile_pipeline(built, settings, project=pipeline.project)
+    values = pipeline.values(parameters or {})
+    client = connect(settings)
+    client.greet()
+    run = new_run(home, built, pipeline.project, values, RunOptions(runner="kubeflow", cache=cache))
+    return _send(home, run, settings, client, name, experiment)
+
+
+def resubmit(
+    home: Home,
+    run: Run,
+    settings: Settings,
+    *,
+    connect: Callable[[Settings], Client] = lambda settings: Client(settings.api),
+) -> Submitted:
+    """Hand what did not end well of a run to the cluster again; what did stays.
+
+    Raises:
+        InputError: The run is no cluster's, or is still being worked on.
+        ApiError: KFP cannot be asked, or did not take it.
+    """
+    if run.options.runner != "kubeflow":
+        raise InputError(f"run {run.id} is no cluster's", fix=f"drivetrain resume {run.id}")
+    client = connect(settings)
+    known = submission(run)
+    if known.run and not (there := client.run(known.run)).ended:
+        raise InputError(
+            f"the run {run.id} is being worked on by the KFP run {there.id}, which is {there.state}",
+            fix=f"wait for it, or end it: drivetrain kubeflow terminate {run.id}",
+        )
+    client.greet()
+    with contextlib.suppress(InputError):  # there are none where its pods reached the store
+        records.sync(home, run.id)
+    run = _taken_over(home, open_run(home, run.id))
+    return _send(home, run, settings, client, "", "", resuming=True)
+
+
+def _taken_over(home: Home, run: Run) -> Run:
+    """A run of a cluster that has left it, as this process's own."""
+    if not on_cluster(run):
+        return reopen_run(home, run)
+    properties: dict[str, object] = {"state": "RUNNING", "owner": Owner.current().to_dict()}
+    if run.context.properties["state"] != "COMPLETE":
+        properties["status"] = None  # it will end anew, and what runs on exit has that to hear of
+    context = home.store.update_context(run.context, properties, expected_version=run.context.version)
+    return replace(run, context=context)
+
+
+def _send(
+    home: Home, run: Run, settings: Settings, client: Client, name: str, experiment: str, *, resuming: bool = False
+) -> Submitted:
+    """From the recorded run to KFP; where it does not get there, the run does not stay RUNNING."""
+    started = datetime.fromisoformat(run.context.properties["started"])
+    ended, compiled = Foreseen(), None
+    try:
+        launcher = Launcher(home, run, resuming=resuming)
+        if resuming or within_reach(launcher, settings):
+            ended = foresee(launcher)
+        left = remaining(launcher, ended)
+        if not left.nodes:
+            state = state_of(ended.results.values())
+            close_run(home, run, state)
+            return Submitted(run.id, state, None, ended.results)
+        records.write_run(home, run)
+        for task in ended.results:
+            records.write_record(home, run, task)
+        settings = replace(settings, nodes={name: pod for name, pod in settings.nodes.items() if name in left.ids})
+        compiled = compile_pipeline(left, settings, project=run.project, digest=run.pipeline.digest)
+        kfp = _start(client, run, settings, compiled, name, experiment)
+    except BaseException as error:
+        stopped = isinstance(error, KeyboardInterrupt)
+        if compiled is not None and (stopped or (isinstance(error, ApiError) and error.sent)):
+            with contextlib.suppress(DrivetrainError):
+                found = client.find(PARAMETER, run.id, since=started - _SLACK)
+                if found is not None and not stopped:
+                    return _handed(home, run, client, found, ended, compiled)
+                if found is not None:
+                    client.terminate(found.id)
+        close_run(home, run, "CANCELED" if stopped else "FAILED")
+        raise
+    return _handed(home, run, client, kfp, ended, compiled)
+
+
+def _handed(home: Home, run: Run, client: Client, kfp: KfpRun, ended: Foreseen, compiled: Compiled) -> Submitted:
+    there = Submission(kfp.id, client.host, tuple(ended.results), compiled.nodes)
+    hand_over(home, open_run(home, run.id), there)
+    return Submitted(run.id, "RUNNING", kfp, ended.results, len(compiled.nodes))
+
+
+def _start(client: Client, run: Run, settings: Settings, compiled: Compiled, name: str, experiment: str) -> KfpRun:
+    arguments = {key: value for key, value in run.parameters.items() if value is not None}
+    with tempfile.TemporaryDirectory(prefix="drivetrain-") as folder:
+        package = Path(folder) / "pipeline.yaml"
+        package.write_text(compiled.yaml, encoding="utf-8")
+        return client.submit(
+            package,
+            name=name or f"{run.pipeline.name} {run.id}",
+            experiment=experiment or settings.api.experiment or run.pipeline.name,
+            arguments=arguments | {PARAMETER: run.id},
+            service_account=settings.service_account,
+        )

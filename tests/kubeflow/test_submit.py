@@ -1,0 +1,336 @@
+"""Submitting: what KFP is told, what gets no pod, and what a submission leaves that goes wrong on the way."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from drivetrain.errors import InputError
+from drivetrain.pipelines import Home, PipelineFunction, RunOptions, load_pipeline, open_run, run_pipeline
+from drivetrain.pipelines.kubeflow import ownership
+from drivetrain.pipelines.kubeflow.api_errors import ApiError
+from drivetrain.pipelines.kubeflow.client import Client
+from drivetrain.pipelines.kubeflow.connection import Api
+from drivetrain.pipelines.kubeflow.settings import Key, PodSettings, Settings
+from drivetrain.pipelines.kubeflow.submit import resubmit, submit
+
+from .api_server import KfpServer, serving
+
+pytest.importorskip("kfp")
+
+PARTS = """
+    import drivetrain as dt
+
+    class Numbers(dt.Artifact):
+        total: int = 0
+
+    def made(total: int) -> Numbers:
+        numbers = Numbers.new(total=total)
+        (numbers.content / "total.txt").write_text(str(total))
+        return numbers
+
+    @dt.component
+    def Make(*, count: int = 3) -> Numbers:
+        return made(count)
+
+    @dt.component
+    def Use(numbers: Numbers, *, amount: int = 1) -> Numbers:
+        return made(numbers.total + amount)
+
+    @dt.component
+    def Score(numbers: Numbers) -> float:
+        return numbers.total / 10
+
+    @dt.component
+    def Items(*, count: int) -> list[int]:
+        return list(range(count))
+
+    @dt.component
+    def Sum(numbers: list[Numbers]) -> Numbers:
+        return made(sum(each.total for each in numbers))
+
+    @dt.component
+    def Say(*, what: str = "bye") -> Numbers:
+        return made(0)
+"""
+
+
+@pytest.fixture(autouse=True)
+def _no_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+
+@pytest.fixture
+def server() -> Iterator[KfpServer]:
+    with serving() as found:
+        yield found
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Home]:
+    """Payloads behind a URL, as pods see them too."""
+    (tmp_path / "bucket").mkdir()
+    home = Home(tmp_path / "home" / ".drivetrain", artifacts=f"file://{tmp_path}/bucket")
+    yield home
+    home.close()
+
+
+@pytest.fixture
+def settings(server: KfpServer, tmp_path: Path) -> Settings:
+    return Settings(
+        "registry/shop@sha256:" + "0" * 64, f"file://{tmp_path}/bucket", Key("store", "url"),
+        api=Api(host=server.url, timeout=5, retries=1),
+    )  # fmt: skip
+
+
+@pytest.fixture
+def pipe(project: Callable[..., Path]) -> Callable[..., PipelineFunction[..., object]]:
+    def write(body: str) -> PipelineFunction[..., object]:
+        head = "import drivetrain as dt\nfrom .parts import *\n\n@dt.pipeline\ndef shop(count: int = 3) -> None:\n"
+        text = head + textwrap.indent(textwrap.dedent(body).strip(), "    ") + "\n"
+        return load_pipeline(project("shop", parts=PARTS, pipeline=text))
+
+    return write
+
+
+PLAIN = "Use.options(id='Second')(Use.options(id='First')(Make(count=count)), amount=5)"
+
+
+def _tasks(run: dict[str, Any]) -> dict[str, Any]:
+    """The tasks of the DAG that does the work."""
+    spec = run["pipeline_spec"]["pipeline_spec"]
+    work = spec["root"]["dag"]["tasks"]["work"]["componentRef"]["name"]
+    tasks: dict[str, Any] = spec["components"][work]["dag"]["tasks"]
+    return tasks
+
+
+def test_a_run_is_recorded_and_handed_over(
+    home: Home, settings: Settings, server: KfpServer, pipe: Callable[..., PipelineFunction[..., object]]
+) -> None:
+    done = submit(home, pipe(PLAIN), settings, {"count": 4}, experiment="trials")
+    (sent,) = server.runs.values()
+    assert done.kfp is not None
+    assert (done.state, done.kfp.id, done.pods, done.ended) == ("RUNNING", sent["run_id"], 3, {})
+    assert sent["runtime_config"]["parameters"] == {"count": 4, "drivetrain_run": done.run}
+    assert sent["display_name"] == f"shop {done.run}"
+    assert set(_tasks(sent)) == {"make", "first", "second"}
+    run = open_run(home, done.run)
+    assert (run.state, run.options.runner) == ("RUNNING", "kubeflow")
+    assert ownership.on_cluster(run)
+    there = ownership.submission(run)
+    assert (there.run, there.host) == (sent["run_id"], server.url)
+    assert there.tasks == {"make": "Make", "first": "First", "second": "Second"}
+    assert json.loads(json.dumps(done.to_json()))["kfp"]["link"].startswith(server.url)
+
+
+def test_what_is_cached_gets_no_pod(
+    home: Home, settings: Settings, server: KfpServer, pipe: Callable[..., PipelineFunction[..., object]]
+) -> None:
+    pipeline = pipe(PLAIN)
+    assert run_pipeline(home, pipeline).state == "COMPLETE"
+    changed = pipe(PLAIN.replace("amount=5", "amount=6"))
+    done = submit(home, changed, settings)
+    assert {name: result.state for name, result in done.ended.items()} == {"Make": "CACHED", "First": "CACHED"}
+    (sent,) = server.runs.values()
+    assert set(_tasks(sent)) == {"second"}
+    assert not _tasks(sent)["second"].get("dependentTasks")
+    executors = sent["pipeline_spec"]["pipeline_spec"]["deploymentSpec"]["executors"]
+    assert any(changed.build().digest in executor["container"]["args"] for executor in executors.values())
+    run = open_run(home, done.run)
+    states = {e.properties["node"]: e.state for e in home.store.executions(context=run.context)}
+    assert states == {"Make": "CACHED", "First": "CACHED"}
+    names = sorted(Path(home.root.parents[1], "bucket", "records", done.run).glob("*"))
+    assert [name.name.partition(".")[0] for name in names] == ["First", "Make", "run"]  # for pods without the store
+    server.runs.clear()
+    everything = submit(home, changed, settings, cache=False)
+    assert everything.ended == {}
+    assert set(_tasks(next(iter(server.runs.values())))) == {"make", "first", "second"}
+
+
+def test_a_run_of_cached_nodes_alone_needs_no_cluster(
+    home: Home, settings: Settings, server: KfpServer, pipe: Callable[..., PipelineFunction[..., object]]
+) -> None:
+    pipeline = pipe(PLAIN)
+    run_pipeline(home, pipeline)
+    done = submit(home, pipeline, settings)
+    assert (done.state, done.kfp, len(done.ended)) == ("COMPLETE", None, 3)
+    assert open_run(home, done.run).state == "COMPLETE"
+    assert server.runs == {}
+
+
+def test_what_runs_on_exit_always_has_its_pod(
+    home: Home, settings: Settings, server: KfpServer, pipe: Callable[..., PipelineFunction[..., object]]
+) -> None:
+    pipeline = pipe(f"{PLAIN}\nwith dt.on_exit():\n    Say()")
+    run_pipeline(home, pipeline)
+    done = submit(home, pipeline, settings)
+    assert (done.state, done.pods) == ("RUNNING", 1)
+    assert len(server.runs) == 1
+
+
+def test_values_of_cached_nodes_stand_in_conditions_and_loops(
+    home: Home, settings: Settings, server: KfpServer, pipe: Callable[..., PipelineFunction[..., object]]
+) -> None:
+    body = """
+        made = Make(count=count)
+        score = Score(made)
+        items = Items(count=2)
+        with dt.when(score > 0.1):
+            Use.options(id="Good")(made, amount=AMOUNT)
+        with dt.when(score > 0.5):
+            Use.options(id="Never")(made, amount=AMOUNT)
+        each = dt.map_(lambda item: Use.options(id="Each")(made, amount=item), over=items)
+        Sum(each)
+    """
+    run_pipeline(home, pipe(body.replace("AMOUNT", "1").replace("amount=item", "amount=7")))
+    done = submit(home, pipe(body.replace("AMOUNT", "2")), settings)
+    states = {name: result.state for name, result in done.ended.items()}
+    assert states == {"Make": "CACHED", "Score": "CACHED", "Items": "CACHED", "Never": "SKIPPED"}
+    tasks = _tasks(next(iter(server.runs.values())))
+    assert set(tasks) == {"good", "for-each", "sum"} or {"good", "sum"} < set(tasks)
+    assert not tasks["good"].get("triggerPolicy")  # it is true
+    loop = next(task for task in tasks.values() if "parameterIterator" in task)
+    assert json.loads(loop["parameterIterator"]["items"]["raw"]) == [0, 1]
+
+
+def test_a_loop_is_left_out_as_a_whole(
+    home: Home, settings: Settings, server: KfpServer, pipe: Callable[..., PipelineFunction[..., object]]
+) -> None:
+    body = """
+        items = Items(count=2)
+        first = dt.map_(lambda item: Make(count=item), over=items)
+        Use(Sum(first), amount=AMOUNT)
+    """
+    run_pipeline(home, pipe(body.replace("AMOUNT", "1")))
+    done = submit(home, pipe(body.replace("AMOUNT", "2")), settings)
+    assert set(done.ended) == {"Items", "Make[0]", "Make[1]", "Sum"}
+    assert set(_tasks(next(iter(server.runs.values())))) == {"use"}
+
+
+def test_settings_of_nodes_without_a_pod_are_no_error(
+    home: Home, settings: Settings, server: KfpServer, pipe: Callable[..., PipelineFunction[..., object]]
+) -> None:
+    from dataclasses import replace
+
+    pipeline = pipe(PLAIN)
+    run_pipeline(home, pipeline)
+    told = replace(settings, nodes={"Make": PodSettings(shm="1Gi"), "Second": PodSettings(shm="1Gi")})
+    done = submit(home, pipe(PLAIN.replace("amount=5", "amount=6")), told)
+    assert done.pods == 1
+    with pytest.raises(InputError, match="has no node 'Nobody'"):
+        submit(home, pipeline, replace(settings, nodes={"Nobody": PodSettings()}))
+
+
+def test_payloads_that_pods_do_not_see_are_not_reused(
+    tmp_path: Path, settings: Settings, server: KfpServer, pipe: Callable[..., PipelineFunction[..., object]]
+) -> None:
+    with_local = Home(tmp_path / "local" / ".drivetrain")
+    pipeline = pipe(PLAIN)
+    run_pipeline(with_local, pipeline)
+    assert submit(with_local, pipeline, settings).ended == {}
+    with_local.close()
+
+
+def test_nothing_is_recorded_where_the_api_cannot_be_asked(
+    home: Home, settings: Settings, server: KfpServer, pipe: Callable[..., PipelineFunction[..., object]]
+) -> None:
+    server.token = "t"
+    with pytest.raises(ApiError, match="does not know who asks"):
+        submit(home, pipe(PLAIN), settings)
+    assert home.store.contexts("run") == []
+
+
+def test_a_submission_that_is_refused_leaves_no_running_ghost(
+    home: Home, settings: Settings, server: KfpServer, pipe: Callable[..., PipelineFunction[..., object]]
+) -> None:
+    server.faults = [None, None, None, 400]  # asked, looked up, made the experiment; then the run
+    with pytest.raises(ApiError, match="cannot start shop"):
+        submit(home, pipe(PLAIN), settings)
+    assert open_run(home, None).state == "FAILED"
+    assert server.runs == {}
+
+
+def test_an_answer_that_was_lost_is_found_again(
+    home: Home, settings: Settings, server: KfpServer, pipe: Callable[..., PipelineFunction[..., object]]
+) -> None:
+    class Deaf(Client):
+        def submit(self, *args: Any, **kwargs: Any) -> Any:
+            super().submit(*args, **kwargs)
+            raise ApiError("no answer came", sent=True)
+
+    done = submit(home, pipe(PLAIN), settings, connect=lambda settings: Deaf(settings.api))
+    assert done.state == "RUNNING"
+    assert ownership.submission(open_run(home, done.run)).run in server.runs
+
+    class Unsent(Client):
+        def submit(self, *args: Any, **kwargs: Any) -> Any:
+            raise ApiError("no answer came", sent=True)
+
+    with pytest.raises(ApiError, match="no answer came"):
+        submit(home, pipe(PLAIN), settings, connect=lambda settings: Unsent(settings.api))
+    assert open_run(home, None).state == "FAILED"
+
+
+def test_ctrl_c_takes_the_run_back(
+    home: Home, settings: Settings, server: KfpServer, pipe: Callable[..., PipelineFunction[..., object]]
+) -> None:
+    class Impatient(Client):
+        def submit(self, *args: Any, **kwargs: Any) -> Any:
+            super().submit(*args, **kwargs)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        submit(home, pipe(PLAIN), settings, connect=lambda settings: Impatient(settings.api))
+    assert open_run(home, None).state == "CANCELED"
+    assert [run["state"] for run in server.runs.values()] == ["CANCELED"]
+
+
+def test_a_killed_submitter_is_told_from_a_cluster_at_work(
+    home: Home, settings: Settings, server: KfpServer, pipe: Callable[..., PipelineFunction[..., object]]
+) -> None:
+    done = submit(home, pipe(PLAIN), settings)
+    run = open_run(home, done.run)
+    assert run.state == "RUNNING"  # no process of this host has it
+    dead = {"host": ownership.CLUSTER.host, "boot_id": "", "pid": 0, "start_time": ""}
+    assert run.context.properties["owner"] == dead
+    from drivetrain.metadata import Owner
+
+    own = Owner.current()
+    gone = Owner(own.host, own.boot_id, 2**22 - 1, "0")
+    home.store.update_context(run.context, {"owner": gone.to_dict()})
+    assert open_run(home, done.run).state == "INTERRUPTED"
+
+
+def test_resuming_submits_what_did_not_end_well(
+    home: Home, settings: Settings, server: KfpServer, pipe: Callable[..., PipelineFunction[..., object]]
+) -> None:
+    from drivetrain.pipelines.launching.launcher import Launcher
+
+    done = submit(home, pipe(PLAIN), settings)
+    with pytest.raises(InputError, match="is being worked on by the KFP run"):
+        resubmit(home, open_run(home, done.run), settings)
+    run = open_run(home, done.run)
+    assert Launcher(home, run, resuming=True).launch("Make").state == "COMPLETE"  # as its pod does
+    ownership.end(home, run, "FAILED")
+    server.runs[done.kfp.id]["state"] = "FAILED"  # type: ignore[union-attr]
+    again = resubmit(home, open_run(home, done.run), settings)
+    assert again.run == done.run
+    assert {name: result.state for name, result in again.ended.items()} == {"Make": "COMPLETE"}
+    assert again.kfp is not None
+    assert set(_tasks(server.runs[again.kfp.id])) == {"first", "second"}
+    run = open_run(home, done.run)
+    assert run.state == "RUNNING"
+    assert ownership.submission(run).run == again.kfp.id
+
+
+def test_a_run_of_this_machine_is_not_resubmitted(
+    home: Home, settings: Settings, pipe: Callable[..., PipelineFunction[..., object]]
+) -> None:
+    result = run_pipeline(home, pipe(PLAIN), options=RunOptions())
+    with pytest.raises(InputError, match="is no cluster's"):
+        resubmit(home, open_run(home, result.run), settings)
