@@ -91,7 +91,7 @@ def _metrics(home: Home, execution: ExecutionRecord) -> dict[str, float | None]:
 
     for records in home.store.outputs(execution).values():
         for record in records:
-            content = home.payloads.path(record.uri) / "content"
+            content = home.payloads.local(record.uri) / "content"
             if record.type == "Evaluation" and (content / "metrics.parquet").is_file():
                 return next((one.values for one in read_slices(content) if not one.pairs), {})
     return {}

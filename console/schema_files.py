@@ -75,7 +75,7 @@ def compared(home: Home, run: Run) -> Compared:
         inputs = {} if execution is None else home.store.inputs(execution)
         if node.component.endswith(":ExampleValidator") and "statistics" in inputs:
             loaded = {
-                name: data.Statistics.load(home.payloads.path(inputs[name][0].uri) / "content")
+                name: data.Statistics.load(home.payloads.local(inputs[name][0].uri) / "content")
                 for name in ("statistics", "previous", "serving", "previous_version")
                 if inputs.get(name)
             }

@@ -168,4 +168,4 @@ def _named(settings: Settings, name: str | None, run_id: str | None, *, proposal
         if record is None or record.type != "Schema":
             what = "no file and no artifact" if record is None else f"an artifact of type {record.type}"
             raise InputError(f"{name} is {what}", fix="name a schema.yaml, a schema.pbtxt or a Schema artifact")
-        return name, data.load_schema(home.payloads.path(record.uri) / "content" / "schema.yaml")
+        return name, data.load_schema(home.payloads.local(record.uri) / "content" / "schema.yaml")

@@ -240,10 +240,7 @@ def _node(home: Home, run: Run, name: str, execution: ExecutionRecord | None) ->
         state=state,
         seconds=execution.seconds or 0.0,
         reason=reason,
-        outputs={
-            key: artifact_type(record.type).from_record(record, home.payloads.path(record.uri))
-            for key, record in records.items()
-        },
+        outputs={key: home.artifact(artifact_type(record.type), record) for key, record in records.items()},
         records=records,
         error=execution.error if state == "FAILED" else None,
         execution=execution.id,

@@ -44,11 +44,13 @@ class Settings:
     Attributes:
         root: The folder of the runs.
         store: Where the metadata lies, if not in the root.
+        artifacts: The URL that the artifacts lie behind, where it is said.
         json: Whether to answer with one JSON line on standard output instead of text for people.
     """
 
     root: Path
     store: str | None
+    artifacts: str | None
     json: bool
 
     @property
@@ -60,7 +62,7 @@ class Settings:
     @contextmanager
     def home(self, *, readonly: bool = True) -> Iterator[Home]:
         """The root, opened for as long as the block runs; made if need be unless `readonly`."""
-        home = Home(self.root, store=self.store, readonly=readonly)
+        home = Home(self.root, store=self.store, artifacts=self.artifacts, readonly=readonly)
         try:
             yield home
         finally:
@@ -84,7 +86,7 @@ def terminal(*, stderr: bool = False) -> Console:
 
 
 def shared(verb: Callable[..., int | None]) -> Callable[..., int | None]:
-    """Give a verb `--root`, `--store` and `--json`, as its first argument `settings`."""
+    """Give a verb `--root`, `--store`, `--artifacts` and `--json`, as its first argument `settings`."""
 
     @click.option(
         "--root",
@@ -95,10 +97,19 @@ def shared(verb: Callable[..., int | None]) -> Callable[..., int | None]:
         help="Where the runs lie.",
     )
     @click.option("--store", metavar="URL", help="Where the metadata lies, if not in the root.")
+    @click.option(
+        "--artifacts",
+        metavar="URL",
+        envvar="DRIVETRAIN_ARTIFACTS",
+        show_envvar=True,
+        help="Where the artifacts lie, if not in the root: s3://bucket/prefix. The first run says it.",
+    )
     @click.option("--json", "as_json", is_flag=True, help="Answer with one line of JSON.")
     @functools.wraps(verb)
-    def wrapped(*args: Any, root: Path, store: str | None, as_json: bool, **kwargs: Any) -> int | None:
-        return verb(Settings(root, store, as_json), *args, **kwargs)
+    def wrapped(
+        *args: Any, root: Path, store: str | None, artifacts: str | None, as_json: bool, **kwargs: Any
+    ) -> int | None:
+        return verb(Settings(root, store, artifacts, as_json), *args, **kwargs)
 
     return wrapped
 

@@ -108,7 +108,7 @@ def show_nodes(console: Console, title: str, state: str, table: Table, seconds: 
 def show_made(console: Console, home: Home, node: str, records: Iterable[ArtifactRecord], *, by_slice: bool) -> None:
     """What matters most of what a node made: an evaluation, a veto, a push; nothing for the rest."""
     for record in records:
-        path = home.payloads.path(record.uri)
+        path = home.payloads.local(record.uri)
         if record.type == "Evaluation":
             _show_evaluation(console, record, path, by_slice=by_slice)
         elif record.type == "PushedModel":

@@ -148,9 +148,11 @@ def _root(settings: Settings) -> Iterator[Finding]:
 
                 problems = home.store.integrity()
                 artifacts = home.store.artifacts()
-                gone = [artifact.uri for artifact in artifacts if not home.payloads.present(artifact.uri)]
+                whole = {lying.uri for lying in home.payloads.published() if lying.whole}
+                gone = [artifact.uri for artifact in artifacts if artifact.uri not in whole]
                 runs = len(list_runs(home, 10_000))
             said = f"{place}: {runs} runs, {len(artifacts)} artifacts"
+            said += f" in {home.payloads.url}" if home.payloads.url else ""
             if problems or gone:
                 said += "".join(f"; {problem}" for problem in problems[:3])
                 said += f"; payloads missing: {len(gone)}" if gone else ""

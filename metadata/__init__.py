@@ -17,6 +17,8 @@ from .foreign import described
 from .fsck import FsckReport, fsck
 from .owner import Owner
 from .payload import Payloads
+from .payload_local import LocalPayloads
+from .places import keep_payloads_at, open_payloads, payloads_at
 from .records import (
     ArtifactRecord,
     Claim,
@@ -66,6 +68,7 @@ __all__ = [
     "FsckReport",
     "LeaseLost",
     "LineageGraph",
+    "LocalPayloads",
     "MetadataStore",
     "Model",
     "NewArtifact",
@@ -86,6 +89,9 @@ __all__ = [
     "described",
     "explain",
     "fsck",
+    "keep_payloads_at",
+    "open_payloads",
+    "payloads_at",
     "resolve_uri",
     "staging",
 ]

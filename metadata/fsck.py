@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
-from .payload import Payloads
+from .errors import NotFound
+from .payload import Lying, Payloads
+from .places import open_payloads
 from .records import ArtifactRecord, Claim, ExecutionRecord
 from .rows import when
 from .store import MetadataStore
 
 _SLACK = 1.0  # seconds: the filesystem's clock ticks coarser than ours, and what lives must never look dead
+_UNKNOWN = 7 * 86400.0
+"""Seconds that what lies behind a URL under the name of no execution is left: another store may bring its record in."""
 Progress = Callable[[int, int], None]
 
 
@@ -57,7 +62,7 @@ class FsckReport:
 
 
 def fsck(store: MetadataStore, root: Path, repair: bool = False, progress: Progress | None = None) -> FsckReport:
-    """Check every payload by digest, and look for what crashes left; safe while pipelines run.
+    """Check every payload by digest, wherever it lies, and look for what crashes left; safe while pipelines run.
 
     Repair removes orphans and stale staging, makes the executions of dead processes ABANDONED, releases dead claims,
     and marks artifacts without a payload DELETED and those with a changed one ABANDONED, so that the next run makes
@@ -69,21 +74,23 @@ def fsck(store: MetadataStore, root: Path, repair: bool = False, progress: Progr
         repair: Put in order what was found.
         progress: Called with payloads checked and in all.
     """
-    payloads = Payloads(root)
-    # The disk first, then the store: what is published in between is known to the store by then.
-    on_disk, staged = list(_published(root)), list(_staged(root))
+    payloads = open_payloads(store, root)
+    # The payloads first, then the store: what is published in between is known to the store by then.
+    lying, staged = payloads.published(), sorted(path for path in payloads.staging.glob("*") if path.is_dir())
     running = [execution for execution in store.executions(state="RUNNING") if not store.is_dead(execution)]
     artifacts = [*store.artifacts(), *store.artifacts(state="MARKED_FOR_DELETION")]
     known = {artifact.uri for artifact in store.artifacts(state=None)}
-    orphans = [uri for uri in on_disk if uri not in known and not _in_flight(root, uri, running)]
+    strays = [each for each in lying if each.uri not in known]
+    orphans = [each.uri for each in strays if not _in_flight(store, payloads, each, running)]
     stale = [path for path in staged if path.name not in {execution.uid for execution in running}]
     dead = [execution.id for execution in store.executions(state="RUNNING") if store.is_dead(execution)]
     claims = [claim.cache_key for claim in store.claims() if _is_dead(claim, when(store.now()))]
+    there = {each.uri for each in lying}
     missing, corrupt = [], []
     for index, artifact in enumerate(artifacts):
         if progress is not None:
             progress(index, len(artifacts))
-        if not (root / artifact.uri).is_dir():
+        if _gone(payloads, artifact.uri, there):
             missing.append(artifact)
         elif problems := _problems(payloads, artifact):
             corrupt.append((artifact, "; ".join(problems)))
@@ -119,33 +126,31 @@ def _problems(payloads: Payloads, artifact: ArtifactRecord) -> list[str]:
         return [error.message]
 
 
-def _published(root: Path) -> list[str]:
-    """The URIs of the folders below artifacts/ that look like a payload."""
-    found: list[str] = []
-    folders = [root / "artifacts"]
-    while folders:
-        folder = folders.pop()
-        if (folder / "content").is_dir() or (folder / "manifest.json").is_file():
-            found.append(folder.relative_to(root).as_posix())
-        elif folder.is_dir():
-            folders += [path for path in folder.iterdir() if path.is_dir() and not path.is_symlink()]
-    return sorted(found)
+def _gone(payloads: Payloads, uri: str, there: set[str]) -> bool:
+    """Whether nothing at all lies at a URI."""
+    if payloads.url is None:
+        return not (payloads.root / uri).is_dir()
+    return uri not in there and not payloads.present(uri)  # it may have come after the listing
 
 
-def _staged(root: Path) -> list[Path]:
-    """The folders work/staging/<execution uid>."""
-    return sorted(path for path in Payloads(root).staging.glob("*") if path.is_dir())
-
-
-def _in_flight(root: Path, uri: str, running: list[ExecutionRecord]) -> bool:
-    """Whether a living execution may be between the rename and the commit of this payload."""
-    if any(execution.uid in uri.split("/") for execution in running):  # no clock can mislead about that
+def _in_flight(store: MetadataStore, payloads: Payloads, stray: Lying, running: list[ExecutionRecord]) -> bool:
+    """Whether a living execution may be between putting this payload there and its commit."""
+    segments = set(stray.uri.split("/"))
+    if any(execution.uid in segments for execution in running):  # no clock can mislead about that
         return True
-    try:
-        moved = (root / uri).stat().st_ctime + _SLACK  # a rename changes it
-    except FileNotFoundError:
-        return True
+    if payloads.url is not None:
+        return _awaited(store, stray, running, segments)
+    moved = (stray.changed or 0.0) + _SLACK
     return any(execution.started_at is not None and execution.started_at.timestamp() <= moved for execution in running)
+
+
+def _awaited(store: MetadataStore, stray: Lying, running: list[ExecutionRecord], segments: set[str]) -> bool:
+    """Whether somebody goes on with an upload that another execution began, or it may be of another store."""
+    for segment in segments:
+        with suppress(NotFound):
+            begun = store.execution(segment)
+            return begun.cache_key is not None and begun.cache_key in {execution.cache_key for execution in running}
+    return stray.changed is None or stray.changed > store.now() / 1e6 - _UNKNOWN
 
 
 def _is_dead(claim: Claim, now: datetime) -> bool:

@@ -39,13 +39,11 @@ class Artifact:
             pages: int = 0
 
     Attributes:
-        path: The local folder.
         uid: Its identity in the store; None until published, as are `uri` and `fingerprint`.
         uri: Where its payload lies below the root.
         fingerprint: SHA-256 (hex) of `content/`.
     """
 
-    path: Path
     uid: str | None
     uri: str | None
     fingerprint: str | None
@@ -69,8 +67,8 @@ class Artifact:
         cls._declared, cls._nullable = declared, frozenset(nullable)
         _TYPES[cls.__name__] = cls
 
-    def __init__(self, path: Path, **properties: Any) -> None:
-        self.path = path
+    def __init__(self, path: Path | Callable[[], Path], **properties: Any) -> None:
+        self.__dict__["_path"] = path
         self.uid = self.uri = self.fingerprint = None
         for name, value in copy.deepcopy(dict(self._declared)).items():
             self.__dict__[name] = value
@@ -94,8 +92,10 @@ class Artifact:
         return artifact
 
     @classmethod
-    def from_record(cls, record: ArtifactRecord, path: Path) -> Self:
+    def from_record(cls, record: ArtifactRecord, path: Path | Callable[[], Path]) -> Self:
         """The published artifact of a record, whose payload lies at path; its properties can no longer be set.
+
+        A function that gives the path, of a payload that has to be fetched first, is called when it is asked for.
 
         Raises:
             InputError: The record is of another type (the base class takes any).
@@ -112,6 +112,14 @@ class Artifact:
     def declared(cls) -> Mapping[str, Any]:
         """The declared properties by name, with their defaults."""
         return cls._declared
+
+    @property
+    def path(self) -> Path:
+        """The local folder. Raises what fetching raises, where it is fetched now."""
+        path: Path | Callable[[], Path] = self.__dict__["_path"]
+        if not isinstance(path, Path):
+            path = self.__dict__["_path"] = path()
+        return path
 
     @property
     def content(self) -> Path:

@@ -1,4 +1,4 @@
-"""The one resolver: from a payload's URI to a path below the root, at write, read and delete."""
+"""The one resolver: from a payload's URI to a path below the root, at every use; and which URLs may be roots."""
 
 from __future__ import annotations
 
@@ -12,6 +12,15 @@ from ..errors import InputError
 _SEGMENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._=+@,-]{0,254}", re.ASCII)
 _LONGEST = 1024
 
+_SCHEMES = (
+    "abfs", "abfss", "adl", "az", "dbfs", "file", "gcs", "gs", "hdfs", "memory", "oci", "oss", "s3", "s3a", "sftp",
+    "smb", "ssh", "webhdfs",
+)  # fmt: skip
+_NAMELESS = ("file", "memory")  # whose URLs need no host or bucket
+_USERS = ("abfs", "abfss", "hdfs", "sftp", "smb", "ssh")  # whose URLs have a user or a container before the host
+_HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*(:[0-9]{1,5})?", re.ASCII)
+_FOLDER = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-][A-Za-z0-9._=+@,-]{0,254}", re.ASCII)
+
 
 def check(uri: str) -> str:
     """Return the URI when it is well formed: relative, POSIX, segments of letters, digits and ``. _ = + @ , -``.
@@ -19,12 +28,17 @@ def check(uri: str) -> str:
     Raises:
         InputError: It is anything else: empty, absolute, with ``..``, ``%``, a backslash, a scheme, …
     """
-    if len(uri) > _LONGEST or not all(map(_SEGMENT.fullmatch, uri.split("/"))):
+    if not is_plain(uri):
         raise InputError(
             f"{uri!r:.200} is no payload URI",
             fix="use a relative path such as artifacts/Trainer/<uid>/model: letters, digits and . _ = + @ , -",
         )
     return uri
+
+
+def is_plain(uri: str) -> bool:
+    """Whether a relative path is well formed, see `check`."""
+    return len(uri) <= _LONGEST and all(map(_SEGMENT.fullmatch, uri.split("/")))
 
 
 def resolve(root: Path, uri: str) -> Path:
@@ -41,3 +55,38 @@ def resolve(root: Path, uri: str) -> Path:
                 f"{uri!r} leads through the link {path}", fix="a root holds plain folders: replace the link"
             )
     return root / uri
+
+
+def check_root(url: str) -> str:
+    """Return the URL of a root off this machine in its one spelling: `s3://bucket/prefix`, without a last slash.
+
+    A URL that is refused is not shown, since it may hold a secret.
+
+    Raises:
+        InputError: It is no URL, or of a scheme that cannot be a root (chained ones and `http://` among them); it has
+            a user, a password, a query, a fragment, an escape, `..`, or a sign that some store reads as more than text.
+    """
+    scheme, found, rest = url.partition("://")
+    scheme = scheme.lower()
+    if not found:
+        raise InputError(
+            "the place of artifacts is no URL", fix="give e.g. s3://bucket/prefix, or file:///path for a folder"
+        )
+    if scheme not in _SCHEMES:
+        raise InputError(
+            f"artifacts cannot lie behind {scheme!r:.40}", fix=f"give one of {', '.join(f'{s}://' for s in _SCHEMES)}"
+        )
+    host, *folders = rest.removesuffix("/").split("/")
+    user, at, name = host.rpartition("@")
+    if at and (scheme not in _USERS or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", user, re.ASCII)):
+        raise InputError(
+            f"the {scheme}:// URL of artifacts holds a user or a password, which would be stored with the runs",
+            fix="take it out, and give the credentials by the environment",
+        )
+    named = _HOST.fullmatch(name) is not None or (not host and scheme in _NAMELESS and bool(folders))
+    if not named or (host and scheme == "file") or len(rest) > _LONGEST or not all(map(_FOLDER.fullmatch, folders)):
+        raise InputError(
+            f"the {scheme}:// URL of artifacts is none that can be used",
+            fix="give e.g. s3://bucket/prefix or file:///path: letters, digits and . _ = + @ , - between slashes",
+        )
+    return f"{scheme}://{'/'.join((host, *folders))}"

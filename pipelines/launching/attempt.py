@@ -7,7 +7,7 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,10 +17,11 @@ from ...metadata.payload import explain_full_disk
 from ..dsl.component import Component
 from ..dsl.hints import accepts, spell
 from ..form.tasks import Task
-from ..sources.context import LaunchContext, enter
+from ..sources.context import LaunchContext, enter, silent
 from .decisions import decision
 from .home import Home, Run
 from .logs import Logged
+from .outbox import pack, unsent
 from .outcome import facts, traced
 from .resolve import Work
 
@@ -64,9 +65,12 @@ class Attempt:
         execution, begin = self._start(), time.monotonic()
         folder = self.home.root / "work" / "nodes" / self.work.key
         try:
-            with self._staged(execution), self._heartbeat():
-                outputs = self._call(execution, folder)
-                new = {key: [self._store_payload(execution, key, artifact)] for key, artifact in outputs.items()}
+            with self._staged(execution), self._heartbeat(), self.home.payloads.reading():
+                if self.home.payloads.url is None:
+                    outputs = self._call(execution, folder)
+                    new = {key: [self._store_payload(execution, key, artifact)] for key, artifact in outputs.items()}
+                else:
+                    new = self._sent(execution, folder)
                 measured = {"seconds": round(time.monotonic() - begin, 6)}  # by a clock that nobody sets
                 self.home.store.publish(execution, new, claim=self.claim, properties=measured)
         except BaseException as error:  # SystemExit too: a component that exits has failed, and the run goes on
@@ -128,17 +132,8 @@ class Attempt:
     def _call(self, execution: ExecutionRecord, folder: Path) -> dict[str, Artifact]:
         """Call the component's function; gives its outputs by key, checked."""
         component = self.work.component
-        given = arguments(self.home, self.work)
+        given = arguments(self.home, self.work, self._progress)
         options = self.run.options
-
-        def check() -> None:
-            if self.cancel.is_set():
-                raise Canceled("the run was stopped")
-
-        def progress(done: int, total: int | None, unit: str) -> None:
-            check()
-            self.observer.progress(self.task.name, done, total, unit)
-
         leave = enter(
             LaunchContext(
                 run=self.run.id,
@@ -146,10 +141,10 @@ class Attempt:
                 base=self.home.base,
                 executor=options.executor,
                 executor_options=options.executor_options,
-                progress=progress,
+                progress=self._progress,
                 note=lambda text: self.observer.note(self.task.name, text),
                 printed=lambda text, last: self.observer.printed(self.task.name, text, last),
-                check=check,
+                check=self._check,
                 work=folder,
                 decision=lambda: decision(self.home, self.run, self.task.name),
             )
@@ -160,6 +155,30 @@ class Attempt:
         finally:
             leave()
         return checked_outputs(component, result, self.home.payloads.staging_folder(execution.uid))
+
+    def _check(self) -> None:
+        if self.cancel.is_set():
+            raise Canceled("the run was stopped")
+
+    def _progress(self, done: int, total: int | None, unit: str) -> None:
+        self._check()
+        self.observer.progress(self.task.name, done, total, unit)
+
+    def _sent(self, execution: ExecutionRecord, folder: Path) -> dict[str, list[NewArtifact]]:
+        """The outputs behind the payloads' URL: what an earlier attempt made and did not get there, else made now."""
+        component, payloads = self.work.component, self.home.payloads
+        anyones = self.task.node.cache and self.run.options.cache
+        box = unsent(folder, payloads, None if anyones else self.run.id)
+        if box is not None and component.verify is not None:
+            artifacts = box.artifacts(payloads, component.outputs)
+            box = None if component.verify(artifacts, self.work.parameters, self.home.base) else box
+        if box is None:
+            outputs = self._call(execution, folder)
+            uris = {key: self._uri(execution, key) for key in outputs}
+            box = pack(folder, execution.uid, self.run.id, outputs, uris)
+        else:
+            self.observer.note(self.task.name, "its outputs were made before: what is missing of them is sent")
+        return box.send(payloads, self._progress)
 
     def _store_payload(self, execution: ExecutionRecord, key: str, artifact: Artifact) -> NewArtifact:
         uri = self._uri(execution, key)
@@ -213,11 +232,14 @@ class Attempt:
         return f"artifacts/{self.task.node.id}/{execution.uid}/{key}"
 
 
-def arguments(home: Home, work: Work) -> dict[str, object]:
-    """What a component's function is called with."""
+def arguments(home: Home, work: Work, progress: Callable[[int, int | None, str], None] = silent) -> dict[str, object]:
+    """What a component's function is called with; `progress` hears of what is fetched for it."""
     given: dict[str, object] = dict(work.parameters)
     for name, spec in work.component.inputs.items():
-        artifacts = [home.artifact(spec.type, record) for record in work.inputs.get(name, ())]
+        artifacts = [
+            spec.type.from_record(record, home.payloads.local(record.uri, record.fingerprint, progress))
+            for record in work.inputs.get(name, ())
+        ]
         given[name] = artifacts if spec.many else artifacts[0] if artifacts else None
     return given
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +27,12 @@ from ...metadata import (
     MetadataStore,
     NotFound,
     Owner,
-    Payloads,
+    open_payloads,
 )
 from ..form.ir import Pipeline
 from ..form.tasks import parse_task
 from ..sources.files import remove_fetched
+from .outbox import clear
 
 
 class Home:
@@ -38,13 +41,20 @@ class Home:
     Args:
         root: The folder; made if it does not exist.
         store: Where the metadata lies, if not in the root's `metadata.db`.
+        artifacts: The URL that the payloads lie behind (`s3://bucket/prefix`), if not in the root. It is said when
+            the store is new, which remembers it.
         readonly: Open for looking only; the root must exist.
 
     Raises:
-        InputError: The root cannot be made or used.
+        InputError: The root cannot be made or used, or the artifacts lie elsewhere than is said.
+        DrivetrainError: A package for the URL is not installed.
+        StorageUnavailable: Nothing answers behind the URL.
     """
 
-    def __init__(self, root: Path, *, store: str | None = None, readonly: bool = False) -> None:
+    def __init__(
+        self, root: Path, *, store: str | None = None, artifacts: str | None = None, readonly: bool = False
+    ) -> None:
+        _refuse_url(root)
         self.root = root.absolute()
         if readonly and not self.root.is_dir():
             raise InputError(f"there are no runs in {self.root}", fix="give the root of earlier runs with --root")
@@ -57,7 +67,13 @@ class Home:
             raise InputError(f"{self.root} cannot be made: {error.strerror}", fix="give another --root") from None
         self.url = store
         self.store = MetadataStore.open(store or self.root / "metadata.db")
-        self.payloads = Payloads(self.root)
+        try:
+            self.payloads = open_payloads(self.store, self.root, artifacts)
+        except BaseException:
+            self.store.close()
+            raise
+        if self.payloads.url is not None:
+            return
         begun = self.store.contexts("run", limit=1) or self.store.executions(limit=1)
         if not begun and any(self.root.glob("artifacts/*/*/*/manifest.json")):
             self.store.close()
@@ -83,11 +99,18 @@ class Home:
                     with suppress(NotFound):  # what is being removed has a name of its own
                         self.take_back(self.store.execution(path.name))
                     shutil.rmtree(path, ignore_errors=True)
+        if self.payloads.url is not None:
+            clear(self.payloads, self.store.artifact_by_uri)
         if (fetched := self.root / "work" / "fetched").is_dir() and not self.store.executions(state="RUNNING", limit=1):
             remove_fetched(fetched)
 
     def take_back(self, execution: ExecutionRecord) -> None:
-        """Remove the payloads that an execution moved into place, where it is over and did not become COMPLETE."""
+        """Remove the payloads that an execution moved into place, where it is over and did not become COMPLETE.
+
+        Those behind a URL stay: whoever does the same work next goes on from there (see `outbox`), and fsck finds them.
+        """
+        if self.payloads.url is not None:
+            return
         if self.store.execution(execution.uid).state == "COMPLETE" or "node" not in execution.properties:
             return
         node, _ = parse_task(execution.properties["node"])
@@ -95,8 +118,8 @@ class Home:
             self.payloads.remove(f"artifacts/{node}/{execution.uid}/{path.name}")
 
     def artifact(self, kind: type[Artifact], record: ArtifactRecord) -> Artifact:
-        """A published artifact, as a component takes it."""
-        return kind.from_record(record, self.payloads.path(record.uri))
+        """A published artifact, as a component takes it; one from elsewhere is fetched when its path is asked for."""
+        return kind.from_record(record, partial(self.payloads.local, record.uri, record.fingerprint))
 
     def close(self) -> None:
         """Close the store."""
@@ -273,3 +296,12 @@ def _run(home: Home, context: ContextRecord) -> Run:
 
 def _owner(context: ContextRecord) -> Owner:
     return Owner.from_dict(context.properties["owner"])
+
+
+def _refuse_url(root: Path) -> None:
+    found = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):/+", str(root))  # a path has lost one slash
+    if found:
+        raise InputError(
+            f"--root {found[1]}://… is no folder of this machine, which a root is",
+            fix=f"give --root DIR --artifacts {found[1]}://…: the artifacts lie there, and what is worked on here",
+        )

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from ...errors import BuildError, InputError
-from ...metadata import ArtifactRecord, MetadataStore, Payloads, cache_key
+from ...metadata import ArtifactRecord, MetadataStore, cache_key, open_payloads
 from ..dsl.component import Component
 from ..form.expressions import Values, evaluate
 from ..form.ir import CANDIDATE, Chosen, Edge, Json, Node, Query
@@ -70,7 +70,7 @@ class Resolver:
         self.run = run
         self.base = base
         self.flow = Flow(store, run)
-        payloads = Payloads((work or base / ".drivetrain" / "work").parent)
+        payloads = open_payloads(store, (work or base / ".drivetrain" / "work").parent)
         self.past = Past(store, run.pipeline.name, run.context, payloads.present)
         self.answers = Answers(store, run.context)
         self.fetched = (work or base / ".drivetrain" / "work") / "fetched"

@@ -87,7 +87,7 @@ def test_a_span_that_drifts_is_held_back_and_stays_so(tmp_path: Path, executor: 
     assert calm.state == "COMPLETE"
     (made,) = calm.nodes["DistributionValidator"].outputs["anomalies"]
     assert made.properties["summary"] == "no anomalies in 900 rows; 0 of 2 features changed"
-    table = json.loads((home.payloads.path(made.uri) / "content" / "drift.json").read_text())
+    table = json.loads((home.payloads.local(made.uri) / "content" / "drift.json").read_text())
     assert [pair["current"]["name"] for pair in table["pairs"]] == ["train", "eval"]
     assert [feature["name"] for feature in table["pairs"][0]["features"]] == ["fare", "city"]
 

@@ -94,7 +94,7 @@ def test_the_rows_of_a_query_are_the_key(database: Path, shop: Shop) -> None:
     result = run()
     assert states(result) == ["COMPLETE", "COMPLETE"]
     (record,) = result.nodes["ExampleGen"].outputs["examples"]
-    got = rows(Examples.from_record(record, home.payloads.path(record.uri)))
+    got = rows(Examples.from_record(record, home.payloads.local(record.uri)))
     assert sorted(row["id"] for row in got) == [i for i in range(90) if i % 3 == 1]
     assert states(run()) == ["CACHED", "CACHED"]
     change(database, "update sales set price = 7 where id = 2")  # in another month

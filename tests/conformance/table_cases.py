@@ -43,7 +43,7 @@ def _long(base: Path) -> None:
 def content(result: RunResult, home: Home, task: str, output: str) -> Path:
     """The folder of an output's content."""
     (record,) = result.nodes[task].outputs[output]
-    return home.payloads.path(record.uri) / "content"
+    return home.payloads.local(record.uri) / "content"
 
 
 def _sketched(result: RunResult, home: Home) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from drivetrain.metadata import MetadataStore, NewArtifact, Owner, Payloads, fsck
+from drivetrain.metadata import LocalPayloads, MetadataStore, NewArtifact, Owner, fsck
 from drivetrain.metadata.claims import Silence
 from drivetrain.metadata.database import microseconds
 from hypothesis import given, settings
@@ -150,7 +150,7 @@ def test_the_newest_is_what_came_last(store: MetadataStore, clocks: Clocks) -> N
 
 @pytest.mark.parametrize("ahead", [HOUR, -HOUR])
 def test_fsck_spares_what_is_being_published_whatever_the_clock_says(tmp_path: Path, ahead: float) -> None:
-    payloads = Payloads(tmp_path)
+    payloads = LocalPayloads(tmp_path)
     with MetadataStore.open(tmp_path / "metadata.db", clock=lambda: microseconds() + round(ahead * 1e6)) as store:
         execution = store.start("Make")
         staged = payloads.stage("Make", execution.uid, "out")

@@ -11,10 +11,10 @@ import pytest
 from drivetrain.metadata import (
     ArtifactRecord,
     ExecutionRecord,
+    LocalPayloads,
     MetadataStore,
     NewArtifact,
     Owner,
-    Payloads,
     fsck,
 )
 from drivetrain.metadata.database import microseconds
@@ -29,11 +29,13 @@ def store(tmp_path: Path) -> Iterator[MetadataStore]:
 
 
 @pytest.fixture
-def payloads(tmp_path: Path) -> Payloads:
-    return Payloads(tmp_path)
+def payloads(tmp_path: Path) -> LocalPayloads:
+    return LocalPayloads(tmp_path)
 
 
-def move(store: MetadataStore, payloads: Payloads, owner: Owner | None = None) -> tuple[ExecutionRecord, NewArtifact]:
+def move(
+    store: MetadataStore, payloads: LocalPayloads, owner: Owner | None = None
+) -> tuple[ExecutionRecord, NewArtifact]:
     """Everything of a publish but the commit."""
     execution = store.start("Make", owner=owner, cache_key="k")
     staged = payloads.stage("Make", execution.uid, "out")
@@ -44,7 +46,7 @@ def move(store: MetadataStore, payloads: Payloads, owner: Owner | None = None) -
     return execution, NewArtifact("Thing", uri, tree.fingerprint, tree.size)
 
 
-def make(store: MetadataStore, payloads: Payloads) -> ArtifactRecord:
+def make(store: MetadataStore, payloads: LocalPayloads) -> ArtifactRecord:
     execution, new = move(store, payloads)
     return store.publish(execution, {"out": [new]})["out"][0]
 
@@ -54,13 +56,13 @@ def test_an_empty_root_is_clean(store: MetadataStore, tmp_path: Path) -> None:
     assert fsck(store, tmp_path / "nowhere").clean
 
 
-def test_everything_is_found_and_repaired(store: MetadataStore, payloads: Payloads, tmp_path: Path) -> None:
+def test_everything_is_found_and_repaired(store: MetadataStore, payloads: LocalPayloads, tmp_path: Path) -> None:
     whole, missing, corrupt, scratched = (make(store, payloads) for _ in range(4))
-    shutil.rmtree(payloads.path(missing.uri))
-    file = payloads.path(corrupt.uri) / "content" / "file.txt"
+    shutil.rmtree(payloads.local(missing.uri))
+    file = payloads.local(corrupt.uri) / "content" / "file.txt"
     file.chmod(0o644)
     file.write_text("hellO")
-    log = payloads.path(scratched.uri) / "extra" / "log.txt"
+    log = payloads.local(scratched.uri) / "extra" / "log.txt"
     log.chmod(0o644)
     log.write_text("")
     dead, orphan = move(store, payloads, DEAD)
@@ -91,14 +93,16 @@ def test_everything_is_found_and_repaired(store: MetadataStore, payloads: Payloa
     assert store.artifacts() == [whole]
     assert store.execution(dead.id).state == "ABANDONED"
     assert not stale.exists()
-    assert not payloads.path(orphan.uri).exists()
-    assert payloads.path(corrupt.uri).exists()  # to be looked at
+    assert not payloads.local(orphan.uri).exists()
+    assert payloads.local(corrupt.uri).exists()  # to be looked at
     hit = store.find_cached("k")
     assert hit is not None
     assert hit.id == whole.producer
 
 
-def test_what_a_living_process_is_doing_is_left_alone(store: MetadataStore, payloads: Payloads, tmp_path: Path) -> None:
+def test_what_a_living_process_is_doing_is_left_alone(
+    store: MetadataStore, payloads: LocalPayloads, tmp_path: Path
+) -> None:
     execution, new = move(store, payloads)
     staged = payloads.stage("Make", execution.uid, "second")
     claim = store.claim("k")
@@ -109,7 +113,7 @@ def test_what_a_living_process_is_doing_is_left_alone(store: MetadataStore, payl
 
 
 def test_an_old_orphan_is_found_although_something_runs(
-    store: MetadataStore, payloads: Payloads, tmp_path: Path
+    store: MetadataStore, payloads: LocalPayloads, tmp_path: Path
 ) -> None:
     _, orphan = move(store, payloads, DEAD)
     with MetadataStore.open(store.path, clock=lambda: microseconds() + 5_000_000) as later:
@@ -117,7 +121,9 @@ def test_an_old_orphan_is_found_although_something_runs(
     assert fsck(store, tmp_path).orphans == (orphan.uri,)
 
 
-def test_a_payload_swapped_for_another_is_corrupt(store: MetadataStore, payloads: Payloads, tmp_path: Path) -> None:
+def test_a_payload_swapped_for_another_is_corrupt(
+    store: MetadataStore, payloads: LocalPayloads, tmp_path: Path
+) -> None:
     made = make(store, payloads)
     payloads.remove(made.uri)
     staged = payloads.stage("Make", "other", "out")
@@ -125,9 +131,9 @@ def test_a_payload_swapped_for_another_is_corrupt(store: MetadataStore, payloads
     assert fsck(store, tmp_path).corrupt == ((made.uri, "content is not what the store says"),)
 
 
-def test_a_payload_behind_a_link_is_reported(store: MetadataStore, payloads: Payloads, tmp_path: Path) -> None:
+def test_a_payload_behind_a_link_is_reported(store: MetadataStore, payloads: LocalPayloads, tmp_path: Path) -> None:
     made = make(store, payloads)
-    target = payloads.path(made.uri)
+    target = payloads.local(made.uri)
     elsewhere = tmp_path / "elsewhere"
     target.rename(elsewhere)
     target.symlink_to(elsewhere)

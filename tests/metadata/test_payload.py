@@ -1,4 +1,4 @@
-"""Payloads are published whole, once, read-only, with digests of every byte."""
+"""LocalPayloads are published whole, once, read-only, with digests of every byte."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from pathlib import Path
 import pytest
 from drivetrain.digest import digest_tree
 from drivetrain.errors import InputError
-from drivetrain.metadata import AlreadyExists, DiskFull, Payloads
-from drivetrain.metadata import payload as payload_module
+from drivetrain.metadata import AlreadyExists, DiskFull, LocalPayloads
+from drivetrain.metadata import payload_local as payload_module
 
 URI = "artifacts/Node/uid/out"
 
 
 @pytest.fixture
-def payloads(tmp_path: Path) -> Payloads:
-    return Payloads(tmp_path)
+def payloads(tmp_path: Path) -> LocalPayloads:
+    return LocalPayloads(tmp_path)
 
 
-def staged(payloads: Payloads, text: str = "hello", uid: str = "uid", key: str = "out") -> Path:
+def staged(payloads: LocalPayloads, text: str = "hello", uid: str = "uid", key: str = "out") -> Path:
     path = payloads.stage("Node", uid, key)
     (path / "content" / "deep").mkdir()
     (path / "content" / "deep" / "file.txt").write_text(text)
@@ -31,11 +31,11 @@ def staged(payloads: Payloads, text: str = "hello", uid: str = "uid", key: str =
     return path
 
 
-def test_publish_moves_whole_and_read_only(payloads: Payloads, tmp_path: Path) -> None:
+def test_publish_moves_whole_and_read_only(payloads: LocalPayloads, tmp_path: Path) -> None:
     path = staged(payloads)
     expected = digest_tree(path / "content")
     tree = payloads.publish(path, URI)
-    target = payloads.path(URI)
+    target = payloads.local(URI)
     assert tree == expected
     assert tree.size == 5
     assert not path.exists()
@@ -52,7 +52,7 @@ def test_publish_moves_whole_and_read_only(payloads: Payloads, tmp_path: Path) -
     assert [file["path"] for file in manifest["extra"]["files"]] == ["report.html"]
 
 
-def test_content_alone_makes_the_fingerprint(payloads: Payloads) -> None:
+def test_content_alone_makes_the_fingerprint(payloads: LocalPayloads) -> None:
     one = payloads.publish(staged(payloads), "artifacts/one")
     other = staged(payloads)
     (other / "extra" / "log.txt").write_text("another time")
@@ -60,7 +60,7 @@ def test_content_alone_makes_the_fingerprint(payloads: Payloads) -> None:
     assert payloads.publish(staged(payloads, "hullo"), "artifacts/three").fingerprint != one.fingerprint
 
 
-def test_the_same_again_is_no_error_and_another_is(payloads: Payloads) -> None:
+def test_the_same_again_is_no_error_and_another_is(payloads: LocalPayloads) -> None:
     first = payloads.publish(staged(payloads), URI)
     again = staged(payloads)
     assert payloads.publish(again, URI) == first
@@ -72,7 +72,7 @@ def test_the_same_again_is_no_error_and_another_is(payloads: Payloads) -> None:
     assert payloads.problems(URI, first.fingerprint) == []
 
 
-def test_two_outputs_share_an_execution(payloads: Payloads, tmp_path: Path) -> None:
+def test_two_outputs_share_an_execution(payloads: LocalPayloads, tmp_path: Path) -> None:
     one, two = staged(payloads, key="one"), staged(payloads, key="two")
     assert payloads.staging_folder("uid") in one.parents
     payloads.publish(one, "artifacts/Node/uid/one")
@@ -85,7 +85,7 @@ def test_two_outputs_share_an_execution(payloads: Payloads, tmp_path: Path) -> N
     assert list((tmp_path / "work" / "staging").iterdir()) == []
 
 
-def test_stage_begins_anew_and_discard_forgives(payloads: Payloads) -> None:
+def test_stage_begins_anew_and_discard_forgives(payloads: LocalPayloads) -> None:
     path = staged(payloads)
     assert payloads.stage("Node", "uid", "out") == path
     assert list((path / "content").iterdir()) == []
@@ -94,7 +94,7 @@ def test_stage_begins_anew_and_discard_forgives(payloads: Payloads) -> None:
     assert not path.exists()
 
 
-def test_what_is_no_payload_is_refused(payloads: Payloads, tmp_path: Path) -> None:
+def test_what_is_no_payload_is_refused(payloads: LocalPayloads, tmp_path: Path) -> None:
     path = staged(payloads)
     (path / "content" / "link").symlink_to("/etc/passwd")
     with pytest.raises(InputError, match="a link or a special file"):
@@ -107,7 +107,7 @@ def test_what_is_no_payload_is_refused(payloads: Payloads, tmp_path: Path) -> No
     os.mkfifo(path / "extra" / "pipe")
     with pytest.raises(InputError, match="a link or a special file"):
         payloads.publish(path, URI)
-    assert not payloads.path(URI).exists()
+    assert not payloads.local(URI).exists()
     with pytest.raises(InputError, match="no content folder"):
         payloads.publish(tmp_path / "nothing", URI)
 
@@ -124,15 +124,15 @@ def test_what_is_no_payload_is_refused(payloads: Payloads, tmp_path: Path) -> No
         (lambda path: (path / "content" / "link").symlink_to("/etc/passwd"), ["cannot be read"]),
     ],
 )
-def test_every_change_is_seen(payloads: Payloads, damage: object, said: list[str]) -> None:
+def test_every_change_is_seen(payloads: LocalPayloads, damage: object, said: list[str]) -> None:
     payloads.publish(staged(payloads), URI)
-    damage(payloads.path(URI))  # type: ignore[operator]
+    damage(payloads.local(URI))  # type: ignore[operator]
     found = payloads.problems(URI)
     assert len(found) == len(said)
     assert all(text in problem for text, problem in zip(said, found, strict=True))
 
 
-def test_content_and_manifest_changed_together_are_seen_by_the_stores_word(payloads: Payloads) -> None:
+def test_content_and_manifest_changed_together_are_seen_by_the_stores_word(payloads: LocalPayloads) -> None:
     tree = payloads.publish(staged(payloads), URI)
     payloads.remove(URI)
     payloads.publish(staged(payloads, "forged"), URI)
@@ -148,7 +148,7 @@ def _rewrite(path: Path, data: bytes) -> None:
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
 @pytest.mark.parametrize("step", ["sync_tree", "sync_folder"])
 def test_a_full_disk_publishes_nothing(
-    payloads: Payloads, monkeypatch: pytest.MonkeyPatch, code: int, step: str
+    payloads: LocalPayloads, monkeypatch: pytest.MonkeyPatch, code: int, step: str
 ) -> None:
     path = staged(payloads)
 
@@ -159,11 +159,11 @@ def test_a_full_disk_publishes_nothing(
         patch.setattr(payload_module, step, full)
         with pytest.raises(DiskFull, match=rf"disk full while publishing {URI}.*\n.*drivetrain resume"):
             payloads.publish(path, URI)
-    assert not payloads.path(URI).exists()
+    assert not payloads.local(URI).exists()
     payloads.publish(path, URI)  # space was freed: the same staging folder can be published
 
 
-def test_other_errors_keep_their_name(payloads: Payloads, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_errors_keep_their_name(payloads: LocalPayloads, monkeypatch: pytest.MonkeyPatch) -> None:
     def denied(*_: object) -> None:
         raise PermissionError(errno.EACCES, "no")
 

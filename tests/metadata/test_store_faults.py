@@ -19,8 +19,8 @@ from pathlib import Path
 import pytest
 from drivetrain.metadata import (
     DiskFull,
+    LocalPayloads,
     MetadataStore,
-    Payloads,
     SchemaMismatch,
     StoreUnavailable,
     database,
@@ -160,7 +160,7 @@ def fill(store: MetadataStore) -> None:
 
 
 def test_a_full_disk_publishes_nothing_and_the_store_stays_whole(small_disk: Path) -> None:
-    payloads = Payloads(small_disk)
+    payloads = LocalPayloads(small_disk)
     with MetadataStore.open(small_disk / "metadata.db") as store:
         execution = store.start("Producer")
         staged = payloads.stage("Producer", execution.uid, "out")

@@ -6,7 +6,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 from drivetrain.errors import InputError
-from drivetrain.metadata import MetadataStore, NewArtifact, Payloads, check_uri, resolve_uri
+from drivetrain.metadata import LocalPayloads, MetadataStore, NewArtifact, check_uri, resolve_uri
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,7 +27,7 @@ def test_bad_uris_are_refused_everywhere(tmp_path: Path, uri: str) -> None:
     root = tmp_path / "root"
     (root / "ok").mkdir(parents=True)
     (tmp_path / "secret").mkdir()
-    payloads = Payloads(root)
+    payloads = LocalPayloads(root)
     staged = payloads.stage("Node", "uid", "out")
     with MetadataStore.open(tmp_path / "metadata.db") as store:
         execution = store.start("Make")
@@ -78,14 +78,14 @@ def test_links_are_not_followed(tmp_path: Path) -> None:
         with pytest.raises(InputError, match="leads through the link"):
             resolve_uri(root, uri)
     with pytest.raises(InputError):
-        Payloads(root).remove("out/x")
+        LocalPayloads(root).remove("out/x")
     assert (outside / "x").is_dir()
 
 
 def test_the_root_itself_may_be_a_link(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "root").symlink_to(tmp_path / "real")
-    payloads = Payloads(tmp_path / "root")
+    payloads = LocalPayloads(tmp_path / "root")
     staged = payloads.stage("Node", "uid", "out")
     payloads.publish(staged, "artifacts/x")
     assert (tmp_path / "real" / "artifacts" / "x" / "content").is_dir()

@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from drivetrain.metadata import LeaseLost, MetadataStore, NewArtifact, Payloads, StoreUnavailable
+from drivetrain.metadata import LeaseLost, LocalPayloads, MetadataStore, NewArtifact, StoreUnavailable
 from drivetrain.metadata.payload import explain_full_disk
 
 
@@ -59,7 +59,7 @@ def work_on_keys(path: str, keys: str, seed: str) -> None:
 def publish_payloads(root: str) -> None:
     """Stage, publish and commit for ever, until killed."""
     folder = Path(root)
-    payloads = Payloads(folder)
+    payloads = LocalPayloads(folder)
     store = MetadataStore.open(folder / "metadata.db")
     print("ready", flush=True)
     count = 0
@@ -81,7 +81,7 @@ def fill_disk(root: str, size: str) -> None:
     """Publish a payload of so many bytes where a file holds no more than 100,000, and say which error came."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
     folder = Path(root)
-    payloads = Payloads(folder)
+    payloads = LocalPayloads(folder)
     staged = payloads.stage("Producer", "11111111-1111-4111-8111-111111111111", "out")
     try:
         with explain_full_disk("writing"):

@@ -144,7 +144,7 @@ def test_latest_is_what_an_earlier_run_made(home: Home, pipe: Pipe) -> None:
     for weight in (7, 8, 9):
         result = run_pipeline(home, pipe(body, parts=MODELS), {"count": weight})
         record = result.nodes["Continue"].outputs["model"][0]
-        texts.append((home.payloads.path(record.uri) / "content" / "weight.txt").read_text())
+        texts.append((home.payloads.local(record.uri) / "content" / "weight.txt").read_text())
     # Train and Continue run at once: what this run makes is never a choice, whichever ends first.
     assert texts[0] == "0"
     assert all(text in ("1", "2", "8", "9") for text in texts[1:])  # whichever branch of the earlier run ended last
@@ -182,7 +182,7 @@ def test_latest_is_not_what_this_run_takes_from_the_cache_of_another_pipeline(ho
 
 
 def text_of(home: Home, model: ArtifactRecord) -> str:
-    return (home.payloads.path(model.uri) / "content" / "weight.txt").read_text()
+    return (home.payloads.local(model.uri) / "content" / "weight.txt").read_text()
 
 
 def test_latest_is_never_what_the_component_gets_anyway(home: Home, pipe: Pipe) -> None:

@@ -300,7 +300,7 @@ def test_what_is_deleted_or_gone_from_the_disk_is_not_found(home: Home, shop: Pi
     load(home, shop, 1, 2, 3, 4)
     by_span = {record.properties["span"]: record for record in home.store.artifacts(type="Examples")}
     home.store.update_artifact(by_span[2], state="DELETED")
-    shutil.rmtree(home.payloads.path(by_span[3].uri))
+    shutil.rmtree(home.payloads.local(by_span[3].uri))
     assert value(run_pipeline(home, shop(ROLL), {"count": 5}), "Show") == ["1", "4", "5"]
     assert value(run_pipeline(home, shop("Load(span=8)\nOne(dt.artifact(Examples, where={'span': 3}))")), "One") == -1
 

@@ -485,7 +485,7 @@ def test_a_payload_without_its_manifest_is_made_again(
 ) -> None:
     first = run_pipeline(home, shop)
     for node, key in (("Make", "numbers"), ("Pair[1]", "second")):
-        (home.payloads.path(first.nodes[node].outputs[key][0].uri) / "manifest.json").unlink()
+        (home.payloads.local(first.nodes[node].outputs[key][0].uri) / "manifest.json").unlink()
     (home.base / "tried").unlink()
     result = run_pipeline(home, shop)
     assert faulty.fingerprints(result) == undisturbed
@@ -522,7 +522,7 @@ def test_what_the_store_is_told_of_is_durable(home: Home, shop: Shop, monkeypatc
 
     def checked(self: MetadataStore, execution: ExecutionRecord, outputs: Outputs, **more: Any) -> object:
         for (new,) in outputs.values():
-            path = home.payloads.path(new.uri)
+            path = home.payloads.local(new.uri)
             assert disk.left(path) == files(path)
             told.append(new.uri)
         return publish(self, execution, outputs, **more)

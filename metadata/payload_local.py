@@ -1,0 +1,139 @@
+"""Payloads in the root itself: staged, made durable, moved into place whole by one rename."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from contextlib import AbstractContextManager, nullcontext, suppress
+from pathlib import Path
+
+from ..digest import TreeDigest, digest_tree, sync_folder, sync_tree
+from ..errors import DrivetrainError, InputError
+from .errors import AlreadyExists
+from .payload import (
+    MANIFEST,
+    Lying,
+    Payloads,
+    Progress,
+    differences,
+    digests_of,
+    explain_full_disk,
+    manifest_of,
+    read_manifest,
+    silent,
+)
+from .uri import resolve
+
+
+class LocalPayloads(Payloads):
+    """The payloads below a root: `artifacts/…` published, `work/staging/…` being written."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.url = None
+        self._durable: set[Path] = set()  # folders whose names this process has synced
+
+    def path(self, uri: str) -> Path:
+        """Where a URI's payload lies.
+
+        Raises:
+            InputError: The URI is malformed or leads through a link.
+        """
+        return resolve(self.root, uri)
+
+    def local(self, uri: str, fingerprint: str | None = None, progress: Progress = silent) -> Path:
+        """The payload itself."""
+        return self.path(uri)
+
+    def reading(self) -> AbstractContextManager[None]:
+        """Nothing of it is ever removed to make room."""
+        return nullcontext()
+
+    def publish(self, staged: Path, uri: str, progress: Progress = silent) -> TreeDigest:
+        """Move a staged folder to its URI; its files become read-only. See `Payloads.publish`."""
+        target = self.path(uri)
+        with explain_full_disk(f"publishing {uri}"):
+            digests = digests_of(staged)
+            if target.exists():
+                self._same(target, uri, digests["content"])
+                sync_folder(target.parent)  # it may be there because only this failed
+                self.discard(staged)
+                return digests["content"]
+            (staged / MANIFEST).write_bytes(manifest_of(digests))
+            names = [f"{part}/{file.path}" for part, tree in digests.items() for file in tree.files]
+            for name in (*names, MANIFEST):
+                os.chmod(f"{staged}/{name}", 0o444)  # noqa: PTH101 - a path object each would cost more
+            _make_folder(target.parent)
+            sync_tree(staged)  # with it goes what was made on the way, so that syncing that costs next to nothing
+            self._sync_way(target.parent)
+            staged.rename(target)
+            sync_folder(target.parent)
+        self._tidy(staged.parent)
+        return digests["content"]
+
+    def present(self, uri: str) -> bool:
+        """Whether a whole payload lies there: its manifest came with it."""
+        return (self.path(uri) / MANIFEST).is_file()
+
+    def remove(self, uri: str) -> None:
+        """Delete a published payload; first out of sight, so that a crash leaves none that looks whole."""
+        path = self.path(uri)
+        if not path.exists():
+            return
+        doomed = self.staging / f"removed-{secrets.token_hex(8)}"
+        doomed.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            path.rename(doomed)
+        except FileNotFoundError:  # another process removes it too
+            return
+        sync_folder(path.parent)
+        shutil.rmtree(doomed, ignore_errors=True)  # a sweep may be at it too
+        with suppress(OSError):  # not empty: another output of the same execution lies there
+            path.parent.rmdir()
+
+    def problems(self, uri: str, fingerprint: str | None = None) -> list[str]:
+        """What is wrong with a payload, see `Payloads.problems`; it must exist."""
+        path = self.path(uri)
+        try:
+            before = read_manifest((path / MANIFEST).read_bytes())
+            return differences(before, digests_of(path, published=True), fingerprint)
+        except (OSError, ValueError, KeyError, TypeError, InputError) as error:
+            return [f"cannot be read: {error}"]
+
+    def published(self) -> list[Lying]:
+        """The folders below `artifacts/` that look like a payload; a rename changes when."""
+        found: list[Lying] = []
+        folders = [self.root / "artifacts"]
+        while folders:
+            folder = folders.pop()
+            whole = (folder / MANIFEST).is_file()
+            if whole or (folder / "content").is_dir():
+                with suppress(FileNotFoundError):  # it is being removed
+                    changed = folder.stat().st_ctime
+                    found.append(Lying(folder.relative_to(self.root).as_posix(), whole, changed))
+            elif folder.is_dir():
+                folders += [path for path in folder.iterdir() if path.is_dir() and not path.is_symlink()]
+        return sorted(found, key=lambda lying: lying.uri)
+
+    def _same(self, target: Path, uri: str, content: TreeDigest) -> None:
+        there = digest_tree(target / "content") if (target / "content").is_dir() else None
+        if there is None or there.fingerprint != content.fingerprint or not self.present(uri):
+            raise AlreadyExists(f"another payload lies at {uri}", fix="run `drivetrain fsck`")
+
+    def _sync_way(self, folder: Path) -> None:
+        """Make a folder and those above it below the root durable, each in its parent."""
+        # One that was there already may be another process's, which has not synced it yet.
+        for each in (folder, *folder.parents):
+            if each == self.root:
+                break
+            if each not in self._durable:
+                sync_folder(each.parent)
+                if each != folder:  # an execution's own is asked for no more
+                    self._durable.add(each)
+
+
+def _make_folder(folder: Path) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise DrivetrainError(f"{folder} is no folder", fix="move it away")
+    folder.mkdir(parents=True, exist_ok=True)

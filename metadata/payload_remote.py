@@ -1,0 +1,333 @@
+"""Payloads behind a URL: uploaded file by file under their unique prefix, the manifest last; fetched to be read.
+
+A store of objects has no rename. What makes a payload whole is its manifest, written once every other file lies there
+with the right size and, where the store tells one, checksum. A journal beside what is staged says which files were
+sent, so that whoever goes on sends only the others.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from ..digest import FileEntry, TreeDigest, digest_file
+from ..errors import InputError
+from ..urls import StorageUnavailable
+from .errors import AlreadyExists
+from .fetched import Fetched
+from .objects import Entry, Objects
+from .payload import (
+    MANIFEST,
+    PARTS,
+    Lying,
+    Payloads,
+    Progress,
+    differences,
+    digests_of,
+    explain_full_disk,
+    manifest_of,
+    read_manifest,
+    silent,
+    tree_of,
+)
+from .transfer import Moving, Tell
+from .uri import check, is_plain
+
+_ROUNDS: Final = 3  # how often what does not lie there as it was sent is sent
+_FETCHES: Final = 2
+
+
+@dataclass(frozen=True)
+class _File:
+    """A file of a payload: its part, what its manifest says of it, and its name behind the URL."""
+
+    part: str
+    entry: FileEntry
+    key: str
+
+
+class RemotePayloads(Payloads):
+    """The payloads of a root that are published behind a URL.
+
+    Args:
+        root: Where they are staged, and copied to be read: `work/fetched-payloads`.
+        url: Where they are published, see `uri.check_root`.
+
+    Raises:
+        InputError: The URL cannot be used.
+        DrivetrainError: The package for its scheme is not installed.
+    """
+
+    def __init__(self, root: Path, url: str) -> None:
+        self.root = root
+        self.objects = Objects(url)
+        self.url: str = self.objects.url
+        self.fetched = Fetched(root / "work" / "fetched-payloads")
+        self._known: dict[str, tuple[str, str]] = {}  # by URI: the copy's key, and the content's fingerprint
+        self._tags_tell = True  # whether what looks like an MD5 is one: not where S3 encrypts by a key of the user's
+
+    def publish(self, staged: Path, uri: str, progress: Progress = silent) -> TreeDigest:
+        """Upload a staged folder, its manifest last; what was sent before and lies there whole is not sent again.
+
+        What was staged stays as the copy to read. See `Payloads.publish`.
+        """
+        check(uri)
+        with explain_full_disk(f"publishing {uri}"):
+            digests = digests_of(staged)
+            manifest = manifest_of(digests)
+            if (there := self._manifest(uri)) is None:
+                self._upload(staged, uri, list(_files(digests)), progress)
+                self.objects.write(f"{uri}/{MANIFEST}", manifest)
+                there = self._manifest(uri)
+            self._same(uri, there, digests["content"])
+            if there == manifest:
+                (staged / MANIFEST).write_bytes(manifest)
+                for path in (
+                    *(staged / part / f.path for part in PARTS for f in digests[part].files),
+                    staged / MANIFEST,
+                ):
+                    path.chmod(0o444)
+                self.fetched.put(_key(manifest), staged)
+                self._known[uri] = _key(manifest), digests["content"].fingerprint
+            shutil.rmtree(staged, ignore_errors=True)
+            _journal(staged).unlink(missing_ok=True)
+        self._tidy(staged.parent)
+        return digests["content"]
+
+    def local(self, uri: str, fingerprint: str | None = None, progress: Progress = silent) -> Path:
+        """A copy whose every byte was compared with the manifest, see `Payloads.local`."""
+        check(uri)
+        if (known := self._known.get(uri)) is not None and fingerprint in (None, known[1]):
+            found = self.fetched.find(known[0])
+            if found is not None:
+                return found
+        data = self._manifest(uri)
+        if data is None:
+            raise InputError(f"{self.url}/{uri} is gone, or was never whole", fix="run `drivetrain fsck --repair`")
+        try:
+            digests = read_manifest(data)
+            files = [file for file in _files(digests) if _inside(file.entry.path)]
+        except (ValueError, KeyError, TypeError):
+            raise _changed(self.url, f"{uri}/{MANIFEST}") from None
+        honest = all(tree_of(digests[part].files).fingerprint == digests[part].fingerprint for part in PARTS)
+        if not honest or fingerprint not in (None, digests["content"].fingerprint):
+            raise _changed(self.url, f"{uri}/{MANIFEST}")
+
+        def fill(folder: Path) -> None:
+            with explain_full_disk(f"fetching {uri}"):
+                self._fetch(folder, uri, files, progress)
+                (folder / MANIFEST).write_bytes(data)
+                (folder / MANIFEST).chmod(0o444)
+
+        size = sum(tree.size for tree in digests.values())
+        path = self.fetched.get(_key(data), size, fill, lambda: progress(0, size, "bytes fetched"))
+        self._known[uri] = _key(data), digests["content"].fingerprint
+        return path
+
+    def reading(self) -> AbstractContextManager[None]:
+        """Copies that are read in the block stay until its end."""
+        return self.fetched.reading()
+
+    def present(self, uri: str) -> bool:
+        """Whether a whole payload lies there: its manifest came last."""
+        return self.objects.exists(f"{check(uri)}/{MANIFEST}")
+
+    def remove(self, uri: str) -> None:
+        """Delete a payload, or what there is of one; its manifest first."""
+        self._known.pop(check(uri), None)
+        self.objects.delete(f"{uri}/{MANIFEST}")
+        self.objects.remove(uri)
+
+    def problems(self, uri: str, fingerprint: str | None = None) -> list[str]:
+        """What is wrong with a payload: every byte is read, and none kept. See `Payloads.problems`."""
+        try:
+            there = self.objects.entries(check(uri))
+            before = read_manifest(self.objects.read(f"{uri}/{MANIFEST}"))
+            files = {file.key: file for file in _files(before)}
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            return [f"cannot be read: {error}"]
+        digested: dict[str, str] = {}
+        moving = Moving(sum(there[key].size for key in files if key in there), "bytes read", silent)
+
+        def read(key: str, _: Tell) -> None:
+            digested[key] = self._digest(f"{uri}/{key}", there[key].size) or ""
+
+        moving.each([key for key in files if key in there], read)
+        found: dict[str, list[FileEntry]] = {part: [] for part in PARTS}
+        for key, digest in digested.items():
+            if digest:
+                found[files[key].part].append(FileEntry(files[key].entry.path, there[key].size, digest))
+        for key in there.keys() - files.keys() - {MANIFEST}:
+            part, _, path = key.partition("/")
+            if part not in PARTS:
+                return [f"{key} lies beside content and extra"]
+            found[part].append(FileEntry(path, there[key].size, ""))
+        return differences(before, {part: tree_of(tuple(found[part])) for part in PARTS}, fingerprint)
+
+    def published(self) -> list[Lying]:
+        """What lies below `artifacts/`, whole or not, by listing alone; when the last of its files came."""
+        found: dict[str, tuple[bool, float | None]] = {}
+        for name, entry in self.objects.entries("artifacts").items():
+            segments = name.split("/")
+            ends = (number for number, one in enumerate(segments) if number and one in (*PARTS, MANIFEST))
+            uri = "/".join(["artifacts", *segments[: next(ends, 0)]])
+            if uri == "artifacts" or not is_plain(uri):
+                continue  # nothing that we have put there
+            whole, changed = found.get(uri, (False, None))
+            times = [time for time in (changed, entry.changed) if time is not None]
+            found[uri] = whole or name == f"{uri[10:]}/{MANIFEST}", max(times, default=None)
+        return [Lying(uri, *found[uri]) for uri in sorted(found)]
+
+    def _upload(self, staged: Path, uri: str, files: list[_File], progress: Progress) -> None:
+        """See that all files lie there as they are here."""
+        moving = Moving(sum(file.entry.size for file in files), "bytes uploaded", progress)
+        journal = _Journal(_journal(staged), f"{self.url}/{uri}")
+        sent = journal.sent
+
+        def send(file: _File, tell: Tell) -> None:
+            path = staged / file.part / file.entry.path
+            self.objects.send(path, f"{uri}/{file.key}", tell, moving.pause)
+            journal.note(file)
+
+        for _ in range(_ROUNDS):
+            there = self.objects.entries(uri)
+            missing = [file for file in files if not self._lies(staged, uri, file, there.get(file.key), sent)]
+            if not missing:
+                return
+            moving.each(sorted(missing, key=lambda file: -file.entry.size), send)
+            sent = journal.sent
+        there = self.objects.entries(uri)
+        for file in files:
+            if not self._lies(staged, uri, file, there.get(file.key), sent):
+                raise StorageUnavailable(
+                    f"{self.url}/{uri}/{file.key} does not lie there as it was sent, {_ROUNDS} times",
+                    fix="check the store: something changes what is written to it",
+                )
+
+    def _lies(self, staged: Path, uri: str, file: _File, there: Entry | None, sent: Iterable[tuple[str, str]]) -> bool:
+        """Whether a file lies there whole: by size and checksum, or where there is none, by size and the journal."""
+        if there is None or there.size != file.entry.size:
+            return False
+        if there.md5 is None or not self._tags_tell:
+            return (file.key, file.entry.sha256) in sent
+        with (staged / file.part / file.entry.path).open("rb") as data:
+            if hashlib.file_digest(data, lambda: hashlib.md5(usedforsecurity=False)).hexdigest() == there.md5:
+                return True
+        if self._digest(f"{uri}/{file.key}", there.size) == file.entry.sha256:
+            self._tags_tell = False
+            return True
+        return False
+
+    def _fetch(self, folder: Path, uri: str, files: list[_File], progress: Progress) -> None:
+        """Copy files to a folder, each compared with what the manifest says; those there whole stay."""
+        moving = Moving(sum(file.entry.size for file in files), "bytes fetched", progress)
+        half = folder / ".half"
+        half.mkdir(exist_ok=True)
+        for part in PARTS:
+            (folder / part).mkdir(exist_ok=True)
+
+        def fetch(job: tuple[int, _File], tell: Tell) -> None:
+            number, file = job
+            target, temporary = folder / file.part / file.entry.path, half / str(number)
+            if target.is_file() and digest_file(target) == file.entry.sha256:
+                tell(file.entry.size)
+                return
+            target.parent.mkdir(parents=True, exist_ok=True)
+            for _ in range(_FETCHES):
+                try:
+                    self.objects.fetch(f"{uri}/{file.key}", temporary, tell, moving.pause)
+                except FileNotFoundError:
+                    raise InputError(
+                        f"{self.url}/{uri}/{file.key} is gone", fix="run `drivetrain fsck --repair`, then run again"
+                    ) from None
+                if digest_file(temporary) == file.entry.sha256:
+                    temporary.chmod(0o444)
+                    temporary.rename(target)
+                    return
+            raise _changed(self.url, f"{uri}/{file.key}")
+
+        moving.each(list(enumerate(files)), fetch)
+        shutil.rmtree(half)
+
+    def _manifest(self, uri: str) -> bytes | None:
+        with suppress(FileNotFoundError):
+            return self.objects.read(f"{uri}/{MANIFEST}")
+        return None
+
+    def _same(self, uri: str, manifest: bytes | None, content: TreeDigest) -> None:
+        fingerprint = None
+        with suppress(ValueError, KeyError, TypeError):
+            fingerprint = None if manifest is None else read_manifest(manifest)["content"].fingerprint
+        if fingerprint != content.fingerprint:
+            raise AlreadyExists(f"another payload lies at {self.url}/{uri}", fix="run `drivetrain fsck`")
+
+    def _digest(self, name: str, size: int) -> str | None:
+        """SHA-256 (hex) of a file of that size behind the URL, None where it is gone."""
+        found = hashlib.sha256()
+        try:
+            for block in self.objects.blocks(name, size):
+                found.update(block)
+        except FileNotFoundError:
+            return None
+        return found.hexdigest()
+
+
+class _Journal:
+    """Which files were sent where: a line each, written once the store has taken it."""
+
+    def __init__(self, path: Path, where: str) -> None:
+        self._path, self._where = path, where
+        lines = path.read_text().splitlines() if path.is_file() else []
+        if lines[:1] != [where]:
+            path.write_text(f"{where}\n")
+
+    @property
+    def sent(self) -> set[tuple[str, str]]:
+        """The names behind the URL, with the SHA-256 of what was sent."""
+        lines = self._path.read_text().splitlines()[1:]
+        return {(name, digest) for digest, _, name in (line.partition(" ") for line in lines)}
+
+    def note(self, file: _File) -> None:
+        with self._path.open("a") as journal:  # one short write, which threads do not tear
+            journal.write(f"{file.entry.sha256} {file.key}\n")
+
+
+def _journal(staged: Path) -> Path:
+    return staged.parent / f".{staged.name}.sent"
+
+
+def _files(digests: dict[str, TreeDigest]) -> Iterable[_File]:
+    for part in PARTS:
+        for entry in digests[part].files:
+            key = f"{part}/{entry.path}"
+            # A name that some store would read as more than text lies under its digest; the manifest has it.
+            if not is_plain(key):
+                key = f"{part}/_named-{hashlib.sha256(entry.path.encode(errors='surrogateescape')).hexdigest()}"
+            yield _File(part, entry, key)
+
+
+def _inside(path: str) -> bool:
+    """Whether a path of a manifest leads nowhere else.
+
+    Raises:
+        ValueError: It does.
+    """
+    if "\0" in path or any(segment in ("", ".", "..") for segment in path.split("/")):
+        raise ValueError(path)
+    return True
+
+
+def _key(manifest: bytes) -> str:
+    """What a copy is kept by: all that its manifest says."""
+    return hashlib.sha256(manifest).hexdigest()
+
+
+def _changed(url: str, name: str) -> InputError:
+    return InputError(
+        f"{url}/{name} is not what was published", fix="run `drivetrain fsck --repair`, then run again: it is made anew"
+    )

@@ -1,0 +1,76 @@
+"""Many files moved at once: bounded, told of in the caller's thread, stopped as one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from typing import TypeAlias, TypeVar
+
+from ..errors import Canceled
+from .payload import Progress
+
+AT_ONCE = 8
+"""Files that are moved at the same time."""
+_TICK = 0.2
+
+Tell: TypeAlias = Callable[[int], None]
+T = TypeVar("T")
+
+
+class Moving:
+    """What is being moved together.
+
+    Args:
+        total: Bytes in all.
+        unit: What the caller is told of, e.g. "bytes uploaded".
+        progress: Told in the caller's thread; may raise to stop.
+    """
+
+    def __init__(self, total: int, unit: str, progress: Progress) -> None:
+        self._total, self._unit, self._progress = total, unit, progress
+        self._moved: dict[int, int] = {}
+        self._stop = threading.Event()
+
+    def each(self, jobs: Sequence[T], do: Callable[[T, Tell], None]) -> None:
+        """Do every job, some at a time; `do` is given what it tells its bytes so far to, which raises to stop it.
+
+        Raises:
+            Canceled: Progress said so.
+            Exception: The first of any job; those that had not begun are left out, the others ended first.
+        """
+        if not jobs:
+            return
+        with ThreadPoolExecutor(min(AT_ONCE, len(jobs)), "drivetrain-transfer") as pool:
+            pending: set[Future[None]] = {
+                pool.submit(do, job, self._teller(number)) for number, job in enumerate(jobs, len(self._moved))
+            }
+            try:
+                while pending:
+                    done, pending = wait(pending, _TICK, FIRST_EXCEPTION)
+                    self._progress(sum(self._moved.values()), self._total, self._unit)
+                    for future in done:
+                        future.result()
+            except BaseException:
+                self._stop.set()
+                pool.shutdown(wait=True, cancel_futures=True)
+                raise
+
+    def pause(self, seconds: float) -> None:
+        """Wait, unless all is stopped.
+
+        Raises:
+            Canceled: It is.
+        """
+        if self._stop.wait(seconds):
+            raise Canceled("the transfer was stopped")
+
+    def _teller(self, number: int) -> Tell:
+        self._moved[number] = 0
+
+        def tell(done: int) -> None:
+            self._moved[number] = done
+            if self._stop.is_set():
+                raise Canceled("the transfer was stopped")
+
+        return tell

@@ -1,0 +1,133 @@
+"""Outputs on their way to a store elsewhere: kept until all lie there, so that an upload goes on where it stopped.
+
+They outlive the attempt that made them, in the folder of their cache key. The next attempt at the same work, by a
+retry, `drivetrain resume` or a later run, sends what is missing and does not call the component again.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from ...digest import canonical_json, digest_tree, write_durably
+from ...errors import DrivetrainError, InputError
+from ...metadata import Artifact, NewArtifact, Payloads, check_uri
+
+_MADE: Final = "made.json"
+_UNUSED: Final = 7 * 86400.0
+"""Seconds after which outputs that nobody went on with are removed, here and there."""
+
+
+@dataclass(frozen=True)
+class Outbox:
+    """The outputs of one execution.
+
+    Attributes:
+        folder: Where they lie, each in a folder named by its key, until it is sent.
+        run: The run that made them.
+        outputs: By key, as they will stand in the store.
+    """
+
+    folder: Path
+    run: str
+    outputs: Mapping[str, NewArtifact]
+
+    def send(
+        self, payloads: Payloads, progress: Callable[[int, int | None, str], None]
+    ) -> dict[str, list[NewArtifact]]:
+        """Publish what is not published yet; gives what to commit. See `Payloads.publish` for what it raises."""
+        for key, output in self.outputs.items():
+            if (self.folder / key).is_dir():
+                payloads.publish(self.folder / key, output.uri, progress)
+        return {key: [output] for key, output in self.outputs.items()}
+
+    def artifacts(self, payloads: Payloads, types: Mapping[str, type[Artifact]]) -> dict[str, Artifact]:
+        """The outputs as their component gave them."""
+        found = {}
+        for key, output in self.outputs.items():
+            there = self.folder / key
+            path = there if there.is_dir() else payloads.local(output.uri, output.fingerprint)
+            found[key] = types[key](path, **output.properties)
+        return found
+
+
+def pack(work: Path, uid: str, run: str, outputs: Mapping[str, Artifact], uris: Mapping[str, str]) -> Outbox:
+    """Move staged outputs to an outbox.
+
+    Args:
+        work: The folder of the cache key.
+        uid: Of the execution that made them.
+        run: Its run.
+        outputs: By key.
+        uris: Where each is to be published.
+
+    Raises:
+        InputError: One is no payload.
+    """
+    folder = work / f"outputs-{uid}"
+    folder.mkdir(parents=True)
+    made = {}
+    for key, artifact in outputs.items():
+        content = digest_tree(artifact.content)
+        properties = artifact.properties
+        made[key] = NewArtifact(type(artifact).__name__, uris[key], content.fingerprint, content.size, properties)
+    for key, artifact in outputs.items():
+        artifact.path.rename(folder / key)
+    body = {"run": run, "outputs": {key: asdict(output) for key, output in made.items()}}
+    write_durably(folder / _MADE, canonical_json(body))
+    return Outbox(folder, run, made)
+
+
+def unsent(work: Path, payloads: Payloads, run: str | None = None) -> Outbox | None:
+    """Outputs in the folder of a cache key that are whole, here or where they were sent; those of one run only if told.
+
+    What cannot be used is left to `clear`.
+    """
+    for path in sorted(work.glob(f"outputs-*/{_MADE}")):
+        with suppress(OSError, ValueError, KeyError, TypeError, InputError):
+            box = _read(path)
+            if run in (None, box.run) and all(_whole(box, payloads, key) for key in box.outputs):
+                return box
+    return None
+
+
+def clear(payloads: Payloads, known: Callable[[str], object], now: float | None = None) -> None:
+    """Remove the outputs in all outboxes of a root that nobody went on with for a week, here and there.
+
+    Args:
+        payloads: Of the root.
+        known: Whether the store knows a URI.
+        now: Seconds since 1970; the clock's where None.
+    """
+    oldest = (time.time() if now is None else now) - _UNUSED
+    for folder in payloads.root.glob("work/nodes/*/outputs-*"):
+        with suppress(OSError, DrivetrainError):  # another process removes it too; it is tried again at the next sweep
+            if folder.stat().st_mtime > oldest:
+                continue
+            with suppress(ValueError, KeyError, TypeError):
+                for output in _read(folder / _MADE).outputs.values():
+                    if not known(output.uri):
+                        payloads.remove(output.uri)
+            shutil.rmtree(folder)
+
+
+def _read(path: Path) -> Outbox:
+    body: dict[str, Any] = json.loads(path.read_bytes())
+    outputs = {key: NewArtifact(**output) for key, output in body["outputs"].items()}
+    for key, output in outputs.items():
+        check_uri(f"{key}/{output.uri}")
+    return Outbox(path.parent, str(body["run"]), outputs)
+
+
+def _whole(box: Outbox, payloads: Payloads, key: str) -> bool:
+    """Whether an output is as it was made: a power loss may have torn its files."""
+    output, path = box.outputs[key], box.folder / key
+    if path.is_dir():
+        return digest_tree(path / "content").fingerprint == output.fingerprint
+    return payloads.present(output.uri)
