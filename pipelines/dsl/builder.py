@@ -43,7 +43,7 @@ class Builder:
         self.loops_open: list[str] = []
         self.exiting = False
         self._prefix: list[str] = []
-        self._lines: dict[str, str] = {}
+        self.lines: dict[str, str] = {}
         self._unopened: dict[Block[Any], str] = {}
 
     def finish(self) -> tuple[Node, ...]:
@@ -58,7 +58,7 @@ class Builder:
 
     @property
     def _recorded(self) -> Recorded:
-        return Recorded(self.nodes, self.loops, self._lines)
+        return Recorded(self.nodes, self.loops, self.lines)
 
     def block(self, name: str, inner: AbstractContextManager[T]) -> Block[T]:
         """What a `with` opens, and must."""
@@ -161,7 +161,7 @@ class Builder:
             raise BuildError(f"{name!r} is no node id", where=where, fix="use letters, digits, _ . -, at most 100")
         if name in self.nodes:
             raise BuildError(
-                f"there already is a node {name!r} (at {self._lines[name]})",
+                f"there already is a node {name!r} (at {self.lines[name]})",
                 where=where,
                 fix=f'give this one a name: {component.name}.options(id="Second{component.name}")(...)',
             )
@@ -189,7 +189,7 @@ class Builder:
         )
         self._check_exit(node, where)
         self.nodes[name] = node
-        self._lines[name] = where
+        self.lines[name] = where
         handles: dict[str, Handle | Property] = {
             key: Property(name, key, "value", component.scalars[key])
             if key in component.scalars

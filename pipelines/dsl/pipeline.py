@@ -24,10 +24,15 @@ R = TypeVar("R")
 
 
 class PipelineFunction(Generic[P, R]):
-    """A pipeline as its author wrote it; `build` gives the compiled form. Called in another one, it is part of that."""
+    """A pipeline as its author wrote it; `build` gives the compiled form. Called in another one, it is part of that.
+
+    Attributes:
+        lines: Once it was built: node -> the user's "file:line" that called it; "" -> that of the pipeline.
+    """
 
     def __init__(self, fn: Callable[P, R], id: str = "") -> None:  # noqa: A002 - as of components
         self.fn = fn
+        self.lines: Mapping[str, str] = {}
         self.name = fn.__name__
         self._id = id or fn.__name__
         self.__doc__ = fn.__doc__
@@ -115,6 +120,7 @@ class PipelineFunction(Generic[P, R]):
             )
         if not builder.nodes:
             raise BuildError(f"the pipeline {self.name} has no nodes", where=self._where, fix="call a component in it")
+        self.lines = {"": self._where, **builder.lines}
         return Pipeline(self.name, tuple(parameters), builder.finish(), tuple(builder.loops.values()))
 
     def values(self, given: Mapping[str, object]) -> dict[str, object]:

@@ -1,1 +1,1 @@
-"""Kubeflow: a pipeline as a KFP pipeline spec, seen to hold, carried out here, handed to a cluster and followed there."""
+"""Kubeflow: a pipeline as a KFP pipeline spec, seen to hold, carried out here, handed to a cluster."""

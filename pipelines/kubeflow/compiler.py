@@ -1,0 +1,425 @@
+"""A pipeline as KFP's own form: a PipelineSpec, schema 2.1.0, and a platform document; byte-stable.
+
+The spec says who waits for whom and which pod a task is; what a task does and where its data lies is between our
+launcher and our store. KFP's artifacts are the small manifests that pods write, for its pages and its lineage.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from ..form.ir import Edge, Node, Pipeline
+from . import cel
+from .plan import Plan, Task, kubernetes_name, plan
+from .platform import SCRATCH, platform_document
+from .refusals import parameter_type, refuse
+from .settings import Settings
+
+Json: TypeAlias = dict[str, Any]  # a JSON object, as protobuf reads it
+
+SCHEMA = "2.1.0"
+RUN = "drivetrain_run"
+STATUS = "status"
+PASSED = "drivetrain-passed"
+"""A gate's output parameter: false where it vetoed."""
+WORK, LEAVE, EXITS, CLOSE = "work", "leave", "exits", "drivetrain-close"
+_COMPLETED = "ALL_UPSTREAM_TASKS_COMPLETED"
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A pipeline for KFP.
+
+    Attributes:
+        name: The pipeline's name there.
+        digest: Our version of the pipeline, which the image must hold.
+        spec: The PipelineSpec, as protobuf's JSON.
+        platform: The PlatformSpec.
+        nodes: KFP's task -> our node.
+    """
+
+    name: str
+    digest: str
+    spec: Json
+    platform: Json
+    nodes: Mapping[str, str]
+
+    @cached_property
+    def yaml(self) -> str:
+        """Both as the YAML file that KFP takes."""
+        import yaml
+
+        class Dumper(getattr(yaml, "CSafeDumper", yaml.SafeDumper)):  # type: ignore[misc]  # by what is installed
+            """Without anchors, which KFP's other readers do not all know."""
+
+            def ignore_aliases(self, data: object) -> bool:
+                return True
+
+        documents = [self.spec, self.platform]
+        return str(yaml.dump_all(documents, Dumper=Dumper, sort_keys=True, allow_unicode=True, width=120))
+
+
+def compile_pipeline(
+    pipeline: Pipeline,
+    settings: Settings,
+    *,
+    project: Path | None = None,
+    digest: str | None = None,
+    lines: Mapping[str, str] | None = None,
+) -> Compiled:
+    """A pipeline in KFP's form.
+
+    Args:
+        pipeline: Compiled by us.
+        settings: Of its cluster.
+        project: Its folder, after which the one in the image is called where the settings do not say it.
+        digest: The version that pods see to; that of `pipeline` where it is not said.
+        lines: Node -> the user's line, for errors.
+
+    Raises:
+        InputError: Kubeflow cannot keep something of it.
+        DrivetrainError: The extra kubeflow is not installed.
+    """
+    refuse(pipeline, settings, lines or {})
+    place = settings.project or f"/app/{project.resolve().name if project else pipeline.name}"
+    compiler = _Compiler(pipeline, settings, place, digest or pipeline.digest)
+    spec = compiler.spec()
+    platform = platform_document(settings, compiler.executors)
+    return Compiled(spec["pipelineInfo"]["name"], digest or pipeline.digest, spec, platform, compiler.nodes)
+
+
+class _Level:
+    """One DAG that is being written: its tasks, and what comes into it from the one around."""
+
+    def __init__(self, above: _Level | None, task: str) -> None:
+        self.above = above
+        self.task = task
+        self.here: set[str] = set()  # names of its tasks
+        self.parameters: dict[str, Json] = {}  # of its component
+        self.artifacts: dict[str, Json] = {}
+        self.given: Json = {"parameters": {}, "artifacts": {}}  # by the task that it is, where it is used
+
+
+class _Compiler:
+    def __init__(self, pipeline: Pipeline, settings: Settings, project: str, digest: str) -> None:
+        self.pipeline = pipeline
+        self.settings = settings
+        self.project = project
+        self.digest = digest
+        self.parameters = {name: _parameter(hint, default) for name, hint, default in pipeline.parameters}
+        self.kinds = {
+            name: cel.KINDS[self.parameters[name]["parameterType"]]
+            for name, hint, _ in pipeline.parameters
+            if not parameter_type(hint)[1]
+        }
+        self.parameters[RUN] = {"parameterType": "STRING", "defaultValue": "", "isOptional": True}
+        self.plan: Plan = plan(pipeline, self.kinds)
+        self.nodes = {task: node for node, task in self.plan.names.items()}
+        self.executors: dict[str, Node | None] = {}
+        self.components: dict[str, Json] = {}
+        self.containers: dict[str, Json] = {}
+        self.read: dict[str, dict[str, tuple[str, str]]] = {}  # task -> output parameter -> (output, property)
+        self.gates = {gate for task in self.plan.walk() for gate in task.gates}
+        for task in self.plan.walk():
+            for node, output, name in _reads(task.conditions):
+                key = output if name == "value" else f"{output}--{name}"
+                self.read.setdefault(self.plan.names[node], {})[key] = (output, name)
+
+    def spec(self) -> Json:
+        root = _Level(None, "root")
+        root.here = {WORK, CLOSE, LEAVE}
+        work = _Level(root, WORK)
+        tasks = {WORK: self.dag(WORK, self.plan.work, work)}
+        if self.plan.exits:
+            tasks[LEAVE] = self.leave(root)
+        else:
+            tasks[CLOSE] = self.close([WORK])
+        exit_task = tasks.get(LEAVE) or tasks[CLOSE]
+        exit_task["inputs"]["parameters"][STATUS] = {"taskFinalStatus": {"producerTask": WORK}}
+        name = kubernetes_name(self.pipeline.name, 63)
+        return {
+            "schemaVersion": SCHEMA,
+            "sdkVersion": f"drivetrain-{_version()}",
+            "pipelineInfo": {"name": name, "displayName": self.pipeline.name},
+            "root": {"dag": {"tasks": tasks}, "inputDefinitions": {"parameters": dict(self.parameters)}},
+            "components": self.components,
+            "deploymentSpec": {"executors": self.containers},
+        }
+
+    def dag(self, name: str, tasks: tuple[Task, ...], level: _Level) -> Json:
+        """A task that is a DAG of its own; its component is written too."""
+        level.here = {task.name for task in tasks}
+        for parameter in self.parameters:
+            self._pass(level, parameter, self.parameters[parameter])
+        body = {task.name: self.task(task, level) for task in tasks}
+        self.components[f"comp-{name}"] = {
+            "dag": {"tasks": body},
+            "inputDefinitions": _definitions(level.parameters, level.artifacts),
+        }
+        return self._task(name, name, level.given, [])
+
+    def task(self, task: Task, level: _Level) -> Json:
+        if task.kind == "loop":
+            return self.loop(task, level)
+        scope = _scope(self.pipeline, task)
+        inputs: Json = {"parameters": {}, "artifacts": {}}
+        defined = dict(self.parameters)
+        defined |= {f"loop--{loop}": {"parameterType": "NUMBER_INTEGER"} for loop in scope}
+        inputs["parameters"] = {name: {"componentInputParameter": name} for name in defined}
+        outputs: Json = {"parameters": {}, "artifacts": {}}
+        artifacts: dict[str, Json] = {}
+        node: Node | None = None
+        if task.kind == "node":
+            node = self.pipeline[task.id]
+            for name, producer, key, kind in self._edges(node):
+                found = self._artifact(level, producer, key, kind)
+                if found is not None:
+                    inputs["artifacts"][name] = found
+                    artifacts[name] = {"artifactType": _type(kind)}
+            outputs["artifacts"] = {key: {"artifactType": _type(kind)} for key, kind in node.outputs}
+            outputs["parameters"] = {key: {"parameterType": "LIST"} for key in self.read.get(task.name, {})}
+            if task.id in self.gates:
+                outputs["parameters"][PASSED] = {"parameterType": "BOOLEAN"}
+        else:
+            outputs["parameters"] = {"items": {"parameterType": "LIST"}}
+        condition = self.condition(task, level, inputs, defined)
+        what = ["--node", task.id] if node is not None else ["--open", task.id]
+        self.component(task.name, what, defined, artifacts, outputs, node)
+        made = self._task(task.name, task.id if node is not None else f"open {task.id}", inputs, list(task.after))
+        return self._with(made, condition, node)
+
+    def loop(self, task: Task, level: _Level) -> Json:
+        inside = _Level(level, task.name)
+        item = f"loop--{task.id}"
+        inside.parameters[item] = {"parameterType": "NUMBER_INTEGER"}
+        for loop in _scope(self.pipeline, task):
+            self._pass(inside, f"loop--{loop}", {"parameterType": "NUMBER_INTEGER"})
+        made = self.dag(task.name, task.inside, inside)
+        made["taskInfo"]["name"] = f"for {task.id}"
+        made["dependentTasks"] = list(task.after)
+        if not task.after:
+            del made["dependentTasks"]
+        items: Json = {"raw": json.dumps(list(range(task.count)))}
+        if task.opened:
+            name = f"pipelinechannel--{task.opened}--items"
+            source = {"producerTask": task.opened, "outputParameterKey": "items"}
+            made["inputs"]["parameters"][name] = {"taskOutputParameter": source}
+            inside.parameters[name] = {"parameterType": "LIST"}
+            items = {"inputParameter": name}
+        made["parameterIterator"] = {"itemInput": item, "items": items}
+        bound = self.pipeline.loop(task.id).parallel
+        if bound is not None:
+            made["iteratorPolicy"] = {"parallelismLimit": bound}
+        condition = self.condition(task, level, made["inputs"], inside.parameters)
+        self.components[f"comp-{task.name}"]["inputDefinitions"] = _definitions(inside.parameters, inside.artifacts)
+        return self._with(made, condition, None)
+
+    def condition(self, task: Task, level: _Level, inputs: Json, defined: dict[str, Json]) -> str:
+        """What stands in a task's trigger policy; what it reads becomes an input of the task."""
+
+        def take(node: str, key: str, kind: str) -> str:
+            producer = self.plan.names[node]
+            name = f"pipelinechannel--{producer}--{key}"
+            inputs["parameters"][name] = self._parameter(level, producer, key, kind)
+            defined[name] = {"parameterType": kind}
+            return name
+
+        def read(node: str, output: str, name: str) -> str:
+            return take(node, output if name == "value" else f"{output}--{name}", "LIST")
+
+        passed = [cel.value(take(gate, PASSED, "BOOLEAN")) for gate in task.gates]
+        said = [cel.condition(task.conditions, read, self.kinds)] if task.conditions else []
+        return " && ".join([*passed, *said])
+
+    def leave(self, root: _Level) -> Json:
+        """The one task after the work, as KFP starts one only: the exit nodes, then what closes the run."""
+        level = _Level(root, LEAVE)
+        exits = self.dag(EXITS, self.plan.exits, _Level(level, EXITS))
+        level.here = {EXITS, CLOSE}
+        for name, body in self.parameters.items():
+            self._pass(level, name, body)
+        close = self.close([EXITS])
+        close["inputs"]["parameters"][STATUS] = {"componentInputParameter": STATUS}
+        definitions = _definitions(level.parameters | {STATUS: {"parameterType": "TASK_FINAL_STATUS"}}, {})
+        self.components[f"comp-{LEAVE}"] = {
+            "dag": {"tasks": {EXITS: exits, CLOSE: close}},
+            "inputDefinitions": definitions,
+        }
+        made = self._task(LEAVE, LEAVE, level.given, [WORK])
+        made["triggerPolicy"] = {"strategy": _COMPLETED}
+        return made
+
+    def close(self, after: list[str]) -> Json:
+        defined = dict(self.parameters) | {STATUS: {"parameterType": "TASK_FINAL_STATUS"}}
+        inputs: Json = {"parameters": {name: {"componentInputParameter": name} for name in self.parameters}}
+        self.component(CLOSE, ["--leave"], defined, {}, {}, None)
+        made = self._task(CLOSE, CLOSE, inputs, after)
+        made["triggerPolicy"] = {"strategy": _COMPLETED}
+        return made
+
+    def component(
+        self,
+        name: str,
+        what: list[str],
+        parameters: Mapping[str, Json],
+        artifacts: Mapping[str, Json],
+        outputs: Mapping[str, Json],
+        node: Node | None,
+    ) -> None:
+        """A pod: its component and its container."""
+        body: Json = {"executorLabel": f"exec-{name}", "inputDefinitions": _definitions(parameters, artifacts)}
+        if found := _definitions(outputs.get("parameters", {}), outputs.get("artifacts", {})):
+            body["outputDefinitions"] = found
+        self.components[f"comp-{name}"] = body
+        self.executors[f"exec-{name}"] = node
+        pod = self.settings.pod(node.id if node else "")
+        env = {"DRIVETRAIN_ARTIFACTS": self.settings.artifacts, "DRIVETRAIN_ROOT": f"{SCRATCH}/.drivetrain"}
+        container: Json = {
+            "image": self.settings.image,
+            "command": ["python", "-m", "drivetrain.pipelines.kubeflow.pod"],
+            "args": ["--project", self.project, "--ir", self.digest, *what, "--executor-input", "{{$}}"],
+            "env": [{"name": key, "value": text} for key, text in sorted((dict(pod.env) | env).items())],
+        }
+        if node is not None and (resources := _resources(node, pod.gpu)):
+            container["resources"] = resources
+        self.containers[f"exec-{name}"] = {"container": container}
+
+    def _task(self, name: str, shown: str, inputs: Json, after: list[str]) -> Json:
+        made: Json = {
+            "taskInfo": {"name": shown},
+            "componentRef": {"name": f"comp-{name}"},
+            "cachingOptions": {},
+            "inputs": {kind: body for kind, body in inputs.items() if body or kind == "parameters"},
+        }
+        if after:
+            made["dependentTasks"] = sorted(after)
+        return made
+
+    def _with(self, made: Json, condition: str, node: Node | None) -> Json:
+        """A task with its condition and its retries."""
+        if condition:
+            made["triggerPolicy"] = {"condition": condition}
+        if node is not None and node.options.retries:
+            options = node.options
+            made["retryPolicy"] = {
+                "maxRetryCount": options.retries,
+                "backoffDuration": f"{math.ceil(options.backoff)}s",
+                "backoffFactor": options.backoff_factor,
+            }
+        return made
+
+    def _edges(self, node: Node) -> Iterator[tuple[str, str, str, str]]:
+        """(input of the component, producer, output, type) for each edge whose artifact KFP is to know of."""
+        for name, sources in node.inputs:
+            number = 0
+            for source in sources:
+                if not isinstance(source, Edge):
+                    continue
+                number += 1
+                kinds = dict(self.pipeline[source.node].outputs)
+                yield name if number == 1 else f"{name}--{number}", source.node, source.output, kinds[source.output]
+
+    def _artifact(self, level: _Level, producer: str, key: str, kind: str) -> Json | None:
+        """Where a task in this DAG has an artifact from; None where it is gathered, or made for what runs before."""
+        name, task = f"{self.plan.names[producer]}--{key}", self.plan.names[producer]
+        if task in level.here:
+            return {"taskOutputArtifact": {"producerTask": task, "outputArtifactKey": key}}
+        if level.above is None:
+            return None
+        if name not in level.artifacts:
+            found = self._artifact(level.above, producer, key, kind)
+            if found is None:
+                return None
+            level.artifacts[name] = {"artifactType": _type(kind)}
+            level.given["artifacts"][name] = found
+        return {"componentInputArtifact": name}
+
+    def _parameter(self, level: _Level, task: str, key: str, kind: str) -> Json:
+        """Where a task in this DAG has an output parameter from."""
+        if task in level.here:
+            return {"taskOutputParameter": {"producerTask": task, "outputParameterKey": key}}
+        assert level.above is not None
+        name = f"pipelinechannel--{task}--{key}"
+        if name not in level.parameters:
+            level.given["parameters"][name] = self._parameter(level.above, task, key, kind)
+            level.parameters[name] = {"parameterType": kind}
+        return {"componentInputParameter": name}
+
+    def _pass(self, level: _Level, name: str, body: Json) -> None:
+        """Hand a parameter of the DAG around on to this one."""
+        level.parameters[name] = body
+        level.given["parameters"][name] = {"componentInputParameter": name}
+
+
+def _reads(conditions: tuple[Any, ...]) -> Iterator[tuple[str, str, str]]:
+    """The properties that expressions read."""
+
+    def walk(value: Any) -> Iterator[tuple[str, str, str]]:  # Any: JSON
+        if isinstance(value, dict):
+            for key, body in value.items():
+                if key == "$property":
+                    yield body[0], body[1], body[2]
+                else:
+                    yield from walk(body)
+        elif isinstance(value, (list, tuple)):
+            for each in value:
+                yield from walk(each)
+
+    for need in conditions:
+        yield from walk(need)
+
+
+def _scope(pipeline: Pipeline, task: Task) -> tuple[str, ...]:
+    """The loops around a task, the outermost first."""
+    if task.kind == "node":
+        return pipeline.scope(task.id)
+    found: list[str] = []
+    name = pipeline.loop(task.id).within
+    while name:
+        found.append(name)
+        name = pipeline.loop(name).within
+    return tuple(reversed(found))
+
+
+def _parameter(hint: str, default: Any) -> Json:  # Any: JSON
+    kind, nullable = parameter_type(hint)
+    if default == {"$required": True}:
+        return {"parameterType": "STRING" if nullable else kind}
+    if nullable:
+        # KFP loses a null on its way into a DAG within; as a text it arrives.
+        kind, default = "STRING", default if isinstance(default, str) else json.dumps(default)
+    return {"parameterType": kind, "defaultValue": default, "isOptional": True}
+
+
+def _definitions(parameters: Mapping[str, Json], artifacts: Mapping[str, Json]) -> Json:
+    found = {"parameters": dict(parameters), "artifacts": dict(artifacts)}
+    return {kind: body for kind, body in found.items() if body}
+
+
+def _type(kind: str) -> Json:
+    return {"schemaTitle": f"drivetrain.{kind}", "schemaVersion": "0.0.1"}
+
+
+def _resources(node: Node, gpu: str) -> Json:
+    options = node.options
+    found: Json = {}
+    if options.cpus:
+        cores = f"{math.ceil(options.cpus * 1000)}m"
+        found |= {"resourceCpuRequest": cores, "resourceCpuLimit": cores}
+    if options.memory:
+        found |= {"resourceMemoryRequest": str(options.memory), "resourceMemoryLimit": str(options.memory)}
+    if options.accelerators:
+        found |= {"accelerator": {"resourceType": gpu, "resourceCount": str(options.accelerators)}}
+    return found
+
+
+def _version() -> str:
+    from importlib.metadata import version
+
+    return version("drivetrain")

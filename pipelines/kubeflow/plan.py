@@ -1,0 +1,283 @@
+"""What waits for what on KFP: a pipeline's nodes as tasks, its loops as DAGs within, and what may be left unstarted.
+
+KFP starts a task where all that it depends on *succeeded*. A task whose condition is false did not, so what depends on
+it is left out too, and so on. Therefore a condition stands in the spec only where all of that is skipped with the node;
+else its pod starts and the launcher in it says SKIPPED.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias
+
+from ..form.expressions import Dependency, dependencies
+from ..form.ir import Loop, Node, Pipeline
+from . import cel
+
+Json: TypeAlias = Any  # a JSON value; Any because the type is recursive and read by key
+LONGEST = 50
+"""Of a task's name: room is left for what KFP and Argo put around it, of 63 characters."""
+RESERVED = ("work", "leave", "exits", "drivetrain-close", "root", "entrypoint")
+
+
+@dataclass(frozen=True)
+class Task:
+    """One task of a DAG.
+
+    Attributes:
+        name: Unique in the pipeline, and a Kubernetes name.
+        kind: A node's pod, the pod that evaluates a loop's list, or the DAG of what is in a loop.
+        id: The node's or the loop's.
+        after: The tasks beside it that must have succeeded.
+        conditions: Expressions that CEL can say and that keep it from being started where one does not hold.
+        gates: Nodes whose veto keeps it from being started.
+        inside: The tasks of a loop's DAG.
+        opened: The task that gives a loop's items; "" where there are always `count`.
+        count: Of a literal list.
+    """
+
+    name: str
+    kind: Literal["node", "open", "loop"]
+    id: str
+    after: tuple[str, ...] = ()
+    conditions: tuple[Json, ...] = ()
+    gates: tuple[str, ...] = ()
+    inside: tuple[Task, ...] = ()
+    opened: str = ""
+    count: int = 0
+
+    def walk(self) -> Iterator[Task]:
+        """This task and all in it."""
+        yield self
+        for each in self.inside:
+            yield from each.walk()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A pipeline as tasks.
+
+    Attributes:
+        work: What is done, in an order in which it can be.
+        exits: What is done after it, however it ended.
+        names: Node -> its task.
+    """
+
+    work: tuple[Task, ...]
+    exits: tuple[Task, ...]
+    names: Mapping[str, str]
+
+    def walk(self) -> Iterator[Task]:
+        """Every task."""
+        for each in (*self.work, *self.exits):
+            yield from each.walk()
+
+
+def plan(pipeline: Pipeline, kinds: Mapping[str, cel.Kind]) -> Plan:
+    """The tasks of a pipeline.
+
+    Args:
+        pipeline: Compiled.
+        kinds: The kinds of its parameters that always have a value.
+    """
+    planner = _Planner(pipeline, kinds)
+    work = planner.level([node.id for node in pipeline.nodes if not node.on_exit], ())
+    exits = planner.level([node.id for node in pipeline.nodes if node.on_exit], ())
+    if not work:  # what is left of a run whose other nodes have ended: KFP takes no DAG without tasks
+        work, exits = exits, ()
+    else:
+        work = planner.pruned(work, frozenset())
+    return Plan(work, exits, {name: planner.names[name] for name in pipeline.ids})
+
+
+def kubernetes_name(text: str, longest: int = LONGEST) -> str:
+    """A text as Kubernetes lets things be called: small letters, digits and hyphens."""
+    return re.sub("[^a-z0-9]+", "-", text.lower()).strip("-")[:longest].strip("-") or "x"
+
+
+class _Planner:
+    def __init__(self, pipeline: Pipeline, kinds: Mapping[str, cel.Kind]) -> None:
+        self.pipeline = pipeline
+        self.kinds = kinds
+        self.names: dict[str, str] = {}
+        self._taken: set[str] = set(RESERVED)
+        self._scopes = {name: pipeline.scope(name) for name in pipeline.ids}
+        self._upstream = {name: pipeline.upstream(name) for name in pipeline.ids}
+        for name in pipeline.ids:
+            self.names[name] = self._name(name)
+
+    def _name(self, text: str, before: str = "") -> str:
+        base = before + kubernetes_name(text, LONGEST - len(before) - 4)
+        name, number = base, 1
+        # KFP puts a task `X-driver` beside X.
+        while {name, f"{name}-driver", name.removesuffix("-driver")} & self._taken:
+            number += 1
+            name = f"{base}-{number}"
+        self._taken.add(name)
+        return name
+
+    def level(
+        self, nodes: Sequence[str], around: tuple[str, ...], above: frozenset[str] = frozenset()
+    ) -> tuple[Task, ...]:
+        """The tasks of one DAG: these nodes, those of loops in DAGs of their own."""
+        seen = above | {name for name in nodes if len(self._scopes[name]) == len(around)}
+        child: dict[str, str] = {}  # node -> the task here that it is, or is in
+        opened: dict[str, str] = {}
+        made: list[Task] = []
+
+        def before(names: Iterable[str]) -> tuple[str, ...]:
+            return tuple(sorted({child[name] for name in names if name in child}))
+
+        for loop, group in self._groups(nodes, len(around)):
+            if not loop:
+                (node,) = group
+                child[node] = self.names[node]
+                made.append(self._of_node(self.pipeline[node], before(self._upstream[node])))
+                continue
+            body = self.pipeline.loop(loop)
+            needed = before(need.node for need in body.dependencies)
+            if loop not in opened:
+                opened[loop] = "" if self._sayable(body, seen) else self._name(loop, "open-")
+                if opened[loop]:
+                    made.append(Task(opened[loop], "open", loop, needed))
+            waits = {name for node in group for name in self._upstream[node] if name not in group}
+            after = (*before(waits), opened[loop]) if opened[loop] else before(waits)
+            name = self._name(loop, "for-")
+            inside = self.level(group, (*around, loop), seen)
+            count = len(body.over) if not opened[loop] else 0
+            made.append(Task(name, "loop", loop, tuple(sorted(set(after))), (), (), inside, opened[loop], count))
+            child.update(dict.fromkeys(group, name))
+        return tuple(made)
+
+    def _of_node(self, node: Node, after: tuple[str, ...]) -> Task:
+        gates = [
+            need.node
+            for need in node.dependencies
+            if need.kind == "after" and self.pipeline[need.node].gates is not None and not node.on_exit
+        ]
+        return Task(self.names[node.id], "node", node.id, after, gates=tuple(dict.fromkeys(gates)))
+
+    def _sayable(self, loop: Loop, seen: frozenset[str]) -> bool:
+        """Whether no pod has to tell a loop's items: a literal list, held back by nothing that CEL cannot say."""
+        literal = isinstance(loop.over, list) and not any(True for _ in dependencies(loop.over))
+        said = [each for each in self._said(loop.conditions) if _needed(each) <= seen]
+        return literal and len(said) == len(loop.conditions)
+
+    def _said(self, conditions: Iterable[Json]) -> tuple[Json, ...]:
+        """Those that CEL can say."""
+        found = []
+        for each in conditions:
+            try:
+                cel.condition((each,), lambda node, output, name: f"{node}/{output}/{name}", self.kinds)
+            except cel.Unsayable:
+                continue
+            found.append(each)
+        return tuple(found)
+
+    def _groups(self, nodes: Sequence[str], depth: int) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """What goes together, each after all that it waits for: a node, or ("loop", nodes of that loop).
+
+        A loop comes in one piece where it can; where a node outside stands between nodes inside, in several.
+        """
+        here = set(nodes)
+        own = {name: scope[depth] if len(scope := self._scopes[name]) > depth else "" for name in nodes}
+        left = {name: {up for up in self._upstream[name] if up in here} for name in nodes}
+        done: set[str] = set()
+        while left:
+            ready = [name for name in left if not own[name] and left[name] <= done]
+            for name in ready:
+                yield "", (name,)
+            group = [] if ready else self._loop(left, own, done)
+            if group:
+                yield own[group[0]], tuple(group)
+            for name in (*ready, *group):
+                done.add(name)
+                del left[name]
+
+    def _loop(self, left: Mapping[str, set[str]], own: Mapping[str, str], done: set[str]) -> list[str]:
+        """The next loop, as whole as can be: one that bounds its items last, as those are worked on together."""
+        found: dict[str, list[str]] = defaultdict(list)
+        size: dict[str, int] = defaultdict(int)
+        for name, needs in left.items():
+            if own[name]:
+                size[own[name]] += 1
+                if needs <= done.union(found[own[name]]):
+                    found[own[name]].append(name)
+        ranked = sorted(
+            (loop for loop in found if found[loop]),
+            key=lambda loop: (len(found[loop]) < size[loop], self.pipeline.loop(loop).parallel is not None),
+        )
+        return found[ranked[0]]
+
+    def pruned(self, tasks: tuple[Task, ...], above: frozenset[str], around: tuple[Json, ...] = ()) -> tuple[Task, ...]:
+        """The tasks of one DAG, with the conditions and gates that may stand in the spec.
+
+        Args:
+            tasks: Its.
+            above: Nodes of the DAGs around it, whose outputs can be handed on into it.
+            around: The conditions of the loops that it is in.
+        """
+        seen = above | {task.id for task in tasks if task.kind == "node"}
+        nodes = {task.name: {each.id for each in task.walk() if each.kind == "node"} for task in tasks}
+        consumers: dict[str, set[str]] = defaultdict(set)  # all that wait for a task, at once or not
+        for task in reversed(tasks):
+            for name in task.after:
+                consumers[name] |= {task.name} | consumers[task.name]
+        made = []
+        for task in tasks:
+            said: tuple[Json, ...] = ()
+            if task.kind == "loop" and not task.opened:
+                said = tuple(each for each in self.pipeline.loop(task.id).conditions if each not in around)
+            elif task.kind != "loop":
+                whose = self.pipeline.loop(task.id) if task.kind == "open" else self.pipeline[task.id]
+                # Where a loop around is held back by one of them, there is no item to hold it against.
+                asked = [each for each in whose.conditions if each not in around]
+                said = tuple(each for each in self._said(asked) if _needed(each) <= seen)
+                if said:
+                    left_out = set().union(*(nodes[name] for name in consumers[task.name]), ())
+                    if not left_out <= self._skipped_with(task):
+                        said = ()
+            gates = tuple(gate for gate in task.gates if gate in seen)
+            inner = (*around, *self.pipeline.loop(task.id).conditions) if task.kind == "loop" else ()
+            made.append(replace(task, conditions=said, gates=gates, inside=self.pruned(task.inside, seen, inner)))
+        return tuple(made)
+
+    def _skipped_with(self, task: Task) -> set[str]:
+        """The nodes that are skipped, as the launcher sees it, wherever this one or this loop is."""
+        skipped = {task.id} if task.kind == "node" else set()
+        held = {task.id} if task.kind == "open" else set()
+        for node in self.pipeline.nodes:
+            if node.id in skipped:
+                continue
+            scope = self._scopes[node.id]
+            for depth, loop in enumerate(scope):
+                if loop not in held and self._hindered(
+                    self.pipeline.loop(loop).dependencies, scope[:depth], skipped, held
+                ):
+                    held.add(loop)
+            if held & set(scope) or self._hindered(node.dependencies, scope, skipped, held):
+                skipped.add(node.id)
+        return skipped
+
+    def _hindered(self, needs: Iterable[Dependency], scope: tuple[str, ...], skipped: set[str], held: set[str]) -> bool:
+        choices: dict[Any, bool] = {}  # Any: what tells one choice from another
+        for need in needs:
+            other = self._scopes[need.node]
+            if scope[: len(other)] == other:
+                gone = need.node in skipped
+            else:
+                # Of what a loop gives, items that were skipped are left out; only a loop held back skips who gathers.
+                gone = other[0] in held and (not scope or scope[0] != other[0])
+            if need.kind == "need" and gone:
+                return True
+            if need.kind == "choice":
+                choices[need.group] = choices.get(need.group, True) and gone
+        return any(choices.values())
+
+
+def _needed(expression: Json) -> set[str]:
+    """The nodes whose outputs it reads."""
+    return {need.node for need in dependencies(expression)}

@@ -1,0 +1,136 @@
+"""What Kubeflow cannot keep of a pipeline: told when it is compiled, at the user's own line, with a way out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ...errors import InputError, suggest
+from ..form.ir import Node, NodeOptions, Pipeline
+from .settings import Settings
+
+_TYPES = {
+    "int": "NUMBER_INTEGER",
+    "float": "NUMBER_DOUBLE",
+    "str": "STRING",
+    "bool": "BOOLEAN",
+    "list": "LIST",
+    "tuple": "LIST",
+    "Sequence": "LIST",
+    "dict": "STRUCT",
+    "Mapping": "STRUCT",
+}
+OURS = ("drivetrain_run", "status", "items")
+"""Inputs that tasks have beside a pipeline's parameters."""
+_SECRETS = "/run/secrets"
+
+
+def parameter_type(hint: str) -> tuple[str, bool]:
+    """A parameter's type in KFP, "" where it has none; and whether it may be None."""
+    members = [each.strip() for each in hint.split("|")] if "[" not in hint.partition("|")[0] or "|" in hint else [hint]
+    if hint.startswith("Optional[") and hint.endswith("]"):
+        members = [hint[len("Optional[") : -1], "None"]
+    if hint.count("[") != hint.count("]") or any(each.count("[") != each.count("]") for each in members):
+        members = [hint]  # a | within brackets
+    optional = "None" in members
+    kinds = {_TYPES.get(each.partition("[")[0], "") for each in members if each != "None"}
+    return (kinds.pop() if len(kinds) == 1 else ""), optional
+
+
+def refuse(pipeline: Pipeline, settings: Settings, lines: Mapping[str, str]) -> None:
+    """See that Kubeflow keeps all that a pipeline asks for.
+
+    Args:
+        pipeline: Compiled.
+        settings: Of its cluster.
+        lines: Node -> the user's "file:line" that called it; "" -> that of the pipeline.
+
+    Raises:
+        InputError: It does not; the first thing found.
+    """
+    for name, hint, default in pipeline.parameters:
+        _refuse_parameter(name, hint, default, lines.get(""))
+    for name in settings.nodes:
+        if name not in pipeline.ids:
+            raise InputError(
+                f"the pipeline {pipeline.name} has no node {name!r}",
+                fix=suggest(name, list(pipeline.ids)),
+                where=settings.where(f"nodes.{name}"),
+            )
+    for node in pipeline.nodes:
+        _refuse_options(node, lines.get(node.id))
+        container = dict(node.parameters).get("container")
+        if isinstance(container, dict) and "image" in json.dumps(container):
+            raise InputError(
+                f"{node.id} is a container component, which a pod cannot start: it has no Docker",
+                fix="take dt.shell_component, and put the command into the pipeline's image",
+                where=lines.get(node.id),
+            )
+        _refuse_secrets(node, settings, lines.get(node.id))
+
+
+def _refuse_parameter(name: str, hint: str, default: Any, where: str | None) -> None:  # Any: JSON
+    if name in OURS:
+        raise InputError(
+            f"the parameter {name!r} has the name of one that drivetrain gives to every task",
+            fix="call it otherwise",
+            where=where,
+        )
+    kind, _ = parameter_type(hint)
+    if not kind or (isinstance(default, dict) and any(key.startswith("$") and key != "$required" for key in default)):
+        raise InputError(
+            f"the parameter {name!r} is {hint}, for which KFP has no type",
+            fix="annotate it with int, float, str, bool, list[...] or dict[...], or one of them | None",
+            where=where,
+        )
+
+
+def _refuse_options(node: Node, where: str | None) -> None:
+    options, default = node.options, NodeOptions()
+    if options.priority != default.priority:
+        raise InputError(
+            f"{node.id} has a priority, which the kubeflow runner cannot keep: all that is ready starts at once",
+            fix="leave priority= out",
+            where=where,
+        )
+    if options.retries and options.backoff_factor != int(options.backoff_factor):
+        raise InputError(
+            f"{node.id} has the back-off factor {options.backoff_factor}, and Kubeflow takes whole ones only",
+            fix="write backoff_factor=2, say",
+            where=where,
+        )
+    waits = [options.backoff * options.backoff_factor**number for number in range(options.retries)]
+    if any(wait > options.backoff_max for wait in waits):
+        raise InputError(
+            f"{node.id} would wait {waits[-1]:g} s before its last retry, and Kubeflow cannot cut that to backoff_max",
+            fix=f"take fewer retries, a smaller backoff or backoff_factor, or backoff_max={waits[-1]:g}",
+            where=where,
+        )
+
+
+def _refuse_secrets(node: Node, settings: Settings, where: str | None) -> None:
+    pod = settings.pod(node.id)
+    given = {name for name, _ in pod.secrets}
+    if any(folder == _SECRETS for folder, _ in (*pod.secret_volumes, *pod.pvcs)):
+        return
+    for name in _secrets([value for _, value in (*node.parameters, *node.options.env)]):
+        if name not in given:
+            place = Path(settings.file).name if settings.file else "kubeflow.yaml"
+            raise InputError(
+                f"{node.id} needs the secret {name}, which {place} does not give to its pods",
+                fix=f"add defaults: {{secrets: {{{name}: {{secret: NAME, key: KEY}}}}}}, or mount one at {_SECRETS}",
+                where=where,
+            )
+
+
+def _secrets(value: Any) -> Iterator[str]:  # Any: JSON
+    if isinstance(value, dict):
+        if isinstance(value.get("$secret"), str):
+            yield value["$secret"]
+        for each in value.values():
+            yield from _secrets(each)
+    elif isinstance(value, (list, tuple)):
+        for each in value:
+            yield from _secrets(each)

@@ -1,0 +1,365 @@
+"""`kubeflow.yaml`: the facts of a cluster that a pipeline needs and does not name, read strictly."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from ...errors import InputError
+from .connection import Api
+from .yaml_lines import Place, read_yaml
+
+NAME = "kubeflow.yaml"
+Texts = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True)
+class Key:
+    """A key of a Secret or of a ConfigMap of the namespace."""
+
+    name: str
+    key: str
+
+
+@dataclass(frozen=True)
+class Volume:
+    """An ephemeral volume, made with the pod and gone with it.
+
+    Attributes:
+        size: As Kubernetes writes it.
+        storage_class: The cluster's default one where empty.
+        access_mode: How it may be mounted.
+    """
+
+    size: str
+    storage_class: str = ""
+    access_mode: str = "ReadWriteOnce"
+
+
+@dataclass(frozen=True)
+class Toleration:
+    """A taint of nodes that pods put up with."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+    seconds: int | None = None
+
+
+@dataclass(frozen=True)
+class Affinity:
+    """Nodes that pods need (weight 0) or would rather have, by their labels: (key, operator, values)."""
+
+    labels: tuple[tuple[str, str, tuple[str, ...]], ...]
+    weight: int = 0
+
+
+@dataclass(frozen=True)
+class PodSettings:
+    """How pods are made; each part may differ from node to node.
+
+    Attributes:
+        env: Environment variables.
+        secrets: Environment variables out of Secrets: what `dt.secret(NAME)` finds.
+        secret_volumes: Folder -> Secret, a file for each key.
+        configmaps: Environment variables out of ConfigMaps.
+        configmap_volumes: Folder -> ConfigMap.
+        pvcs: Folder -> PersistentVolumeClaim that exists.
+        volumes: Folder -> ephemeral volume.
+        shm: Size of /dev/shm.
+        node_selector: Labels that a pod's node must have.
+        tolerations: Taints that pods put up with.
+        affinity: Nodes that pods need or prefer.
+        labels: Of the pods.
+        annotations: Of the pods.
+        image_pull_secrets: Secrets that the image is pulled with.
+        image_pull_policy: Always, IfNotPresent or Never.
+        gpu: What an accelerator is called in the cluster.
+        run_as_user: User id of the container.
+        run_as_group: Group id of it.
+        run_as_non_root: Whether it must not be root.
+    """
+
+    env: Texts = ()
+    secrets: tuple[tuple[str, Key], ...] = ()
+    secret_volumes: Texts = ()
+    configmaps: tuple[tuple[str, Key], ...] = ()
+    configmap_volumes: Texts = ()
+    pvcs: Texts = ()
+    volumes: tuple[tuple[str, Volume], ...] = ()
+    shm: str = ""
+    node_selector: Texts = ()
+    tolerations: tuple[Toleration, ...] = ()
+    affinity: tuple[Affinity, ...] = ()
+    labels: Texts = ()
+    annotations: Texts = ()
+    image_pull_secrets: tuple[str, ...] = ()
+    image_pull_policy: str = ""
+    gpu: str = "nvidia.com/gpu"
+    run_as_user: int | None = None
+    run_as_group: int | None = None
+    run_as_non_root: bool | None = None
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What `kubeflow.yaml` says.
+
+    Attributes:
+        image: The pipeline's image.
+        artifacts: URL below which payloads lie, e.g. s3://bucket/flights; or a folder in a volume that all pods mount.
+        store: The key of a Secret that holds the store's URL.
+        project: The project's folder in the image; `/app/` and the folder's name where empty.
+        scratch: Size of the volume that pods work in; no bound where empty.
+        namespace: Of the pods, where the API does not say it.
+        service_account: That pods run as.
+        ttl: Seconds after which the cluster forgets a run that has ended.
+        deadline: Seconds after which it ends a run.
+        api: How the API is reached.
+        defaults: How pods are made.
+        nodes: How those of a node are made: all that `defaults` does not say otherwise.
+        file: Where it stands; None where it was not read.
+    """
+
+    image: str
+    artifacts: str
+    store: Key
+    project: str = ""
+    scratch: str = ""
+    namespace: str = ""
+    service_account: str = ""
+    ttl: int | None = None
+    deadline: int | None = None
+    api: Api = field(default_factory=Api)
+    defaults: PodSettings = field(default_factory=PodSettings)
+    nodes: Mapping[str, PodSettings] = field(default_factory=dict)
+    file: Path | None = None
+    lines: Mapping[str, str] = field(default_factory=dict, compare=False)
+
+    @classmethod
+    def load(cls, project: Path) -> Settings:
+        """The settings of a project's folder, or of the file itself.
+
+        Raises:
+            InputError: There are none, or something in them is wrong; names its line.
+        """
+        file = project / NAME if project.is_dir() else project
+        if not file.exists():
+            raise InputError(
+                f"{project} has no {NAME}",
+                fix="write one beside pipeline.py with image:, artifacts: and store: (docs/kubeflow.md)",
+            )
+        return _settings(read_yaml(file))
+
+    def pod(self, node: str = "") -> PodSettings:
+        """How the pods of a node are made; those of the pipeline itself where none is named."""
+        return self.nodes.get(node, self.defaults)
+
+    def where(self, name: str) -> str | None:
+        """The "file:line" of an entry."""
+        return self.lines.get(name, str(self.file) if self.file else None)
+
+
+def _settings(top: Place) -> Settings:
+    known = [each.name for each in fields(Settings) if each.name not in ("file", "lines")]
+    found = top.fields(known, required=("image", "artifacts", "store"))
+    defaults = _pod(found["defaults"], PodSettings()) if "defaults" in found else PodSettings()
+    nodes = dict(found["nodes"].items()) if "nodes" in found else {}
+    given: dict[str, Any] = {}  # Any: by the field's type
+    for name in ("project", "namespace", "service_account"):
+        if name in found:
+            given[name] = found[name].text()
+    for name in ("ttl", "deadline"):
+        if name in found:
+            given[name] = found[name].seconds()
+    if "scratch" in found:
+        given["scratch"] = found["scratch"].size()
+    if "api" in found:
+        given["api"] = _api(found["api"])
+    settings = Settings(
+        image=found["image"].text(),
+        artifacts=_artifacts(found["artifacts"]),
+        store=_store(found["store"]),
+        defaults=defaults,
+        nodes={name: _pod(place, defaults) for name, place in nodes.items()},
+        file=top.file,
+        lines={name: place.where for name, place in (*found.items(), *((f"nodes.{n}", p) for n, p in nodes.items()))},
+        **given,
+    )
+    _mounted(settings)
+    return settings
+
+
+def _store(place: Place) -> Key:
+    found = place.node.value if isinstance(place.node.value, str) else ""
+    if re.match(r"(sqlite:|file:|[./~])", found) or found.endswith(".db"):
+        raise place.wrong(
+            "the store is a SQLite file, which the pods of a cluster cannot share",
+            "keep it in PostgreSQL, its URL in a Secret, and write store: {secret: NAME, key: KEY}",
+        )
+    if found:
+        raise place.wrong(
+            "the store's URL holds a password, which has no place in a file of the project",
+            "put it into a Secret of the namespace, and write store: {secret: NAME, key: KEY}",
+        )
+    return _key(place, "secret")
+
+
+def _artifacts(place: Place) -> str:
+    found = place.text().rstrip("/")
+    if found.startswith(("file:", "memory:")) or ("://" not in found and not found.startswith("/")):
+        raise place.wrong(
+            f"the payloads would lie in {found!r}, which each pod has for itself",
+            "write a URL that all pods reach, e.g. s3://bucket/folder, or a folder below one of defaults.pvcs",
+        )
+    return found
+
+
+def _mounted(settings: Settings) -> None:
+    """See that payloads in a folder lie in a volume of every pod."""
+    if "://" in settings.artifacts:
+        return
+    for name, pod in [("defaults", settings.defaults), *((f"nodes.{n}", pod) for n, pod in settings.nodes.items())]:
+        if not any(f"{settings.artifacts}/".startswith(f"{folder.rstrip('/')}/") for folder, _ in pod.pvcs):
+            raise InputError(
+                f"the payloads lie in {settings.artifacts}, where {name} mounts no volume",
+                fix="add defaults: {pvcs: {FOLDER: CLAIM}} with that folder or one above it",
+                where=settings.where("artifacts"),
+            )
+
+
+def _api(place: Place) -> Api:
+    kinds = {each.name: type(each.default) for each in fields(Api)}
+    given: dict[str, Any] = {}  # Any: by the field's type
+    readers: Mapping[type, Callable[[Place], object]] = {
+        str: Place.text, bool: Place.truth, float: Place.number, int: Place.whole,
+    }  # fmt: skip
+    for name, value in place.items():
+        if name in ("token", "cookies", "iap_other_client_secret"):
+            raise value.wrong(
+                f"{value.name} is a secret, which has no place in a file of the project",
+                f"write {name}_env: with the name of a variable that holds it",
+            )
+    for name, value in place.fields(list(kinds)).items():
+        given[name] = readers[kinds[name]](value)
+    return Api(**given)
+
+
+def _key(place: Place, kind: str) -> Key:
+    found = place.fields((kind, "key"), required=(kind, "key"))
+    return Key(found[kind].text(), found["key"].text())
+
+
+def _folder(name: str, place: Place) -> str:
+    if not re.fullmatch(r"/[^:]*[^:/]", name):
+        raise place.wrong(f"{name!r} is no folder to mount at", "write an absolute path, e.g. /data")
+    return name
+
+
+def _variable(name: str, place: Place) -> str:
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.-]*", name):
+        raise place.wrong(f"{name!r} is no name of a variable", "use letters, digits and _")
+    if name.startswith("DRIVETRAIN_") and not name.startswith("DRIVETRAIN_PARAM_"):
+        raise place.wrong(f"{name} is set by drivetrain itself", "leave it out")
+    return name
+
+
+def _volume(place: Place) -> Volume:
+    found = place.fields(("size", "storage_class", "access_mode"), required=("size",))
+    return Volume(
+        found["size"].size(),
+        found["storage_class"].text() if "storage_class" in found else "",
+        found["access_mode"].one_of("ReadWriteOnce", "ReadWriteMany", "ReadOnlyMany", "ReadWriteOncePod")
+        if "access_mode" in found
+        else "ReadWriteOnce",
+    )
+
+
+def _toleration(place: Place) -> Toleration:
+    found = place.fields(("key", "operator", "value", "effect", "seconds"))
+    made = Toleration(
+        found["key"].text() if "key" in found else "",
+        found["operator"].one_of("Equal", "Exists") if "operator" in found else "Equal",
+        found["value"].text() if "value" in found else "",
+        found["effect"].one_of("NoSchedule", "PreferNoSchedule", "NoExecute") if "effect" in found else "",
+        found["seconds"].whole() if "seconds" in found else None,
+    )
+    if made.operator == "Exists" and made.value:
+        raise place.wrong("a toleration with operator Exists takes no value", "leave value: out, or write Equal")
+    if made.operator == "Equal" and not made.key:
+        raise place.wrong("a toleration without a key tolerates nothing", "name the key, or write operator: Exists")
+    if made.seconds is not None and made.effect != "NoExecute":
+        raise place.wrong("seconds are for the effect NoExecute", "write effect: NoExecute, or leave seconds: out")
+    return made
+
+
+def _affinity(place: Place) -> Affinity:
+    found = place.fields(("labels", "weight"), required=("labels",))
+    labels = []
+    for entry in found["labels"].list():
+        one = entry.fields(("key", "operator", "values"), required=("key", "operator"))
+        sign = one["operator"].one_of("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
+        values = one["values"].each(Place.text) if "values" in one else ()
+        if bool(values) == (sign in ("Exists", "DoesNotExist")):
+            raise entry.wrong(
+                f"the operator {sign} takes {'no values' if values else 'values'}", "see Kubernetes' docs"
+            )
+        labels.append((one["key"].text(), sign, values))
+    weight = found["weight"].whole() if "weight" in found else 0
+    if not 0 <= weight <= 100:
+        raise found["weight"].wrong(f"the weight is {weight}", "write 1 to 100, or leave it out for what is needed")
+    return Affinity(tuple(labels), weight)
+
+
+_MAPS: Mapping[str, Callable[[str, Place], tuple[str, Any]]] = {  # Any: by the field's type
+    "env": lambda name, place: (_variable(name, place), place.text()),
+    "secrets": lambda name, place: (_variable(name, place), _key(place, "secret")),
+    "secret_volumes": lambda name, place: (_folder(name, place), place.text()),
+    "configmaps": lambda name, place: (_variable(name, place), _key(place, "configmap")),
+    "configmap_volumes": lambda name, place: (_folder(name, place), place.text()),
+    "pvcs": lambda name, place: (_folder(name, place), place.text()),
+    "volumes": lambda name, place: (_folder(name, place), _volume(place)),
+    "node_selector": lambda name, place: (name, place.text()),
+    "labels": lambda name, place: (name, place.text()),
+    "annotations": lambda name, place: (name, place.text()),
+}
+_OTHERS: Mapping[str, Callable[[Place], Any]] = {
+    "shm": Place.size,
+    "tolerations": lambda place: place.each(_toleration),
+    "affinity": lambda place: place.each(_affinity),
+    "image_pull_secrets": lambda place: place.each(Place.text),
+    "image_pull_policy": lambda place: place.one_of("Always", "IfNotPresent", "Never"),
+    "gpu": Place.text,
+    "run_as_user": Place.whole,
+    "run_as_group": Place.whole,
+    "run_as_non_root": Place.truth,
+}
+
+
+def _pod(place: Place, base: PodSettings) -> PodSettings:
+    """What is said over a base: entries of maps one by one, all else as a whole."""
+    given: dict[str, Any] = {}  # Any: by the field's type
+    for name, value in place.fields([*_MAPS, *_OTHERS]).items():
+        if name in _MAPS:
+            said = dict(_MAPS[name](key, entry) for key, entry in value.items())
+            given[name] = tuple((dict(getattr(base, name)) | said).items())
+        else:
+            given[name] = _OTHERS[name](value)
+    made = replace(base, **given)
+    mounts = [
+        folder
+        for part in ("secret_volumes", "configmap_volumes", "pvcs", "volumes")
+        for folder, _ in getattr(made, part)
+    ]
+    for folder in mounts:
+        if mounts.count(folder) > 1:
+            raise place.wrong(f"two things are mounted at {folder}", "give one of them another folder")
+    names = [variable for part in ("env", "secrets", "configmaps") for variable, _ in getattr(made, part)]
+    for variable in names:
+        if names.count(variable) > 1:
+            raise place.wrong(f"the variable {variable} is set twice", "keep one of env, secrets and configmaps")
+    return made
