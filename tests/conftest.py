@@ -25,7 +25,7 @@ settings.load_profile("drivetrain")
 NEEDS = {
     "beam": "apache_beam", "engine": "jax", "gx": "great_expectations", "postgres": "psycopg",
     "analysis": "sklearn", "avro": "fastavro", "cloud": "fsspec", "images": "PIL", "kafka": "confluent_kafka",
-    "notebook": "papermill", "onnx": "onnx",
+    "kubeflow": "cel", "notebook": "papermill", "onnx": "onnx",
     "pandas": "pandas", "sql": "duckdb", "tfrecord": "google_crc32c",
 }  # fmt: skip
 REQUIRED = {name for name in os.environ.get("DRIVETRAIN_REQUIRE", "").split(",") if name}
