@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..errors import InputError
+from .kubeflow_simulate import VERBS as SIMULATING
 from .settings import OK, Settings, shared
 
 if TYPE_CHECKING:
@@ -80,3 +81,7 @@ def compile_(settings: Settings, folder: Path, output: Path | None) -> int:
     else:
         click.echo(f"{output}: {made.name}, {len(made.nodes)} nodes, version {made.digest[:12]}")
     return OK
+
+
+for _verb in SIMULATING:
+    kubeflow.add_command(_verb)

@@ -77,17 +77,19 @@ class Pod:
         name = self.given.parameters.get("drivetrain_run") or f"kubeflow-{self.place.kfp_run}"
         self._project = function.project
         self._joined = join(self.place, name, pipeline, self._project, values)
-        try:
-            if self.arguments.leave:
-                return self._leave()
-            if self.arguments.open:
-                return self._open(self.arguments.open)
-            return self._node(self.arguments.node)
-        finally:
+        if self.arguments.leave:
+            return self._leave()
+        if self.arguments.open:
+            return self._open(self.arguments.open)
+        return self._node(self.arguments.node)
+
+    def close(self) -> None:
+        """Close the store."""
+        if self._joined is not None:
             self._joined.home.close()
 
     def stop(self) -> None:
-        """End it, told by a signal; what is at work gets a moment to record that."""
+        """End it, told by a signal; what is at work gets a moment to record that, and what is done is told."""
         if self._cancel is None:
             raise KeyboardInterrupt(TOLD)
         if self._cancel.is_set():
@@ -155,6 +157,8 @@ class Pod:
             if self._here.alone:
                 raise
             print(f"the store went away, this pod goes on without it: {error.message}", flush=True)
+        if self._cancel is not None and self._cancel.is_set():
+            raise KeyboardInterrupt(TOLD)
         joined = self._here
         facts = dict(joined.run.context.properties)
         body = {"id": joined.run.id, "facts": facts, "ir": joined.run.pipeline.to_json()}
@@ -178,11 +182,9 @@ class Pod:
         pool = Pool(Attending(launcher, self._hurry, TOLD))
         try:
             with _followed(launcher, self._task):
-                result = pool.attempt(self._task, self.retried)
+                return pool.attempt(self._task, self.retried)
         finally:
-            self._cancel = None
             pool.close()
-        return result
 
     def _hindered(self, launcher: Launcher) -> bool:
         options = launcher.run.options
@@ -335,6 +337,9 @@ def main(argv: list[str] | None = None) -> int:
     except Exception:
         print(blotted(traceback.format_exc()), file=sys.stderr, flush=True)
         return 1
+    finally:
+        if pod is not None:
+            pod.close()
 
 
 if __name__ == "__main__":

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from .document import Document, read
-from .run import Cluster, Eviction, Simulated, simulate
+from .run import Cluster, Eviction, Outcome, Simulated, outcome, simulate
 
-__all__ = ["Cluster", "Document", "Eviction", "Simulated", "read", "simulate"]
+__all__ = ["Cluster", "Document", "Eviction", "Outcome", "Simulated", "outcome", "read", "simulate"]

@@ -61,6 +61,19 @@ class Simulated:
     pods: tuple[Ran, ...]
     decided: tuple[tuple[str, str, str], ...]
 
+    def to_json(self) -> dict[str, object]:
+        """As `kubeflow simulate --json` prints it."""
+        return {
+            "run": self.kfp_run,
+            "state": self.state,
+            "pods": [
+                {"task": ran.where, "attempt": ran.attempt, "status": ran.status, "seconds": round(ran.seconds, 3),
+                 "log": str(ran.log)}
+                for ran in self.pods
+            ],
+            "decided": [{"task": task, "state": state, "reason": why} for task, state, why in self.decided],
+        }  # fmt: skip
+
 
 def simulate(
     home: Home,
@@ -91,15 +104,26 @@ def simulate(
     return _apart(lambda stop: asyncio.run(simulation.go(dict(parameters), stop)))
 
 
-def outcome(home: Home, run: str) -> RunResult:
-    """What the store says of a run: every task, in topological order."""
+@dataclass(frozen=True)
+class Outcome(RunResult):
+    """How a run ended, by our store, and what KFP would say of it."""
+
+    kubeflow: Simulated
+
+    def to_json(self) -> dict[str, object]:
+        """As `kubeflow simulate --json` prints it."""
+        return {**super().to_json(), "kubeflow": self.kubeflow.to_json()}
+
+
+def outcome(home: Home, run: str, simulated: Simulated) -> Outcome:
+    """What the store says of a simulated run: every task, in topological order."""
     found = open_run(home, run)
     launcher = Launcher(home, found)
     results: dict[str, NodeResult] = {}
     for node in found.pipeline.ids:
         for name in launcher.flow.task_names(node):
             results[name] = launcher.recorded(name) or NodeResult(name, "CANCELED", reason=_NEVER)
-    return RunResult(run, state_of(results.values()), results)
+    return Outcome(run, state_of(results.values()), results, simulated)
 
 
 class _Simulation:
