@@ -75,7 +75,7 @@ class Walk:
             over[name].set()
 
         async with asyncio.TaskGroup() as group:
-            for name, task in dag.tasks.items():
+            for name, task in sorted(dag.tasks.items()):
                 if task.trigger_policy.strategy != EXIT:
                     group.create_task(go(name), name=f"{where}{name}")
         state = "FAILED" if any(each.state == "FAILED" for each in ended.values()) else "SUCCEEDED"
