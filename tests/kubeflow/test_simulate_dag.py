@@ -167,7 +167,7 @@ def test_a_loop_goes_over_its_items_as_many_at_once_as_it_may_and_gathers_in_ord
     gather = _task("loop", component="gather", inputs={"parameters": {"all": made}})
     tasks = {
         "loop": _loop({"raw": "[0,1,2,3,4,5,6]"}, limit),
-        "gather": _task("loop", component="gather", inputs=gathered),
+        "gather": gather,
     }
     assert _walk(_document(tasks, EACH), pods)[0] == "SUCCEEDED"
     assert pods.most == (limit or 7)
