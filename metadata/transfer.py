@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TypeAlias, TypeVar
 
 from ..errors import Canceled
@@ -31,6 +31,7 @@ class Moving:
         self._total, self._unit, self._progress = total, unit, progress
         self._moved: dict[int, int] = {}
         self._stop = threading.Event()
+        self._failure: BaseException | None = None
 
     def each(self, jobs: Sequence[T], do: Callable[[T, Tell], None]) -> None:
         """Do every job, some at a time; `do` is given what it tells its bytes so far to, which raises to stop it.
@@ -41,20 +42,30 @@ class Moving:
         """
         if not jobs:
             return
+
+        def one(job: T, tell: Tell) -> None:
+            if self._stop.is_set():
+                return
+            try:
+                do(job, tell)
+            except BaseException as error:
+                self._failure = self._failure or error
+                self._stop.set()
+
         with ThreadPoolExecutor(min(AT_ONCE, len(jobs)), "drivetrain-transfer") as pool:
             pending: set[Future[None]] = {
-                pool.submit(do, job, self._teller(number)) for number, job in enumerate(jobs, len(self._moved))
+                pool.submit(one, job, self._teller(number)) for number, job in enumerate(jobs, len(self._moved))
             }
             try:
                 while pending:
-                    done, pending = wait(pending, _TICK, FIRST_EXCEPTION)
-                    self._progress(sum(self._moved.values()), self._total, self._unit)
-                    for future in done:
-                        future.result()
+                    pending = wait(pending, _TICK).not_done
+                    if not self._stop.is_set():
+                        self._progress(sum(self._moved.values()), self._total, self._unit)
             except BaseException:
                 self._stop.set()
-                pool.shutdown(wait=True, cancel_futures=True)
                 raise
+        if self._failure is not None:
+            raise self._failure
 
     def pause(self, seconds: float) -> None:
         """Wait, unless all is stopped.

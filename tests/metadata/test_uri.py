@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import posixpath
+from collections.abc import Callable
 from pathlib import Path, PurePosixPath
+from urllib.parse import unquote, urlsplit
 
 import pytest
 from drivetrain.errors import InputError
 from drivetrain.metadata import LocalPayloads, MetadataStore, NewArtifact, check_uri, resolve_uri
+from drivetrain.metadata.uri import check_root
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -46,6 +50,34 @@ def test_bad_uris_are_refused_everywhere(tmp_path: Path, uri: str) -> None:
                 call()
     assert (tmp_path / "secret").is_dir()
     assert staged.is_dir()
+
+
+@pytest.mark.parametrize("where", ["file://{}/share", "memory://bucket/share"])
+def test_bad_uris_are_refused_behind_a_url(tmp_path: Path, where: str) -> None:
+    pytest.importorskip("fsspec")
+    from drivetrain.metadata.payload_remote import RemotePayloads
+
+    for folder in ("root", "share", "share_evil"):
+        (tmp_path / folder).mkdir()
+    payloads = RemotePayloads(tmp_path / "root", where.format(tmp_path))
+    objects = payloads.objects
+    staged = payloads.stage("Node", "uid", "out")
+    calls: list[Callable[[str], object]] = [
+        lambda uri: payloads.publish(staged, uri),
+        lambda uri: objects.write(uri, b""),
+        lambda uri: objects.send(Path(__file__), uri, lambda _: None, lambda _: None),
+        lambda uri: list(objects.blocks(uri, 1)),
+        *(payloads.local, payloads.remove, payloads.problems, payloads.present),
+        *(objects.read, objects.exists, objects.entries, objects.names, objects.delete, objects.remove),
+    ]
+    for uri in BAD:
+        for call in calls:
+            with pytest.raises(InputError):
+                call(uri)
+    assert staged.is_dir()
+    assert not payloads.published()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["root", "share", "share_evil"]
+    assert not any([*(tmp_path / "share").iterdir(), *(tmp_path / "share_evil").iterdir()])
 
 
 @pytest.mark.parametrize("uri", ["a", "artifacts/Trainer/0b7e-1/model", "split=train/part-00000.parquet", "_x/a+b@c,d"])
@@ -89,3 +121,64 @@ def test_the_root_itself_may_be_a_link(tmp_path: Path) -> None:
     staged = payloads.stage("Node", "uid", "out")
     payloads.publish(staged, "artifacts/x")
     assert (tmp_path / "real" / "artifacts" / "x" / "content").is_dir()
+
+
+BAD_ROOTS = [
+    "", "artifacts", "/artifacts", "s3:/bucket/x", "s3//bucket", "://bucket", "http://host/x", "https://host/x",
+    "ftp://host/x", "zip://x.zip", "dir://x", "simplecache::s3://bucket/x", "s3://bucket/x::file:///etc",
+    "filecache://bucket", "github://org:repo@main/x", "data:text", "data://x", "javascript://x", "s3://", "s3:///x",
+    "s3:///", "gs://", "s3://me:hunter2@bucket/x", "s3://hunter2@bucket/x", "gs://hunter2@bucket",
+    "abfs://me:hunter2@host/x", "sftp://me:hunter2@host/x", "sftp://me%3Ahunter2@host/x", "s3://bucket/x?sig=hunter2",
+    "s3://bucket/x?versionId=1", "s3://bucket?x", "s3://bucket/x#1", "s3://bucket#x", "s3://bucket/x;hunter2",
+    "s3://bucket/../evil", "s3://bucket/x/../../evil", "s3://bucket/x/..", "s3://bucket/./x", "s3://../bucket",
+    "s3://bucket//x", "s3://bucket/x//", "s3://bucket/%2e%2e/x", "s3://bucket/x%2f..%2f", "s3://bucket/%252e", "s3://bucket/~",
+    "s3://bucket/~root/x", "s3://~/x", "s3://bucket\\x", "s3://bucket/x\\..\\y", "s3://bucket/x\n", "s3://bucket\n/x",
+    "s3://bucket/x\r\ny", "s3://bucket/\0", "s3://bucket/ x", " s3://bucket/x", "s3://bucket/x ", "s3://bucket/*",
+    "s3://bucket/x[1]", "s3://bucket/x?", "s3://bucket/{x}", "s3://bucket:x/y", "s3://bucket:123456/y", "s3://-bucket/x",
+    "s3://b\u00fccket/x", "s3://bucket/\u2025/x", "file://host/x", "file://", "file:x", "file:///", "file:///a/../b",
+    "memory://", "memory:///../x", "\ud800", "s3://bucket/" + "x" * 256, "s3://bucket/" + "a/" * 600,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("url", BAD_ROOTS)
+def test_bad_roots_are_refused_and_not_shown(url: str) -> None:
+    with pytest.raises(InputError, match=r"\n  fix: ") as caught:
+        check_root(url)
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "spelled"),
+    [
+        ("s3://bucket", "s3://bucket"),
+        ("s3://bucket/", "s3://bucket"),
+        ("S3://bucket/a/b=1/", "s3://bucket/a/b=1"),
+        ("gs://b.u-c_ket/a", "gs://b.u-c_ket/a"),
+        ("abfs://container@account.dfs.core.windows.net/x", "abfs://container@account.dfs.core.windows.net/x"),
+        ("sftp://me@host:2222/x", "sftp://me@host:2222/x"),
+        ("file:///mnt/.shared/a+b", "file:///mnt/.shared/a+b"),
+        ("memory://x", "memory://x"),
+    ],
+)
+def test_good_roots_have_one_spelling(url: str, spelled: str) -> None:
+    assert check_root(url) == spelled
+    assert check_root(spelled) == spelled
+
+
+@given(
+    st.sampled_from(["s3", "file", "memory", "abfs", "sftp", "gs", "http", "S3"]),
+    st.text(max_size=20) | st.from_regex(r"[a./%\\~:;#?@* ]{1,12}", fullmatch=True),
+)
+def test_whatever_is_a_root_reads_as_nothing_else(scheme: str, rest: str) -> None:
+    """What two readers of URLs that are not ours make of it: a scheme, a host, and a path without turns."""
+    try:
+        url = check_root(f"{scheme}://{rest}")
+    except InputError:
+        return
+    parts = urlsplit(url)
+    assert parts.scheme == scheme.lower() != "http"
+    assert not parts.query
+    assert not parts.fragment
+    assert parts.password is None
+    assert unquote(url) == url
+    assert posixpath.normpath(url) == url.replace("//", "/", 1)

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 from drivetrain.metadata import LeaseLost, LocalPayloads, MetadataStore, NewArtifact, StoreUnavailable
+from drivetrain.metadata.fetched import Fetched
 from drivetrain.metadata.payload import explain_full_disk
 
 
@@ -91,6 +92,20 @@ def fill_disk(root: str, size: str) -> None:
         print(type(error).__name__, error, sep=": ")
     else:
         print("published")
+
+
+def copy_slowly(folder: str, seconds: str, log: str) -> None:
+    """Get a copy that takes so long to make, and note that it is made."""
+
+    def fill(path: Path) -> None:
+        with Path(log).open("a") as notes:
+            notes.write("begun\n")
+        time.sleep(float(seconds))
+        (path / "data").write_text("whole")
+        with Path(log).open("a") as notes:
+            notes.write("made\n")
+
+    Fetched(Path(folder), 1000).get("key", 1, fill, lambda: None)
 
 
 def fork(path: str) -> None:
