@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from ..errors import InputError
+from .kubeflow_client import VERBS as RUNNING
+from .kubeflow_schedule import VERBS as SCHEDULING
 from .kubeflow_simulate import VERBS as SIMULATING
 from .settings import OK, Settings, shared
 
@@ -83,5 +85,5 @@ def compile_(settings: Settings, folder: Path, output: Path | None) -> int:
     return OK
 
 
-for _verb in SIMULATING:
+for _verb in (*SIMULATING, *RUNNING, *SCHEDULING):
     kubeflow.add_command(_verb)

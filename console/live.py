@@ -28,10 +28,12 @@ STYLES: Final = {
     "INTERRUPTED": "red",
     "CANCELED": "magenta",
     "RUNNING": "bold blue",
+    "PENDING": "blue",
     "WAITING": "dim",
 }
 WORST_FIRST: Final = (
-    "FAILED", "INTERRUPTED", "CANCELED", "STOPPED", "BLOCKED", "RUNNING", "WAITING", "COMPLETE", "CACHED", "SKIPPED",
+    "FAILED", "INTERRUPTED", "CANCELED", "STOPPED", "BLOCKED", "RUNNING", "PENDING", "WAITING", "COMPLETE", "CACHED",
+    "SKIPPED",
 )  # fmt: skip
 _WINDOW: Final = 10.0
 _QUIET: Final = 1.0

@@ -118,8 +118,14 @@ def run(
 def resume(settings: Settings, run_id: str | None) -> int:
     """Finish a run that failed, was stopped or was killed (the newest one unless RUN is given).
 
-    Nodes that ended well stay as they are; a Trainer goes on from its last checkpoint.
+    Nodes that ended well stay as they are; a Trainer goes on from its last checkpoint. Of a run on a cluster what did
+    not end well is submitted again.
     """
+    with settings.home() as home:
+        if (run := open_run(home, run_id)).options.runner == "kubeflow":
+            from .kubeflow_client import resubmit
+
+            return resubmit(settings, home, run)
     return carry_out(settings, lambda home, watched: resume_run(home, run_id, watched), new=False)
 
 

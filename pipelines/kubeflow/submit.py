@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -13,6 +14,7 @@ from typing import Any
 from ...errors import DrivetrainError, InputError
 from ...metadata import Owner
 from ..dsl.pipeline import PipelineFunction
+from ..form.ir import Pipeline
 from ..launching.home import Home, Run, RunOptions, close_run, new_run, open_run, reopen_run
 from ..launching.launcher import Launcher
 from ..launching.outcome import NodeResult
@@ -23,6 +25,7 @@ from .api_errors import ApiError
 from .client import Client, KfpRun
 from .compiler import Compiled, compile_pipeline
 from .ownership import Submission, hand_over, on_cluster, submission
+from .refusals import parameter_type
 from .reuse import Foreseen, foresee, remaining, within_reach
 from .settings import Settings
 
@@ -91,7 +94,7 @@ def submit(
     """
     built = pipeline.build()
     refuse_what_is_not_kept(built, "kubeflow")
-    compile_pipeline(built, settings, project=pipeline.project)
+    compile_pipeline(built, settings, project=pipeline.project, lines=pipeline.lines)
     values = pipeline.values(parameters or {})
     client = connect(settings)
     client.greet()
@@ -181,7 +184,7 @@ def _handed(home: Home, run: Run, client: Client, kfp: KfpRun, ended: Foreseen, 
 
 
 def _start(client: Client, run: Run, settings: Settings, compiled: Compiled, name: str, experiment: str) -> KfpRun:
-    arguments = {key: value for key, value in run.parameters.items() if value is not None}
+    arguments = arguments_of(run.pipeline, run.parameters)
     with tempfile.TemporaryDirectory(prefix="drivetrain-") as folder:
         package = Path(folder) / "pipeline.yaml"
         package.write_text(compiled.yaml, encoding="utf-8")
@@ -192,3 +195,15 @@ def _start(client: Client, run: Run, settings: Settings, compiled: Compiled, nam
             arguments=arguments | {PARAMETER: run.id},
             service_account=settings.service_account,
         )
+
+
+def arguments_of(pipeline: Pipeline, values: Mapping[str, object]) -> dict[str, object]:
+    """The values of a pipeline's parameters as KFP takes them."""
+    return {name: _argument(hint, values[name]) for name, hint, _ in pipeline.parameters}
+
+
+def _argument(hint: str, value: object) -> object:
+    """A parameter's value as KFP takes it: one that may be None is text there, because KFP loses nulls."""
+    if not parameter_type(hint)[1]:
+        return value
+    return value if isinstance(value, str) else json.dumps(value)

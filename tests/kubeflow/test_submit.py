@@ -3,102 +3,23 @@
 from __future__ import annotations
 
 import json
-import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from drivetrain.errors import InputError
-from drivetrain.pipelines import Home, PipelineFunction, RunOptions, load_pipeline, open_run, run_pipeline
+from drivetrain.pipelines import Home, PipelineFunction, RunOptions, open_run, run_pipeline
 from drivetrain.pipelines.kubeflow import ownership
 from drivetrain.pipelines.kubeflow.api_errors import ApiError
 from drivetrain.pipelines.kubeflow.client import Client
-from drivetrain.pipelines.kubeflow.connection import Api
-from drivetrain.pipelines.kubeflow.settings import Key, PodSettings, Settings
+from drivetrain.pipelines.kubeflow.settings import PodSettings, Settings
 from drivetrain.pipelines.kubeflow.submit import resubmit, submit
 
-from .api_server import KfpServer, serving
+from .api_server import KfpServer
+from .shop import PLAIN
 
 pytest.importorskip("kfp")
-
-PARTS = """
-    import drivetrain as dt
-
-    class Numbers(dt.Artifact):
-        total: int = 0
-
-    def made(total: int) -> Numbers:
-        numbers = Numbers.new(total=total)
-        (numbers.content / "total.txt").write_text(str(total))
-        return numbers
-
-    @dt.component
-    def Make(*, count: int = 3) -> Numbers:
-        return made(count)
-
-    @dt.component
-    def Use(numbers: Numbers, *, amount: int = 1) -> Numbers:
-        return made(numbers.total + amount)
-
-    @dt.component
-    def Score(numbers: Numbers) -> float:
-        return numbers.total / 10
-
-    @dt.component
-    def Items(*, count: int) -> list[int]:
-        return list(range(count))
-
-    @dt.component
-    def Sum(numbers: list[Numbers]) -> Numbers:
-        return made(sum(each.total for each in numbers))
-
-    @dt.component
-    def Say(*, what: str = "bye") -> Numbers:
-        return made(0)
-"""
-
-
-@pytest.fixture(autouse=True)
-def _no_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("KUBECONFIG", raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path))
-
-
-@pytest.fixture
-def server() -> Iterator[KfpServer]:
-    with serving() as found:
-        yield found
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Iterator[Home]:
-    """Payloads behind a URL, as pods see them too."""
-    (tmp_path / "bucket").mkdir()
-    home = Home(tmp_path / "home" / ".drivetrain", artifacts=f"file://{tmp_path}/bucket")
-    yield home
-    home.close()
-
-
-@pytest.fixture
-def settings(server: KfpServer, tmp_path: Path) -> Settings:
-    return Settings(
-        "registry/shop@sha256:" + "0" * 64, f"file://{tmp_path}/bucket", Key("store", "url"),
-        api=Api(host=server.url, timeout=5, retries=1),
-    )  # fmt: skip
-
-
-@pytest.fixture
-def pipe(project: Callable[..., Path]) -> Callable[..., PipelineFunction[..., object]]:
-    def write(body: str) -> PipelineFunction[..., object]:
-        head = "import drivetrain as dt\nfrom .parts import *\n\n@dt.pipeline\ndef shop(count: int = 3) -> None:\n"
-        text = head + textwrap.indent(textwrap.dedent(body).strip(), "    ") + "\n"
-        return load_pipeline(project("shop", parts=PARTS, pipeline=text))
-
-    return write
-
-
-PLAIN = "Use.options(id='Second')(Use.options(id='First')(Make(count=count)), amount=5)"
 
 
 def _tasks(run: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,236 @@
+"""A run on a cluster as three know it: our store how tasks ended, KFP what it started, Kubernetes why a pod waits."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from ...errors import DrivetrainError, InputError
+from ..form.tasks import parse_task
+from ..launching.flow import Flow
+from ..launching.home import Home, Run, open_run
+from ..launching.logs import Logs
+from ..sources.secret import blotted
+from . import settling
+from .api_errors import ApiError
+from .client import Client, KfpRun
+from .cluster import Cluster, Pod
+from .ownership import Submission, hand_over, on_cluster, submission
+from .submit import PARAMETER
+
+_GRACE = 30.0
+"""Seconds that the closing pod's last word may take to be seen after KFP says that the run has ended."""
+
+_STATES = {
+    "PENDING": "PENDING",
+    "RUNNING": "PENDING",  # its pod has not told the store
+    "SUCCEEDED": "COMPLETE",  # or was told to keep its record beside the payloads
+    "SKIPPED": "SKIPPED",
+    "FAILED": "FAILED",
+    "CANCELING": "CANCELED",
+    "CANCELED": "CANCELED",
+}
+"""KFP's state of a task -> ours, where our store has none."""
+
+
+@dataclass(frozen=True)
+class TaskStatus:
+    """A task, as far as it has got.
+
+    Attributes:
+        state: As our store has it (COMPLETE, CACHED, SKIPPED, BLOCKED, FAILED, CANCELED, RUNNING); where it has
+            nothing, PENDING for a pod that is there and does not run, and WAITING for none.
+        reason: Why it ended so, or why its pod does not run.
+        seconds: How long it took; 0 where it has not ended.
+        pod: The name of its newest pod, "" where none is known.
+    """
+
+    task: str
+    state: str
+    reason: str = ""
+    seconds: float = 0.0
+    pod: str = ""
+
+
+@dataclass(frozen=True)
+class RunStatus:
+    """A run on a cluster.
+
+    Attributes:
+        state: As our store has it.
+        kfp: KFP's run, None where it could not be asked, or has none.
+        tasks: In topological order.
+        notes: What could not be asked, or does not agree.
+    """
+
+    run: str
+    state: str
+    kfp: KfpRun | None
+    tasks: tuple[TaskStatus, ...]
+    notes: tuple[str, ...] = ()
+
+    def to_json(self) -> dict[str, object]:
+        """As `status --json` prints it."""
+        kfp = None
+        if self.kfp is not None:
+            kfp = {name: getattr(self.kfp, name) for name in ("state", "error", "link")} | {"run": self.kfp.id}
+        nodes = {
+            task.task: {name: value for name, value in vars(task).items() if name != "task"} for task in self.tasks
+        }
+        return {"run": self.run, "state": self.state, "kfp": kfp, "nodes": nodes, "notes": list(self.notes)}
+
+
+def find(home: Home, name: str | None) -> Run:
+    """A run by our id, the beginning of one, or KFP's id; the cluster's newest where none is given.
+
+    Raises:
+        InputError: There is no such run, or it is no cluster's.
+    """
+    contexts = home.store.contexts("run", limit=1000)
+    known = [context for context in contexts if context.properties.get("kubeflow")]
+    if name is None:
+        if not known:
+            raise InputError(f"there is no run of a cluster in {home.root}", fix="drivetrain kubeflow submit PROJECT")
+        return open_run(home, known[0].name)
+    by_kfp = [context for context in known if context.properties["kubeflow"].get("run") == name]
+    run = open_run(home, by_kfp[0].name if by_kfp else name)
+    if run.options.runner != "kubeflow" and not on_cluster(run):
+        raise InputError(f"run {run.id} is no cluster's", fix=f"drivetrain show {run.id}")
+    return run
+
+
+def status(home: Home, run: Run, client: Client, cluster: Callable[[], Cluster] | None = None) -> RunStatus:
+    """How far a run is. What cannot be asked is noted, and the rest told.
+
+    Args:
+        home: Where it is recorded.
+        run: The run.
+        client: KFP's API.
+        cluster: The Kubernetes API, asked only where a pod may have something to say.
+    """
+    notes: list[str] = []
+    known = submission(run)
+    kfp: KfpRun | None = None
+    try:
+        if not known.run and (found := client.find(PARAMETER, run.id)) is not None:
+            run = hand_over(home, run, Submission(found.id, client.host))  # its submitter died before it could say so
+            known = submission(run)
+        kfp = client.run(known.run) if known.run else None
+    except ApiError as error:
+        notes.append(error.message)
+    pods: dict[str, Pod] = {}
+    if cluster is not None and kfp is not None and kfp.state != "SUCCEEDED":
+        try:
+            with contextlib.closing(cluster()) as asked:
+                pods = {pod.task: pod for pod in asked.pods(kfp.id, run.pipeline) if pod.task}
+        except DrivetrainError as error:
+            notes.append(error.message)
+    tasks = _tasks(home, run, kfp, known, pods)
+    if kfp is not None and kfp.ended and run.state == "RUNNING":
+        notes.append(f"KFP's run is {kfp.state}, and no pod has closed ours: `drivetrain kubeflow sync {run.id}`")
+    return RunStatus(run.id, run.state, kfp, tasks, tuple(notes))
+
+
+def wait(
+    home: Home,
+    run: Run,
+    client: Client,
+    *,
+    seen: Callable[[KfpRun], None] = lambda run: None,
+    every: float = 5.0,
+    timeout: float | None = None,
+    grace: float = _GRACE,
+) -> Run:
+    """Wait for a run's end in KFP, and in our store, which is told of it where no pod did.
+
+    Raises:
+        InputError: It has no KFP run.
+        ApiError: It did not end in time, or KFP cannot be asked.
+    """
+    known = submission(run)
+    if not known.run:
+        raise InputError(f"run {run.id} has no KFP run", fix=f"drivetrain kubeflow status {run.id}")
+    kfp = client.wait(known.run, seen=seen, every=every, timeout=timeout)
+    deadline = time.monotonic() + grace
+    while (run := open_run(home, run.id)).state == "RUNNING":
+        if time.monotonic() >= deadline:
+            settling.leave(home, run, kfp.state)
+            return open_run(home, run.id)
+        time.sleep(min(every, 1.0))
+    return run
+
+
+def terminate(home: Home, run: Run, client: Client, *, every: float = 2.0, timeout: float = 120.0) -> Run:
+    """End a run on its cluster, and see how it ended.
+
+    Raises:
+        InputError: It has no KFP run.
+        ApiError: It has ended already, does not end in time, or KFP cannot be asked.
+    """
+    known = submission(run)
+    if not known.run:
+        raise InputError(f"run {run.id} has no KFP run", fix=f"drivetrain kubeflow status {run.id}")
+    client.terminate(known.run)
+    return wait(home, run, client, every=every, timeout=timeout, grace=every)
+
+
+def _tasks(
+    home: Home, run: Run, kfp: KfpRun | None, known: Submission, pods: Mapping[str, Pod]
+) -> tuple[TaskStatus, ...]:
+    flow = Flow(home.store, run)
+    # Of a node in a loop KFP has a task for each item, and does not say for which.
+    started = {known.tasks[task.name]: task for task in (kfp.tasks if kfp else ()) if task.name in known.tasks}
+    started = {node: task for node, task in started.items() if not run.pipeline.scope(node)}
+    found = []
+    for node in run.pipeline.ids:
+        for name in flow.task_names(node):
+            execution = flow.execution(*parse_task(name))
+            status = TaskStatus(name, "WAITING")
+            if execution is not None:
+                reason = str(execution.properties.get("reason", ""))
+                status = replace(status, state=execution.state, reason=reason, seconds=execution.seconds or 0.0)
+            pod, task = pods.get(name), started.get(node)
+            if status.state in ("WAITING", "RUNNING"):
+                if task is not None and (task.state in ("FAILED", "CANCELED") or status.state == "WAITING"):
+                    status = replace(status, state=_STATES.get(task.state, "WAITING"), reason=task.error)
+                if pod is not None and pod.phase in ("Pending", "Failed"):
+                    state = "PENDING" if pod.phase == "Pending" else "FAILED"
+                    status = replace(status, state=state, reason=pod.reason or status.reason)
+            names = [pod.name] if pod is not None else list(task.pods[-1:]) if task is not None else []
+            found.append(replace(status, pod=names[0] if names else ""))
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class Log:
+    """What a task printed; `pod` is "" where it was read on this machine."""
+
+    text: str
+    pod: str = ""
+
+
+def log(home: Home, run: Run, task: str, cluster: Callable[[], Cluster], *, lines: int | None = None) -> Log:
+    """What the newest pod of a task printed, its last lines only where a number is given.
+
+    Raises:
+        InputError: There is no such node, or no pod of it.
+        ApiError: Kubernetes cannot be asked.
+    """
+    run.pipeline[parse_task(task)[0]]  # raises where there is none
+    here = Logs(home.root, run.id).path(task)
+    if here.exists():  # of the simulator, or of a run that began here
+        text = blotted(here.read_text(encoding="utf-8", errors="replace"))
+        return Log("".join(text.splitlines(keepends=True)[-lines:] if lines else text))
+    known = submission(run)
+    if task in known.ended:
+        raise InputError(f"{task} had no pod: it was cached, or skipped", fix=f"drivetrain why {task} --run {run.id}")
+    with contextlib.closing(cluster()) as asked:
+        pods = [pod for pod in asked.pods(known.run, run.pipeline) if pod.task == task]
+        if not pods:
+            raise InputError(
+                f"the cluster has no pod of {task} in run {run.id}",
+                fix=f"see `drivetrain kubeflow status {run.id}`; pods that have ended are removed after a while",
+            )
+        return Log(asked.log(pods[-1].name, lines), pods[-1].name)

@@ -1,0 +1,251 @@
+"""Runs that the cluster starts by itself: by cron in a zone or at an interval, compared by name with what is there."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any, Literal
+
+from ...errors import InputError
+from ..dsl.pipeline import PipelineFunction
+from .client import Client, Recurring
+from .compiler import compile_pipeline
+from .cron import to_six, zone
+from .settings import Settings
+from .submit import arguments_of
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
+_BY = "drivetrain"
+_BETWEEN = " · "
+
+
+@dataclass(frozen=True)
+class When:
+    """When runs are started; by `cron` or `every`, not both.
+
+    Attributes:
+        cron: Five fields, in `tz`.
+        tz: A zone that keeps its offset from UTC, which is all that KFP knows.
+        every: An interval: "6h", "1d12h".
+        start: The first moment (ISO 8601; in `tz` where it names no offset).
+        end: The last one.
+        max_concurrency: How many runs of it may be at work at once, 1 to 10.
+        catchup: Whether moments that were missed while it was paused or the cluster away are made up for.
+    """
+
+    cron: str = ""
+    tz: str = "UTC"
+    every: str = ""
+    start: str = ""
+    end: str = ""
+    max_concurrency: int = 1
+    catchup: bool = True
+
+    def resolve(self) -> Resolved:
+        """It in KFP's terms.
+
+        Raises:
+            InputError: KFP cannot keep it; tells why, and what to give instead.
+        """
+        if bool(self.cron) == bool(self.every):
+            raise InputError("a schedule goes by cron or at an interval", fix='give --cron "0 3 * * *" or --every 6h')
+        if not 1 <= self.max_concurrency <= 10:
+            raise InputError(f"{self.max_concurrency} runs at once are not for KFP", fix="give 1 to 10")
+        rough = (_moment(self.start, timedelta(0)), _moment(self.end, timedelta(0)))
+        offset = zone(self.tz, *rough)
+        start, end = _moment(self.start, offset), _moment(self.end, offset)
+        if end is not None and end <= (start or datetime.now(UTC)):
+            raise InputError(f"it would end {self.end} before it begins", fix="give a later --end")
+        cron = to_six(self.cron, offset) if self.cron else ""
+        return Resolved(cron, interval(self.every) if self.every else 0, _rfc3339(start), _rfc3339(end))
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """A `When` as KFP takes it: six fields or seconds, and moments in UTC."""
+
+    cron: str
+    every: int
+    start: str
+    end: str
+
+
+@dataclass(frozen=True)
+class Scheduled:
+    """What became of a schedule.
+
+    Attributes:
+        change: Whether it was "created", "replaced", or "unchanged" because it is there already.
+        schedule: As it stands there.
+    """
+
+    schedule: Recurring
+    change: Literal["created", "replaced", "unchanged"]
+
+    def to_json(self) -> dict[str, object]:
+        """As `schedule create --json` prints it."""
+        return {"change": self.change, **to_json(self.schedule)}
+
+
+def create(
+    client: Client,
+    pipeline: PipelineFunction[..., Any],  # Any: what it returns to another pipeline is of no interest
+    settings: Settings,
+    when: When,
+    parameters: Mapping[str, object] | None = None,
+    *,
+    name: str = "",
+    experiment: str = "",
+    replace: bool = False,
+) -> Scheduled:
+    """Have the cluster start runs of a pipeline by itself. What is there under the name and the same stays.
+
+    Each of these runs makes its own record when its first pod starts, and finds in our cache what was done before.
+
+    Args:
+        client: KFP's API.
+        pipeline: What is run.
+        settings: Of its cluster.
+        when: When.
+        parameters: The values of its parameters.
+        name: What it is called; the pipeline's name where empty.
+        experiment: The KFP experiment; that of the settings, or the pipeline's name where empty.
+        replace: Whether another one under that name gives way; it is deleted once the new one is there.
+
+    Raises:
+        BuildError: The pipeline is wrong.
+        InputError: KFP cannot keep it or its times, or another schedule has the name.
+        ApiError: KFP cannot be asked.
+    """
+    resolved = when.resolve()
+    built = pipeline.build()
+    compiled = compile_pipeline(built, settings, project=pipeline.project, lines=pipeline.lines)
+    arguments = arguments_of(built, pipeline.values(parameters or {}))
+    name = name or built.name
+    version = hashlib.sha256(compiled.yaml.encode()).hexdigest()[:12]
+    description = _BETWEEN.join([f"{_BY} {version}", _words(when)])
+    there = [one for one in client.schedules() if one.name == name]
+    differences = [
+        difference for one in there for difference in _differences(one, description, resolved, when, arguments)
+    ]
+    if len(there) == 1 and not differences:
+        return Scheduled(there[0], "unchanged")
+    if there and not replace:
+        raise InputError(
+            f"there is another schedule {name!r}: {', '.join(differences) or 'two of them'}",
+            fix="give --replace to have this one in its place, or another --name",
+        )
+    with tempfile.TemporaryDirectory(prefix="drivetrain-") as folder:
+        package = Path(folder) / "pipeline.yaml"
+        package.write_text(compiled.yaml, encoding="utf-8")
+        made = client.recur(
+            package,
+            name=name,
+            description=description,
+            experiment=experiment or settings.api.experiment or built.name,
+            arguments=arguments,
+            max_concurrency=when.max_concurrency,
+            no_catchup=not when.catchup,
+            service_account=settings.service_account,
+            **vars(resolved),
+        )
+    for one in there:
+        client.change_schedule(one.id, "deleted")
+    return Scheduled(made, "replaced" if there else "created")
+
+
+def named(client: Client, name: str) -> Recurring:
+    """The schedule of that name or id.
+
+    Raises:
+        InputError: There is none, or more than one.
+    """
+    found = [one for one in client.schedules() if name in (one.name, one.id)]
+    if not found:
+        raise InputError(f"the cluster has no schedule {name!r}", fix="see `drivetrain kubeflow schedule list`")
+    if len(found) > 1:
+        raise InputError(
+            f"{len(found)} schedules are called {name!r}", fix=f"name one by its id: {', '.join(o.id for o in found)}"
+        )
+    return found[0]
+
+
+def told(schedule: Recurring) -> str:
+    """When a schedule is due, in the words that it was given; in KFP's where somebody else made it."""
+    if schedule.description.startswith(f"{_BY} "):
+        return schedule.description.partition(_BETWEEN)[2]
+    return f"{schedule.cron} (six fields, UTC)" if schedule.cron else f"every {schedule.every} s"
+
+
+def to_json(schedule: Recurring) -> dict[str, object]:
+    """As `schedule list --json` prints it."""
+    return {
+        "id": schedule.id,
+        "name": schedule.name,
+        "state": schedule.state,
+        "when": told(schedule),
+        "cron": schedule.cron,
+        "every": schedule.every,
+        "start": _rfc3339(schedule.start),
+        "end": _rfc3339(schedule.end),
+        "max_concurrency": schedule.max_concurrency,
+        "catchup": not schedule.no_catchup,
+        "parameters": dict(schedule.parameters or {}),
+    }
+
+
+def interval(text: str) -> int:
+    """The seconds of an interval such as 90s, 15m, 6h or 1d12h.
+
+    Raises:
+        InputError: It is none.
+    """
+    parts = re.findall(r"(\d+)([smhdw])", text)
+    seconds = sum(int(number) * _UNITS[unit] for number, unit in parts)
+    if not seconds or "".join(number + unit for number, unit in parts) != text:
+        raise InputError(f"{text!r} is no interval", fix="give e.g. 15m, 6h or 1d12h")
+    return seconds
+
+
+def _words(when: When) -> str:
+    return f"every {when.every}" if when.every else f"{' '.join(when.cron.split())} {when.tz}"
+
+
+def _differences(
+    there: Recurring, description: str, resolved: Resolved, when: When, arguments: Mapping[str, object]
+) -> list[str]:
+    """How a schedule that is there differs from the one that is wanted."""
+    version, _, words = there.description.partition(_BETWEEN)
+    found = []
+    if version != description.partition(_BETWEEN)[0]:
+        found.append("it runs another version of the pipeline")
+    if (words, there.cron, there.every) != (_words(when), resolved.cron, resolved.every):
+        found.append(f"it is due {told(there)}")
+    if (_rfc3339(there.start), _rfc3339(there.end)) != (resolved.start, resolved.end):
+        found.append("it begins or ends at another time")
+    if (there.max_concurrency, there.no_catchup) != (when.max_concurrency, not when.catchup):
+        found.append(f"it has {there.max_concurrency} at once, catch-up {'off' if there.no_catchup else 'on'}")
+    if dict(there.parameters or {}) != dict(arguments):
+        found.append("it has other parameters")
+    return found
+
+
+def _moment(text: str, offset: timedelta) -> datetime | None:
+    if not text:
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise InputError(f"{text!r} is no moment", fix="write it as 2026-12-01 or 2026-12-01T03:00") from None
+    return (found if found.tzinfo else found.replace(tzinfo=timezone(offset))).astimezone(UTC)
+
+
+def _rfc3339(moment: datetime | None) -> str:
+    if moment is None or moment.timestamp() <= 0:
+        return ""
+    return moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
