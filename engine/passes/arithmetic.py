@@ -32,13 +32,11 @@ def simplify(graph: Graph) -> Graph:
     for node in graph.nodes:
         node = renamed(node, meaning)
         if isinstance(node, DeviceOp):
-            rule = _RULES.get(node.op)
-            found = rule(node, tensors, makers) if rule is not None else None
+            found = simpler(node, tensors, makers)
             while isinstance(found, DeviceOp):
                 changed, node = True, found
-                rule = _RULES.get(node.op)
-                found = rule(node, tensors, makers) if rule is not None else None
-            if isinstance(found, (str, Literal)) and _alike(found, node.outputs[0], tensors):
+                found = simpler(node, tensors, makers)
+            if found is not None:
                 meaning[node.outputs[0].id] = found
                 continue
         if done.again(node):  # what is simpler may be equal by now
@@ -55,6 +53,21 @@ _Rule = Callable[[DeviceOp, dict[str, Tensor], dict[str, DeviceOp]], Operand | D
 """What a node gives, if it is an operand; or the node that does its work and that of the one before."""
 
 
+def simpler(node: DeviceOp, tensors: dict[str, Tensor], makers: dict[str, DeviceOp]) -> Operand | DeviceOp | None:
+    """The operand that a node gives back, or a node that does as much with less; None where no rule applies.
+
+    Args:
+        node: Reads the tensors.
+        tensors: By id, all that came before.
+        makers: The ops that made them.
+    """
+    rule = _RULES.get(node.op)
+    found = rule(node, tensors, makers) if rule is not None else None
+    if found is None or isinstance(found, DeviceOp) or _alike(found, node.outputs[0], tensors):
+        return found
+    return None
+
+
 def _alike(operand: Operand, output: Tensor, tensors: dict[str, Tensor]) -> bool:
     """Whether an operand has the dtype and shape of what it would stand for."""
     if isinstance(operand, Literal):
@@ -67,8 +80,8 @@ def _is(operand: Operand, value: float) -> bool:
     """Whether an operand is this very number; 0.0 is not −0.0."""
     if not isinstance(operand, Literal):
         return False
-    number = operand.value
-    return bool(number == value and math.copysign(1.0, float(number)) == math.copysign(1.0, value))
+    number = float(operand.value)  # JAX's own numbers take microseconds to compare
+    return number == value and math.copysign(1.0, number) == math.copysign(1.0, value)
 
 
 @cache

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -15,11 +15,12 @@ from .arithmetic import simplify
 from .structural import CALLED, forget_gradients, prune, share
 
 _BODY: Final = "body"
-_BODIES: Final = {
+BODIES: Final = {
     "scan": ("jaxpr",),
     "while": ("cond_jaxpr", "body_jaxpr"),
     "cond": ("branches",),
 }
+"""Ops that hold bodies, and the params that they stand in."""
 _CARRIED: Final = "num_carry"
 
 
@@ -29,13 +30,23 @@ def tidy_bodies(graph: Graph) -> Graph:
     return graph if made is graph else share(made)
 
 
+def tidy(node: DeviceOp, read: Container[object]) -> bool:
+    """Whether it is plain to see that `tidy_bodies` leaves a loop or branch as it is, where these tensors are read."""
+    for name in BODIES[node.op]:
+        found = node.equation.params[name]
+        for body in found if isinstance(found, tuple) else (found,):
+            if _untidy(body.jaxpr):
+                return False
+    return node.op != "scan" or _pruned_scan(node, [tensor.id in read for tensor in node.outputs]) is node
+
+
 def _untidy(jaxpr: Any) -> bool:  # a jax.extend.core.Jaxpr
     """Whether a body has calls, bodies of its own or, at a glance, work done twice: looking closer costs time."""
     seen = set()
     for equation in jaxpr.eqns:
         name = equation.primitive.name
         key = (name, *[id(var) for var in equation.invars])
-        if name in _BODIES or name in CALLED or key in seen:
+        if name in BODIES or name in CALLED or key in seen:
             return True
         seen.add(key)
     return False
@@ -55,7 +66,7 @@ def in_bodies(graph: Graph, step: Callable[[Graph], Graph], worth: Callable[[Any
     nodes: list[GraphNode] = []
     changed = False
     for node in graph.nodes:
-        params = _BODIES.get(node.op) if isinstance(node, DeviceOp) else None
+        params = BODIES.get(node.op) if isinstance(node, DeviceOp) else None
         if params is not None and isinstance(node, DeviceOp):
             made = _within(node, params, lambda body: _body(body, step) if worth(body.jaxpr) else body)
             changed |= made is not node

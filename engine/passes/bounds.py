@@ -72,7 +72,7 @@ def unwrapped(node: DeviceOp, tensors: _Tensors, makers: _Makers) -> Operand | N
     if test is None or test.op != "lt" or len(cases) != 2 or test.operands[0] != cases[0]:
         return None
     zero = test.operands[1]
-    if not isinstance(zero, Literal) or zero.value != 0 or _is_float(zero.dtype):
+    if not isinstance(zero, Literal) or float(zero.value) != 0 or _is_float(zero.dtype):
         return None
     return cases[0] if _from_zero(cases[0], tensors, makers, _DEEPEST) else None
 
@@ -85,7 +85,7 @@ def compared(node: DeviceOp, tensors: _Tensors, makers: _Makers) -> Operand | No
     if isinstance(x, str) and isinstance(y, Literal):
         if y.dtype == "bool" and (node.op, bool(y.value)) in (("ne", False), ("eq", True)):
             return x
-        if node.op == "lt" and not node.outputs[0].shape and not _is_float(y.dtype) and y.value == 0:
+        if node.op == "lt" and not node.outputs[0].shape and not _is_float(y.dtype) and float(y.value) == 0:
             return _truth(False) if _from_zero(x, tensors, makers, _DEEPEST) else None
     return None
 
@@ -106,7 +106,7 @@ def _truth(value: object) -> Literal:
 def _from_zero(operand: Operand, tensors: _Tensors, makers: _Makers, depth: int) -> bool:
     """Whether whole numbers are known to be zero or more."""
     if isinstance(operand, Literal):
-        return bool(operand.value >= 0)
+        return float(operand.value) >= 0
     if np.dtype(tensors[operand].dtype).kind in "ub":
         return True
     maker = makers.get(operand)
@@ -148,7 +148,7 @@ def _implies(which: Operand, chosen: Operand, makers: _Makers, depth: int) -> bo
     if test.op not in ("ge", "gt") or test.operands[0] != chosen:
         return False
     least = test.operands[1]
-    return isinstance(least, Literal) and bool(least.value >= 0)
+    return isinstance(least, Literal) and float(least.value) >= 0
 
 
 def _is_float(dtype: str) -> bool:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from time import perf_counter
-from typing import Final
+from typing import Final, NamedTuple
 
 from ..graphs.graph import Graph
 from ..graphs.nodes import DeviceStage
 from .arithmetic import simplify
 from .bodies import tidy_bodies
 from .constants import drop_training, fold
+from .glance import SPARED, at_rest
 from .layers import fold_batch_norm, fold_scaling
 from .outlining import outline
 from .structural import forget_gradients, inline, prune, share
@@ -34,8 +34,7 @@ FROZEN: Final[tuple[Pass, ...]] = (
 """What a graph goes through whose weights will not change any more: the same to 1e-6."""
 
 
-@dataclass(frozen=True)
-class PassReport:
+class PassReport(NamedTuple):
     """What one pass did.
 
     Attributes:
@@ -58,17 +57,17 @@ class PassReport:
 
 
 def optimize(graph: Graph, passes: Sequence[Pass] = STRUCTURAL) -> tuple[Graph, tuple[PassReport, ...]]:
-    """Run passes one after the other.
+    """Run passes one after the other; those that a first look rules out are not run.
 
     Returns:
         The last graph, and a report per pass, in order.
     """
     reports = []
     counted: tuple[Graph, Counter[str]] | None = None
-    last: dict[Pass, Graph] = {}
+    last: dict[Pass, Graph] = dict.fromkeys(SPARED, graph) if at_rest(graph) else {}
     for step in passes:
         start = perf_counter()
-        made = graph if last.get(step) is graph else step(graph)  # a second time changes nothing
+        made = graph if last.get(step) is graph else step(graph)  # what found nothing does not the next time
         seconds = perf_counter() - start
         removed: dict[str, int] = {}
         if made is not graph:
