@@ -5,9 +5,9 @@
 CPU milliseconds of `jax.jit(...).lower` at 512 rows, medians of interleaved rounds, garbage collection in between. Each
 round begins with a lowering that is not counted: the first one after a collection costs some 1.5 ms more than the same
 again, and stood to the account of the graph as traced. Where nothing can be removed, the graph is not lowered again, so
-that the ratio shows what looking at it costs. For the joined graphs there is also what the ratio would be were the passes free, and what JAX takes for a program of the same
-arguments that does nothing, which no pass removes; for the zoo's also the ratio of the same written by hand with the
-preparation once, which is all that sharing can give.
+that the ratio shows what looking at it costs. For the joined graphs there is also what the ratio would be were the
+passes free, and what JAX takes for a program of the same arguments that does nothing, which no pass removes; for the
+zoo's also the ratio of the same written by hand with the preparation once, which is all that sharing can give.
 """
 
 from __future__ import annotations
