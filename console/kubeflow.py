@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,9 +12,10 @@ from ..errors import InputError
 from .kubeflow_client import VERBS as RUNNING
 from .kubeflow_schedule import VERBS as SCHEDULING
 from .kubeflow_simulate import VERBS as SIMULATING
-from .settings import OK, Settings, shared
+from .settings import OK, USER_ERROR, Settings, shared
 
 if TYPE_CHECKING:
+    from rich.console import Console
 
     from ..pipelines.kubeflow.compiler import Compiled
 
@@ -87,3 +89,66 @@ def compile_(settings: Settings, folder: Path, output: Path | None) -> int:
 
 for _verb in (*SIMULATING, *RUNNING, *SCHEDULING):
     kubeflow.add_command(_verb)
+
+
+@kubeflow.command(
+    epilog="\b\nExit codes:\n  0    nothing is wrong\n  2    something is\n"
+    "\b\nExample:\n  drivetrain kubeflow lint flights.yaml\n  drivetrain kubeflow lint examples/flights\n"
+)
+@click.argument("source", type=click.Path(path_type=Path))
+@shared
+def lint(settings: Settings, source: Path) -> int:
+    """Look for what is wrong in SOURCE, a compiled file or a project's folder: each finding with its place and a fix.
+
+    It finds what KFP's own loader takes and a cluster stumbles over: references to nothing, dependencies that are not
+    there, types that do not fit, cycles, conditions that read nothing, unknown fields.
+    """
+    from ..pipelines.kubeflow.lint import lint as look
+
+    text, name = _text(source)
+    found = look(text)
+
+    def tell(console: Console) -> None:
+        for finding in found:
+            console.print(str(finding), markup=False, soft_wrap=True)
+        count = f"{len(found)} findings" if len(found) != 1 else "1 finding"
+        console.print(f"{name}: {count if found else 'nothing is wrong'}", markup=False, soft_wrap=True)
+
+    settings.answer({"source": name, "findings": [finding.to_json() for finding in found]}, tell)
+    return USER_ERROR if found else OK
+
+
+@kubeflow.command(
+    epilog="\b\nExample:\n  drivetrain kubeflow diff deployed.yaml examples/flights\n"
+    "  drivetrain kubeflow diff old.yaml new.yaml --json\n"
+)
+@click.argument("old", type=click.Path(path_type=Path))
+@click.argument("new", type=click.Path(path_type=Path))
+@shared
+def diff(settings: Settings, old: Path, new: Path) -> int:
+    """Say what changed from OLD to NEW, compiled files or projects: by node its code, parameters, wiring, resources."""
+    from ..pipelines.kubeflow.diff import compare
+
+    (one, name), (two, other) = _text(old), _text(new)
+    answer = compare(one, two, (name, other))
+
+    def tell(console: Console) -> None:
+        parts = {"pipeline": answer["pipeline"], **answer["nodes"]}
+        lines = [f"{node}: added" for node in answer["added"]] + [f"{node}: removed" for node in answer["removed"]]
+        for part, changes in parts.items():
+            lines += [
+                f"{part}: {what}: {_shown(before)} → {_shown(after)}" for what, (before, after) in changes.items()
+            ]
+        for line in lines or ["nothing changed"]:
+            console.print(line, markup=False, soft_wrap=True)
+
+    settings.answer(answer, tell)
+    return OK
+
+
+def _shown(value: object) -> str:
+    """A value as a person reads it in a line."""
+    if value is None:
+        return "–"
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 120 else f"{text[:117]}..."

@@ -16,8 +16,9 @@ from typing import Any, TypeAlias
 
 from ..form.ir import Edge, Node, Pipeline
 from . import cel
+from .containers import container
 from .plan import Plan, Task, kubernetes_name, plan
-from .platform import SCRATCH, platform_document
+from .platform import platform_document
 from .refusals import parameter_type, refuse
 from .settings import Settings
 
@@ -278,17 +279,7 @@ class _Compiler:
             body["outputDefinitions"] = found
         self.components[f"comp-{name}"] = body
         self.executors[f"exec-{name}"] = node
-        pod = self.settings.pod(node.id if node else "")
-        env = {"DRIVETRAIN_ARTIFACTS": self.settings.artifacts, "DRIVETRAIN_ROOT": f"{SCRATCH}/.drivetrain"}
-        container: Json = {
-            "image": self.settings.image,
-            "command": ["python", "-m", "drivetrain.pipelines.kubeflow.pod"],
-            "args": ["--project", self.project, "--ir", self.digest, *what, "--executor-input", "{{$}}"],
-            "env": [{"name": key, "value": text} for key, text in sorted((dict(pod.env) | env).items())],
-        }
-        if node is not None and (resources := _resources(node, pod.gpu)):
-            container["resources"] = resources
-        self.containers[f"exec-{name}"] = {"container": container}
+        self.containers[f"exec-{name}"] = {"container": container(self.settings, self.project, self.digest, what, node)}
 
     def _task(self, name: str, shown: str, inputs: Json, after: list[str]) -> Json:
         made: Json = {
@@ -404,19 +395,6 @@ def _definitions(parameters: Mapping[str, Json], artifacts: Mapping[str, Json]) 
 
 def _type(kind: str) -> Json:
     return {"schemaTitle": f"drivetrain.{kind}", "schemaVersion": "0.0.1"}
-
-
-def _resources(node: Node, gpu: str) -> Json:
-    options = node.options
-    found: Json = {}
-    if options.cpus:
-        cores = f"{math.ceil(options.cpus * 1000)}m"
-        found |= {"resourceCpuRequest": cores, "resourceCpuLimit": cores}
-    if options.memory:
-        found |= {"resourceMemoryRequest": str(options.memory), "resourceMemoryLimit": str(options.memory)}
-    if options.accelerators:
-        found |= {"accelerator": {"resourceType": gpu, "resourceCount": str(options.accelerators)}}
-    return found
 
 
 def _version() -> str:

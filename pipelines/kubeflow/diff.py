@@ -1,0 +1,143 @@
+"""What changed from one compiled pipeline to another, node by node: code, parameters, wiring, resources, platform."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeAlias
+
+from ...errors import InputError
+from .containers import ABOUT
+
+Json: TypeAlias = Any  # a JSON value; Any because the type is recursive and read by key
+Facts: TypeAlias = dict[str, Json]
+"""What there is to say of a task, by name, e.g. "parameter epochs", "waits for", "platform tolerations"."""
+
+
+def compare(old: str, new: str, names: tuple[str, str] = ("old", "new")) -> dict[str, Json]:
+    """What differs between two compiled pipelines, as JSON.
+
+    `pipeline`: [old, new] by what of the whole, e.g. "parameter epochs"; `nodes`: the same for each node in which
+    something differs; `added`, `removed`: nodes. A pod of the pipeline's own counts as a node by its task's name.
+
+    Args:
+        old: YAML.
+        new: YAML.
+        names: What they are called in errors.
+
+    Raises:
+        InputError: One of them is no compiled pipeline.
+    """
+    before, after = (_read(text, name) for text, name in zip((old, new), names, strict=True))
+    one, two = _nodes(*before), _nodes(*after)
+    changed = {name: found for name in two if name in one and (found := _changed(one[name], two[name]))}
+    return {
+        "pipeline": _changed(_whole(*before), _whole(*after)),
+        "nodes": changed,
+        "added": [name for name in two if name not in one],
+        "removed": [name for name in one if name not in two],
+    }
+
+
+def _read(text: str, name: str) -> tuple[Json, Json]:
+    import yaml
+
+    try:
+        loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+        documents = [each for each in yaml.load_all(text, Loader=loader) if each is not None]
+        spec = documents[0]
+        spec["root"]["dag"]["tasks"], spec["components"], spec["deploymentSpec"]["executors"]
+    except (yaml.YAMLError, LookupError, TypeError):
+        raise InputError(
+            f"{name} is no compiled pipeline", fix="see what `drivetrain kubeflow lint` says of it, or compile it again"
+        ) from None
+    return spec, documents[1] if len(documents) > 1 else {}
+
+
+def _whole(spec: Json, platform: Json) -> Facts:
+    facts: Facts = {"name": spec.get("pipelineInfo", {}).get("name"), "made by": spec.get("sdkVersion")}
+    for name, body in spec["root"].get("inputDefinitions", {}).get("parameters", {}).items():
+        facts[f"parameter {name}"] = body
+    kubernetes = platform.get("platforms", {}).get("kubernetes", {})
+    facts |= {f"platform {name}": value for name, value in kubernetes.get("pipelineConfig", {}).items()}
+    versions = {_argument(body.get("container", {}), "--ir") for body in spec["deploymentSpec"]["executors"].values()}
+    facts["version"] = " ".join(sorted(filter(None, versions)))
+    return facts
+
+
+def _nodes(spec: Json, platform: Json) -> dict[str, Facts]:
+    kubernetes = platform.get("platforms", {}).get("kubernetes", {})
+    configs = kubernetes.get("deploymentSpec", {}).get("executors", {})
+    found: dict[str, Facts] = {}
+    ours: dict[tuple[str, str], str] = {}  # (path of the DAG, task) -> node
+
+    def name_of(path: str, task: str, body: Json) -> str:
+        label = _component(spec, body).get("executorLabel", "")
+        executor = spec["deploymentSpec"]["executors"].get(label, {})
+        return _argument(executor.get("container", {}), "--node") or f"{path}{task}"
+
+    for path, tasks in _dags(spec, spec["root"]["dag"], "", frozenset()):
+        for task, body in tasks.items():
+            ours[path, task] = name_of(path, task, body)
+    for path, tasks in _dags(spec, spec["root"]["dag"], "", frozenset()):
+        for task, body in tasks.items():
+            label = _component(spec, body).get("executorLabel", "")
+            container = spec["deploymentSpec"]["executors"].get(label, {}).get("container", {})
+            facts = _facts(body, lambda other, path=path: ours.get((path, other), other))
+            facts["in"] = path.rstrip("/")
+            facts |= _pod(container) | {f"platform {key}": value for key, value in configs.get(label, {}).items()}
+            found[ours[path, task]] = facts
+    return found
+
+
+def _dags(spec: Json, dag: Json, path: str, above: frozenset[str]) -> Iterator[tuple[str, Json]]:
+    yield path, dag.get("tasks", {})
+    for task, body in dag.get("tasks", {}).items():
+        ref = body.get("componentRef", {}).get("name", "")
+        inner = _component(spec, body).get("dag")
+        if inner and ref not in above:
+            yield from _dags(spec, inner, f"{path}{task}/", above | {ref})
+
+
+def _component(spec: Json, task: Json) -> Json:
+    return spec["components"].get(task.get("componentRef", {}).get("name", ""), {})
+
+
+def _facts(task: Json, name: Any) -> Facts:  # Any: a task's name -> its node
+    facts: Facts = {"waits for": sorted(map(name, task.get("dependentTasks", [])))}
+    for kind in ("parameters", "artifacts"):
+        for key, source in task.get("inputs", {}).get(kind, {}).items():
+            if source != {"componentInputParameter": key}:
+                facts[f"input {key}"] = source
+    policy = task.get("triggerPolicy", {})
+    facts |= {"condition": policy.get("condition"), "strategy": policy.get("strategy")}
+    facts |= {"retries": task.get("retryPolicy"), "at once": task.get("iteratorPolicy")}
+    facts["items"] = task.get("parameterIterator")
+    return facts
+
+
+def _pod(container: Json) -> Facts:
+    facts: Facts = {"image": container.get("image"), "resources": container.get("resources")}
+    facts["command"] = container.get("command")
+    args = list(container.get("args", []))
+    if "--ir" in args:
+        del args[args.index("--ir") : args.index("--ir") + 2]  # of the whole pipeline
+    facts["arguments"] = args
+    for variable in container.get("env", []):
+        if variable["name"] != ABOUT:
+            facts[f"env {variable['name']}"] = variable.get("value")
+            continue
+        about = json.loads(variable["value"])
+        facts |= {name: about.get(name) for name in ("component", "code", "cache")}
+        facts |= {f"parameter {name}": value for name, value in about.get("parameters", {}).items()}
+    return facts
+
+
+def _argument(container: Json, name: str) -> str:
+    args = list(container.get("args", []))
+    return str(args[args.index(name) + 1]) if name in args[:-1] else ""
+
+
+def _changed(old: Mapping[str, Json], new: Mapping[str, Json]) -> dict[str, list[Json]]:
+    names = dict.fromkeys((*new, *old))
+    return {name: [old.get(name), new.get(name)] for name in names if old.get(name) != new.get(name)}

@@ -1,0 +1,31 @@
+"""KFP's protobuf messages, without the two seconds that its whole SDK takes where that is installed too."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from ...errors import missing_extra
+
+_LIGHT = "_KFP_RUNTIME"
+"""What KFP sets in its own pods, so that `import kfp` brings neither its compiler nor its client."""
+
+
+def pipeline_spec() -> Any:  # Any: the package ships no types
+    """The module of PipelineSpec and PlatformSpec. The SDK's parts can still be imported afterwards, by their names.
+
+    Raises:
+        DrivetrainError: The extra kubeflow is not installed.
+    """
+    before = os.environ.get(_LIGHT)
+    os.environ[_LIGHT] = "true"
+    try:
+        from kfp.pipeline_spec import pipeline_spec_pb2
+    except ImportError as error:
+        raise missing_extra("kfp-pipeline-spec", "kubeflow") from error
+    finally:
+        if before is None:
+            del os.environ[_LIGHT]
+        else:
+            os.environ[_LIGHT] = before
+    return pipeline_spec_pb2
