@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import lru_cache
 
 from ..digest import canonical_json
 from ..errors import InputError
+from . import rows
 from .database import Database, Row, Transaction
 from .errors import LeaseLost
 from .owner import Owner
 from .records import Claim, ExecutionRecord
-from .rows import EXECUTION, execution, when
 
 # What ends a claim. DONE: published. RELEASED: given up, or its owner died.
 _ABANDON = """
@@ -22,6 +22,7 @@ WHERE cache_key = :key AND state = 'RUNNING' AND owner = :owner
 """
 
 
+@lru_cache(256)
 def owner_json(owner: Owner) -> str:
     """An owner as it is stored."""
     return canonical_json(owner.to_dict()).decode()
@@ -62,7 +63,7 @@ def acquire(transaction: Transaction, key: str, owner: Owner, lease: float, sile
     row = transaction.one("SELECT * FROM claim WHERE cache_key = :key", key=key)
     displaced = None
     if row is not None and row["state"] == "HELD":
-        displaced = Owner.from_dict(json.loads(row["owner"]))
+        displaced = rows.owner(row["owner"])
         living = displaced.liveness()
         if living != "dead" and row["expires_at"] > transaction.now:
             return None
@@ -82,7 +83,7 @@ def acquire(transaction: Transaction, key: str, owner: Owner, lease: float, sile
         expires=expires,
         lease=float(lease),
     )
-    return Claim(key, owner, token, when(expires), lease, displaced)
+    return Claim(key, owner, token, rows.when(expires), lease, displaced)
 
 
 def redate(transaction: Transaction, key: str | None = None) -> None:
@@ -110,7 +111,7 @@ def extend(transaction: Transaction, claim: Claim) -> Claim:
     )
     if not changed:
         raise lost(claim)
-    return replace(claim, expires_at=when(expires))
+    return replace(claim, expires_at=rows.when(expires))
 
 
 def close(transaction: Transaction, claim: Claim, state: str) -> bool:
@@ -127,14 +128,14 @@ def close(transaction: Transaction, claim: Claim, state: str) -> bool:
 def release_dead(transaction: Transaction) -> None:
     """Release what dead processes hold, and what nobody can be seen to hold past its lease."""
     for row in transaction.all("SELECT * FROM claim WHERE state = 'HELD'"):
-        living = Owner.from_dict(json.loads(row["owner"])).liveness()
+        living = rows.owner(row["owner"]).liveness()
         if living == "dead" or (living == "unknown" and row["expires_at"] <= transaction.now):
             transaction.run("UPDATE claim SET state = 'RELEASED' WHERE cache_key = :key", key=row["cache_key"])
 
 
 def running(transaction: Transaction) -> list[ExecutionRecord]:
     """What is RUNNING, oldest first."""
-    return [execution(row) for row in transaction.all(f"{EXECUTION} WHERE e.state = 'RUNNING' ORDER BY e.id")]
+    return [rows.execution(row) for row in transaction.all(f"{rows.EXECUTION} WHERE e.state = 'RUNNING' ORDER BY e.id")]
 
 
 def owner_is_dead(db: Database | Transaction, execution: ExecutionRecord, now: int) -> bool:

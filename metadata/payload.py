@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeAlias
 from ..digest import FileEntry, TreeDigest, canonical_json, digest, digest_tree
 from ..errors import InputError
 from .errors import DiskFull
-from .uri import resolve
+from .uri import check, resolve
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 PARTS = ("content", "extra")
@@ -57,7 +57,7 @@ class Payloads(Protocol):
 
     def stage(self, node: str, execution_uid: str, key: str) -> Path:
         """A fresh folder for one output of an execution, with empty `content/` and `extra/`."""
-        path = self.staging_folder(execution_uid) / resolve(Path(), f"{node}/{key}")
+        path = self.staging_folder(execution_uid) / check(f"{node}/{key}")
         with explain_full_disk(f"staging {key} of {node}"):
             if path.exists():
                 shutil.rmtree(path)

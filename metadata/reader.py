@@ -194,7 +194,7 @@ class StoreReader:
     def claim_holder(self, cache_key: str) -> Owner | None:
         """Who holds a key, dead or alive; None if nobody does."""
         row = self._db.one("SELECT owner FROM claim WHERE cache_key = :key AND state = 'HELD'", key=cache_key)
-        return None if row is None else Owner.from_dict(json.loads(row["owner"]))
+        return None if row is None else rows.owner(row["owner"])
 
     def claims(self) -> list[Claim]:
         """Every claim that is held, by key."""

@@ -57,7 +57,7 @@ def execution(row: Row) -> ExecutionRecord:
         cached_from=row["cached_from"],
         properties=json.loads(row["properties"]),
         error=row["error"],
-        owner=None if row["owner"] is None else _owner(row["owner"]),
+        owner=None if row["owner"] is None else owner(row["owner"]),
         version=row["version"],
         created_at=when(row["created_at"]),
         started_at=None if row["started_at"] is None else when(row["started_at"]),
@@ -66,9 +66,9 @@ def execution(row: Row) -> ExecutionRecord:
     )
 
 
-@lru_cache(256)
-def _owner(text: str) -> Owner:
-    """A run's executions have one or few owners, and parsing them took a third of reading a long lineage."""
+@lru_cache(256)  # a run's executions have one or few, and parsing them took a third of reading a long lineage
+def owner(text: str) -> Owner:
+    """An owner, as it is stored."""
     return Owner.from_dict(json.loads(text))
 
 
@@ -90,7 +90,7 @@ def claim(row: Row) -> Claim:
     """A row of claim as its record."""
     return Claim(
         cache_key=row["cache_key"],
-        owner=Owner.from_dict(json.loads(row["owner"])),
+        owner=owner(row["owner"]),
         token=row["token"],
         expires_at=when(row["expires_at"]),
         lease=row["lease"],
@@ -120,7 +120,7 @@ def name_text(name: str, what: str) -> str:
     """
     if not isinstance(name, str):
         raise InputError(f"a {what} must be text, not {name!r:.80}")
-    text: str = json.loads(canonical_json(name))
+    text = name if name.isascii() and "\0" not in name else str(json.loads(canonical_json(name)))
     if not 1 <= len(text) <= 255:
         raise InputError(f"a {what} has 1 to 255 characters, not {len(text)}: {text!r:.60}", fix="shorten it")
     return text

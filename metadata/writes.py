@@ -145,13 +145,10 @@ def attach(
     inputs: Mapping[str, Sequence[ArtifactRecord]] | None,
 ) -> None:
     """Link a new execution to its contexts and its inputs."""
-    for each in contexts:
-        context(tx, each.id)
-        tx.run(
-            "INSERT INTO association (context_id, execution_id) VALUES (:context, :execution) ON CONFLICT DO NOTHING",
-            context=each.id,
-            execution=created,
-        )
+    put = "INSERT INTO association (context_id, execution_id) SELECT id, :execution FROM context WHERE id = :context"
+    for each in {each.id for each in contexts}:
+        if not tx.run(put, context=each, execution=created):
+            raise NotFound(f"there is no context {each} in this store")
     for key, several in (inputs or {}).items():
         for index, given in enumerate(several):
             there = artifact(tx, given.id)
@@ -194,7 +191,9 @@ def output(tx: Transaction, producer: int, key: str, index: int, new: NewArtifac
     """Store one LIVE output of an execution."""
     place, uid, type_ = uri.check(new.uri), rows.uid_text(new.uid), type_id(tx, "artifact", new.type)
     name = None if new.name is None else rows.name_text(new.name, "artifact name")
-    for column, value in (("uid", uid), ("uri", place), ("name", name)):
+    for column, value in (("uid", uid if new.uid else None), ("uri", place), ("name", name)):
+        if value is None:
+            continue
         clash = tx.one(
             f"SELECT id, producer_id FROM artifact WHERE {column} = :value AND "
             + {"uid": "1 = 1", "uri": "state NOT IN ('DELETED', 'ABANDONED')", "name": f"type_id = {type_}"}[column],

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...errors import BuildError, Canceled, DrivetrainError
@@ -19,6 +18,8 @@ from ..dsl.hints import accepts, spell
 from ..form.tasks import Task
 from ..sources.context import LaunchContext, enter, silent
 from .decisions import decision
+from .flow import Outputs
+from .heartbeat import heartbeat
 from .home import Home, Run
 from .logs import Logged
 from .outbox import pack, unsent
@@ -52,11 +53,11 @@ class Attempt:
     observer: Logged
     cancel: threading.Event
 
-    def carry_out(self) -> tuple[ExecutionRecord, BaseException | None]:
+    def carry_out(self) -> tuple[ExecutionRecord, Outputs | BaseException]:
         """Do the work and publish it, or record why not.
 
         Returns:
-            The execution, and what ended it where it did not become COMPLETE.
+            The execution as it is now with what it published; or else as it was, with what ended it.
 
         Raises:
             LeaseLost: Another process took over meanwhile.
@@ -65,14 +66,14 @@ class Attempt:
         execution, begin = self._start(), time.monotonic()
         folder = self.home.root / "work" / "nodes" / self.work.key
         try:
-            with self._staged(execution), self._heartbeat(), self.home.payloads.reading():
+            with self._staged(execution), heartbeat.of(self.home.store, self.claim), self.home.payloads.reading():
                 if self.home.payloads.url is None:
                     outputs = self._call(execution, folder)
                     new = {key: [self._store_payload(execution, key, artifact)] for key, artifact in outputs.items()}
                 else:
                     new = self._sent(execution, folder)
                 measured = {"seconds": round(time.monotonic() - begin, 6)}  # by a clock that nobody sets
-                self.home.store.publish(execution, new, claim=self.claim, properties=measured)
+                published = self.home.store.publish(execution, new, claim=self.claim, properties=measured)
         except BaseException as error:  # SystemExit too: a component that exits has failed, and the run goes on
             canceled = isinstance(error, (KeyboardInterrupt, Canceled))
             try:
@@ -86,7 +87,7 @@ class Attempt:
             # Last of all: where it is left, a sweep finds what was published and never committed.
             shutil.rmtree(self.home.payloads.staging_folder(execution.uid), ignore_errors=True)
         shutil.rmtree(folder, ignore_errors=True)
-        return execution, None
+        return replace(execution, state="COMPLETE"), published
 
     def _start(self) -> ExecutionRecord:
         store = self.home.store
@@ -187,7 +188,7 @@ class Attempt:
 
     @contextlib.contextmanager
     def _staged(self, execution: ExecutionRecord) -> Iterator[None]:
-        """`Artifact.new` makes its folders in this execution's staging folder, which is empty afterwards."""
+        """`Artifact.new` makes its folders in this execution's staging folder."""
         made = 0
         folder = self.home.payloads.staging_folder(execution.uid)
         with explain_full_disk(f"staging the outputs of {self.task.name}"):
@@ -202,31 +203,13 @@ class Attempt:
         token = staging.set(provide)
         try:
             yield
-        finally:
-            staging.reset(token)
+        except BaseException:
             # Before it is recorded how this ended, which may need the room.
             for path in folder.glob("*/"):
                 shutil.rmtree(path, ignore_errors=True)
-
-    @contextlib.contextmanager
-    def _heartbeat(self) -> Iterator[None]:
-        done = threading.Event()
-
-        def beat() -> None:
-            # A signal that lands in this thread would not wake the main one from a sleep or a wait.
-            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
-            while not done.wait(self.claim.lease / 3):
-                # A lost lease shows when publishing, which is fenced; a busy store is tried again at the next beat.
-                with contextlib.suppress(DrivetrainError):
-                    self.home.store.heartbeat(self.claim)
-
-        thread = threading.Thread(target=beat, name="drivetrain-heartbeat", daemon=True)
-        thread.start()
-        try:
-            yield
+            raise
         finally:
-            done.set()
-            thread.join()
+            staging.reset(token)
 
     def _uri(self, execution: ExecutionRecord, key: str) -> str:
         return f"artifacts/{self.task.node.id}/{execution.uid}/{key}"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from ...errors import DrivetrainError, InputError
 from ...metadata import ArtifactRecord, ExecutionRecord, MetadataStore
@@ -12,6 +12,8 @@ from ..form.expressions import Dependency, Values, evaluate, holds, spelled
 from ..form.ir import Edge, Json
 from ..form.tasks import Index, task_name
 from .home import Run
+
+Outputs: TypeAlias = Mapping[str, Sequence[ArtifactRecord]]
 
 
 class Flow:
@@ -21,9 +23,16 @@ class Flow:
         self.store = store
         self.run = run
         self._items: dict[tuple[str, Index], list[Json]] = {}
+        self._ended: dict[tuple[str, Index], tuple[ExecutionRecord, Outputs]] = {}
+
+    def ended(self, node: str, index: Index, execution: ExecutionRecord, outputs: Outputs) -> None:
+        """Keep how a task ended, well: within a run it is not launched again, so that nobody need ask the store."""
+        self._ended[node, index] = execution, outputs
 
     def execution(self, node: str, index: Index = ()) -> ExecutionRecord | None:
         """The newest execution of a node, for an item of its loops, in this run."""
+        if (node, index) in self._ended:
+            return self._ended[node, index][0]
         context = self.store.find_context("node", f"{self.run.pipeline.name}.{node}")
         if context is None:
             return None
@@ -36,8 +45,10 @@ class Flow:
         found = self.store.executions(contexts=contexts, limit=1)
         return found[0] if found else None
 
-    def outputs(self, node: str, index: Index = ()) -> dict[str, list[ArtifactRecord]]:
+    def outputs(self, node: str, index: Index = ()) -> Outputs:
         """What a node made in this run."""
+        if (node, index) in self._ended:
+            return self._ended[node, index][1]
         execution = self.execution(node, index)
         return self.store.outputs(execution) if execution else {}
 
@@ -146,9 +157,9 @@ class Flow:
 
     def given_by(self, edge: Edge, index: Index, scope: tuple[str, ...]) -> list[ArtifactRecord]:
         """What flows along an edge; nothing of what was skipped."""
-        ended = [self.execution(edge.node, at) for at in self.tasks_seen_from(edge.node, index, scope)]
-        well = [one for one in ended if one is not None and one.state in ("COMPLETE", "CACHED")]
-        return [record for execution in well for record in self.store.outputs(execution)[edge.output]]
+        tasks = self.tasks_seen_from(edge.node, index, scope)
+        well = [at for at in tasks if (one := self.execution(edge.node, at)) and one.state in ("COMPLETE", "CACHED")]
+        return [record for at in well for record in self.outputs(edge.node, at)[edge.output]]
 
     def values(self, scope: tuple[str, ...], index: Index) -> Values:
         """Where expressions in this scope, for these items, have their values from."""

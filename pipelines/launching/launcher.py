@@ -18,18 +18,20 @@ from ...metadata import (
     LeaseLost,
     Owner,
     StateError,
-    explain,
 )
 from ..form.ir import Node
 from ..form.tasks import Task, parse_task
 from ..history.windows import Absent
 from .attempt import Attempt
+from .flow import Outputs
+from .heartbeat import heartbeat
 from .home import Home, Run, open_run
 from .logs import Logged, Logs
 from .outcome import Guarded, NodeResult, Observer, Silent, State, brief, facts, told, traced
 from .partial import needed, stand_in
 from .resolve import Resolver, Work
 from .retries import Retries
+from .reuse import done_before, news
 
 LEASE = 60.0
 """Seconds after which the claim of a silent process is taken over; a dead process on the same host loses it at once."""
@@ -69,6 +71,7 @@ class Launcher:
         self.resolver = Resolver(home.store, run, home.base, home.root / "work")
         self.flow = self.resolver.flow
         self._known: dict[tuple[str, str], ContextRecord] = {}  # contexts that do not change
+        heartbeat.start()
 
     def launch(self, name: str, retried: int | None = None) -> NodeResult:
         """Run a task, or find out why it need not or must not run. Never raises; what happened is in the store.
@@ -185,7 +188,7 @@ class Launcher:
         facts = execution.properties
         reason, users = str(facts.get("reason", "")), bool(facts.get("user_error"))
         if execution.state in ("COMPLETE", "CACHED"):
-            result = self._ended(task, execution, execution.state, reason)
+            result = self._result(task, execution, reason, self.home.store.outputs(execution))
         elif execution.state in ("SKIPPED", "BLOCKED", "FAILED", "CANCELED"):
             result = NodeResult(name, execution.state, reason=reason, user_error=users)
         else:
@@ -212,7 +215,7 @@ class Launcher:
             if found.state != "SKIPPED":
                 reason = f"taken from run {base.id}"
                 record = self._record(task, "CACHED", reason, cached_from=found)
-                return self._ended(task, record, "CACHED", reason)
+                return self._ended(task, record, reason, self.home.store.outputs(record))
             reason = f"it was skipped in run {base.id}"
         self._record(task, "SKIPPED", reason, left_out=reason == LEFT_OUT)
         return NodeResult(task.name, "SKIPPED", reason=reason)
@@ -234,22 +237,21 @@ class Launcher:
 
     def _reused(self, task: Task, work: Work) -> tuple[NodeResult | None, str]:
         """What an earlier execution gives a task, recorded; else None, and why there is none."""
-        if not (task.node.cache and self.run.options.cache):
+        if not self._cached(task.node):
             return None, "the cache is off for it"
-        hit, reason = self._find(task.node, work)
+        hit, gone = done_before(self.home, work)
         if hit is None:
-            return None, reason
-        reason = f"same work as {self._origin(hit)}"
+            return None, gone or news(self.home, self.run, task.node, self._node_context(task.node), work)
+        reason = f"same work as run {hit.properties['run']}"
         record = self._record(task, "CACHED", reason, work=work, cached_from=hit)
-        return self._ended(task, record, "CACHED", reason), reason
+        return self._ended(task, record, reason, self.home.store.outputs(record)), reason
 
     def _launch(self, task: Task, retried: int | None) -> NodeResult:
         work = self._settled(task)
         if isinstance(work, NodeResult):
             return work
-        node = task.node
         told: Owner | None = None
-        retries = Retries(node.options, self.run.project, retried or 0)
+        retries = Retries(task.node.options, self.run.project, retried or 0)
         while True:
             reused, reason = self._reused(task, work)
             if reused is not None:
@@ -258,12 +260,13 @@ class Launcher:
             if claim is None:
                 told = self._wait(task, work.key, told)
                 continue
-            if self.resuming and (ended := self.earlier(task.name)) is not None:
+            if self.resuming and (before := self.earlier(task.name)) is not None:
                 self.home.store.release(claim)  # a process of the interrupted run outlived it, and has done it
-                return ended
+                return before
             if claim.displaced is not None:
                 self.home.sweep()
-            if node.cache and self.run.options.cache and self._find(node, work, why=False)[0] is not None:
+            # Under a key that nobody held before, nobody has published.
+            if self._cached(task.node) and claim.token > 1 and done_before(self.home, work)[0] is not None:
                 self.home.store.release(claim)  # published between the look and the claim
                 continue
             reason += retries.told
@@ -273,19 +276,19 @@ class Launcher:
             self.logs.begin(task.name, retries.done)
             self.working(task.name, True)
             try:
-                execution, error = attempt.carry_out()
+                execution, outcome = attempt.carry_out()
             except LeaseLost as lost:
                 self._told.note(task.name, lost.message)  # who took over will publish, and is waited for
                 continue
-            if error is None:
-                return self._ended(task, execution, "COMPLETE", reason)
-            self.logs.write(task.name, traced(error))
-            pause = retries.pause(error)
+            if not isinstance(outcome, BaseException):
+                return self._ended(task, execution, reason, outcome)
+            self.logs.write(task.name, traced(outcome))
+            pause = retries.pause(outcome)
             if pause is None:
-                return NodeResult.failed(task.name, error)
-            self._told.note(task.name, f"{brief(error)}; retry {retries.done} of {retries.most} in {pause:.3g} s")
+                return NodeResult.failed(task.name, outcome)
+            self._told.note(task.name, f"{brief(outcome)}; retry {retries.done} of {retries.most} in {pause:.3g} s")
             if retried is not None:
-                return replace(NodeResult.failed(task.name, error), again=pause)
+                return replace(NodeResult.failed(task.name, outcome), again=pause)
             if self.cancel.wait(pause):
                 raise Canceled("the run was stopped")
 
@@ -307,34 +310,6 @@ class Launcher:
         return self.flow.hindered(node.dependencies, task.index, scope, on_exit=node.on_exit) or self.flow.refused(
             node.conditions, task.index, scope
         )
-
-    def _find(self, node: Node, work: Work, *, why: bool = True) -> tuple[ExecutionRecord | None, str]:
-        """An earlier execution that can stand in, else why there is none (if that is asked)."""
-        hit = self.home.store.find_cached(work.key)
-        if hit is None:
-            return None, self._why(node, work) if why else ""
-        outputs = self.home.store.outputs(hit)
-        for records in outputs.values():
-            for record in records:
-                if not self._present(record):
-                    return None, f"{record.uri} is gone from the disk"
-        if work.component.verify is not None:
-            artifacts = {key: self.home.artifact(work.component.outputs[key], r[0]) for key, r in outputs.items()}
-            missing = work.component.verify(artifacts, work.parameters, self.home.base)
-            if missing:
-                return None, missing
-        return hit, ""
-
-    def _why(self, node: Node, work: Work) -> str:
-        """Why the key is new: what changed since the node last ran, in any run."""
-        # Beside an item, the others of the run say nothing: they differ in any run.
-        run = self.run.context if node.loop else None
-        last = self.home.store.last_preimage(node.component, self._node_context(node), outside=run)
-        if last is None:
-            return "first run"
-        changes = explain(last, work.preimage)
-        more = f" (and {len(changes) - 3} more)" if len(changes) > 3 else ""
-        return "; ".join(changes[:3]) + more if changes else "its last execution did not end well"
 
     def _wait(self, task: Task, key: str, told: Owner | None) -> Owner | None:
         """Wait a moment for whoever does the same work; gives who that is, named to the observer once."""
@@ -393,17 +368,20 @@ class Launcher:
             error=traced(error),
         )
 
-    def _ended(self, task: Task, execution: ExecutionRecord, state: str, reason: str) -> NodeResult:
-        outputs = {key: tuple(records) for key, records in self.home.store.outputs(execution).items()}
-        vetoed = task.node.gates is not None and any(
-            record.properties.get("passed") is False for records in outputs.values() for record in records
-        )
-        return NodeResult(
-            task.name, "CACHED" if state == "CACHED" else "COMPLETE", reason=reason, outputs=outputs, vetoed=vetoed
-        )
+    def _ended(self, task: Task, execution: ExecutionRecord, reason: str, outputs: Outputs) -> NodeResult:
+        self.flow.ended(task.node.id, task.index, execution, outputs)
+        return self._result(task, execution, reason, outputs)
 
-    def _origin(self, execution: ExecutionRecord) -> str:
-        return f"run {execution.properties['run']}"
+    def _result(self, task: Task, execution: ExecutionRecord, reason: str, outputs: Outputs) -> NodeResult:
+        made = {key: tuple(records) for key, records in outputs.items()}
+        vetoed = task.node.gates is not None and any(
+            record.properties.get("passed") is False for records in made.values() for record in records
+        )
+        state: State = "CACHED" if execution.state == "CACHED" else "COMPLETE"
+        return NodeResult(task.name, state, reason=reason, outputs=made, vetoed=vetoed)
+
+    def _cached(self, node: Node) -> bool:
+        return node.cache and self.run.options.cache
 
     def _present(self, record: ArtifactRecord) -> bool:
         return self.home.payloads.present(record.uri)

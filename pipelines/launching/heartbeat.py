@@ -1,0 +1,66 @@
+"""What keeps claims alive while work is done under them: one thread for all of a process's."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+
+from ...errors import DrivetrainError
+from ...metadata import Claim, MetadataStore
+
+
+class Heartbeat:
+    """Begins leases anew every third of them. Its thread starts with the first launcher and ends with the process."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._claims: dict[Claim, tuple[MetadataStore, float]] = {}  # and when its next beat is due
+        self._wakes = float("inf")
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Have the thread run."""
+        with self._changed:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="drivetrain-heartbeat", daemon=True)
+                self._thread.start()
+
+    @contextlib.contextmanager
+    def of(self, store: MetadataStore, claim: Claim) -> Iterator[None]:
+        """Within the block the claim lives."""
+        due = time.monotonic() + claim.lease / 3
+        with self._changed:
+            self.start()  # a forked process has lost it
+            self._claims[claim] = store, due
+            if due < self._wakes:
+                self._changed.notify()
+        try:
+            yield
+        finally:
+            with self._changed:  # not while it beats: the store may be closed next
+                self._claims.pop(claim, None)
+
+    def _run(self) -> None:
+        # A signal that lands in this thread would not wake the main one from a sleep or a wait.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+        with self._changed:
+            while True:
+                self._wakes = min((due for _, due in self._claims.values()), default=float("inf"))
+                pause = self._wakes - time.monotonic()
+                if pause > 0:
+                    self._changed.wait(min(pause, threading.TIMEOUT_MAX))
+                for claim, (store, due) in list(self._claims.items()):
+                    if due > time.monotonic():
+                        continue
+                    # A lost lease shows when publishing, which is fenced; a busy store is tried again at the next beat.
+                    with contextlib.suppress(DrivetrainError):
+                        store.heartbeat(claim)
+                    self._claims[claim] = store, time.monotonic() + claim.lease / 3
+
+
+heartbeat = Heartbeat()
+os.register_at_fork(after_in_child=heartbeat.__init__)  # type: ignore[misc]
