@@ -14,6 +14,7 @@ import click
 from ..errors import InputError
 from ..pipelines import Home, Run, Selection, Spun, load_pipeline, open_run, run_pipeline
 from ..pipelines import spin as spin_task
+from ..pipelines.launching.home import refuse_imported
 from .parameters import parameter
 from .run import carry_out
 from .settings import EXIT_CODES, OK, Settings, shared
@@ -76,6 +77,7 @@ def spin(settings: Settings, node: str, run_id: str | None, params: tuple[str, .
 
 def _pipeline(run: Run) -> PipelineFunction[..., object]:
     """The pipeline of a run, as its project has it now."""
+    refuse_imported(run)
     if not Path(run.project).is_dir():
         raise InputError(f"the project of run {run.id} is gone: {run.project}", fix="put it back where it was")
     return load_pipeline(run.project)

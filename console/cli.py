@@ -19,6 +19,7 @@ from .bundle import bundle
 from .diff import diff
 from .history import runs, show, why
 from .hub import hub
+from .import_mlmd import import_mlmd
 from .kubeflow import kubeflow
 from .lineage import lineage
 from .logs import logs
@@ -77,7 +78,7 @@ def cli() -> None:
 
 
 _RUNS = (run, resume, rerun, spin, backfill, approve, runs, show, diff, why, logs, lineage)
-for verb in (*_RUNS, schema, bundle, hub, kubeflow, package, fsck, doctor):
+for verb in (*_RUNS, schema, bundle, hub, kubeflow, package, import_mlmd, fsck, doctor):
     cli.add_command(verb)
 
 

@@ -89,10 +89,11 @@ def _show_run(console: Console, home: Home, found: RunView) -> None:
         names, kinds = (max(map(len, column)) for column in zip(*((n, r.type) for n, r in made), strict=True))
         console.print()
         for name, record in made:
-            line = f"{name:<{names}}  {record.type:<{kinds}}  {record.fingerprint[:12]}  {record.uri}"
-            console.print(line, markup=False, soft_wrap=True)
+            line = f"{name:<{names}}  {record.type:<{kinds}}  {record.fingerprint[:12]:<12}"
+            console.print(f"{line}  {record.external or record.uri}", markup=False, soft_wrap=True)
     for node in found:
-        tables.show_made(console, home, node.id, node.records.values(), by_slice=True)
+        ours = [record for record in node.records.values() if record.external is None]
+        tables.show_made(console, home, node.id, ours, by_slice=True)
         if node.error:
             console.print()
             console.print(f"[red]{escape(node.id)} failed[/]")

@@ -42,7 +42,10 @@ def lineage(settings: Settings, start: str, down: bool, run_id: str | None) -> i
 
 
 def find_artifact(home: Home, start: str) -> ArtifactRecord | None:
-    """The artifact of a URI (or a path that ends in one), a uid, or the beginning of a fingerprint."""
+    """The artifact of a URI (or a path that ends in one), a uid, or the beginning of a fingerprint.
+
+    An imported one is found by the URI that it has where it is from, too; of several the newest.
+    """
     uri = start[start.index("artifacts/") :].rstrip("/") if "artifacts/" in start else start
     if (found := home.store.artifact_by_uri(uri)) is not None:
         return found
@@ -50,6 +53,9 @@ def find_artifact(home: Home, start: str) -> ArtifactRecord | None:
         return home.store.artifact(start)
     except NotFound:
         pass
+    imported = home.store.artifacts(state="REFERENCE")
+    if (found := next((one for one in imported if one.external == start), None)) is not None:
+        return found
     if len(start) >= 8 and not start.strip("0123456789abcdef"):
         made = [artifact for artifact in home.store.artifacts() if artifact.fingerprint.startswith(start)]
         return made[0] if made else None
@@ -75,7 +81,8 @@ def _start(home: Home, start: str, run_id: str | None) -> ArtifactRecord | Execu
 def _lineage_json(home: Home, graph: LineageGraph) -> dict[str, object]:
     return {
         "artifacts": [
-            {"id": a.id, "uid": a.uid, "type": a.type, "uri": a.uri, "fingerprint": a.fingerprint, "state": a.state}
+            {"id": a.id, "uid": a.uid, "type": a.type, "uri": a.external or a.uri, "fingerprint": a.fingerprint}
+            | {"state": a.state}
             for a in graph.artifacts.values()
         ],
         "executions": [
@@ -116,7 +123,10 @@ def _tree(home: Home, start: ArtifactRecord | ExecutionRecord, graph: LineageGra
         if kind == "artifact":
             artifact = graph.artifacts[number]
             name = f"{key}: " if key else ""
-            return f"{name}[bold]{escape(artifact.type)}[/] {artifact.fingerprint[:12]} [dim]{escape(artifact.uri)}[/]"
+            place = escape(artifact.external or artifact.uri)
+            return f"{name}[bold]{escape(artifact.type)}[/] {artifact.fingerprint[:12]} [dim]{place}[/]".replace(
+                "  ", " "
+            )
         execution = graph.executions[number]
         state = f"[{STYLES.get(execution.state, 'dim')}]{execution.state}[/]"
         return f"{escape(_node(execution))} {state} [dim]run {run_of(home, execution)}[/]"

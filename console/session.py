@@ -65,7 +65,7 @@ class NodeView:
             "seconds": round(self.seconds, 3),
             "reason": self.reason,
             "outputs": {
-                key: [{"uri": record.uri, "type": record.type, "fingerprint": record.fingerprint}]
+                key: [{"uri": record.external or record.uri, "type": record.type, "fingerprint": record.fingerprint}]
                 for key, record in self.records.items()
             },
         }
@@ -232,7 +232,7 @@ def _node(home: Home, run: Run, name: str, execution: ExecutionRecord | None) ->
     elif state == "ABANDONED":
         state = "INTERRUPTED"
     if state == "INTERRUPTED":
-        reason = f"{execution.owner} died"
+        reason = f"{execution.owner} died" if execution.owner else reason
     # A component declares each output as one artifact, so a key never holds more.
     records = {key: found[0] for key, found in home.store.outputs(execution).items() if found}
     return NodeView(

@@ -60,7 +60,7 @@ def _show_report(console: Console, report: FsckReport) -> None:
     for what, items in found.items():
         for item in items:
             console.print(f"[red]{what}[/]: {escape(item)}", soft_wrap=True)
-    checked = f"{report.checked} payloads checked"
+    checked = f"{report.checked} payloads checked" + (f", {report.external} external" if report.external else "")
     if report.clean:
         console.print(f"[green]clean[/]: {checked}")
     elif report.repaired:

@@ -8,7 +8,7 @@ import sqlite3
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -50,6 +50,10 @@ class Transaction:
     def run(self, sql: str, **params: Any) -> int:
         """How many rows the statement changed."""
         return self._connection.execute(sql, params).rowcount
+
+    def many(self, sql: str, params: Sequence[Params]) -> int:
+        """How many rows one statement changed, run once for each of the parameters, in their order."""
+        return self._connection.executemany(sql, params).rowcount if params else 0
 
     def insert(self, sql: str, **params: Any) -> int:
         """The id of the inserted row (`RETURNING id` in the statement)."""

@@ -37,6 +37,7 @@ class FsckReport:
         staging: Folders of executions that are over.
         claims: Cache keys held by dead or silent processes.
         executions: Ids of RUNNING executions whose process is dead.
+        external: How many artifacts were imported: their payloads lie elsewhere and are not looked at.
         repaired: Whether all but `database` was put in order.
     """
 
@@ -48,6 +49,7 @@ class FsckReport:
     staging: tuple[str, ...]
     claims: tuple[str, ...]
     executions: tuple[int, ...]
+    external: int
     repaired: bool
 
     @property
@@ -79,7 +81,8 @@ def fsck(store: MetadataStore, root: Path, repair: bool = False, progress: Progr
     lying, staged = payloads.published(), sorted(path for path in payloads.staging.glob("*") if path.is_dir())
     running = [execution for execution in store.executions(state="RUNNING") if not store.is_dead(execution)]
     artifacts = [*store.artifacts(), *store.artifacts(state="MARKED_FOR_DELETION")]
-    known = {artifact.uri for artifact in store.artifacts(state=None)}
+    every = store.artifacts(state=None)
+    known = {artifact.uri for artifact in every}
     strays = [each for each in lying if each.uri not in known]
     orphans = [each.uri for each in strays if not _in_flight(store, payloads, each, running)]
     stale = [path for path in staged if path.name not in {execution.uid for execution in running}]
@@ -115,6 +118,7 @@ def fsck(store: MetadataStore, root: Path, repair: bool = False, progress: Progr
         staging=tuple(path.relative_to(root).as_posix() for path in stale),
         claims=tuple(claims),
         executions=tuple(dead),
+        external=sum(artifact.external is not None for artifact in every),
         repaired=repair,
     )
 

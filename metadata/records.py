@@ -50,8 +50,8 @@ class ArtifactRecord:
     """A published artifact: what it is, where its payload lies, who made it.
 
     Attributes:
-        uri: Below the root, see `metadata.uri`.
-        fingerprint: SHA-256 (hex) of its `content/`.
+        uri: Below the root, see `metadata.uri`; of one that was imported only a name.
+        fingerprint: SHA-256 (hex) of its `content/`; "" where the payload is not ours.
         size: Bytes in its `content/`.
         producer: Id of the execution that made it.
         version: Counts the updates of the row, for optimistic locking.
@@ -70,6 +70,12 @@ class ArtifactRecord:
     version: int
     created_at: datetime
     updated_at: datetime
+
+    @property
+    def external(self) -> str | None:
+        """Where the payload lies of an artifact that another system made; None of those that are ours."""
+        origin = self.properties.get("mlmd")
+        return str(origin.get("uri", "")) if self.uri.startswith("external/") and isinstance(origin, dict) else None
 
 
 @dataclass(frozen=True)

@@ -119,6 +119,8 @@ class Home:
 
     def artifact(self, kind: type[Artifact], record: ArtifactRecord) -> Artifact:
         """A published artifact, as a component takes it; one from elsewhere is fetched when its path is asked for."""
+        if record.external is not None:
+            return kind.from_record(record, self.root / record.uri)
         return kind.from_record(record, partial(self.payloads.local, record.uri, record.fingerprint))
 
     def close(self) -> None:
@@ -241,9 +243,10 @@ def reopen_run(home: Home, run: Run) -> Run:
     A process that cannot be seen from here (another host or container) counts as alive while it holds a lease.
 
     Raises:
-        InputError: Its process is alive.
+        InputError: Its process is alive; or it was imported, and cannot be finished here.
         ConflictError: Another process took it over at this moment, and ended it.
     """
+    refuse_imported(run)
     owner = _owner(run.context)
     alive = run.state == "RUNNING" and owner != Owner.current()
     if alive and owner.liveness() == "unknown":
@@ -262,6 +265,19 @@ def reopen_run(home: Home, run: Run) -> Run:
         if now.state == "RUNNING":
             raise _worked_on(run.id, _owner(now.context)) from None
         raise
+
+
+def refuse_imported(run: Run) -> None:
+    """Refuse to run anything of a run that was imported: what it ran is not here.
+
+    Raises:
+        InputError: It was imported.
+    """
+    if (source := run.context.properties.get("imported")) is not None:
+        raise InputError(
+            f"the run {run.id} was imported from {source}: it can be looked at, not run",
+            fix="write its pipeline for drivetrain (docs/from-tfx.md), and run that",
+        )
 
 
 def _worked_on(run: str, owner: Owner) -> InputError:

@@ -1,0 +1,233 @@
+"""Executions and what they took and gave, page by page, makers before takers."""
+# ruff: noqa: S608 (only this room's own constants are put into SQL; every value is bound)
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from .. import rows
+from ..database import Transaction
+from ..dialect import IDS
+from . import names
+from .events import Flow, Place, flow_of
+from .keeping import Keeper, short
+from .order import sorted_by_flow
+from .values import Row
+
+
+@dataclass(frozen=True)
+class _Event:
+    """An artifact of ours at a place of an execution; `at` in microseconds."""
+
+    key: str
+    index: int | None
+    artifact: int
+    at: int
+
+
+def keep_executions(keeper: Keeper, progress: Callable[[str, int], None]) -> None:
+    """Store the executions that are new, and of those that are known what has changed."""
+    source = keeper.source
+    order = source.ids()
+    if not source.recorded_in_order(names.INPUTS, names.OUTPUTS):
+        order = sorted_by_flow(order, source.all_events(), names.INPUTS, names.OUTPUTS)
+    count = 0
+    for page in source.executions(order):
+        flows = flow_of(source.events([row["id"] for row in page]))
+        with keeper.db.write(durable=False) as tx:
+            known = keeper.known(tx, "execution", [row["id"] for row in page])
+            artifacts = {place.artifact for flow in flows.values() for place in (*flow.takes, *flow.gives)}
+            world = _World(
+                tx, keeper.resolved(tx, "artifact", sorted(artifacts)), [row["id"] for row in known.values()]
+            )
+            for row in page:
+                there = known.get(keeper.uid("execution", row["id"]))
+                _keep(keeper, tx, world, row, there, flows.get(row["id"], Flow()))
+            world.store(tx)
+        count += len(page)
+        progress("executions", count)
+
+
+def _keep(keeper: Keeper, tx: Transaction, world: _World, row: Row, there: Row | None, flow: Flow) -> None:
+    takes, gives = world.resolved(flow.takes), world.resolved(flow.gives)
+    keeper.count(left_out=len(flow.takes) + len(flow.gives) - len(takes) - len(gives))
+    called, state = names.execution_state(keeper.number(row, "last_known_state", "execution"))
+    reused = world.reused(gives) if state == "CACHED" else None
+    if (called == "UNKNOWN" and gives) or (state == "CACHED" and reused is None):
+        state = "COMPLETE"
+    old = world.events.get(there["id"], {}) if there is not None else {}
+    taken = {take.artifact for take in takes}
+    made, passed = list[_Event](), list[_Event]()
+    for give in gives if reused is None else ():
+        if ("OUTPUT", give.artifact) not in old:
+            (passed if give.artifact in world.seen or give.artifact in taken else made).append(give)
+    number = _row(keeper, tx, row, there, called, state, reused, passed)
+    # What is passed on is taken: an artifact has one maker, and inputs come before outputs.
+    _events(keeper, world, number, "INPUT", [*takes, *passed], old)
+    _events(keeper, world, number, "OUTPUT", made, old)
+    keeper.count(passed_on=len(passed) if there is None else 0)
+    world.made(number, state, made)
+
+
+def _row(
+    keeper: Keeper,
+    tx: Transaction,
+    row: Row,
+    there: Row | None,
+    called: str,
+    state: str,
+    reused: int | None,
+    passed: list[_Event],
+) -> int:
+    """The id of an execution here, as it is there now."""
+    created, updated = keeper.times(row, "execution")
+    properties: dict[str, Any] = {"mlmd": {**keeper.origin(row), "state": called}}
+    if node := row.get("node"):
+        properties["node"] = str(node).removeprefix(f"{row.get('pipeline')}.")
+    if passed:
+        properties["passed_on"] = sorted({give.key for give in passed})
+    error = _error(row, called, state)
+    if state == "ABANDONED":
+        properties["reason"] = error
+    facts = {"state": state, "source": reused, "error": error, "created": created, "updated": updated}
+    if there is None:
+        keeper.count(executions=1)
+        return tx.insert(
+            "INSERT INTO execution (uid, type_id, state, cached_from, properties, error, created_at, started_at, "
+            "finished_at, updated_at) VALUES (:uid, :type, :state, :source, :properties, :error, :created, "
+            ":created, :updated, :updated) RETURNING id",
+            uid=keeper.uid("execution", row["id"]),
+            type=keeper.type_id(tx, "execution", short(keeper.type(row, "execution"))),
+            properties=rows.as_json(properties),
+            **facts,
+        )
+    number = int(there["id"])
+    if there["updated_at"] != updated:
+        keeper.update(tx, "execution", number, {"reason": None} | properties, updated)
+        tx.run(
+            "UPDATE execution SET state = :state, cached_from = :source, error = :error, started_at = :created, "
+            "finished_at = :updated WHERE id = :id",
+            id=number,
+            **facts,
+        )
+        for run in tx.all("SELECT context_id FROM association WHERE execution_id = :id", id=number):
+            if run["context_id"] in keeper.runs:
+                keeper.runs[run["context_id"]] = True
+    return number
+
+
+def _events(
+    keeper: Keeper,
+    world: _World,
+    execution: int,
+    direction: Literal["INPUT", "OUTPUT"],
+    events: list[_Event],
+    old: dict[tuple[str, int], set[str]],
+) -> None:
+    given = any(way == "OUTPUT" for way, _ in old)
+    for event in events:
+        if event.key in old.get((direction, event.artifact), ()):
+            continue
+        if direction == "INPUT" and given:  # it was recorded after what the execution gave had been imported
+            keeper.count(left_out=1)
+            continue
+        world.add(execution, direction, event)
+        old.setdefault((direction, event.artifact), set()).add(event.key)
+        keeper.count(events=1)
+
+
+class _World:
+    """What the store knows of the artifacts and executions of one page, and the events that come to it."""
+
+    def __init__(self, tx: Transaction, artifacts: dict[int, int], executions: list[int]) -> None:
+        self._ids = artifacts
+        ours = json.dumps(list(artifacts.values()))
+        seen = f"SELECT id FROM artifact a WHERE id IN {IDS} AND EXISTS (SELECT 1 FROM event WHERE artifact_id = a.id)"
+        self.seen = {row["id"] for row in tx.all(seen, ids=ours)}
+        self.events: dict[int, dict[tuple[str, int], set[str]]] = {}
+        self._used: dict[tuple[int, str, str], set[int]] = {}
+        for row in tx.all(f"SELECT * FROM event WHERE execution_id IN {IDS}", ids=json.dumps(executions)):
+            events = self.events.setdefault(row["execution_id"], {})
+            events.setdefault((row["direction"], row["artifact_id"]), set()).add(row["key"])
+            self._used.setdefault((row["execution_id"], row["direction"], row["key"]), set()).add(row["idx"])
+        self._new: list[dict[str, Any]] = []
+        self._makers: dict[int, int] = {}
+        self._gave: dict[int, set[tuple[str, int]]] = {}
+        makers = (
+            "SELECT DISTINCT m.execution_id FROM event m JOIN execution x ON x.id = m.execution_id "
+            f"WHERE m.artifact_id IN {IDS} AND m.direction = 'OUTPUT' AND x.state = 'COMPLETE'"
+        )
+        given = f"SELECT * FROM event WHERE direction = 'OUTPUT' AND execution_id IN ({makers})"
+        for row in tx.all(given, ids=ours):
+            self._makers[row["artifact_id"]] = row["execution_id"]
+            self._gave.setdefault(row["execution_id"], set()).add((row["key"], row["artifact_id"]))
+
+    def resolved(self, places: Iterable[Place]) -> list[_Event]:
+        """The places as events here, without those whose artifact is not there."""
+        return [
+            _Event(short(place.key), place.index, self._ids[place.artifact], place.at * 1000)
+            for place in places
+            if place.artifact in self._ids
+        ]
+
+    def reused(self, gives: list[_Event]) -> int | None:
+        """The COMPLETE execution whose outputs these are, exactly."""
+        makers = {self._makers.get(give.artifact) for give in gives}
+        if len(makers) != 1 or (maker := makers.pop()) is None:
+            return None
+        return maker if self._gave[maker] == {(give.key, give.artifact) for give in gives} else None
+
+    def made(self, execution: int, state: str, outputs: list[_Event]) -> None:
+        """Note what an execution gave."""
+        if outputs and state == "COMPLETE":
+            self._gave.setdefault(execution, set()).update((give.key, give.artifact) for give in outputs)
+            self._makers.update((give.artifact, execution) for give in outputs)
+
+    def add(self, execution: int, direction: str, event: _Event) -> None:
+        """Note an event that is to be stored, at its index or the next one that is free."""
+        used = self._used.setdefault((execution, direction, event.key), set())
+        index = max(0, event.index or 0)
+        while index in used:
+            index += 1
+        used.add(index)
+        self.seen.add(event.artifact)
+        self._new.append(
+            {
+                "execution": execution,
+                "direction": direction,
+                "key": event.key,
+                "index": index,
+                "artifact": event.artifact,
+                "at": event.at,
+            }
+        )
+
+    def store(self, tx: Transaction) -> None:
+        """Store the events, in their order: the store refuses an output that somebody has taken."""
+        tx.many(
+            "INSERT INTO event (execution_id, direction, key, idx, artifact_id, at) "
+            "VALUES (:execution, :direction, :key, :index, :artifact, :at)",
+            self._new,
+        )
+        tx.many(
+            "UPDATE artifact SET producer_id = :execution WHERE id = :artifact",
+            [event for event in self._new if event["direction"] == "OUTPUT"],
+        )
+
+
+def _error(row: Row, called: str, state: str) -> str | None:
+    """What is known of an end that was no good."""
+    if state == "ABANDONED":
+        return f"it was {called} in MLMD when it was imported"
+    if state != "FAILED":
+        return None
+    kept = row["custom_properties"].get("__execution_result__")
+    try:
+        told = json.loads(kept) if isinstance(kept, str) else kept
+        message = told.get("resultMessage") or told.get("result_message")
+    except (ValueError, AttributeError):
+        message = kept
+    return rows.free_text(str(message)) if message else "MLMD keeps no reason"

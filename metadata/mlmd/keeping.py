@@ -1,0 +1,130 @@
+"""How a row of MLMD is kept here: under which identity and type, with which times, and what of it as it was."""
+# ruff: noqa: S608 (only this room's own constants are put into SQL; every value is bound)
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from hashlib import sha256
+from typing import Any, Final
+
+from ...errors import InputError
+from .. import rows, writes
+from ..database import Database, Transaction
+from ..dialect import IDS
+from .source import Source
+from .values import Row
+
+_LATEST: Final = 253_402_300_799_999  # milliseconds: the end of the year 9999
+
+
+class Keeper:
+    """One import: from where, to where, and what it has counted.
+
+    Attributes:
+        db: The store's database.
+        source: The file.
+        counts: By the names of `Imported`.
+        shared: Our ids of pipelines and nodes, by theirs: few.
+        runs: Our ids of runs, and whether they are to be described anew.
+    """
+
+    def __init__(self, db: Database, source: Source) -> None:
+        self.db = db
+        self.source = source
+        self.counts: Counter[str] = Counter()
+        self.shared: dict[int, int] = {}
+        self.runs: dict[int, bool] = {}
+        self._types: dict[tuple[str, str], int] = {}
+
+    def contexts(self, tx: Transaction, wanted: Sequence[int]) -> dict[int, int]:
+        """Our ids of contexts, by theirs; without those that were not imported."""
+        apart = [one for one in dict.fromkeys(wanted) if one not in self.shared]
+        return {
+            **{one: self.shared[one] for one in wanted if one in self.shared},
+            **self.resolved(tx, "context", apart),
+        }
+
+    def resolved(self, tx: Transaction, table: str, wanted: Iterable[int]) -> dict[int, int]:
+        """Our ids of rows, by theirs; without those that were not imported."""
+        uids = {self.uid(table, one): one for one in wanted}
+        found = tx.all(f"SELECT uid, id FROM {table} WHERE uid IN {IDS}", ids=json.dumps(list(uids)))
+        return {uids[row["uid"]]: row["id"] for row in found}
+
+    def known(self, tx: Transaction, table: str, wanted: Iterable[int]) -> dict[str, Row]:
+        """Those of our rows that an earlier import made, by uid."""
+        uids = json.dumps([self.uid(table, one) for one in wanted])
+        return {
+            row["uid"]: row for row in tx.all(f"SELECT uid, id, updated_at FROM {table} WHERE uid IN {IDS}", ids=uids)
+        }
+
+    def update(self, tx: Transaction, table: str, number: int, changes: Mapping[str, Any], updated: int) -> None:
+        """Merge changes into the properties of one of our rows, with the time of its change there."""
+        stored = tx.all(f"SELECT properties FROM {table} WHERE id = :id", id=number)[0]["properties"]
+        tx.run(
+            f"UPDATE {table} SET properties = :properties, updated_at = :updated, version = version + 1 WHERE id = :id",
+            id=number,
+            properties=rows.merged(stored, changes),
+            updated=updated,
+        )
+        self.count(updated=1)
+
+    def origin(self, row: Row) -> dict[str, Any]:
+        """What is kept of a row as it was."""
+        found: dict[str, Any] = {"store": self.source.key, "id": row["id"], "type": self.type(row, "")}
+        if version := self.source.types[row["type_id"]].get("version"):
+            found["type_version"] = version
+        for name in ("name", "external_id", "properties", "custom_properties"):
+            if row.get(name):
+                found[name] = row[name]
+        return found
+
+    def type(self, row: Row, kind: str) -> str:
+        """The name of a row's type there."""
+        type_ = self.source.types.get(row["type_id"])
+        if type_ is None:
+            raise self.damaged(kind, row, f"its type {row['type_id']!r} is not there")
+        return str(type_["name"])
+
+    def type_id(self, tx: Transaction, kind: str, name: str) -> int:
+        """The id of a type here."""
+        if (kind, name) not in self._types:
+            self._types[kind, name] = writes.type_id(tx, kind, name)
+        return self._types[kind, name]
+
+    def times(self, row: Row, kind: str) -> tuple[int, int]:
+        """When it was made and last changed, in microseconds."""
+        made, changed = row["create_time_since_epoch"], row["last_update_time_since_epoch"]
+        for value in (made, changed):
+            if not isinstance(value, int) or not 0 <= value <= _LATEST:
+                raise self.damaged(kind, row, f"{value!r:.40} is no time")
+        return made * 1000, changed * 1000
+
+    def number(self, row: Row, column: str, kind: str) -> int | None:
+        """A number that may be missing."""
+        value = row[column]
+        if value is not None and not isinstance(value, int):
+            raise self.damaged(kind, row, f"its state is {value!r:.40}")
+        return value
+
+    def damaged(self, kind: str, row: Row, what: str) -> InputError:
+        """What is said of a row that makes no sense."""
+        return InputError(f"{self.source.path}: {kind} {row['id']}: {what}", fix="restore the file from a backup")
+
+    def uid(self, kind: str, number: int) -> str:
+        """A UUID of our own kind (version 8 of RFC 9562): the same for the same row, however often it is imported."""
+        found = sha256(f"{self.source.key}/{kind}/{number}".encode()).hexdigest()
+        return f"{found[:8]}-{found[8:12]}-8{found[13:16]}-8{found[17:20]}-{found[20:32]}"
+
+    def count(self, **more: int) -> None:
+        """Add to the counts."""
+        self.counts.update(more)
+
+
+@lru_cache(4096)
+def short(name: str) -> str:
+    """A name of at most 255 characters, a digest in place of what is cut off."""
+    cut = name if len(name) <= 255 else f"{name[:238]}-{sha256(name.encode()).hexdigest()[:16]}"
+    return rows.name_text(cut or "unnamed", "name")
