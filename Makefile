@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 # Tests that must not be skipped when they are named here (a missing extra would skip them).
 export DRIVETRAIN_REQUIRE ?=
 
-.PHONY: help install demo test test-slow lint format bench lock wheel clean
+.PHONY: help install demo test test-slow beam lint format bench lock wheel clean
 
 help:  ## What there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -29,6 +29,10 @@ test: $(STAMP) lint  ## Lint, types, layers and the fast tests (8 minutes at mos
 
 test-slow: $(STAMP)  ## The rest: crashes, whole runs, Beam workers
 	$(BIN)/python -m pytest -m 'slow and not gpu' --numprocesses auto --dist loadfile
+
+beam: $(STAMP)  ## Fetch Prism, Flink and Spark (go, java, mvn), and run all that runs on Beam
+	.ci/beam/fetch prism flink spark
+	DRIVETRAIN_REQUIRE=beam,prism,flink,spark $(BIN)/python -m pytest -m 'beam or prism or flink or spark'
 
 lint: $(STAMP)  ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff check .

@@ -9,22 +9,20 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import secrets
 import shutil
 import struct
 import tempfile
 import threading
-import time
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from ..beam_job import job_options, run_job
 from ..digest import canonical_json
-from ..errors import BuildError, Canceled, DrivetrainError, InputError, missing_extra
+from ..errors import BuildError, Canceled, DrivetrainError, InputError
 from .base import A, BatchFn, Progress, Route, no_progress
 from .examples import Manifest, Part, Sink
 from .exchange import Exchange, Spill, buckets_of, plan, remove_spills, spill_shard
@@ -33,25 +31,11 @@ from .sources import Source
 from .tree import MergeTree
 from .writing import Written, collect, remove_leftovers, write_shard
 
-try:
-    _logging_before = logging.root.manager.disable
-    with warnings.catch_warnings():  # Beam's own imports warn of optional parts and of what its dependencies deprecate
-        warnings.simplefilter("ignore")
-        logging.disable(logging.WARNING)
-        import apache_beam as beam
-        from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
-        from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
-        from apache_beam.runners.runner import PipelineState
-        from apache_beam.transforms.window import GlobalWindow
-        from apache_beam.utils.windowed_value import WindowedValue
-except ModuleNotFoundError as error:
-    if (error.name or "").partition(".")[0] != "apache_beam":
-        raise
-    raise missing_extra("apache_beam", "beam") from error
-finally:
-    logging.disable(_logging_before)
+import apache_beam as beam  # isort: skip - beam_job has imported it, quietly, or said that it is not installed
+from apache_beam.transforms.window import GlobalWindow  # isort: skip
+from apache_beam.utils.windowed_value import WindowedValue  # isort: skip
 
-_POLL_SECONDS: Final = 0.2
+_BEGUN: Final = "begun"
 _FAILED: Final = -1
 _Piece = tuple[int, int, bytes]  # level (or _FAILED) and index in the tree, and the state's bytes
 _Work = Callable[[int, BatchFn | None, Callable[[int], None]], list[Any]]  # what is done with a shard: JSON
@@ -63,7 +47,7 @@ class BeamExecutor:
 
     Attributes:
         options: Beam's pipeline options, e.g. ("--runner=PortableRunner", "--job_endpoint=localhost:8099"); without
-            a runner, Beam runs in this process.
+            a runner, Beam runs in this process. `--worker_start_timeout=SECONDS` (300) is ours.
         scratch: A folder that driver and workers share, for the result; default the temporary folder, which only
             works where the workers run on this machine.
     """
@@ -127,23 +111,23 @@ class BeamExecutor:
     ) -> list[bytes]:
         watch = _Watch(source.rows, progress)
         watch.tell()
+        options = job_options(self.options)
         folder = Path(tempfile.mkdtemp(prefix="drivetrain-beam-", dir=self.scratch))
         result = folder / "result"
-        _WATCHES[folder.name] = watch
+        _WATCHES[str(folder)] = watch
+
+        def build(pipeline: beam.Pipeline) -> object:
+            return (
+                pipeline
+                | "Shards" >> beam.Create(range(len(source.shards)))
+                | "Spread" >> beam.Reshuffle()
+                | "Read" >> beam.ParDo(work(str(folder)))
+                | "Merge" >> beam.CombineGlobally(combine).without_defaults()
+                | "Result" >> beam.ParDo(_Store(str(result)))
+            )
+
         try:
-            with _quiet():
-                pipeline = self._pipeline()
-                _ = (
-                    pipeline
-                    | "Shards" >> beam.Create(range(len(source.shards)))
-                    | "Spread" >> beam.Reshuffle()
-                    | "Read" >> beam.ParDo(work(folder.name))
-                    | "Merge" >> beam.CombineGlobally(combine).without_defaults()
-                    | "Result" >> beam.ParDo(_Store(str(result)))
-                )
-                _wait(pipeline.run(), watch)
-            if watch.stopped is not None:
-                raise watch.stopped
+            run_job(build, options, folder / _BEGUN, watch.tell)
             if not result.is_file():
                 raise DrivetrainError(
                     f"the Beam runner finished, but no worker left a result in {folder}",
@@ -151,18 +135,11 @@ class BeamExecutor:
                 )
             data = result.read_bytes()
         finally:
-            del _WATCHES[folder.name]
+            del _WATCHES[str(folder)]
             shutil.rmtree(folder, ignore_errors=True)
         pieces = _opened(data)
         progress(source.rows, source.rows, "rows")
         return pieces
-
-    def _pipeline(self) -> beam.Pipeline:
-        options = PipelineOptions(list(self.options))
-        if options.view_as(StandardOptions).runner is not None:
-            return beam.Pipeline(options=options)
-        # Never Beam's default, DirectRunner: it first tries to download another runner.
-        return beam.Pipeline(runner=FnApiRunner(), options=options)
 
 
 def _loader(make: Callable[[], A]) -> Callable[[bytes], A]:
@@ -194,39 +171,21 @@ class _Watch:
                 raise
 
 
-_WATCHES: dict[str, _Watch] = {}  # by the name of the pass; empty in other processes
+_WATCHES: dict[str, _Watch] = {}  # by the folder of the pass; empty in other processes
+
+
+def _begin(folder: str, fn: BatchFn | None) -> None:
+    """What a worker does first: be seen, and prepare the function."""
+    with contextlib.suppress(OSError):  # of a folder that is not shared the driver speaks
+        Path(folder, _BEGUN).touch()
+    if fn is not None:
+        fn.setup()
 
 
 def _on_rows(watch: str) -> Callable[[int], None]:
     """Where a worker reports rows: to the driver if it is this process, else to nobody."""
     here = _WATCHES.get(watch)
     return here.tell if here is not None else lambda rows: None
-
-
-def _wait(result: Any, watch: _Watch) -> None:  # Any: each runner has its own result class
-    """Wait for the pipeline, telling progress now and then; a cancellation stops the pipeline first."""
-    try:
-        while not PipelineState.is_terminal(result.state):
-            watch.tell()
-            time.sleep(_POLL_SECONDS)
-    except BaseException:
-        result.cancel()
-        raise
-    result.wait_until_finish()
-    if result.state != PipelineState.DONE:
-        raise DrivetrainError(f"the Beam pipeline ended as {result.state}", fix="see the runner's own log")
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """Beam logs every stage at INFO and the lack of optional parts as warnings; errors still come through."""
-    logger = logging.getLogger("apache_beam")
-    before = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)
 
 
 class _Accumulate(beam.DoFn):
@@ -239,8 +198,7 @@ class _Accumulate(beam.DoFn):
         self._via = via
 
     def setup(self) -> None:
-        if self._via is not None:
-            self._via.setup()
+        _begin(self._watch, self._via)
 
     def start_bundle(self) -> None:
         self._tree: MergeTree[Any] = MergeTree(len(self._source.shards), merge_states)
@@ -319,8 +277,7 @@ class _Each(beam.DoFn):
         self._fn = fn
 
     def setup(self) -> None:
-        if self._fn is not None:
-            self._fn.setup()
+        _begin(self._watch, self._fn)
 
     def process(self, index: int) -> Iterator[_Piece]:
         on_rows = _on_rows(self._watch)

@@ -58,7 +58,7 @@ def run_pipeline(
         InputError: A parameter or an option is. Nothing was recorded.
     """
     options = options or RunOptions()
-    runner = _runner(options.runner)
+    runner = _runner(options, home)
     built = pipeline.build()
     refuse_what_is_not_kept(built, options.runner, options.parallel)
     if selection:
@@ -74,8 +74,9 @@ def resume(home: Home, name: str | None = None, observer: Callable[[Run], Observ
     Raises:
         InputError: There is no such run, or its process is still alive.
     """
-    run = reopen_run(home, open_run(home, name))
-    return _carry_out(home, run, _runner(run.options.runner), observer, resuming=True)
+    run = open_run(home, name)
+    runner = _runner(run.options, home)
+    return _carry_out(home, reopen_run(home, run), runner, observer, resuming=True)
 
 
 def _carry_out(
@@ -152,7 +153,8 @@ def state_of(results: Iterable[NodeResult]) -> RunState:
     return "STOPPED" if any(result.vetoed for result in results) else "COMPLETE"
 
 
-def _runner(name: str) -> Runner:
+def _runner(options: RunOptions, home: Home) -> Runner:
+    name = options.runner
     if name == "inline":
         from .runners.inline import run_inline
 
@@ -162,8 +164,9 @@ def _runner(name: str) -> Runner:
 
         return run_process
     if name == "beam":
-        from .runners.beam import run_beam
+        from .runners.beam import refuse_options, run_beam
 
+        refuse_options(options.runner_options, home)
         return run_beam
     raise InputError(f"there is no runner {name!r}", fix=f"choose one of {', '.join(RUNNERS)}")
 

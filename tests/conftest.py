@@ -26,7 +26,7 @@ NEEDS = {
     "beam": "apache_beam", "engine": "jax", "gx": "great_expectations", "postgres": "psycopg",
     "analysis": "sklearn", "avro": "fastavro", "cloud": "fsspec", "images": "PIL", "kafka": "confluent_kafka",
     "kubeflow": "cel", "notebook": "papermill", "onnx": "onnx",
-    "pandas": "pandas", "sql": "duckdb", "tfrecord": "google_crc32c",
+    "pandas": "pandas", "s3": "moto", "sql": "duckdb", "tfrecord": "google_crc32c",
 }  # fmt: skip
 REQUIRED = {name for name in os.environ.get("DRIVETRAIN_REQUIRE", "").split(",") if name}
 
@@ -35,6 +35,11 @@ os.environ.update(GX_ANALYTICS_ENABLED="false", DO_NOT_TRACK="1", JAX_PLATFORMS=
 # A shell starts what runs in its background deaf to Ctrl-C, and children inherit it: its tests would wait for ever.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Beam's runners that are not Python lie in the user's cache, where .ci/beam/fetch has put them.
+_USERS = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+FETCHED = Path(os.environ.setdefault("DRIVETRAIN_BEAM", str(_USERS / "drivetrain" / "beam" / "2.77.0")))
+FETCHES = ("prism", "flink", "spark")  # tests carry these as markers too
 
 # Set as this file is read, so that no module has looked yet; child processes get it too.
 _CACHE = tempfile.TemporaryDirectory(prefix="drivetrain-cache-")
@@ -51,6 +56,11 @@ def pytest_configure() -> None:
     missing = [NEEDS[name] for name in sorted(REQUIRED & NEEDS.keys()) if importlib.util.find_spec(NEEDS[name]) is None]
     if missing:
         raise pytest.UsageError(f"DRIVETRAIN_REQUIRE needs {', '.join(missing)}, which is not installed")
+    missing = [name for name in FETCHES if name in REQUIRED and not (FETCHED / name).exists()]
+    if missing:
+        raise pytest.UsageError(
+            f"DRIVETRAIN_REQUIRE needs {', '.join(missing)}: run .ci/beam/fetch {' '.join(missing)}"
+        )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -59,6 +69,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for marker, module in NEEDS.items():
             if item.get_closest_marker(marker) and importlib.util.find_spec(module) is None:
                 item.add_marker(pytest.mark.skip(reason=f"{module} is not installed"))
+        for name in FETCHES:
+            if item.get_closest_marker(name) and not (FETCHED / name).exists():
+                item.add_marker(pytest.mark.skip(reason=f"there is no {name}: make beam"))
 
 
 @pytest.hookimpl(wrapper=True)

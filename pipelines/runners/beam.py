@@ -6,15 +6,15 @@ they are known. A runner's retry of an element finds what the first attempt publ
 
 from __future__ import annotations
 
-import logging
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...errors import DrivetrainError, missing_extra
+from ...beam_job import elsewhere, job_options, run_job
+from ...errors import DrivetrainError, InputError
 from ..launching.home import Home, open_run
 from ..launching.launcher import Launcher
 from ..launching.outcome import NodeResult
@@ -22,7 +22,8 @@ from .children import Attending
 from .steps import Part, Step, steps
 from .worker import Worker
 
-IN_PROCESS = "apache_beam.runners.portability.fn_api_runner.FnApiRunner"
+import apache_beam as beam  # isort: skip - beam_job has imported it, quietly, or said that it is not installed
+
 # Elements carry names only; where driver and worker share a process, who is told and who cancels is found here.
 _WORKERS: dict[str, Worker] = {}
 _STOPPING = "stopping"
@@ -46,9 +47,17 @@ class Place:
     run: str
     resuming: bool
 
+    @property
+    def begun(self) -> Path:
+        """The file that a worker makes when it begins."""
+        return Path(self.root, "work", f"{self.run}.begun")
+
     @contextmanager
     def worker(self) -> Iterator[Worker]:
         """Who launches the tasks that this process is given."""
+        with suppress(OSError):
+            self.begun.parent.mkdir(exist_ok=True)
+            self.begun.touch()
         if self.run in _WORKERS:
             yield _WORKERS[self.run]
             return
@@ -64,25 +73,28 @@ class Place:
             home.close()
 
 
+def refuse_options(flags: Sequence[str], home: Home) -> None:
+    """See that a run can be carried out with these of Beam's options.
+
+    Raises:
+        InputError: A runner that does other than it says, or one on other machines: they cannot share a SQLite file.
+    """
+    away = elsewhere(job_options(flags))
+    if away and (home.url or "sqlite://").partition("://")[0] in ("sqlite", home.url):
+        raise InputError(
+            f"the run's metadata is a SQLite file, {home.url or home.root / 'metadata.db'}, which {away} cannot share: "
+            "its locks hold on one machine",
+            fix="walk the pipeline here and send its data passes there: --runner process --executor beam",
+        )
+
+
 def run_beam(launcher: Launcher, nodes: Iterable[str]) -> dict[str, NodeResult]:
     """Launch the nodes on a Beam runner (the in-process FnApiRunner unless the runner's options name another).
 
     The first Ctrl-C cancels what is at work, and waits for it to say so; the second kills it.
     """
-    quiet = logging.root.manager.disable
-    try:
-        logging.disable(logging.WARNING)  # while imported, Beam warns of cloud libraries that nobody asked for
-        import apache_beam as beam
-        from apache_beam.options.pipeline_options import PipelineOptions
-    except ImportError:
-        raise missing_extra("apache-beam", "beam") from None
-    finally:
-        logging.disable(quiet)
-    logging.getLogger("apache_beam").setLevel(logging.ERROR)
     run, todo = launcher.run, list(nodes)
-    flags = list(run.options.runner_options)
-    if not any(flag.startswith("--runner") for flag in flags):
-        flags.append(f"--runner={IN_PROCESS}")
+    options = job_options(run.options.runner_options)
     if run.context.properties.get(_STOPPING):  # before it was resumed
         launcher.home.store.update_context(run.context, {_STOPPING: False})
     keeping = _keeping(launcher, todo)
@@ -90,23 +102,30 @@ def run_beam(launcher: Launcher, nodes: Iterable[str]) -> dict[str, NodeResult]:
     hurry, over = threading.Event(), threading.Event()
     errors: list[BaseException] = []
 
+    def build(graph: beam.Pipeline) -> None:
+        ended: dict[str, Any] = {}  # Any: Beam's PCollections have no types
+        for step in steps(run.pipeline, todo):
+            # A side input makes a step wait until all elements of those upstream have been worked on.
+            needs = [ended[up] for up in step.upstream]
+            upstream = {}
+            if needs:
+                upstream["upstream"] = beam.pvalue.AsList(needs | f"{step.name}/upstream" >> beam.Flatten())
+            ended[step.name] = (
+                graph
+                | f"{step.name}/step" >> beam.Create([step])
+                | f"{step.name}/open" >> beam.FlatMap(open_step, place, **upstream)
+                | f"{step.name}/spread" >> beam.Reshuffle()
+                | f"{step.name}/launch" >> beam.FlatMap(launch_part, place, step)
+            )
+
     def walk() -> None:
-        with Worker(Attending(keeping, hurry)) as worker, beam.Pipeline(options=PipelineOptions(flags)) as graph:
+        with Worker(Attending(keeping, hurry)) as worker:
             _WORKERS[run.id] = worker
-            ended: dict[str, Any] = {}  # Any: Beam's PCollections have no types
-            for step in steps(run.pipeline, todo):
-                # A side input makes a step wait until all elements of those upstream have been worked on.
-                needs = [ended[up] for up in step.upstream]
-                upstream = {}
-                if needs:
-                    upstream["upstream"] = beam.pvalue.AsList(needs | f"{step.name}/upstream" >> beam.Flatten())
-                ended[step.name] = (
-                    graph
-                    | f"{step.name}/step" >> beam.Create([step])
-                    | f"{step.name}/open" >> beam.FlatMap(open_step, place, **upstream)
-                    | f"{step.name}/spread" >> beam.Reshuffle()
-                    | f"{step.name}/launch" >> beam.FlatMap(launch_part, place, step)
-                )
+            begun = place.begun
+            try:
+                run_job(build, options, begun)
+            finally:
+                begun.unlink(missing_ok=True)
 
     def walk_and_tell() -> None:
         try:

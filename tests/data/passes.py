@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import struct
+import time
 from pathlib import Path
 
 import numpy as np
@@ -76,3 +77,14 @@ class Fails:
 
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         raise InputError("row 7 is wrong", fix="repair it", where="data.csv:7")
+
+
+class Slow:
+    """A BatchFn that takes its time."""
+
+    def setup(self) -> None:
+        pass
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        time.sleep(0.2)
+        return batch

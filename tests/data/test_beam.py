@@ -1,14 +1,6 @@
-"""The Beam executor gives the bytes of the local one: in this process, and on a job service with two workers."""
+"""The Beam executor gives the bytes of the local one in this process; on other runners, see tests/beam."""
 
-import contextlib
 import logging
-import os
-import signal
-import socket
-import subprocess
-import sys
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -22,10 +14,6 @@ from drivetrain.errors import Canceled, InputError
 
 pytestmark = pytest.mark.beam
 pytest.importorskip("apache_beam")
-
-
-SERVICE = Path(__file__).with_name("job_service.py")
-POOL = "apache_beam.runners.worker.worker_pool_main"
 
 
 @pytest.fixture(scope="module")
@@ -94,76 +82,3 @@ def test_beam_stays_quiet(source: Source, caplog: pytest.LogCaptureFixture, capf
         executor("beam").combine(source, passes.Trace)
     assert not [record for record in caplog.records if record.name.startswith("apache_beam")]
     assert capfd.readouterr() == ("", "")
-
-
-@contextlib.contextmanager
-def started(*command: str, env: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-    """A process of our own, ended with all its children."""
-    process = subprocess.Popen(
-        command, env=env, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    try:
-        yield process
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGTERM)
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait(10)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("localhost", 0))
-        return int(probe.getsockname()[1])
-
-
-def wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
-    for _ in range(300):
-        assert process.poll() is None, "the process ended"
-        with contextlib.suppress(OSError), socket.create_connection(("localhost", port), 1):
-            return
-        time.sleep(0.1)
-    raise AssertionError(f"nothing listens on {port}")
-
-
-@pytest.fixture
-def portable() -> Iterator[tuple[str, ...]]:
-    """Beam's own job service and worker pool; the options that name them."""
-    # The pool starts workers as `python` from PATH, in which they must find us and what the tests run.
-    here = str(Path(sys.executable).parent)
-    path = os.pathsep.join([str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])])
-    env = {**os.environ, "PATH": f"{here}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": path}
-    job, pool = free_port(), free_port()
-    with (
-        started(sys.executable, str(SERVICE), "--port", str(job), env=env) as service,
-        started(sys.executable, "-m", POOL, "--service_port", str(pool), env=env) as workers,
-    ):
-        wait_for(job, service)
-        wait_for(pool, workers)
-        yield (
-            "--runner=PortableRunner",
-            f"--job_endpoint=localhost:{job}",
-            "--environment_type=EXTERNAL",
-            f"--environment_config=localhost:{pool}",
-            "--direct_num_workers=2",
-        )
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(240)
-def test_two_workers_read_the_shards_and_the_driver_none(
-    source: Source, portable: tuple[str, ...], tmp_path: Path
-) -> None:
-    walk = executor("beam", portable)
-    check_same_bytes(walk, source, tmp_path)
-    pids = tmp_path / "pids"
-    pids.mkdir()
-    double = passes.Double(str(pids))
-    state = walk.combine(source, passes.Trace, double).to_bytes()
-    seen = {int(path.name) for path in pids.iterdir()}
-    assert os.getpid() not in seen
-    assert len(seen) >= 2
-    assert state == LocalExecutor().combine(source, passes.Trace, passes.Double()).to_bytes()
