@@ -22,7 +22,7 @@ from .flow import Outputs
 from .heartbeat import heartbeat
 from .home import Home, Run
 from .logs import Logged
-from .outbox import pack, unsent
+from .outbox import drop, pack, unsent
 from .outcome import facts, traced
 from .resolve import Work
 
@@ -86,6 +86,8 @@ class Attempt:
         finally:
             # Last of all: where it is left, a sweep finds what was published and never committed.
             shutil.rmtree(self.home.payloads.staging_folder(execution.uid), ignore_errors=True)
+        if self.home.payloads.url is not None:
+            drop(folder, self.home.payloads, self.home.store.artifact_by_uri)
         shutil.rmtree(folder, ignore_errors=True)
         return replace(execution, state="COMPLETE"), published
 

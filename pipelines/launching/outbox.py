@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from math import inf
 from pathlib import Path
 from typing import Any, Final
 
@@ -87,7 +88,7 @@ def pack(work: Path, uid: str, run: str, outputs: Mapping[str, Artifact], uris: 
 def unsent(work: Path, payloads: Payloads, run: str | None = None) -> Outbox | None:
     """Outputs in the folder of a cache key that are whole, here or where they were sent; those of one run only if told.
 
-    What cannot be used is left to `clear`.
+    What cannot be used is left to `drop`.
     """
     for path in sorted(work.glob(f"outputs-*/{_MADE}")):
         with suppress(OSError, ValueError, KeyError, TypeError, InputError):
@@ -106,9 +107,15 @@ def clear(payloads: Payloads, known: Callable[[str], object], now: float | None 
         now: Seconds since 1970; the clock's where None.
     """
     oldest = (time.time() if now is None else now) - _UNUSED
-    for folder in payloads.root.glob("work/nodes/*/outputs-*"):
-        with suppress(OSError, DrivetrainError):  # another process removes it too; it is tried again at the next sweep
-            if folder.stat().st_mtime > oldest:
+    for work in payloads.root.glob("work/nodes/*"):
+        drop(work, payloads, known, oldest)
+
+
+def drop(work: Path, payloads: Payloads, known: Callable[[str], object], before: float = inf) -> None:
+    """Remove the outboxes of a cache key that are older than a time, and what of theirs the store does not know."""
+    for folder in work.glob("outputs-*"):
+        with suppress(OSError, DrivetrainError):  # another process removes it too; fsck finds what is left
+            if folder.stat().st_mtime > before:
                 continue
             with suppress(ValueError, KeyError, TypeError):
                 for output in _read(folder / _MADE).outputs.values():
