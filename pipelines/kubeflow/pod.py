@@ -26,6 +26,7 @@ from ..form.tasks import parse_task, task_name
 from ..launching.home import Home
 from ..launching.launcher import Launcher
 from ..launching.outcome import NodeResult
+from ..run import state_of
 from ..runners.children import Attending
 from ..runners.pool import Pool
 from ..sources.secret import Secret, blotted
@@ -115,7 +116,7 @@ class Pod:
             run, told = settling.settle(joined.home, joined.run, self._status)
             self._joined = replace(joined, run=replace(run, project=self._project))
             return self._ended(self._attempt(resuming=told))
-        self._know_upstream()
+        settling.know_upstream(self._here.home, self._here.run, self._task)
         return self._ended(self._attempt(resuming=True))
 
     def _open(self, loop: str) -> int:
@@ -125,7 +126,7 @@ class Pod:
         scope = pipeline.scope(inside[0])
         outer = self.given.index(scope[: scope.index(loop)])
         self._task = task_name(inside[0], outer)
-        self._know_upstream()
+        settling.know_upstream(self._here.home, self._here.run, self._task)
         launcher = self._launcher()
         count, results = launcher.flow.count(loop, outer), []
         if count is None:
@@ -137,7 +138,7 @@ class Pod:
 
     def _leave(self) -> int:
         results = settling.leave(self._here.home, self._here.run, self._status)
-        state = settling.state_of(results.values())
+        state = state_of(results.values())
         for result in results.values():
             print(f"{result.node}: {result.state} {result.reason}".rstrip(), flush=True)
         self._answer(state, self._launcher())
@@ -205,18 +206,6 @@ class Pod:
             raise StoreUnavailable(
                 f"{node.id} asks for what earlier runs made, which only the store knows", fix="bring the store back"
             )
-
-    def _know_upstream(self) -> None:
-        """Take in what upstream pods could not tell the store."""
-        joined, launcher = self._here, self._launcher()
-        node, index = parse_task(self._task)
-        scope = joined.run.pipeline.scope(node)
-        for up in joined.run.pipeline.upstream(node):
-            for at in launcher.flow.tasks_seen_from(up, index, scope):
-                execution = launcher.flow.execution(up, at)
-                if execution is None or execution.state not in ("COMPLETE", "CACHED", "SKIPPED"):
-                    records.sync(joined.home, joined.run.id)
-                    return
 
     # -- who is told
 

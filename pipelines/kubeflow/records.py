@@ -18,7 +18,8 @@ from ...errors import InputError
 from ...metadata import MetadataStore, described
 from ..form.tasks import parse_task
 from ..launching.flow import Flow
-from ..launching.home import Home, Run, open_run
+from ..launching.home import Home, Run
+from .ownership import submission
 
 FORMAT = "drivetrain-record/1"
 RUN, END = "run.json", "end.json"
@@ -128,11 +129,10 @@ def write_record(home: Home, run: Run, task: str) -> str | None:
     return name
 
 
-def write_end(home: Home, run: Run, state: str) -> None:
-    """Record how a run ended."""
-    facts = open_run(home, run.id).context.properties
-    told = {name: facts[name] for name in ("status", "finished") if name in facts}
-    Folder(home, run.id).write(END, {"state": state, **told})
+def write_end(home: Home, run: Run) -> None:
+    """Record how a run ended, as its context says it."""
+    told = {name: run.context.properties[name] for name in ("state", "status", "finished")}
+    Folder(home, run.id).write(END, {"kfp_run": submission(run).run, "end": told})
 
 
 def read_run(home: Home, run: str) -> Body | None:
@@ -219,5 +219,8 @@ def _uids(body: Body, side: str) -> list[str]:
 
 def _end(store: MetadataStore, run: str, body: Body) -> None:
     context = store.find_context("run", run)
-    if context is not None and context.properties["state"] == "RUNNING":
-        store.update_context(context, {name: value for name, value in body.items() if name != "format"})
+    if context is None or context.properties["state"] != "RUNNING":
+        return
+    # One that was done again in another run of KFP's has not ended with the first.
+    if (context.properties.get("kubeflow") or {}).get("run", body["kfp_run"]) == body["kfp_run"]:
+        store.update_context(context, body["end"])

@@ -6,14 +6,15 @@ import contextlib
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 
 from ...metadata import Owner
-from ..form.tasks import parse_task
+from ..form.tasks import parse_task, task_name
 from ..launching.home import Home, Run, open_run
 from ..launching.launcher import LEASE, Launcher
 from ..launching.outcome import NodeResult
 from ..run import state_of
-from . import ownership, records
+from . import records
 
 _NEVER = "its pod never started"
 _DIED = "its pod ended without a word: evicted, killed, or out of memory"
@@ -48,15 +49,45 @@ def settle(home: Home, run: Run, kfp_state: str = "") -> tuple[Run, bool]:
         return run, told
 
 
+def know_upstream(home: Home, run: Run, task: str) -> None:
+    """See that the store knows how all that a task waits for ended: what pods recorded, and what had no pod."""
+    launcher = Launcher(home, run, resuming=True)
+    if not any(_unknown(launcher, task)):
+        return
+    records.sync(home, run.id)
+    with _alone(home, run):
+        _settle_upstream(launcher, task)
+
+
+def _settle_upstream(launcher: Launcher, task: str) -> None:
+    """Record what was pruned, the furthest first: whether it is skipped or blocked is the launcher's to say."""
+    for name in _unknown(launcher, task):
+        _settle_upstream(launcher, name)
+        if launcher.recorded(name) is None and launcher.hindered(name):
+            launcher.launch(name)
+            records.write_record(launcher.home, launcher.run, name)
+
+
+def _unknown(launcher: Launcher, task: str) -> Iterator[str]:
+    """The tasks that one waits for and of which the store does not know that they ended well."""
+    pipeline = launcher.run.pipeline
+    node, index = parse_task(task)
+    for up in pipeline.upstream(node):
+        for at in launcher.flow.tasks_seen_from(up, index, pipeline.scope(node)):
+            execution = launcher.flow.execution(up, at)
+            if execution is None or execution.state not in ("COMPLETE", "CACHED", "SKIPPED"):
+                yield task_name(up, at)
+
+
 def leave(home: Home, run: Run, kfp_state: str = "") -> dict[str, NodeResult]:
     """Record how a run ended, all its pods but this one having done so; gives the result of every task."""
     run, _ = settle(home, run, kfp_state)
     launcher = Launcher(home, run, resuming=True)
     with _alone(home, run):
         results = _results(launcher, [node.id for node in run.pipeline.nodes], kfp_state)
-    state = state_of(results.values())
-    ownership.end(home, run, state)
-    records.write_end(home, run, state)
+    # Whatever is recorded: KFP may have had a run that had ended done again.
+    ended = {"state": state_of(results.values()), "finished": datetime.now(UTC).isoformat()}
+    records.write_end(home, replace(run, context=home.store.update_context(run.context, ended)))
     return results
 
 

@@ -76,7 +76,7 @@ class Case:
         pipeline: `project/module:function`, the project a folder beside this file.
         steps: Its runs, one after another in one home.
         refused: By runner, what the error says before anything runs.
-        slow: The runners on which it takes more than a few seconds.
+        slow: The runners on which it takes more than a few seconds; on the simulated cluster all do.
         by_uid: Nodes whose content names artifacts by their uids, which differ from home to home.
         engine: Whether it needs jax.
     """
@@ -99,6 +99,11 @@ class Case:
 
 def carry_out(step: Step, case: Case, home: Home, runner: str) -> RunResult:
     """Make the run; what is done before it, and its environment, are the caller's."""
+    if runner == "kubeflow":
+        from .on_kubeflow import on_cluster  # late: with it comes what reads KFP's documents
+
+        options = RunOptions(cache=step.cache, parallel=step.parallel)
+        return on_cluster(home, case.load(), dict(step.parameters), options, step.only, step.resumes)
     if step.resumes:
         return resume(home)
     options = RunOptions(runner=runner, cache=step.cache, parallel=step.parallel)
@@ -108,7 +113,12 @@ def carry_out(step: Step, case: Case, home: Home, runner: str) -> RunResult:
 def refusal(case: Case, home: Home, runner: str) -> str:
     """The error that a run is refused with."""
     try:
-        run_pipeline(home, case.load(), options=RunOptions(runner=runner))
+        if runner == "kubeflow":
+            from .on_kubeflow import compiled
+
+            compiled(case.load())
+        else:
+            run_pipeline(home, case.load(), options=RunOptions(runner=runner))
     except (BuildError, InputError) as error:
         return str(error)
     return ""
@@ -151,7 +161,8 @@ def _kind(state: str, reason: str, base: Path) -> str:
     if state in ("COMPLETE", "CACHED"):
         retried = re.search(r"retry \d+ of \d+", reason)
         return retried[0] if retried else ""
-    return reason.replace(str(base), "BASE")
+    # The project lies beside this file, or in an image.
+    return re.sub(r"[^ ]*/(control|tables)\b", "PROJECT", reason).replace(str(base), "BASE")
 
 
 def _names(text: str) -> list[str]:

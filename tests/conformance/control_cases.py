@@ -346,7 +346,10 @@ OTHERS = (
     Case(
         "control/others:by_priority",
         (Step("Start Low Mid High Read", parallel=1, values={"Read": "shml"}),),
-        refused={"beam": "Low has a priority, which the beam runner cannot keep"},
+        refused={
+            "beam": "Low has a priority, which the beam runner cannot keep",
+            "kubeflow": "Low has a priority, which the kubeflow runner cannot keep",
+        },
     ),
     Case(
         "control/others:environment",

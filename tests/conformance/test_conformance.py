@@ -13,14 +13,17 @@ from drivetrain.tests.conformance import control_cases, table_cases
 from drivetrain.tests.conformance.case import Case, Seen, carry_out, recorded, refusal, seen, value
 
 CASES = (*control_cases.CASES, *table_cases.CASES)
+EVERY = (*RUNNERS, "kubeflow")
 Homes = Callable[[str], Home]
 _INLINE: dict[int, list[Seen]] = {}
 """What the inline runner made of a case, by its place among the cases: made once for all the others."""
 
 
 def _marks(case: Case, runner: str) -> Iterator[pytest.MarkDecorator]:
-    if runner in case.slow:
+    if runner in case.slow or runner == "kubeflow":
         yield pytest.mark.slow
+    if runner == "kubeflow":
+        yield pytest.mark.kubeflow
     if runner == "beam":
         yield pytest.mark.beam
     if case.engine:
@@ -33,7 +36,7 @@ def _parameters() -> list[object]:
     return [
         pytest.param(number, runner, id=f"{name}{use if use > 1 else ''}-{runner}", marks=list(_marks(case, runner)))
         for number, (case, name, use) in enumerate(zip(CASES, names, uses, strict=True))
-        for runner in RUNNERS
+        for runner in EVERY
     ]
 
 

@@ -140,7 +140,7 @@ def test_exit_tasks_that_kfp_would_not_run_are_refused(tasks: Body, says: str) -
 
 
 def _loop(over: Body, limit: int = 0, *after: str, **inputs: Any) -> Body:
-    policy = {"iteratorPolicy": {"parallelismLimit": limit}} if limit else {}
+    policy: Body = {"iteratorPolicy": {"parallelismLimit": limit}} if limit else {}
     return _task(
         *after, component="each", parameterIterator={"itemInput": "item", "items": over}, **policy, **inputs
     )  # fmt: skip

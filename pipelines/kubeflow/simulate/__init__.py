@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .document import Document, read
-from .run import Cluster, Eviction, Outcome, Simulated, outcome, simulate
+from .pods import Eviction
+from .run import Cluster, Outcome, Simulated, outcome, simulate
 
 __all__ = ["Cluster", "Document", "Eviction", "Outcome", "Simulated", "outcome", "read", "simulate"]

@@ -162,14 +162,14 @@ class Kubelet:
     async def _ending(self, process: asyncio.subprocess.Process, mark: str, task: str, attempt: int) -> None:
         """End a pod: where it is to be evicted, or the run is terminated."""
         eviction = next((each for each in self.evictions if each.task == task), None) if attempt == 0 else None
-        waits = [asyncio.create_task(self.stopping.wait())]
+        waits: list[asyncio.Task[Any]] = [asyncio.create_task(self.stopping.wait())]
         if eviction is not None:
             waits.append(asyncio.create_task(_due(eviction)))
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for each in waits:
-                each.cancel()
+            for wait in waits:
+                wait.cancel()
         if eviction is None or not eviction.kill:
             with suppress(ProcessLookupError):
                 process.send_signal(signal.SIGTERM)

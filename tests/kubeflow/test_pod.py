@@ -1,0 +1,255 @@
+"""The container's command, started as KFP's launcher does: whom it tells what, and what it does when it is ended."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from drivetrain.errors import InputError
+from drivetrain.pipelines.kubeflow.manifests import ExecutorInput, local_path
+from drivetrain.pipelines.launching.flow import Flow
+from drivetrain.pipelines.launching.home import open_run
+from drivetrain.tests.kubeflow.pods import PARTS, Image, Pod
+
+PIPELINE = """
+import drivetrain as dt
+from shop.parts import Check, Double, Fails, Login, Make
+
+@dt.pipeline
+def shop(count: int = 3, how: str = "crash") -> None:
+    made = Make.options(cache=False)(count=count)
+    Check(made, limit=5)
+    doubled = Double(made)
+    other = Make.options(id="Other")(count=count)
+    Fails.options(retries=2, backoff=1, timeout=2 if {timed} else None)(other, how=how)
+    Login(token=dt.secret("SHOP_TOKEN"))
+    with dt.when(made.total > 3):
+        Double.options(id="Again")(doubled)
+"""
+Make = Callable[..., Image]
+
+
+@pytest.fixture
+def image(project: Callable[..., Path], tmp_path: Path) -> Make:
+    def make(timed: bool = False, pipeline: str = PIPELINE, **parameters: object) -> Image:
+        folder = project(pipeline=pipeline.replace("{timed}", str(timed)), parts=PARTS)
+        return Image(folder, tmp_path, parameters=parameters)
+
+    return make
+
+
+def _told(image: Image, task: str) -> tuple[str, str]:
+    """What the store says of a task: its newest execution's state and reason."""
+    home = image.home()
+    try:
+        execution = Flow(home.store, open_run(home, image.run)).execution(task)
+        assert execution is not None
+        return execution.state, str(execution.properties["reason"])
+    finally:
+        home.close()
+
+
+def _count(image: Image, task: str) -> int:
+    home = image.home()
+    try:
+        context = home.store.find_context("node", f"shop.{task}")
+        return len(home.store.executions(context=context)) if context else 0
+    finally:
+        home.close()
+
+
+def _made(image: Image, node: str = "Make") -> Pod:
+    pod = image.start("--node", node, outputs=("numbers--total",), artifacts=("numbers",))
+    assert pod.end() == 0, pod.err
+    return pod
+
+
+def test_kfp_is_told_by_a_manifest_and_by_parameters(image: Make) -> None:
+    shop = image()
+    pod = _made(shop)
+    assert "making 3" in pod.out
+    assert pod.output["parameterValues"] == {"numbers--total": [3]}
+    manifest = pod.manifest("numbers")
+    (artifact,) = manifest["artifacts"]
+    assert (manifest["state"], manifest["task"], manifest["run"]) == ("COMPLETE", "Make", shop.run)
+    assert artifact["address"].startswith("file://")
+    payload = Path(artifact["address"].removeprefix("file://"))
+    assert (payload / "content" / "total.txt").read_text() == "3"
+    (told,) = pod.output["artifacts"]["numbers"]["artifacts"]
+    home = shop.home()
+    execution = Flow(home.store, open_run(home, shop.run)).execution("Make")
+    assert execution is not None
+    assert told["metadata"]["drivetrain_execution"] == execution.uid
+    assert told["metadata"]["fingerprint"] == artifact["fingerprint"]
+    home.close()
+
+
+def test_another_version_in_the_image_is_told_before_anything_is_done(image: Make) -> None:
+    shop = image()
+    pod = shop.start("--node", "Make", digest="0" * 64)
+    assert pod.end() == 1
+    assert "the image holds another version of shop" in pod.err
+    assert "fix: build the image from the sources that were compiled" in pod.err
+    assert not shop.root.exists()
+
+
+@pytest.mark.slow
+def test_a_veto_is_no_failure_and_holds_back_what_waits_for_it(image: Make) -> None:
+    shop = image(count=7)
+    _made(shop)
+    gate = shop.start("--node", "Check", outputs=("drivetrain-passed",), artifacts=("verdict",))
+    assert gate.end() == 0
+    assert gate.output["parameterValues"] == {"drivetrain-passed": False}
+    held = shop.start("--node", "Double", outputs=("numbers--total",), artifacts=("numbers",))
+    assert held.end() == 0
+    assert held.output["parameterValues"] == {"numbers--total": []}
+    assert held.manifest("numbers")["state"] == "BLOCKED"
+    assert _told(shop, "Double")[0] == "BLOCKED"
+    close = shop.start("--leave", status={"state": "SUCCEEDED"})
+    assert close.end() == 1
+    assert _told(shop, "Login")[0] == "CANCELED"  # its pod never started
+    assert "its pod never started" in close.out
+
+
+@pytest.mark.slow
+def test_what_was_pruned_is_recorded_when_the_run_is_left(image: Make) -> None:
+    plain = "".join(
+        line + "\n" for line in PIPELINE.splitlines() if not any(part in line for part in ("Login(", "Fails.", "Other"))
+    )
+    shop = image(pipeline=plain)
+    _made(shop)
+    for task in ("Check", "Double"):
+        assert shop.start("--node", task, artifacts=("numbers", "verdict")).end() == 0
+    assert shop.start("--leave").end() == 0
+    assert _told(shop, "Again") == ("SKIPPED", "Make.total > 3 is false")
+    home = shop.home()
+    assert open_run(home, shop.run).state == "COMPLETE"
+    home.close()
+
+
+@pytest.mark.slow
+def test_pods_that_come_at_once_make_one_run(image: Make) -> None:
+    shop = image()
+    digest = shop.digest
+    pods = [shop.start("--node", "Make", digest=digest, artifacts=("numbers",)) for _ in range(3)]
+    assert [pod.end() for pod in pods] == [0, 0, 0]
+    home = shop.home()
+    assert [context.name for context in home.store.contexts("run")] == [shop.run]
+    assert len({pod.manifest("numbers")["execution"] for pod in pods}) == 1
+    home.close()
+    assert _count(shop, "Make") == 1  # though its cache is off: the others find what the first published
+
+
+@pytest.mark.slow
+def test_a_failure_is_told_with_its_trace_and_tried_again_as_the_launcher_would(image: Make) -> None:
+    shop = image()
+    _made(shop, "Other")
+    for attempt in range(3):
+        pod = shop.start("--node", "Fails", environment={"KFP_RETRY_INDEX": str(attempt)})
+        assert pod.end() == 1
+        assert "ValueError: told to fail" in pod.err
+        assert 'parts.py", line' in pod.err
+    assert _told(shop, "Fails") == ("FAILED", "ValueError: told to fail")
+    assert _count(shop, "Fails") == 3
+    assert "attempt 3" in pod.out
+
+
+@pytest.mark.slow
+def test_what_the_user_is_to_mend_is_not_tried_again(image: Make) -> None:
+    shop = image(how="user")
+    _made(shop, "Other")
+    for attempt in range(2):
+        pod = shop.start("--node", "Fails", environment={"KFP_RETRY_INDEX": str(attempt)})
+        assert pod.end() == 1
+        assert "mend your count" in pod.err
+    assert _count(shop, "Fails") == 1
+    again = shop.start("--node", "Fails")  # `retry` in KFP: a new pod, from the beginning
+    assert again.end() == 1
+    assert _count(shop, "Fails") == 2
+
+
+@pytest.mark.slow
+def test_an_attempt_that_published_and_could_not_say_so_is_not_repeated(image: Make) -> None:
+    shop = image()
+    first = _made(shop)
+    before = first.output
+    (first.place / "output.json").unlink()
+    pod = shop.start(
+        "--node", "Make", outputs=("numbers--total",), artifacts=("numbers",), environment={"KFP_RETRY_INDEX": "1"}
+    )
+    assert pod.end() == 0
+    assert pod.output == before
+    assert _count(shop, "Make") == 1
+
+
+@pytest.mark.slow
+def test_the_death_of_the_work_is_recorded(image: Make) -> None:
+    shop = image(how="killed")
+    _made(shop, "Other")
+    pod = shop.start("--node", "Fails")
+    assert pod.end() == 1
+    state, reason = _told(shop, "Fails")
+    assert (state, "SIGKILL" in reason, "out of memory" in reason) == ("FAILED", True, True)
+
+
+@pytest.mark.slow
+def test_a_timeout_is_kept(image: Make) -> None:
+    shop = image(timed=True, how="slow")
+    _made(shop, "Other")
+    begin = time.monotonic()
+    pod = shop.start("--node", "Fails")
+    assert pod.end() == 1
+    assert time.monotonic() - begin < 40
+    assert _told(shop, "Fails") == ("FAILED", "ran longer than its timeout of 2 s")
+
+
+@pytest.mark.slow
+def test_an_evicted_pod_says_so_before_it_ends(image: Make) -> None:
+    shop = image(how="held")
+    _made(shop, "Other")
+    pod = shop.start("--node", "Fails")
+    while not (shop.base / "begun").exists():
+        assert pod.process.poll() is None
+        time.sleep(0.05)
+    pod.process.send_signal(signal.SIGTERM)
+    assert pod.end() == 143
+    state, reason = _told(shop, "Fails")
+    assert (state, reason) == ("CANCELED", "its pod was told to end: evicted, deleted, or its run was terminated")
+    assert list((shop.root / "records" / shop.run).glob("Fails.*.json"))
+    home = shop.home()
+    assert not list(home.payloads.staging.glob("*"))
+    home.close()
+
+
+@pytest.mark.slow
+def test_a_secret_comes_by_the_environment_and_is_blotted_out(image: Make) -> None:
+    shop = image()
+    pod = shop.start("--node", "Login", outputs=("Login",), environment={"SHOP_TOKEN": "sesame-open"})
+    assert pod.end() == 0, pod.err
+    assert "the token is ***" in pod.out
+    everything = [path for path in shop.base.rglob("*") if path.is_file()]
+    assert not [path for path in everything if b"sesame-open" in path.read_bytes()]
+
+
+@pytest.mark.parametrize(
+    ("uri", "path"),
+    [
+        ("gs://bucket/a/b", "/gcs/bucket/a/b"),
+        ("s3://bucket/a", "/s3/bucket/a"),
+        ("minio://mlpipeline/a", "/minio/mlpipeline/a"),
+        ("file:///a/b", "/a/b"),
+        ("/a/b", "/a/b"),
+    ],
+)
+def test_manifests_lie_where_kfps_launcher_looks(uri: str, path: str) -> None:
+    """The folders are those of `kfp.dsl.types.artifact_types.convert_remote_path_to_local_path`."""
+    assert local_path(uri) == Path(path)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"inputs": {}}', '{"outputs": []}'])
+def test_an_executor_input_that_is_none(text: str) -> None:
+    with pytest.raises(InputError, match="--executor-input"):
+        ExecutorInput(text)
