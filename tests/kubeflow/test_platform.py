@@ -1,0 +1,119 @@
+"""The platform document, field by field, and against KFP's own protobufs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from drivetrain.pipelines.form.ir import Node, NodeOptions
+from drivetrain.pipelines.kubeflow.lint_platform import EXECUTOR, of_platform
+from drivetrain.pipelines.kubeflow.platform import executor_config, platform_document
+from drivetrain.pipelines.kubeflow.protobufs import pipeline_spec
+from drivetrain.pipelines.kubeflow.settings import Affinity, Key, PodSettings, Settings, Toleration, Volume
+
+pytestmark = pytest.mark.kubeflow
+
+NODE = Node("Trainer", "c:T", None, (), (), (), options=NodeOptions(timeout=90.5))
+POD = PodSettings(
+    secrets=(("TOKEN", Key("shop", "token")),),
+    secret_volumes=(("/run/secrets", "shop"),),
+    configmaps=(("REGION", Key("places", "region")),),
+    configmap_volumes=(("/etc/shop", "places"),),
+    pvcs=(("/data", "claim"),),
+    volumes=(("/big", Volume("100Gi")), ("/fast", Volume("1Gi", "ssd"))),
+    shm="8Gi",
+    node_selector=(("pool", "gpu"),),
+    tolerations=(Toleration("spot", "Exists", "", "NoExecute", 30),),
+    affinity=(Affinity((("zone", "In", ("a",)),), 5), Affinity((("disk", "Exists", ()),))),
+    labels=(("team", "shop"),),
+    annotations=(("note", "x"),),
+    image_pull_secrets=("registry",),
+    image_pull_policy="Always",
+    run_as_user=1000,
+    run_as_non_root=True,
+)
+SETTINGS = Settings("i:1", "s3://b/x", Key("store", "url"), scratch="9Gi", ttl=600, deadline=60, nodes={"Trainer": POD})
+
+
+def _named(field: str, name: str) -> dict[str, Any]:
+    return {field: name, f"{field}Parameter": {"runtimeValue": {"constant": name}}}
+
+
+def test_every_part_of_a_pod() -> None:
+    assert executor_config(SETTINGS, NODE) == {
+        "fieldPathAsEnv": [{"name": "DRIVETRAIN_KUBEFLOW_RUN", "fieldPath": "metadata.labels['pipeline/runid']"}],
+        "secretAsEnv": [
+            {**_named("secretName", "store"), "keyToEnv": [{"secretKey": "url", "envVar": "DRIVETRAIN_STORE"}]},
+            {**_named("secretName", "shop"), "keyToEnv": [{"secretKey": "token", "envVar": "TOKEN"}]},
+        ],
+        "emptyDirMounts": [{"volumeName": "drivetrain-scratch", "mountPath": "/drivetrain", "sizeLimit": "9Gi"}],
+        "configMapAsEnv": [
+            {**_named("configMapName", "places"), "keyToEnv": [{"configMapKey": "region", "envVar": "REGION"}]}
+        ],
+        "secretAsVolume": [{**_named("secretName", "shop"), "mountPath": "/run/secrets"}],
+        "configMapAsVolume": [{**_named("configMapName", "places"), "mountPath": "/etc/shop"}],
+        "pvcMount": [
+            {
+                "constant": "claim",
+                "pvcNameParameter": {"runtimeValue": {"constant": "claim"}},
+                "mountPath": "/data",
+            }
+        ],
+        "genericEphemeralVolume": [
+            {
+                "volumeName": "volume-0", "mountPath": "/big", "accessModes": ["ReadWriteOnce"], "size": "100Gi",
+                "defaultStorageClass": True,
+            },
+            {
+                "volumeName": "volume-1", "mountPath": "/fast", "accessModes": ["ReadWriteOnce"], "size": "1Gi",
+                "storageClassName": "ssd",
+            },
+        ],
+        "tolerations": [{"key": "spot", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": "30"}],
+        "nodeAffinity": [
+            {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}], "weight": 5},
+            {"matchExpressions": [{"key": "disk", "operator": "Exists"}]},
+        ],
+        "imagePullSecret": [_named("secretName", "registry")],
+        "imagePullPolicy": "Always",
+        "nodeSelector": {"labels": {"pool": "gpu"}},
+        "enabledSharedMemory": {"volumeName": "shm", "size": "8Gi"},
+        "podMetadata": {"labels": {"team": "shop"}, "annotations": {"note": "x"}},
+        "securityContext": {"runAsUser": 1000, "runAsNonRoot": True},
+        "activeDeadlineSeconds": "691",
+    }  # fmt: skip
+
+
+def test_a_pod_of_the_pipeline_itself_has_what_every_pod_needs() -> None:
+    assert sorted(executor_config(SETTINGS, None)) == ["emptyDirMounts", "fieldPathAsEnv", "secretAsEnv"]
+    assert "activeDeadlineSeconds" not in executor_config(SETTINGS, replace(NODE, options=NodeOptions()))
+
+
+def test_the_document_is_kfps() -> None:
+    from google.protobuf import json_format
+
+    document = platform_document(SETTINGS, {"exec-trainer": NODE, "exec-close": None})
+    parsed = json_format.ParseDict(document, pipeline_spec().PlatformSpec())
+    assert list(of_platform(parsed, {"exec-trainer": None, "exec-close": None})) == []
+    kubernetes = parsed.platforms["kubernetes"]
+    assert kubernetes.pipelineConfig.resource_ttl_on_completion == 600
+    assert kubernetes.pipelineConfig.active_deadline_seconds == 60
+
+
+def test_every_field_is_one_of_kfps() -> None:
+    message = pytest.importorskip("kfp.kubernetes.kubernetes_executor_config_pb2").KubernetesExecutorConfig
+    from google.protobuf import json_format
+
+    config = json_format.ParseDict(executor_config(SETTINGS, NODE), message())
+    assert config.tolerations[0].toleration_seconds == 30
+
+    def compare(known: Mapping[str, Any], descriptor: Any) -> None:
+        """Every field that this KFP has is known to the linter, and so are the objects in it."""
+        for field in descriptor.fields:
+            assert field.json_name in known, f"{descriptor.name}.{field.json_name}"
+            if known[field.json_name] is not None and field.message_type.name != "InputParameterSpec":
+                compare(known[field.json_name], field.message_type)
+
+    compare(EXECUTOR, message.DESCRIPTOR)
