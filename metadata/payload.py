@@ -57,7 +57,7 @@ class Payloads(Protocol):
 
     def stage(self, node: str, execution_uid: str, key: str) -> Path:
         """A fresh folder for one output of an execution, with empty `content/` and `extra/`."""
-        path = self.staging_folder(execution_uid) / check(f"{node}/{key}")
+        path = self.staging_folder(execution_uid) / check(f"{node}.{key}")
         with explain_full_disk(f"staging {key} of {node}"):
             if path.exists():
                 shutil.rmtree(path)
@@ -71,23 +71,13 @@ class Payloads(Protocol):
         return self.root / "work" / "staging"
 
     def staging_folder(self, execution_uid: str) -> Path:
-        """Where everything that an execution stages lies."""
+        """Where everything that an execution stages lies; it stays until whoever ran it has recorded how it ended."""
         return resolve(self.root, f"work/staging/{execution_uid}")
 
     def discard(self, staged: Path) -> None:
-        """Remove a staged folder and the empty ones above it; one that is gone is no error."""
+        """Remove a staged folder; one that is gone is no error."""
         if staged.is_dir():
             shutil.rmtree(staged)
-        self._tidy(staged.parent)
-
-    def _tidy(self, folder: Path) -> None:
-        """Remove a folder of staging and those above it while they are empty."""
-        while self.staging in folder.parents:
-            try:
-                folder.rmdir()
-            except OSError:  # not empty, or gone: somebody else's is in it
-                return
-            folder = folder.parent
 
     @abstractmethod
     def publish(self, staged: Path, uri: str, progress: Progress = silent) -> TreeDigest:

@@ -69,7 +69,6 @@ class LocalPayloads(Payloads):
             self._sync_way(target.parent)
             staged.rename(target)
             sync_folder(target.parent)
-        self._tidy(staged.parent)
         return digests["content"]
 
     def present(self, uri: str) -> bool:

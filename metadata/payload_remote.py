@@ -96,7 +96,6 @@ class RemotePayloads(Payloads):
                 self._known[uri] = _key(manifest), digests["content"].fingerprint
             shutil.rmtree(staged, ignore_errors=True)
             _journal(staged).unlink(missing_ok=True)
-        self._tidy(staged.parent)
         return digests["content"]
 
     def local(self, uri: str, fingerprint: str | None = None, progress: Progress = silent) -> Path:

@@ -87,8 +87,9 @@ class Artifact:
         provider = staging.get()
         path = Path(tempfile.mkdtemp(prefix=f"{cls.__name__}-", dir=_scratch())) if provider is None else provider(cls)
         artifact = cls(path, **properties)
-        artifact.content.mkdir(parents=True, exist_ok=True)
-        artifact.extra.mkdir(parents=True, exist_ok=True)
+        for folder in (artifact.content, artifact.extra):
+            if not folder.is_dir():
+                folder.mkdir(parents=True)
         return artifact
 
     @classmethod

@@ -195,7 +195,6 @@ class Attempt:
         folder = self.home.payloads.staging_folder(execution.uid)
         with explain_full_disk(f"staging the outputs of {self.task.name}"):
             folder.mkdir(parents=True)
-            (folder / "attempt").touch()  # keeps the folder, which publishing the last output would remove
 
         def provide(kind: type[Artifact]) -> Path:
             nonlocal made

@@ -54,8 +54,12 @@ class Logs:
         Raises:
             OSError: It cannot be made.
         """
-        self.folder.mkdir(parents=True, exist_ok=True)
-        return os.open(self.path(task), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        path, flags = self.path(task), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        try:
+            return os.open(path, flags, 0o600)
+        except FileNotFoundError:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            return os.open(path, flags, 0o600)
 
     def write(self, task: str, text: str) -> None:
         """Append whole lines, without the secrets that this process knows."""

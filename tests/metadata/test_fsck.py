@@ -48,6 +48,7 @@ def move(
 
 def make(store: MetadataStore, payloads: LocalPayloads) -> ArtifactRecord:
     execution, new = move(store, payloads)
+    payloads.staging_folder(execution.uid).rmdir()
     return store.publish(execution, {"out": [new]})["out"][0]
 
 

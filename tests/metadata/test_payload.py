@@ -31,7 +31,7 @@ def staged(payloads: LocalPayloads, text: str = "hello", uid: str = "uid", key: 
     return path
 
 
-def test_publish_moves_whole_and_read_only(payloads: LocalPayloads, tmp_path: Path) -> None:
+def test_publish_moves_whole_and_read_only(payloads: LocalPayloads) -> None:
     path = staged(payloads)
     expected = digest_tree(path / "content")
     tree = payloads.publish(path, URI)
@@ -39,7 +39,7 @@ def test_publish_moves_whole_and_read_only(payloads: LocalPayloads, tmp_path: Pa
     assert tree == expected
     assert tree.size == 5
     assert not path.exists()
-    assert list((tmp_path / "work" / "staging").iterdir()) == []
+    assert list(payloads.staging_folder("uid").iterdir()) == []
     assert (target / "content" / "deep" / "file.txt").read_text() == "hello"
     assert all(file.stat().st_mode & 0o777 == 0o444 for file in target.rglob("*") if file.is_file())
     assert payloads.present(URI)
@@ -82,7 +82,7 @@ def test_two_outputs_share_an_execution(payloads: LocalPayloads, tmp_path: Path)
     payloads.remove("artifacts/Node/uid/two")
     payloads.remove("artifacts/Node/uid/two")
     assert not (tmp_path / "artifacts" / "Node" / "uid").exists()
-    assert list((tmp_path / "work" / "staging").iterdir()) == []
+    assert list(payloads.staging_folder("uid").iterdir()) == []
 
 
 def test_stage_begins_anew_and_discard_forgives(payloads: LocalPayloads) -> None:

@@ -89,7 +89,7 @@ def test_a_payload_is_what_a_local_one_would_be(payloads: RemotePayloads, tmp_pa
     told: list[tuple[int, int | None, str]] = []
     assert payloads.publish(path, URI, lambda *much: told.append(much)) == local.publish(twin, URI)
     assert told[-1] == (8, 8, "bytes uploaded")
-    assert list(payloads.staging.iterdir()) == []
+    assert list(payloads.staging_folder("uid").iterdir()) == []
     whole = files(local.local(URI))
     assert json.loads(whole["manifest.json"])["content"]["size"] == 5
     assert {name: payloads.objects.read(f"{URI}/{name}") for name in payloads.objects.entries(URI)} == whole
