@@ -10,6 +10,7 @@ import click
 
 from ..errors import InputError
 from .kubeflow_client import VERBS as RUNNING
+from .kubeflow_image import VERBS as IMAGING
 from .kubeflow_schedule import VERBS as SCHEDULING
 from .kubeflow_simulate import VERBS as SIMULATING
 from .settings import OK, USER_ERROR, Settings, shared
@@ -87,7 +88,7 @@ def compile_(settings: Settings, folder: Path, output: Path | None) -> int:
     return OK
 
 
-for _verb in (*SIMULATING, *RUNNING, *SCHEDULING):
+for _verb in (*SIMULATING, *IMAGING, *RUNNING, *SCHEDULING):
     kubeflow.add_command(_verb)
 
 

@@ -52,7 +52,7 @@ def package(settings: Settings, folder: Path, out: Path, include: tuple[str, ...
     except DrivetrainError as error:
         raise InputError(error.message, fix=error.fix) from None
     wheel = build_wheel(folder, include, largest)
-    digest = _verified(folder, wheel)
+    digest = verified(folder, wheel)
     path = out / wheel.name
     out.mkdir(parents=True, exist_ok=True)
     write_durably(path, wheel.data)
@@ -67,7 +67,7 @@ def package(settings: Settings, folder: Path, out: Path, include: tuple[str, ...
     return OK
 
 
-def _verified(folder: Path, wheel: Wheel) -> str:
+def verified(folder: Path, wheel: Wheel) -> str:
     """The digest of the pipeline that is built from the wheel alone.
 
     Raises:

@@ -1,0 +1,87 @@
+"""`kubeflow image`: the build context of a pipeline's image, the same to the byte each time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from ..pipelines import load_pipeline
+from .package import verified
+from .settings import OK, Settings, shared
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+@click.command(
+    epilog="\b\nExample:\n  drivetrain kubeflow image examples/flights -o image\n"
+    "  drivetrain kubeflow image shop -o image --base python:3.11-slim@sha256:… --include schema.yaml\n"
+)
+@click.argument("project", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.option(
+    "-o",
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("image"),
+    show_default=True,
+    metavar="DIR",
+    help="Where the context is put.",
+)
+@click.option("--tar", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="As one file, too.")
+@click.option("--base", default="", metavar="IMAGE", help="To start from, by its digest; else this Python's slim one.")
+@click.option("--extra", "extras", multiple=True, metavar="NAME", help="An extra of drivetrain more than pods need.")
+@click.option(
+    "--wheel", type=click.Path(path_type=Path, dir_okay=False), help="drivetrain itself, if it is in no index."
+)
+@click.option("--include", multiple=True, metavar="PATTERN", help="More files than the pyproject.toml names.")
+@shared
+def image(
+    settings: Settings,
+    project: Path,
+    out: Path,
+    tar: Path | None,
+    base: str,
+    extras: tuple[str, ...],
+    wheel: Path | None,
+    include: tuple[str, ...],
+) -> int:
+    """Write what the image of the pipeline in PROJECT is built from, and say how it is.
+
+    The versions are those installed here. The pipeline is built from what goes into the image alone, and must be the
+    same; a pod whose image holds another one says so at once.
+    """
+    from ..digest import write_durably
+    from ..pipelines.kubeflow.image import EXTRAS, commands, context
+    from ..pipelines.kubeflow.settings import Settings as Cluster
+    from ..pipelines.sources.wheel import build_wheel
+
+    packed = build_wheel(project, include)
+    digest = verified(project, packed)
+    place = Cluster.load(project).project if (project / "kubeflow.yaml").exists() else ""
+    name = load_pipeline(project).build().name
+    made = context(packed, digest, name=name, project=place, base=base, drivetrain=wheel, extras={*EXTRAS, *extras})
+    made.write(out)
+    if tar is not None:
+        write_durably(tar, made.tar())
+    podman, docker = commands(made.tag, out)
+    pinned = "@sha256:" in base
+
+    def show(console: Console) -> None:
+        console.print(f"{out}: {len(made.files)} files for {made.tag}", markup=False, soft_wrap=True)
+        console.print(f"  {podman}\n  {docker}", markup=False, soft_wrap=True)
+        if not pinned:
+            note = "note: the base is named by a tag, which moves; give --base IMAGE@sha256:… for the same image twice"
+            console.print(note, markup=False, soft_wrap=True)
+        console.print("Push it, and write its digest as image: in kubeflow.yaml.", markup=False, soft_wrap=True)
+
+    answer = {
+        "path": str(out), "tag": made.tag, "pipeline": digest, "files": sorted(made.files), "pinned": pinned,
+        "commands": [podman, docker],
+    }  # fmt: skip
+    settings.answer(answer, show)
+    return OK
+
+
+VERBS: Final = (image,)

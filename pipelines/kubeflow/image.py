@@ -1,0 +1,207 @@
+"""What a pipeline's image is built from: a Dockerfile, pinned versions and the project; the same bytes twice.
+
+`kubeflow.yaml` is not in it: it holds the image's own digest, and facts of a cluster that change without the pipeline.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import sys
+import tarfile
+import zipfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import Distribution, distribution, distributions
+from pathlib import Path
+
+from ...digest import write_durably
+from ...errors import InputError
+from ..sources.wheel import Wheel
+
+EPOCH = 315532800
+"""1980-01-01 in seconds since 1970: the date of every file, as in our wheels."""
+EXTRAS = ("cloud", "engine", "kubeflow", "postgres")
+"""What pods need as a rule: payloads behind a URL, jax, the command of pods, a shared store."""
+_OURS = "drivetrain"
+_USER = 65532
+
+_DOCKERFILE = """\
+# The image of the pipeline {name}, written by `drivetrain kubeflow image`. Give BASE by its digest: a tag moves.
+ARG BASE={base}
+
+FROM ${{BASE}} AS build
+ARG SOURCE_DATE_EPOCH={epoch}
+ENV SOURCE_DATE_EPOCH=${{SOURCE_DATE_EPOCH}} PIP_DISABLE_PIP_VERSION_CHECK=1
+RUN python -m venv /opt/venv
+COPY constraints.txt requirements.txt /build/
+{wheels}RUN /opt/venv/bin/pip install --no-cache-dir \\
+    --constraint /build/constraints.txt --requirement /build/requirements.txt
+
+FROM ${{BASE}}
+LABEL org.opencontainers.image.title="{name}" drivetrain.pipeline="{digest}"
+COPY --from=build /opt/venv /opt/venv
+COPY project/ {project}/
+ENV PATH=/opt/venv/bin:${{PATH}} PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 HOME=/tmp
+WORKDIR /app
+USER {user}:{user}
+CMD ["python", "-m", "drivetrain.pipelines.kubeflow.pod", "--help"]
+"""
+
+
+@dataclass(frozen=True)
+class Context:
+    """A build context.
+
+    Attributes:
+        files: Path -> bytes.
+        tag: What the image may be called: the pipeline's name and the beginning of its digest.
+    """
+
+    files: Mapping[str, bytes]
+    tag: str
+
+    def tar(self) -> bytes:
+        """All of it as a tar file, sorted, without times or owners."""
+        out = io.BytesIO()
+        with tarfile.open(fileobj=out, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+            for name in sorted(self.files):
+                info = tarfile.TarInfo(name)
+                info.size, info.mtime, info.mode = len(self.files[name]), EPOCH, 0o644
+                archive.addfile(info, io.BytesIO(self.files[name]))
+        return out.getvalue()
+
+    def write(self, folder: Path) -> None:
+        """All of it as files below a folder, dated alike.
+
+        Raises:
+            InputError: Something else is in the folder, or it cannot be written.
+        """
+        try:
+            there = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+            if others := sorted(there - set(self.files)):
+                if "Dockerfile" not in there or not _written_by_us(folder / "Dockerfile"):
+                    raise InputError(f"{folder} holds {others[0]}", fix="name a folder that does not exist yet")
+                for name in others:
+                    (folder / name).unlink()
+            for name, data in self.files.items():
+                path = folder / name
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write_durably(path, data)
+                path.chmod(0o644)
+                os.utime(path, (EPOCH, EPOCH))
+        except OSError as error:
+            raise InputError(f"{folder} cannot be written: {error.strerror}", fix="name another folder") from None
+
+
+def context(
+    wheel: Wheel,
+    digest: str,
+    *,
+    name: str,
+    project: str = "",
+    base: str = "",
+    drivetrain: Path | None = None,
+    extras: Iterable[str] = EXTRAS,
+) -> Context:
+    """The build context of a project's image.
+
+    Args:
+        wheel: The project, seen to build the pipeline on its own.
+        digest: Of the pipeline.
+        name: Of the pipeline.
+        project: The project's folder in the image; `/app/` and its name where empty.
+        base: The image to start from, by its digest; the slim one of this Python by its tag where empty.
+        drivetrain: A wheel of drivetrain, where it does not come from an index.
+        extras: Of drivetrain.
+
+    Raises:
+        InputError: Of drivetrain itself there is no wheel, or a name is none for an image.
+    """
+    project = project or f"/app/{wheel.package}"
+    if Path(project).name != wheel.package or not re.fullmatch(r"/[\w./-]+", project):
+        raise InputError(
+            f"the project would lie in {project}, and is imported by the name of its folder, {wheel.package}",
+            fix=f"write project: /app/{wheel.package} in kubeflow.yaml, or leave it out",
+        )
+    if base and not re.fullmatch(r"[\w./:-]+(@sha256:[0-9a-f]{64})?", base):
+        raise InputError(f"{base!r} names no image", fix="give e.g. python:3.11-slim@sha256:… of 64 hex digits")
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    wanted = f"{_OURS}[{','.join(sorted(extras))}]"
+    files: dict[str, bytes] = {}
+    if drivetrain is not None:
+        own = _wheel_name(drivetrain)
+        files[f"wheels/{own}"] = drivetrain.read_bytes()
+        wanted += f" @ file:///build/wheels/{own}"
+    else:
+        wanted += f"=={_released(distribution(_OURS))}"
+    modules, requirements = _project(wheel)
+    files |= modules
+    files["requirements.txt"] = "".join(f"{each}\n" for each in [wanted, *requirements]).encode()
+    files["constraints.txt"] = "".join(f"{each}\n" for each in _constraints()).encode()
+    files["Dockerfile"] = _DOCKERFILE.format(
+        name=name,
+        base=base or f"docker.io/library/python:{version}-slim",
+        epoch=EPOCH,
+        wheels="COPY wheels/ /build/wheels/\n" if drivetrain is not None else "",
+        digest=digest,
+        project=project,
+        user=_USER,
+    ).encode()
+    tag = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "pipeline"
+    return Context(files, f"{tag}:{digest[:12]}")
+
+
+def commands(tag: str, folder: Path) -> tuple[str, str]:
+    """How podman and docker build it so that a second build gives the same image."""
+    to = f"--output type=image,name={tag},rewrite-timestamp=true"
+    docker = f"docker buildx build --build-arg SOURCE_DATE_EPOCH={EPOCH} {to} {folder}"
+    return f"podman build --timestamp {EPOCH} -t {tag} {folder}", docker
+
+
+def _project(wheel: Wheel) -> tuple[dict[str, bytes], list[str]]:
+    """The project's files, and what its pyproject.toml requires."""
+    files: dict[str, bytes] = {}
+    requirements: list[str] = []
+    with zipfile.ZipFile(io.BytesIO(wheel.data)) as archive:
+        for name in archive.namelist():
+            if name.startswith(f"{wheel.package}/"):
+                files[f"project/{name.removeprefix(f'{wheel.package}/')}"] = archive.read(name)
+            elif name.endswith(".dist-info/METADATA"):
+                lines = archive.read(name).decode().splitlines()
+                requirements = [line.partition(": ")[2] for line in lines if line.startswith("Requires-Dist: ")]
+    mine = re.compile(rf"{_OURS}\b(?![-_.])", re.IGNORECASE)
+    return files, [each for each in requirements if not mine.match(each)]
+
+
+def _constraints() -> list[str]:
+    """The versions that are installed here: what the pipeline was tried with, and part of its cache keys."""
+    found: dict[str, str] = {}
+    for each in distributions():
+        name = re.sub(r"[-_.]+", "-", each.metadata["Name"] or "").lower()
+        if name and name != _OURS and each.read_text("direct_url.json") is None:
+            found.setdefault(name, f"{name}=={each.version}")
+    return [found[name] for name in sorted(found)]
+
+
+def _released(found: Distribution) -> str:
+    """The version of drivetrain, if an index can have it."""
+    origin = json.loads(found.read_text("direct_url.json") or "{}")
+    if origin or "dev" in found.version:
+        raise InputError(
+            f"drivetrain {found.version} is installed from {origin.get('url', 'a checkout')}, which no image can reach",
+            fix="give its wheel with --wheel: `python -m build --wheel` in the checkout makes one in dist/",
+        )
+    return found.version
+
+
+def _wheel_name(wheel: Path) -> str:
+    if not wheel.is_file() or not re.fullmatch(rf"{_OURS}-[\w.+]+-py3-none-any\.whl", wheel.name):
+        raise InputError(f"{wheel} is no wheel of drivetrain", fix="give dist/drivetrain-…-py3-none-any.whl")
+    return wheel.name
+
+
+def _written_by_us(dockerfile: Path) -> bool:
+    return "written by `drivetrain kubeflow image`" in dockerfile.read_text(encoding="utf-8", errors="replace")
