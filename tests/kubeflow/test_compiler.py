@@ -1,0 +1,328 @@
+"""Pipelines in KFP's form: what its loader and its protobufs make of them, and what is refused, at the user's line."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from drivetrain.errors import InputError
+from drivetrain.pipelines import load_pipeline
+from drivetrain.pipelines.kubeflow.compiler import Compiled, compile_pipeline
+from drivetrain.pipelines.kubeflow.lint import lint
+from drivetrain.pipelines.kubeflow.protobufs import pipeline_spec
+from drivetrain.pipelines.kubeflow.refusals import parameter_type
+from drivetrain.pipelines.kubeflow.settings import PodSettings, Settings
+from drivetrain.tests.kubeflow.cluster import CASES, CLUSTER, REFUSED, built, compiled, conformance
+
+pytestmark = pytest.mark.kubeflow
+
+HOUSE = Path(__file__).parents[2]
+GOLDEN = HOUSE / "tests" / "fixtures" / "kubeflow"
+Project = Callable[..., Path]
+
+
+def dags(found: Compiled) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(name, tasks) of each DAG."""
+    yield "root", found.spec["root"]["dag"]["tasks"]
+    for name, component in found.spec["components"].items():
+        if "dag" in component:
+            yield name.removeprefix("comp-"), component["dag"]["tasks"]
+
+
+def task(found: Compiled, name: str) -> dict[str, Any]:
+    (one,) = (tasks[name] for _, tasks in dags(found) if name in tasks)
+    return dict(one)
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_every_pipeline_of_the_suite_compiles_or_is_refused(name: str) -> None:
+    from google.protobuf import json_format
+
+    if name in REFUSED:
+        with pytest.raises(InputError, match=REFUSED[name]) as caught:
+            conformance(name)
+        assert f"{name.partition('/')[2].partition(':')[0]}.py:" in (caught.value.where or "")
+        return
+    found = conformance(name)
+    assert lint(found.yaml) == []
+    spec = json_format.ParseDict(found.spec, pipeline_spec().PipelineSpec())
+    assert json_format.MessageToDict(spec) == found.spec  # nothing is said that is a default, or another way
+    assert list(yaml.safe_load_all(found.yaml)) == [found.spec, found.platform]
+    pipeline = CASES[name].load().build()
+    assert sorted(found.nodes.values()) == sorted(pipeline.ids)
+
+
+@pytest.mark.slow  # it imports KFP's SDK
+@pytest.mark.parametrize("name", sorted(CASES.keys() - REFUSED.keys()))
+def test_kfps_own_loader_takes_it(name: str, tmp_path: Path) -> None:
+    from google.protobuf import json_format
+    from kfp.components import load_component_from_file
+
+    found = conformance(name)
+    (tmp_path / "pipeline.yaml").write_text(found.yaml, encoding="utf-8")
+    loaded = load_component_from_file(str(tmp_path / "pipeline.yaml"))
+    assert json_format.MessageToDict(loaded.pipeline_spec) == found.spec
+    assert json_format.MessageToDict(loaded.platform_spec) == found.platform
+
+
+@pytest.mark.parametrize("name", sorted(CASES.keys() - REFUSED.keys()))
+def test_everything_waits_for_what_the_pipeline_says(name: str) -> None:
+    found, pipeline = conformance(name), CASES[name].load().build()
+    inside: dict[str, set[str]] = {}  # task -> the nodes that it is or holds
+    components = found.spec["components"]
+
+    def nodes(name: str, body: dict[str, Any]) -> set[str]:
+        inner = components[body["componentRef"]["name"]].get("dag", {}).get("tasks", {})
+        inside.setdefault(name, set())
+        inside[name] |= {found.nodes[name]} if name in found.nodes else set()
+        for task_name, task_body in inner.items():
+            inside[name] |= nodes(task_name, task_body)
+        return inside[name]
+
+    for name_, body in found.spec["root"]["dag"]["tasks"].items():
+        nodes(name_, body)
+    for _, tasks in dags(found):
+        after = {name_: set(body.get("dependentTasks", [])) for name_, body in tasks.items()}
+        for one, its in ((name_, node) for name_ in tasks for node in inside[name_]):
+            for other in tasks:
+                if other != one and inside[other] & set(pipeline.upstream(its)):
+                    assert other in after[one], (one, other)
+
+
+def test_what_a_task_is_given(project: Project) -> None:
+    found = compiled(
+        built(
+            project,
+            """
+            @dt.pipeline
+            def shop(count: int, rate: float = 0.5, names: list[str] = ["a"], span: int | None = None) -> None:
+                made = Make(count=count)
+                Double.options(retries=3, backoff=1.5, cpus=0.5, memory="2GiB", accelerators=1, timeout=60)(made)
+            """,
+        )
+    )
+    parameters = {
+        "count": {"parameterType": "NUMBER_INTEGER"},
+        "rate": {"parameterType": "NUMBER_DOUBLE", "defaultValue": 0.5, "isOptional": True},
+        "names": {"parameterType": "LIST", "defaultValue": ["a"], "isOptional": True},
+        "span": {"parameterType": "STRING", "defaultValue": "null", "isOptional": True},
+        "drivetrain_run": {"parameterType": "STRING", "defaultValue": "", "isOptional": True},
+    }
+    assert found.spec["root"]["inputDefinitions"] == {"parameters": parameters}
+    double = task(found, "double")
+    assert double["dependentTasks"] == ["make"]
+    assert double["inputs"] == {
+        "parameters": {name: {"componentInputParameter": name} for name in parameters},
+        "artifacts": {"numbers": {"taskOutputArtifact": {"producerTask": "make", "outputArtifactKey": "numbers"}}},
+    }
+    assert double["retryPolicy"] == {"maxRetryCount": 3, "backoffDuration": "2s", "backoffFactor": 2.0}
+    assert double["cachingOptions"] == {}
+    container = found.spec["deploymentSpec"]["executors"]["exec-double"]["container"]
+    assert container["image"] == "registry.example/shop:1"
+    assert container["command"] == ["python", "-m", "drivetrain.pipelines.kubeflow.pod"]
+    assert container["args"] == [
+        "--project", "/app/shop", "--ir", found.digest, "--node", "Double", "--executor-input", "{{$}}",
+    ]  # fmt: skip
+    assert container["resources"] == {
+        "resourceCpuRequest": "500m", "resourceCpuLimit": "500m",
+        "resourceMemoryRequest": str(2**31), "resourceMemoryLimit": str(2**31),
+        "accelerator": {"resourceType": "nvidia.com/gpu", "resourceCount": "1"},
+    }  # fmt: skip
+    env = {variable["name"]: variable["value"] for variable in container["env"]}
+    assert env["DRIVETRAIN_ARTIFACTS"] == "s3://bucket/shop"
+    assert env["DRIVETRAIN_ROOT"] == "/drivetrain/.drivetrain"
+
+
+def test_a_loops_items_come_as_indices() -> None:
+    found = conformance("control/loops:in_each_other")
+    outer, inner = task(found, "for-map"), task(found, "for-inner")
+    assert outer["parameterIterator"] == {"itemInput": "loop--map", "items": {"raw": "[0, 1, 2]"}}
+    name = "pipelinechannel--open-inner--items"
+    assert inner["parameterIterator"] == {"itemInput": "loop--inner", "items": {"inputParameter": name}}
+    assert inner["inputs"]["parameters"]["loop--map"] == {"componentInputParameter": "loop--map"}
+    note = task(found, "note")["inputs"]["parameters"]
+    assert {"loop--map", "loop--inner"} <= note.keys()
+    opening = found.spec["deploymentSpec"]["executors"]["exec-open-inner"]["container"]["args"]
+    assert opening[4:6] == ["--open", "inner"]
+    few = task(conformance("control/loops:few_at_once"), "for-map")
+    assert few["iteratorPolicy"] == {"parallelismLimit": 2}
+
+
+def test_a_condition_within_a_loop_reads_what_is_around_it(project: Project) -> None:
+    found = compiled(
+        built(
+            project,
+            """
+            @dt.pipeline
+            def shop() -> None:
+                made = Make()
+
+                def one(n: int) -> None:
+                    inner = Make.options(id="Inner")(count=n)
+                    with dt.when((made.total > 2) & (inner.total == 1)):
+                        Double(inner)
+
+                dt.map_(one, over=[1, 2])
+            """,
+        )
+    )
+    outer, inner = "pipelinechannel--make--numbers--total", "pipelinechannel--inner--numbers--total"
+    double = task(found, "double")
+    assert double["inputs"]["parameters"][outer] == {"componentInputParameter": outer}
+    assert double["inputs"]["parameters"][inner]["taskOutputParameter"]["producerTask"] == "inner"
+    loop = task(found, "for-map")
+    assert loop["inputs"]["parameters"][outer]["taskOutputParameter"] == {
+        "producerTask": "make", "outputParameterKey": "numbers--total",
+    }  # fmt: skip
+    assert found.spec["components"]["comp-make"]["outputDefinitions"]["parameters"] == {
+        "numbers--total": {"parameterType": "LIST"}
+    }
+    assert lint(found.yaml) == []
+
+
+def test_there_is_one_exit_task_and_what_closes_the_run_comes_last() -> None:
+    plain = conformance("control/orders:linear").spec["root"]["dag"]["tasks"]
+    assert plain.keys() == {"work", "drivetrain-close"}
+    found = conformance("control/others:on_exit")
+    root = found.spec["root"]["dag"]["tasks"]
+    assert root.keys() == {"work", "leave"}
+    assert root["leave"]["triggerPolicy"] == {"strategy": "ALL_UPSTREAM_TASKS_COMPLETED"}
+    assert root["leave"]["dependentTasks"] == ["work"]
+    assert root["leave"]["inputs"]["parameters"]["status"] == {"taskFinalStatus": {"producerTask": "work"}}
+    inner = found.spec["components"]["comp-leave"]["dag"]["tasks"]
+    assert inner.keys() == {"exits", "drivetrain-close"}
+    assert inner["drivetrain-close"]["dependentTasks"] == ["exits"]
+    assert inner["drivetrain-close"]["inputs"]["parameters"]["status"] == {"componentInputParameter": "status"}
+    exits = found.spec["components"]["comp-exits"]["dag"]["tasks"]
+    assert exits.keys() == {"note", "skipped", "alarm"}
+    assert not any("triggerPolicy" in body for body in exits.values())
+
+
+def test_the_digest_can_be_that_of_the_whole_pipeline() -> None:
+    case = CASES["control/orders:linear"]
+    found = compile_pipeline(case.load().build(), CLUSTER, digest="abc")
+    assert found.digest == "abc"
+    assert "abc" in found.spec["deploymentSpec"]["executors"]["exec-make"]["container"]["args"]
+
+
+@pytest.mark.parametrize(
+    ("source", "says", "fix"),
+    [
+        ("Make.options(priority=2)()", "Make has a priority", "leave priority= out"),
+        ("Make.options(retries=2, backoff_factor=1.5)()", "the back-off factor 1.5", "backoff_factor=2"),
+        ("Make.options(retries=9, backoff_max=60)()", "before its last retry", "backoff_max=256"),
+        ("Login(token=dt.secret('OTHER'))", "Login needs the secret OTHER", "secrets: {OTHER:"),
+        ("Make.options(env={'A': dt.secret('OTHER')})()", "Make needs the secret OTHER", "/run/secrets"),
+        ("Box()", "Box is a container component", "dt.shell_component"),
+    ],
+)
+def test_what_kubeflow_cannot_keep_of_a_node(project: Project, source: str, says: str, fix: str) -> None:
+    function = built(
+        project,
+        f"""
+        Box = dt.container_component("Box", "busybox@sha256:{"a" * 64}", ["true"])
+
+        @dt.pipeline
+        def shop() -> None:
+            {source}
+        """,
+    )
+    with pytest.raises(InputError) as caught:
+        compiled(function)
+    assert says in caught.value.message
+    assert fix in (caught.value.fix or "")
+    assert (caught.value.where or "").endswith("pipeline.py:9")
+
+
+@pytest.mark.parametrize(
+    ("parameter", "says"),
+    [
+        ("what: object = 3", "KFP has no type"),
+        ("either: int | str = 3", "KFP has no type"),
+        ("status: str = 'x'", "has the name of one that drivetrain gives"),
+    ],
+)
+def test_what_kubeflow_cannot_keep_of_a_parameter(project: Project, parameter: str, says: str) -> None:
+    function = built(project, f"@dt.pipeline\ndef shop({parameter}) -> None:\n    Make()\n")
+    with pytest.raises(InputError, match=says) as caught:
+        compiled(function)
+    assert (caught.value.where or "").endswith("pipeline.py:4")
+
+
+@pytest.mark.parametrize(
+    ("hint", "kind"),
+    [
+        ("int", ("NUMBER_INTEGER", False)),
+        ("float | None", ("NUMBER_DOUBLE", True)),
+        ("Optional[str]", ("STRING", True)),
+        ("list[int | str]", ("LIST", False)),
+        ("list[int] | None", ("LIST", True)),
+        ("dict[str, int]", ("STRUCT", False)),
+        ("Sequence[str]", ("LIST", False)),
+        ("int | str", ("", False)),
+        ("Any", ("", False)),
+    ],
+)
+def test_types_of_parameters(hint: str, kind: tuple[str, bool]) -> None:
+    assert parameter_type(hint) == kind
+
+
+def test_settings_of_a_node_that_is_not_there(project: Project, tmp_path: Path) -> None:
+    function = built(project, "@dt.pipeline\ndef shop() -> None:\n    Make()\n")
+    (tmp_path / "kubeflow.yaml").write_text(
+        "image: i\nartifacts: s3://b\nstore: {secret: s, key: k}\nnodes:\n  Mkae: {shm: 1Gi}\n"
+    )
+    with pytest.raises(InputError, match="no node 'Mkae'") as caught:
+        compiled(function, Settings.load(tmp_path))
+    assert caught.value.where == f"{tmp_path / 'kubeflow.yaml'}:5"
+    assert "Make" in (caught.value.fix or "")
+
+
+def test_secrets_may_come_as_files(project: Project) -> None:
+    function = built(project, "@dt.pipeline\ndef shop() -> None:\n    Login(token=dt.secret('OTHER'))\n")
+    compiled(function, replace(CLUSTER, defaults=PodSettings(secret_volumes=(("/run/secrets", "all"),))))
+
+
+@pytest.mark.slow
+def test_the_same_bytes_in_every_process(tmp_path: Path) -> None:
+    seen = set()
+    for seed in ("0", "1", "77"):
+        command = [sys.executable, "-m", "drivetrain", "kubeflow", "compile", str(HOUSE / "examples" / "flights")]
+        env = {**os.environ, "PYTHONHASHSEED": seed}
+        seen.add(subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, check=True, timeout=120).stdout)
+    assert len(seen) == 1
+    assert lint(seen.pop().decode()) == []
+
+
+def _golden(found: Compiled) -> str:
+    """Without what changes with every release and every line of code."""
+    text = found.yaml.replace(found.digest, "DIGEST").replace(found.spec["sdkVersion"], "drivetrain-VERSION")
+    documents = list(yaml.safe_load_all(text))
+    for executor in documents[0]["deploymentSpec"]["executors"].values():
+        for variable in executor["container"]["env"]:
+            if variable["name"] == "DRIVETRAIN_NODE":
+                variable["value"] = json.loads(variable["value"])["component"]
+    return str(yaml.safe_dump_all(documents, sort_keys=True, width=120))
+
+
+@pytest.mark.parametrize("name", ["flights", "on_exit", "few_at_once_in_each_other"])
+def test_the_form_changes_on_purpose_only(name: str) -> None:
+    # After a change that is meant: DRIVETRAIN_GOLDEN=1 writes them anew; look at the difference.
+    if name == "flights":
+        folder = HOUSE / "examples" / "flights"
+        found = compiled(load_pipeline(folder), Settings.load(folder))
+    else:
+        (path,) = (case for case in CASES if case.endswith(f":{name}"))
+        found = conformance(path)
+    file = GOLDEN / f"{name}.yaml"
+    if os.environ.get("DRIVETRAIN_GOLDEN"):
+        file.write_text(_golden(found), encoding="utf-8")
+    assert _golden(found) == file.read_text("utf-8")
