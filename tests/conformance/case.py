@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from drivetrain.errors import BuildError, InputError
@@ -13,6 +13,8 @@ from drivetrain.pipelines.launching.partial import Selection
 from drivetrain.pipelines.sources.functions import import_project_module
 
 HERE = Path(__file__).parent
+BEAM: dict[str, tuple[str, ...]] = {}
+"""The options of runners that the beam runner hands the pipeline to, by the name they have in the suite."""
 Seen = dict[str, tuple[str, str, bool, dict[str, list[str]]]]
 """By task: its state, its reason without what differs from run to run, its veto, its outputs' fingerprints."""
 
@@ -106,8 +108,12 @@ def carry_out(step: Step, case: Case, home: Home, runner: str) -> RunResult:
         return on_cluster(home, case.load(), dict(step.parameters), options, step.only, step.resumes)
     if step.resumes:
         return resume(home)
-    options = RunOptions(runner=runner, cache=step.cache, parallel=step.parallel)
+    options = replace(_options(runner), cache=step.cache, parallel=step.parallel)
     return run_pipeline(home, case.load(), step.parameters, options, selection=Selection(only=step.only))
+
+
+def _options(runner: str) -> RunOptions:
+    return RunOptions(runner="beam" if runner in BEAM else runner, runner_options=BEAM.get(runner, ()))
 
 
 def refusal(case: Case, home: Home, runner: str) -> str:
@@ -118,7 +124,7 @@ def refusal(case: Case, home: Home, runner: str) -> str:
 
             compiled(case.load())
         else:
-            run_pipeline(home, case.load(), options=RunOptions(runner=runner))
+            run_pipeline(home, case.load(), options=_options(runner))
     except (BuildError, InputError) as error:
         return str(error)
     return ""

@@ -9,11 +9,12 @@ import pytest
 from drivetrain.metadata import fsck
 from drivetrain.pipelines import Home
 from drivetrain.pipelines.run import RUNNERS
+from drivetrain.tests.beam import servers
 from drivetrain.tests.conformance import control_cases, table_cases
-from drivetrain.tests.conformance.case import Case, Seen, carry_out, recorded, refusal, seen, value
+from drivetrain.tests.conformance.case import BEAM, Case, Seen, carry_out, recorded, refusal, seen, value
 
 CASES = (*control_cases.CASES, *table_cases.CASES)
-EVERY = (*RUNNERS, "kubeflow")
+EVERY = (*RUNNERS, "prism", "kubeflow")
 Homes = Callable[[str], Home]
 _INLINE: dict[int, list[Seen]] = {}
 """What the inline runner made of a case, by its place among the cases: made once for all the others."""
@@ -24,8 +25,11 @@ def _marks(case: Case, runner: str) -> Iterator[pytest.MarkDecorator]:
         yield pytest.mark.slow
     if runner == "kubeflow":
         yield pytest.mark.kubeflow
-    if runner == "beam":
+    if runner in ("beam", "prism"):
         yield pytest.mark.beam
+    if runner == "prism":
+        yield pytest.mark.slow
+        yield pytest.mark.prism
     if case.engine:
         yield pytest.mark.engine
 
@@ -38,6 +42,15 @@ def _parameters() -> list[object]:
         for number, (case, name, use) in enumerate(zip(CASES, names, uses, strict=True))
         for runner in EVERY
     ]
+
+
+@pytest.fixture(scope="module")
+def prism() -> Iterator[None]:
+    """One Prism for all the pipelines."""
+    with servers.prism() as flags:
+        BEAM["prism"] = flags
+        yield
+        del BEAM["prism"]
 
 
 @pytest.fixture
@@ -78,10 +91,15 @@ def _carry_out(case: Case, runner: str, home: Home, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize(("number", "runner"), _parameters())
-def test_conformance(number: int, runner: str, homes: Homes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_conformance(
+    number: int, runner: str, homes: Homes, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
     case, home = CASES[number], homes(runner)
-    if runner in case.refused:
-        assert case.refused[runner] in refusal(case, home, runner)
+    if runner == "prism":
+        request.getfixturevalue("prism")
+    kind = "beam" if runner in BEAM else runner
+    if kind in case.refused:
+        assert case.refused[kind] in refusal(case, home, runner)
         assert not home.store.contexts("run")
         return
     found = _carry_out(case, runner, home, monkeypatch)
