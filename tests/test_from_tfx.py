@@ -101,9 +101,9 @@ def resolved(path: str) -> Any:
     if first in PREFIXES:
         found: Any = import_module(PREFIXES[first])
     else:
-        (room, *_) = [room for room in ROOMS if hasattr(import_module(room), first)] or [None]
-        assert room is not None, f"there is no {path}"
-        found = getattr(import_module(room), first)
+        rooms = [room for room in ROOMS if hasattr(import_module(room), first)]
+        assert rooms, f"there is no {path}"
+        found = getattr(import_module(rooms[0]), first)
     for part in rest:
         assert hasattr(found, part) or part in getattr(found, "__dataclass_fields__", {}), f"there is no {path}"
         found = getattr(found, part, None)
