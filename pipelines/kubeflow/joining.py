@@ -89,7 +89,8 @@ def join(place: Place, name: str, pipeline: Pipeline, project: Path, parameters:
     Raises:
         InputError: The run is of another pipeline.
     """
-    body = {"id": name, "facts": _facts(pipeline, project, parameters), "ir": pipeline.to_json()}
+    facts = _facts(pipeline, project, parameters) | {"kubeflow": {"run": place.kfp_run}}
+    body = {"id": name, "facts": facts, "ir": pipeline.to_json()}
     try:
         joined = patiently(lambda: _together(place, body))
     except StoreUnavailable as error:

@@ -131,7 +131,8 @@ def write_record(home: Home, run: Run, task: str) -> str | None:
 
 def write_end(home: Home, run: Run) -> None:
     """Record how a run ended, as its context says it."""
-    told = {name: run.context.properties[name] for name in ("state", "status", "finished")}
+    facts = run.context.properties
+    told = {name: facts[name] for name in ("state", "status", "finished") if name in facts}
     Folder(home, run.id).write(END, {"kfp_run": submission(run).run, "end": told})
 
 

@@ -72,7 +72,7 @@ class Kubelet:
         project: The folder that stands for the project in the image.
         run: KFP's id of the run.
         folder: Where logs go, and what stands for KFP's own object store.
-        environment: Variables that stand for the cluster's: the store, the payloads, the root.
+        environment: By our task, or "*" for every pod: variables that stand for the cluster's, such as the store.
         limit: How many at once.
         grace: Seconds between SIGTERM and SIGKILL.
         evictions: Who is to be evicted.
@@ -84,7 +84,7 @@ class Kubelet:
     project: Path
     run_id: str
     folder: Path
-    environment: Mapping[str, str]
+    environment: Mapping[str, Mapping[str, str]]
     limit: asyncio.Semaphore
     grace: float
     evictions: list[Eviction]
@@ -128,6 +128,7 @@ class Kubelet:
             _fetch(values)
             command = self._command(container, json.dumps(given))
             environment = self._environment(label, container, name, attempt, retries=retries)
+            environment |= {**self.environment["*"], **self.environment.get(ours, {})}
             status = await self._process(command, environment, log, ours, attempt)
             reason = "" if status == 0 else _died(status)
             values = _collected(component, given) if status == 0 else Values()
@@ -204,7 +205,7 @@ class Kubelet:
             field_path = each["fieldPath"]
             found[each["name"]] = self.run_id if "pipeline/runid" in field_path else name
         for variable, optional in _from_secrets(config):
-            if variable in self.environment:
+            if variable in self.environment["*"]:
                 continue
             try:
                 found[variable] = Secret(variable).reveal()
@@ -214,7 +215,7 @@ class Kubelet:
         found |= {"KFP_POD_NAME": name, "KFP_POD_UID": str(uuid.uuid4())}
         if retries:
             found["KFP_RETRY_INDEX"] = str(attempt)
-        return {**found, **self.environment}
+        return found
 
     @property
     def _named(self) -> set[str]:

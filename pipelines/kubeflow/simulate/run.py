@@ -35,14 +35,14 @@ class Cluster:
         fail_fast: Whether Argo starts no further task of a DAG once one failed, as it does unless told otherwise.
         grace: Seconds that a pod gets to end.
         evictions: Pods that are evicted.
-        environment: Variables of every pod, over what the simulator sets: to break what it is given.
+        environment: By our task, or "*" for every pod: variables over those that the simulator sets.
     """
 
     parallel: int | None = None
     fail_fast: bool = False
     grace: float = 30.0
     evictions: tuple[Eviction, ...] = ()
-    environment: Mapping[str, str] = field(default_factory=dict)
+    environment: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,8 @@ class _Simulation:
             project=self._project.absolute(),
             run_id=self._kfp_run,
             folder=home.root / "logs" / self._name / ".kubeflow" / self._kfp_run[:8],
-            environment={**self._place(), **cluster.environment},
+            environment={"*": {**self._place(), **cluster.environment.get("*", {})}}
+            | {task: values for task, values in cluster.environment.items() if task != "*"},
             limit=asyncio.Semaphore(cluster.parallel or os.cpu_count() or 1),
             grace=cluster.grace,
             evictions=list(cluster.evictions),
@@ -193,7 +194,7 @@ async def _watch(stop: threading.Event, stopping: asyncio.Event) -> None:
 
 def _apart(work: Callable[[threading.Event], Simulated]) -> Simulated:
     """Do it in a thread; Ctrl-C and SIGTERM terminate the run, a second one is not waited for any longer."""
-    stop = threading.Event()
+    stop, over = threading.Event(), threading.Event()
     found: list[Simulated] = []
     failed: list[BaseException] = []
 
@@ -202,34 +203,31 @@ def _apart(work: Callable[[threading.Event], Simulated]) -> Simulated:
             found.append(work(stop))
         except BaseException as error:
             failed.append(error)
+        finally:
+            over.set()
 
-    thread = threading.Thread(target=go, name="drivetrain-kubeflow")
-    with _terminable():
+    thread = threading.Thread(target=go, name="drivetrain-kubeflow", daemon=True)
+    with _terminable(stop):
         thread.start()
-        while thread.is_alive():
-            try:
-                thread.join(0.2)
-            except KeyboardInterrupt:
-                if stop.is_set():
-                    raise
-                stop.set()
+        while not over.wait(0.2):
+            pass
     for error in failed:
-        if isinstance(error, BaseExceptionGroup):
-            raise error.exceptions[0]
-        raise error
+        raise error.exceptions[0] if isinstance(error, BaseExceptionGroup) else error
     return found[0]
 
 
 @contextmanager
-def _terminable() -> Iterator[None]:
+def _terminable(stop: threading.Event) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
-    def stop(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
+    def end(number: int, frame: object) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
 
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield
     finally:
