@@ -94,6 +94,13 @@ def fill_disk(root: str, size: str) -> None:
         print("published")
 
 
+def upload(root: str, url: str, staged: str, uri: str) -> None:
+    """Publish a staged payload behind a URL."""
+    from drivetrain.metadata.payload_remote import RemotePayloads
+
+    RemotePayloads(Path(root), url).publish(Path(staged), uri)
+
+
 def copy_slowly(folder: str, seconds: str, log: str) -> None:
     """Get a copy that takes so long to make, and note that it is made."""
 

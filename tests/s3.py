@@ -1,0 +1,108 @@
+"""An S3 that is not ours on loopback: moto's server, which counts what it is asked, can be stopped, and can fail."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import pytest
+
+KEY = "AKIAIOSFODNN7EXAMPLE"
+SECRET = "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"
+
+
+class S3:
+    """The server.
+
+    Attributes:
+        asked: Method and path with query of every request, in order.
+        before: Called with these before a request is answered; may wait, or give a status to answer with instead.
+    """
+
+    def __init__(self) -> None:
+        from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
+
+        self._app: Any = DomainDispatcherApplication(create_backend_app)  # Any: of no types
+        self.asked: list[str] = []
+        self.before: Callable[[str], int | None] = lambda request: None
+        self._server: Any = None
+        self._port = 0
+        self.start()
+
+    @property
+    def url(self) -> str:
+        """The endpoint."""
+        return f"http://127.0.0.1:{self._port}"
+
+    def start(self) -> None:
+        """Answer, with all that was stored before."""
+        from werkzeug.serving import WSGIRequestHandler, make_server
+
+        class Quiet(WSGIRequestHandler):
+            def log(self, *_: object) -> None:
+                pass
+
+        self._server = make_server("127.0.0.1", self._port, self._answer, threaded=True, request_handler=Quiet)
+        self._port = self._server.server_port
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Refuse connections, and forget nothing."""
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    def puts(self) -> list[str]:
+        """The keys of the files that were put, or of which a part was, without their buckets."""
+        paths = [request.partition(" ")[2].lstrip("/") for request in self.asked if request.startswith("PUT ")]
+        return [path.partition("/")[2].partition("?")[0] for path in paths if "/" in path]
+
+    def _answer(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        query = environ.get("QUERY_STRING", "")
+        request = f"{environ['REQUEST_METHOD']} {environ['PATH_INFO']}{'?' + query if query else ''}"
+        self.asked.append(request)
+        status = self.before(request)
+        if status is None:
+            answer: Iterable[bytes] = self._app(environ, start_response)
+            return answer
+        environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+        start_response(f"{status} Told", [("Content-Length", "0")])
+        return [b""]
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[S3]:
+    """One for all tests: its port must not change, as s3fs keeps its connections."""
+    pytest.importorskip("moto")
+    pytest.importorskip("s3fs")
+    server = S3()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def s3(s3_server: S3, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3]:
+    """The server, for this process and those that it starts."""
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", s3_server.url)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")  # of botocore; ours are what is tested
+    s3_server.asked.clear()
+    yield s3_server
+    s3_server.before = lambda request: None
+
+
+@pytest.fixture
+def bucket(s3: S3) -> str:
+    """The URL of a new bucket."""
+    import fsspec  # type: ignore[import-untyped]
+
+    name = f"bucket-{secrets.token_hex(4)}"
+    fsspec.filesystem("s3").mkdir(name)
+    s3.asked.clear()
+    return f"s3://{name}"
