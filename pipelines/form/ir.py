@@ -225,7 +225,7 @@ class Node:
         yield from dependencies([value for _, value in self.options.env])
         yield from (Dependency(name, "after") for name in self.after)
 
-    @property
+    @cached_property
     def upstream(self) -> tuple[str, ...]:
         """Ids of the nodes that must have ended first, each once; without those its loops wait for."""
         return tuple(dict.fromkeys(need.node for need in self.dependencies))

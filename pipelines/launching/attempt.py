@@ -85,7 +85,7 @@ class Attempt:
             return execution, error
         finally:
             # Last of all: where it is left, a sweep finds what was published and never committed.
-            shutil.rmtree(self.home.payloads.staging_folder(execution.uid), ignore_errors=True)
+            shutil.rmtree(self.home.payloads.staging / execution.uid, ignore_errors=True)
         if self.home.payloads.url is not None:
             drop(folder, self.home.payloads, self.home.store.artifact_by_uri)
         shutil.rmtree(folder, ignore_errors=True)
@@ -157,7 +157,7 @@ class Attempt:
                 result = component.fn(**given)
         finally:
             leave()
-        return checked_outputs(component, result, self.home.payloads.staging_folder(execution.uid))
+        return checked_outputs(component, result, self.home.payloads.staging / execution.uid)
 
     def _check(self) -> None:
         if self.cancel.is_set():
@@ -192,7 +192,7 @@ class Attempt:
     def _staged(self, execution: ExecutionRecord) -> Iterator[None]:
         """`Artifact.new` makes its folders in this execution's staging folder."""
         made = 0
-        folder = self.home.payloads.staging_folder(execution.uid)
+        folder = self.home.payloads.staging / execution.uid
         with explain_full_disk(f"staging the outputs of {self.task.name}"):
             folder.mkdir(parents=True)
 

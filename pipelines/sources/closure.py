@@ -13,7 +13,7 @@ import sys
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from itertools import accumulate
 from pathlib import Path
 from typing import Final
@@ -48,8 +48,12 @@ class Code:
     @property
     def digest(self) -> str:
         """One digest over the project's own files; drivetrain's version counts at launch, not in the compiled form."""
-        own = [file for file in self.files if not file[0].startswith(f"{_DRIVETRAIN}/")]
-        return digest("drivetrain-code-v1", own)
+        return _digest(tuple(file for file in self.files if not file[0].startswith(f"{_DRIVETRAIN}/")))
+
+
+@lru_cache(1024)  # the nodes of a pipeline share their modules
+def _digest(files: tuple[tuple[str, str], ...]) -> str:
+    return digest("drivetrain-code-v1", files)
 
 
 def closure(ref: FunctionRef) -> Code:
@@ -267,10 +271,10 @@ def _find_ours(rest: str) -> Path | None:
 
 
 def _find_below(root: Path, rest: str) -> Path | None:
-    path = root.joinpath(*rest.split(".")) if rest else root
-    for candidate in (path / "__init__.py", path.with_suffix(".py")) if rest else (path / "__init__.py",):
-        if candidate.is_file():
-            return candidate
+    path = "/".join((str(root), *rest.split("."))) if rest else str(root)  # text, not paths: it is asked for often
+    for candidate in (f"{path}/__init__.py", f"{path}.py") if rest else (f"{path}/__init__.py",):
+        if os.path.isfile(candidate):  # noqa: PTH113
+            return Path(candidate)
     return None
 
 
