@@ -87,12 +87,12 @@ def _unknown(body: Any, known: Mapping[str, Any], place: str) -> Iterator[Findin
 def _values(config: Mapping[str, Any], place: str) -> Iterator[Finding]:
     entries = [(key, each) for key, value in config.items() for each in (value if isinstance(value, list) else [value])]
     objects = [(key, each) for key, each in entries if isinstance(each, dict)]
-    mounts = Counter(each["mountPath"] for _, each in objects if "mountPath" in each)
+    mounts = Counter(str(each["mountPath"]) for _, each in objects if "mountPath" in each)
     for key, each in objects:
         for field in ("secretName", "configMapName"):
             if field in each:
                 # Kubernetes allows dots and 253 characters here.
-                for part in each[field].split("."):
+                for part in str(each[field]).split("."):
                     yield from kubernetes_name(part, f"{place}.{key}", f"the {field}", 253)
         if "mountPath" in each and not str(each["mountPath"]).startswith("/"):
             yield Finding(
