@@ -18,7 +18,7 @@ from .records import Claim, ExecutionRecord
 # What ends a claim. DONE: published. RELEASED: given up, or its owner died.
 _ABANDON = """
 UPDATE execution SET state = 'ABANDONED', error = :error, finished_at = :now, updated_at = :now, version = version + 1
-WHERE cache_key = :key AND state = 'RUNNING' AND owner = :owner
+WHERE state = 'RUNNING' AND owner = :owner AND coalesce(properties ->> 'claim', cache_key) = :key
 """
 
 
@@ -145,7 +145,8 @@ def owner_is_dead(db: Database | Transaction, execution: ExecutionRecord, now: i
     living = execution.owner.liveness()
     if living != "unknown":
         return living == "dead"
-    lease = db.one("SELECT expires_at, state FROM claim WHERE cache_key = :key", key=execution.cache_key)
+    key = execution.properties.get("claim", execution.cache_key)  # its own, where the cache is off for it
+    lease = db.one("SELECT expires_at, state FROM claim WHERE cache_key = :key", key=key)
     if lease is not None and lease["state"] == "HELD":
         return bool(lease["expires_at"] <= now)
     return execution.owner.rebooted()

@@ -64,7 +64,7 @@ class Attempt:
             KeyboardInterrupt, Canceled: The run was stopped; that is recorded.
         """
         execution, begin = self._start(), time.monotonic()
-        folder = self.home.root / "work" / "nodes" / self.work.key
+        folder = self.home.root / "work" / "nodes" / self.claim.cache_key
         try:
             with self._staged(execution), heartbeat.of(self.home.store, self.claim), self.home.payloads.reading():
                 if self.home.payloads.url is None:
@@ -89,10 +89,19 @@ class Attempt:
         if self.home.payloads.url is not None:
             drop(folder, self.home.payloads, self.home.store.artifact_by_uri)
         shutil.rmtree(folder, ignore_errors=True)
+        self._remove_left(folder.parent)
         return replace(execution, state="COMPLETE"), published
+
+    def _remove_left(self, folders: Path) -> None:
+        """Remove what runs left that did the same work without the cache, and failed: it is theirs alone."""
+        if self.claim.cache_key != self.work.key:
+            for left in folders.glob(f"{self.work.key}.*"):
+                if self.home.store.claim_holder(left.name) is None:
+                    shutil.rmtree(left, ignore_errors=True)
 
     def _start(self) -> ExecutionRecord:
         store = self.home.store
+        own = {} if self.claim.cache_key == self.work.key else {"claim": self.claim.cache_key}
         try:
             return store.start(
                 self.task.node.component,
@@ -100,7 +109,7 @@ class Attempt:
                 inputs=self.work.inputs,
                 cache_key=self.work.key,
                 preimage=self.work.preimage,
-                properties={"run": self.run.id, "node": self.task.name, "reason": self.reason},
+                properties={"run": self.run.id, "node": self.task.name, "reason": self.reason, **own},
             )
         except BaseException:
             with contextlib.suppress(DrivetrainError):

@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Literal
 
+from ...digest import digest
 from ...errors import Canceled, DrivetrainError, InputError
 from ...metadata import (
     ArtifactRecord,
@@ -256,9 +257,10 @@ class Launcher:
             reused, reason = self._reused(task, work)
             if reused is not None:
                 return reused
-            claim = self.home.store.claim(work.key, owner=Owner.current(), lease=LEASE)
+            key = self._claim_key(task, work)
+            claim = self.home.store.claim(key, owner=Owner.current(), lease=LEASE)
             if claim is None:
-                told = self._wait(task, work.key, told)
+                told = self._wait(task, key, told)
                 continue
             if self.resuming and (before := self.earlier(task.name)) is not None:
                 self.home.store.release(claim)  # a process of the interrupted run outlived it, and has done it
@@ -310,6 +312,12 @@ class Launcher:
         return self.flow.hindered(node.dependencies, task.index, scope, on_exit=node.on_exit) or self.flow.refused(
             node.conditions, task.index, scope
         )
+
+    def _claim_key(self, task: Task, work: Work) -> str:
+        """What is claimed: the work; where the cache is off, this task's, since nobody else's can stand in for it."""
+        if self._cached(task.node):
+            return work.key
+        return f"{work.key}.{digest('drivetrain-own-claim-v1', [self.run.id, task.name])[:16]}"
 
     def _wait(self, task: Task, key: str, told: Owner | None) -> Owner | None:
         """Wait a moment for whoever does the same work; gives who that is, named to the observer once."""
