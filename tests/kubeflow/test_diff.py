@@ -1,0 +1,130 @@
+"""What changed from one compiled pipeline to another, told by node and by what it is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from drivetrain.console.cli import cli
+from drivetrain.errors import InputError
+from drivetrain.pipelines.kubeflow.diff import compare
+from drivetrain.pipelines.kubeflow.settings import PodSettings, Settings
+from drivetrain.tests.kubeflow.cluster import CLUSTER, built, compiled
+
+pytestmark = pytest.mark.kubeflow
+
+Project = Callable[..., Path]
+SHOP = """
+    @dt.pipeline
+    def shop(count: int = 3) -> None:
+        made = Make(count=count)
+        doubled = Double(made)
+        with dt.when(made.total > 2):
+            Count(doubled)
+"""
+
+
+def changes(project: Project, old: str, new: str, settings: Settings = CLUSTER) -> dict[str, Any]:
+    return compare(compiled(built(project, SHOP)).yaml, compiled(built(project, SHOP.replace(old, new)), settings).yaml)
+
+
+def test_nothing(project: Project) -> None:
+    assert changes(project, "x", "x") == {"pipeline": {}, "nodes": {}, "added": [], "removed": []}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "node", "what", "values"),
+    [
+        ("count=count", "count=4", "Make", "parameter count", [{"$param": "count"}, 4]),
+        (
+            "Double(made)",
+            "Double.options(after=[Make.options(id='B')()])(made)",
+            "Double",
+            "waits for",
+            [["Make"], ["B", "Make"]],
+        ),
+        ("Count(doubled)", "Count(made)", "Count", "waits for", [["Double", "Make"], ["Make"]]),
+        ("Double(made)", "Double.options(cache=False)(made)", "Double", "cache", [True, False]),
+        (
+            "Double(made)",
+            "Double.options(cpus=2)(made)",
+            "Double",
+            "resources",
+            [None, {"resourceCpuRequest": "2000m", "resourceCpuLimit": "2000m"}],
+        ),
+        (
+            "Double(made)",
+            "Double.options(retries=1)(made)",
+            "Double",
+            "retries",
+            [None, {"maxRetryCount": 1, "backoffDuration": "1s", "backoffFactor": 2.0}],
+        ),
+        ("Double(made)", "Double.options(timeout=60)(made)", "Double", "platform activeDeadlineSeconds", [None, "660"]),
+    ],
+)
+def test_of_a_node(project: Project, old: str, new: str, node: str, what: str, values: list[object]) -> None:
+    assert changes(project, old, new)["nodes"][node][what] == values
+
+
+def test_a_condition_and_its_node(project: Project) -> None:
+    found = changes(project, "> 2", "> 5")
+    assert found["nodes"].keys() == {"Count"}
+    before, after = found["nodes"]["Count"]["condition"]
+    assert before == after.replace("5.0", "2.0")
+
+
+def test_code(project: Project) -> None:
+    old = compiled(built(project, SHOP)).yaml
+    folder = built(project, SHOP).project
+    (folder / "parts.py").write_text((folder / "parts.py").read_text().replace("2 * part", "part * 2"))
+    from drivetrain.pipelines import load_pipeline
+
+    found = compare(old, compiled(load_pipeline(folder)).yaml)
+    assert {"Make", "Double", "Count"} == found["nodes"].keys()  # all of the module
+    assert all(each.keys() == {"code"} for each in found["nodes"].values())
+    assert found["pipeline"].keys() == {"version"}
+
+
+def test_nodes_and_parameters_that_come_and_go(project: Project) -> None:
+    found = changes(project, "count: int = 3", "count: int = 4, more: str = 'x'")
+    assert found["pipeline"]["parameter count"][1]["defaultValue"] == 4
+    assert found["pipeline"]["parameter more"][0] is None
+    found = changes(project, "doubled = Double(made)", "doubled = Double.options(id='Twice')(made)")
+    assert (found["added"], found["removed"]) == (["Twice"], ["Double"])
+
+
+def test_the_platform(project: Project) -> None:
+    settings = replace(CLUSTER, nodes={"Double": PodSettings(node_selector=(("pool", "gpu"),))})
+    double = changes(project, "x", "x", settings)["nodes"]["Double"]
+    assert double["platform nodeSelector"] == [None, {"labels": {"pool": "gpu"}}]
+    found = changes(project, "x", "x", replace(CLUSTER, image="other:2", ttl=60))
+    assert found["nodes"]["Make"] == {"image": ["registry.example/shop:1", "other:2"]}
+    assert found["pipeline"]["platform resourceTtlOnCompletion"] == [None, 60]
+
+
+def test_what_is_no_compiled_pipeline(project: Project) -> None:
+    good = compiled(built(project, SHOP)).yaml
+    for bad in ("", "a: 1\n", "- 1\n", "a: ["):
+        with pytest.raises(InputError, match="new is no compiled pipeline"):
+            compare(good, bad)
+
+
+def test_the_verb_takes_files_and_projects(project: Project, tmp_path: Path) -> None:
+    folder = built(project, SHOP).project
+    (folder / "kubeflow.yaml").write_text("image: i:1\nartifacts: s3://b\nstore: {secret: s, key: k}\n")
+    file = tmp_path / "old.yaml"
+    made = CliRunner().invoke(cli, ["kubeflow", "compile", str(folder), "-o", str(file)])
+    assert made.exit_code == 0
+    assert "3 nodes" in made.output
+    told = CliRunner().invoke(cli, ["kubeflow", "diff", str(file), str(folder)])
+    assert told.output == "nothing changed\n"
+    (folder / "kubeflow.yaml").write_text("image: i:2\nartifacts: s3://b\nstore: {secret: s, key: k}\n")
+    told = CliRunner().invoke(cli, ["kubeflow", "diff", str(file), str(folder)])
+    assert "Make: image: i:1 → i:2" in told.output
+    told = CliRunner().invoke(cli, ["kubeflow", "diff", str(file), str(folder), "--json"])
+    assert json.loads(told.output)["nodes"]["Make"]["image"] == ["i:1", "i:2"]
