@@ -7,6 +7,7 @@ start, prefers a runner that it has to download, and knows runners that say DONE
 from __future__ import annotations
 
 import contextlib
+import io
 import ipaddress
 import logging
 import re
@@ -71,12 +72,15 @@ def job_options(flags: Sequence[str]) -> PipelineOptions:
     Raises:
         InputError: A runner is named that is known to do other than it says, or a flag has no value of its kind.
     """
+    said = io.StringIO()
     try:
-        options = PipelineOptions(list(flags))
-        standard, portable = options.view_as(StandardOptions), options.view_as(PortableOptions)
-        options.view_as(JobOptions)
-    except SystemExit:  # argparse's way, after it has printed what is wrong
-        raise InputError(f"Beam cannot read its options {' '.join(flags)}", fix="see the line above") from None
+        with contextlib.redirect_stderr(said), _quiet():
+            options = PipelineOptions(list(flags))
+            options.get_all_options()
+    except SystemExit:  # argparse's way, after it has said what is wrong
+        why = said.getvalue().strip().rpartition("error: ")[2]
+        raise InputError(f"Beam cannot read its options: {why}", fix="see Beam's own documentation of them") from None
+    standard, portable = options.view_as(StandardOptions), options.view_as(PortableOptions)
     name = (standard.runner or "").rpartition(".")[2].lower().removesuffix("runner")
     if name in _REFUSED:
         raise InputError(f"Beam's {standard.runner} {_REFUSED[name]}", fix="take another of Beam's runners")
@@ -208,10 +212,16 @@ def _brief(text: str) -> str:
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """Beam logs every stage at INFO and the lack of optional parts as warnings; errors come back as errors."""
-    logger = logging.getLogger("apache_beam")
+    logger, root = logging.getLogger("apache_beam"), logging.getLogger()
     before = logger.level
+
+    def of_a_job(record: logging.LogRecord) -> bool:
+        return record.module != "portable_runner"  # which tells the root logger what the error then says
+
     logger.setLevel(logging.ERROR)
+    root.addFilter(of_a_job)
     try:
         yield
     finally:
         logger.setLevel(before)
+        root.removeFilter(of_a_job)

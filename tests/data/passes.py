@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import signal
 import struct
 import time
 from pathlib import Path
@@ -88,3 +89,21 @@ class Slow:
     def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         time.sleep(0.2)
         return batch
+
+
+class Kills:
+    """A BatchFn whose process is killed by its first batch, once."""
+
+    def __init__(self, flag: str) -> None:
+        self.flag = flag
+
+    def setup(self) -> None:
+        pass
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        try:
+            Path(self.flag).touch(exist_ok=False)
+        except FileExistsError:
+            return batch
+        os.kill(os.getpid(), signal.SIGKILL)
+        raise AssertionError("killed, and still here")
