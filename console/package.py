@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @click.command(
     epilog="\b\nExample:\n  drivetrain package examples/flights -o dist\n"
-    "  drivetrain package shop -o dist --include schema.yaml --include 'sql/*.sql'\n"
+    "  drivetrain package shop -o dist --include 'sql/*.sql' --allow secretary.csv\n"
 )
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
 @click.option(
@@ -35,11 +35,19 @@ if TYPE_CHECKING:
     metavar="DIR",
     help="Where the wheel is put.",
 )
-@click.option("--include", multiple=True, metavar="PATTERN", help="More files than the pyproject.toml names.")
+@click.option(
+    "--include", multiple=True, metavar="PATTERN", help="More files than the pipeline and pyproject.toml name."
+)
+@click.option("--allow", multiple=True, metavar="PATTERN", help="Files that hold no secret, whatever their names say.")
 @click.option("--max-size", default="10MB", show_default=True, metavar="SIZE", help="Of a file, at most.")
 @shared
-def package(settings: Settings, folder: Path, out: Path, include: tuple[str, ...], max_size: str) -> int:
+def package(
+    settings: Settings, folder: Path, out: Path, include: tuple[str, ...], allow: tuple[str, ...], max_size: str
+) -> int:
     """Build a wheel of a project for other machines: its modules, and the files that it names.
+
+    Those are the files in FOLDER that its nodes read, or its modules while they are imported (a component.yaml, a
+    notebook), and what --include and its pyproject.toml name.
 
     What is in it is listed, and so is what is not. Built again, it is the same to the byte.
     """
@@ -51,7 +59,7 @@ def package(settings: Settings, folder: Path, out: Path, include: tuple[str, ...
         largest = parse_bytes(max_size)
     except DrivetrainError as error:
         raise InputError(error.message, fix=error.fix) from None
-    wheel = build_wheel(folder, include, largest)
+    wheel = build_wheel(folder, include, largest, files=needed_files(folder), allow=allow)
     digest = verified(folder, wheel)
     path = out / wheel.name
     out.mkdir(parents=True, exist_ok=True)
@@ -65,6 +73,24 @@ def package(settings: Settings, folder: Path, out: Path, include: tuple[str, ...
     }
     settings.answer(answer, lambda console: _show(console, path, wheel))
     return OK
+
+
+def needed_files(folder: Path) -> list[str]:
+    """The files in a project's folder that its pipeline names, and that its modules read while they are imported.
+
+    Raises:
+        BuildError: The pipeline is wrong.
+    """
+    from ..pipelines import load_pipeline
+    from ..pipelines.sources.functions import files_read, package_name
+
+    if not (folder / "pipeline.py").is_file():
+        return []  # which building the wheel tells
+    patterns = {pattern for _, pattern in _files(load_pipeline(folder).build())}
+    named = {path for pattern in patterns for path in _below(folder, pattern)}
+    root = folder.resolve()
+    read = (path.resolve() for path in files_read(package_name(root)))
+    return sorted({*named, *(path.relative_to(root).as_posix() for path in read if path.is_relative_to(root))})
 
 
 def verified(folder: Path, wheel: Wheel) -> str:

@@ -240,6 +240,12 @@ def read_too(module: str, path: Path) -> None:
         _ALSO.setdefault(module, {})[str(path)] = _stamp(str(path))
 
 
+def files_read(package: str) -> list[Path]:
+    """The files that the modules of a project read while they were imported, see `read_too`."""
+    own = [read for name, read in _ALSO.items() if name == package or name.startswith(f"{package}.")]
+    return sorted({Path(path) for read in own for path in read})
+
+
 def _stamp(path: str | None) -> tuple[int, int] | None:
     try:
         stat = Path(path or "").stat()

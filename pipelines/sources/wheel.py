@@ -55,17 +55,26 @@ class Wheel:
     left_out: tuple[tuple[str, str], ...]
 
 
-def build_wheel(folder: Path, include: Iterable[str] = (), largest: int = LARGEST) -> Wheel:
+def build_wheel(
+    folder: Path,
+    include: Iterable[str] = (),
+    largest: int = LARGEST,
+    *,
+    files: Iterable[str] = (),
+    allow: Iterable[str] = (),
+) -> Wheel:
     """A wheel of a project.
 
-    In it are all Python modules below the folder, and the files that glob patterns name: those given, and those of
-    `[tool.drivetrain.package] include` in its pyproject.toml, whose `[project]` table gives name, version and
-    dependencies. Without a version it is one of the content. The dates in it are `SOURCE_DATE_EPOCH`, or 1980-01-01.
+    In it are all Python modules below the folder, the given files, and those that glob patterns name: the given ones,
+    and those of `[tool.drivetrain.package] include` in its pyproject.toml, whose `[project]` table gives name, version
+    and dependencies. Without a version it is one of the content. Dates are `SOURCE_DATE_EPOCH`, or 1980-01-01.
 
     Args:
         folder: The project.
         include: More patterns, relative to the folder.
         largest: Bytes that a file may have.
+        files: More files, relative to the folder, e.g. those that its pipeline names.
+        allow: Patterns of files that hold no secret, whatever their names say; `allow` of the same table, too.
 
     Raises:
         InputError: There is no pipeline.py; a pattern matches nothing, or leads out of the folder; a file that is to be
@@ -75,13 +84,15 @@ def build_wheel(folder: Path, include: Iterable[str] = (), largest: int = LARGES
     if not (folder / "pipeline.py").is_file():
         raise InputError(f"{folder} holds no pipeline.py", fix="name the folder of a pipeline, e.g. examples/flights")
     told = _pyproject(folder)
-    patterns = [*_include(told, folder), *include]
+    table = _table(told, folder)
+    patterns = [*table["include"], *include]
+    harmless = [*table["allow"], *allow]
     there, left_out = _walk(folder)
-    named = {path for pattern in patterns for path in _matches(folder, pattern)}
+    named = {*files, *(path for pattern in patterns for path in _matches(folder, pattern))}
     content: dict[str, bytes] = {}
     for path in sorted({*there, *named}):
         if path in named or path.endswith(".py"):
-            content[path] = _read(folder / path, path, largest)
+            content[path] = _read(folder / path, path, largest, harmless)
         else:
             left_out[path] = _reason(path)
     package = package_name(folder)
@@ -107,16 +118,17 @@ def _pyproject(folder: Path) -> Mapping[str, Any]:
         raise InputError(f"{path} cannot be read: {error}", fix="mend it") from None
 
 
-def _include(told: Mapping[str, Any], folder: Path) -> list[str]:
+def _table(told: Mapping[str, Any], folder: Path) -> dict[str, list[str]]:
+    """`include` and `allow` of [tool.drivetrain.package]."""
     table = told.get("tool", {}).get("drivetrain", {}).get("package", {})
-    unknown = sorted(set(table) - {"include"})
-    include = table.get("include", [])
-    if unknown or not isinstance(include, list) or not all(isinstance(each, str) for each in include):
-        raise InputError(
-            f"{folder / 'pyproject.toml'}: [tool.drivetrain.package] has {unknown[0] if unknown else include!r}",
-            fix='write include = ["schema.yaml", "sql/*.sql"], and nothing else',
-        )
-    return include
+    known: dict[str, list[str]] = {"include": [], "allow": []}
+    for name, value in table.items():
+        if name not in known or not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+            raise InputError(
+                f"{folder / 'pyproject.toml'}: [tool.drivetrain.package] has {name} = {value!r}",
+                fix='write include = ["schema.yaml", "sql/*.sql"], allow = ["secretary.csv"], and nothing else',
+            )
+    return known | table
 
 
 def _walk(folder: Path) -> tuple[list[str], dict[str, str]]:
@@ -156,12 +168,13 @@ def _matches(folder: Path, pattern: str) -> Iterator[str]:
         yield path.relative_to(folder).as_posix()
 
 
-def _read(path: Path, place: str, largest: int) -> bytes:
+def _read(path: Path, place: str, largest: int, harmless: Iterable[str]) -> bytes:
     if path.is_symlink():
         raise InputError(f"{place} is a link", fix="put the file itself there")
-    if _secret(place):
+    if _secret(place) and not any(fnmatchcase(place, pattern) for pattern in harmless):
         raise InputError(
-            f"{place} may hold a secret, by its name", fix="leave it out, and name the secret: dt.secret(...)"
+            f"{place} may hold a secret, by its name",
+            fix=f"leave it out, and name the secret: dt.secret(...); if it holds none, say --allow {place}",
         )
     try:
         size = path.stat().st_size

@@ -219,17 +219,44 @@ def test_installed_elsewhere_it_does_the_same_work(shop: Path, tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_what_a_pipeline_needs_and_the_wheel_lacks(shop: Path, tmp_path: Path) -> None:
+def test_what_the_pipeline_names_needs_no_include(shop: Path, tmp_path: Path) -> None:
     (shop / "pyproject.toml").unlink()
-    done = command("drivetrain", "package", "shop", "-o", "out", cwd=tmp_path)
-    assert done.returncode == 2
-    assert "Count names 'words.txt', and words.txt is not in the wheel" in done.stderr
-    include = ("--include", "words.txt", "--include", "sub/say.sh")
-    done = command("drivetrain", "package", "shop", "-o", "out", *include, cwd=tmp_path)
-    assert "cannot be built from the wheel alone: component.yaml cannot be read" in done.stderr
-    assert not (tmp_path / "out").exists()
+    told = drivetrain("package", "shop", "-o", "out", cwd=tmp_path)
+    # Files of nodes, and component.yaml, which a module reads; not what only lies there.
+    others = [each["path"] for each in told["files"] if not each["path"].endswith(".py")]
+    assert others == ["component.yaml", "sub/say.sh", "words.txt"]
+    assert {"path": "sub/data.csv", "reason": "not named by include"} in told["left_out"]
     done = command("drivetrain", "package", "shop", "--max-size", "much", cwd=tmp_path)
     assert "error: 'much' is no amount of memory" in done.stderr
+
+
+@pytest.mark.slow
+def test_what_building_needs_and_nobody_names(shop: Path, tmp_path: Path) -> None:
+    pipeline = (shop / "pipeline.py").read_text()
+    reads = 'from pathlib import Path\n\nTITLE = (Path(__file__).parent / "title.txt").read_text()\n'
+    (shop / "pipeline.py").write_text(f"{reads}\n{pipeline}")
+    (shop / "title.txt").write_text("Shop")
+    done = command("drivetrain", "package", "shop", "-o", "out", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "cannot be built from the wheel alone" in done.stderr
+    assert "title.txt" in done.stderr
+    assert not (tmp_path / "out").exists()
+    assert drivetrain("package", "shop", "-o", "out", "--include", "title.txt", cwd=tmp_path)["files"]
+
+
+def test_a_name_that_looks_like_a_secret_may_be_allowed(shop: Path) -> None:
+    (shop / "secretary.csv").write_text("a,b")
+    (shop / "key.txt").write_text("-----BEGIN PRIVATE KEY-----\n")
+    with pytest.raises(InputError, match="may hold a secret") as refused:
+        build_wheel(shop, ["secretary.csv"])
+    assert "--allow secretary.csv" in refused.value.fix
+    assert "secretary.csv" in dict(build_wheel(shop, ["secretary.csv"], allow=["secret*.csv"]).files)
+    assert "secretary.csv" not in dict(build_wheel(shop, allow=["secret*.csv"]).files)  # allowed, not asked for
+    with (shop / "pyproject.toml").open("a") as file:
+        file.write('allow = ["secretary.csv"]\n')
+    assert "secretary.csv" in dict(build_wheel(shop, ["secretary.csv"]).files)
+    with pytest.raises(InputError, match="holds a private key"):  # whatever it is called
+        build_wheel(shop, ["key.txt"], allow=["*"])
 
 
 def test_a_project_among_the_installed_packages_may_be_one(
