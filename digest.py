@@ -33,12 +33,13 @@ def canonical_json(value: object) -> bytes:
         text = _encode(value)
         # What comes back equal had text for keys and lists for sequences; plain ASCII is its own NFC. A long run of
         # digits may be a wide integer, and a backslash a NUL: those go the long way.
-        if text.isascii() and not _LONG_WAY.search(text) and json.loads(text) == value:
+        if text.isascii() and not _LONG_WAY.search(text) and _decode(text)[0] == value:
             return text.encode("ascii")
     return _encode(_plain(value)).encode("utf-8")
 
 
 _encode = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
+_decode = json.JSONDecoder().raw_decode
 _LONG_WAY = re.compile(r"\d{19}|\\u0000")
 
 

@@ -57,12 +57,13 @@ def acquire(transaction: Transaction, key: str, owner: Owner, lease: float, sile
 
     What the displaced holder was running becomes ABANDONED.
     """
-    redate(transaction, key)
     if lease <= 0:
         raise InputError(f"a lease lasts more than {lease} seconds")
     row = transaction.one("SELECT * FROM claim WHERE cache_key = :key", key=key)
     displaced = None
     if row is not None and row["state"] == "HELD":
+        if redate(transaction, key):
+            row = transaction.one("SELECT * FROM claim WHERE cache_key = :key", key=key) or row
         displaced = rows.owner(row["owner"])
         living = displaced.liveness()
         if living != "dead" and row["expires_at"] > transaction.now:
@@ -86,9 +87,9 @@ def acquire(transaction: Transaction, key: str, owner: Owner, lease: float, sile
     return Claim(key, owner, token, rows.when(expires), lease, displaced)
 
 
-def redate(transaction: Transaction, key: str | None = None) -> None:
-    """End leases one lease from now that end later, as they do where the clock was set back since."""
-    transaction.run(
+def redate(transaction: Transaction, key: str | None = None) -> int:
+    """End leases one lease from now that end later, as they do where the clock was set back since; gives how many."""
+    return transaction.run(
         "UPDATE claim SET expires_at = :now + CAST(lease * 1e6 AS INTEGER) WHERE state = 'HELD' "
         "AND (:key IS NULL OR cache_key = :key) AND expires_at > :now + 1 + lease * 1e6",
         now=transaction.now,

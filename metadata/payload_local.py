@@ -123,13 +123,13 @@ class LocalPayloads(Payloads):
     def _sync_way(self, folder: Path) -> None:
         """Make a folder and those above it below the root durable, each in its parent."""
         # One that was there already may be another process's, which has not synced it yet.
-        for each in (folder, *folder.parents):
-            if each == self.root:
-                break
+        each = folder
+        while each != self.root:
             if each not in self._durable:
                 sync_folder(each.parent)
                 if each != folder:  # an execution's own is asked for no more
                     self._durable.add(each)
+            each = each.parent
 
 
 def _make_folder(folder: Path) -> None:
