@@ -62,6 +62,7 @@ def simulate(
     from ..pipelines.kubeflow.ownership import Submission, hand_over
     from ..pipelines.kubeflow.simulate import Cluster, Eviction, outcome, read
     from ..pipelines.kubeflow.simulate import simulate as carry_out_here
+    from ..pipelines.kubeflow.submit import arguments_of
     from ..pipelines.launching.home import new_run
     from .kubeflow import compiled
 
@@ -81,7 +82,7 @@ def simulate(
     def go(home: Home, watched: Watched) -> RunResult:
         options = RunOptions(runner="kubeflow", cache=not no_cache, parallel=parallel)
         run = hand_over(home, new_run(home, pipeline.build(), pipeline.project, values, options), Submission())
-        given = {name: value for name, value in values.items() if value is not None}
+        given = arguments_of(run.pipeline, run.parameters)
         observer = watched(run) if watched else None
         return outcome(home, run.id, carry_out_here(home, document, pipeline.project, given, run, cluster, observer))
 

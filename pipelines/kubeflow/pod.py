@@ -21,7 +21,8 @@ from pathlib import Path
 
 from ...errors import DrivetrainError, InputError
 from ...metadata import ArtifactRecord, StoreUnavailable
-from ..dsl.pipeline import load_pipeline
+from ..dsl.hints import accepts
+from ..dsl.pipeline import PipelineFunction, load_pipeline
 from ..form.tasks import parse_task, task_name
 from ..launching.home import Home
 from ..launching.launcher import Launcher
@@ -33,6 +34,7 @@ from ..sources.secret import Secret, blotted
 from . import records, settling
 from .joining import Joined, Place, alone, join, patiently
 from .manifests import ExecutorInput, Made
+from .workers import gathered
 
 TOLD = "its pod was told to end: evicted, deleted, or its run was terminated"
 CANCELED = 143
@@ -67,8 +69,7 @@ class Pod:
         """Do it; gives the exit status."""
         function = load_pipeline(self.arguments.project)
         pipeline = function.build()
-        names = [name for name in function.parameters if self.given.parameters.get(name) is not None]
-        values = function.values({name: self.given.parameters[name] for name in names})
+        values = function.values(dict(self._parameters(function)))
         if pipeline.digest != self.arguments.ir:
             raise InputError(
                 f"the image holds another version of {pipeline.name} ({pipeline.digest[:12]}) than was compiled "
@@ -105,6 +106,13 @@ class Pod:
                 records.write_record(self._joined.home, self._joined.run, self._task)
         print(TOLD, file=sys.stderr, flush=True)
         return CANCELED
+
+    def _parameters(self, function: PipelineFunction[..., object]) -> Iterator[tuple[str, object]]:
+        """The run's parameters; one that may be None comes as text, since KFP's driver loses what is null."""
+        for name, parameter in function.parameters.items():
+            value = self.given.parameters.get(name)
+            if value is not None:
+                yield name, None if value == "null" and accepts(parameter.annotation, None) else value
 
     # -- what there is to do
 
@@ -179,6 +187,16 @@ class Pod:
         if self._hindered(launcher):
             return launcher.launch(self._task)
         self._refuse_history_alone()
+        options = launcher.run.pipeline[parse_task(self._task)[0]].options
+        if options.replicas == 1:
+            return self._pooled(launcher)
+        if (known := launcher.foresee(self._task)) is not None:
+            return known  # the others are not started for nothing
+        words = ["--project", str(self._project), "--ir", self.arguments.ir, "--run", launcher.run.id]
+        with gathered(options.replicas, [*words, "--task", self._task], timeout=options.timeout):
+            return self._pooled(launcher)
+
+    def _pooled(self, launcher: Launcher) -> NodeResult:
         self._cancel = launcher.cancel
         pool = Pool(Attending(launcher, self._hurry, TOLD))
         try:

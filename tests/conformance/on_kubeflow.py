@@ -11,6 +11,7 @@ from drivetrain.pipelines.kubeflow.compiler import compile_pipeline
 from drivetrain.pipelines.kubeflow.ownership import Submission, hand_over
 from drivetrain.pipelines.kubeflow.settings import Key, PodSettings, Settings
 from drivetrain.pipelines.kubeflow.simulate import Cluster, Document, outcome, read, simulate
+from drivetrain.pipelines.kubeflow.submit import arguments_of
 from drivetrain.pipelines.launching.home import new_run, reopen_run
 from drivetrain.pipelines.launching.partial import Selection, base_run
 
@@ -61,7 +62,7 @@ def on_cluster(
             options = replace(options, only=nodes, base=base_run(home, built, nodes, ""))
         run = new_run(home, built, pipeline.project, pipeline.values(parameters), options)
     run = hand_over(home, run, Submission())
-    given = {name: value for name, value in run.parameters.items() if value is not None}
+    given = arguments_of(built, run.parameters)
     cluster = replace(cluster or Cluster(), parallel=options.parallel)
     simulated = simulate(home, document, image(pipeline, home.root / "image"), given, run, cluster)
     result = outcome(home, run.id, simulated)

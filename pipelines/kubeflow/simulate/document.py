@@ -8,7 +8,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ....errors import InputError, missing_extra
+from ....errors import InputError
+from ..protobufs import pipeline_spec
 
 EXIT = 2
 """`ALL_UPSTREAM_TASKS_COMPLETED`: the task is an exit hook of the one that it depends on."""
@@ -51,11 +52,9 @@ def read(documents: Path | tuple[Mapping[str, Any], Mapping[str, Any]]) -> Docum
     Raises:
         InputError: They are not what KFP accepts; it names the field.
     """
-    try:
-        from google.protobuf import json_format
-        from kfp.pipeline_spec import pipeline_spec_pb2 as pb
-    except ImportError as error:
-        raise missing_extra("kfp-pipeline-spec", "kubeflow") from error
+    pb = pipeline_spec()
+    from google.protobuf import json_format
+
     spec, platform = _documents(documents) if isinstance(documents, Path) else documents
     try:
         parsed = json_format.ParseDict(dict(spec), pb.PipelineSpec())
