@@ -2,6 +2,8 @@
 
     python benchmarks/passes.py [--repeat 9] [graph …]
 
+The passes are those of an exported transform, and `outline`, which writes programs.
+
 CPU milliseconds of `jax.jit(...).lower` at 512 rows, medians of interleaved rounds, garbage collection in between. Each
 round begins with a lowering that is not counted: the first one after a collection costs some 1.5 ms more than the same
 again, and stood to the account of the graph as traced. Where nothing can be removed, the graph is not lowered again, so
@@ -26,7 +28,7 @@ import numpy as np
 from drivetrain.benchmarks.common import Bars, show
 from drivetrain.engine.graphs.graph import Graph
 from drivetrain.engine.graphs.nodes import DeviceOp
-from drivetrain.engine.passes import EXPORTED, optimize
+from drivetrain.engine.passes import EXPORTED, optimize, outline
 from drivetrain.engine.tracing.equations import as_function, aval_of, function_of
 from drivetrain.engine.tracing.primitives import shaped
 from drivetrain.tests.engine.zoo import Animal, joined_by_hand, zoo
@@ -71,7 +73,7 @@ def measured(graph: Graph, hand: Graph | None, repeat: int) -> list[float]:
         gc.disable()
         lowered(graph)
         before = milliseconds(lambda: lowered(graph))
-        own = milliseconds(lambda: made.append(optimize(graph, EXPORTED)[0]))  # noqa: B023  # called at once
+        own = milliseconds(lambda: made.append(optimize(graph, (*EXPORTED, outline))[0]))  # noqa: B023  # called at once
         after = before if made[0] is graph else milliseconds(lambda: lowered(made[0]))  # noqa: B023  # as above
         nothing = milliseconds(lambda: empty(graph))
         written = 0.0 if hand is None else milliseconds(lambda: lowered(hand))

@@ -18,8 +18,9 @@ from .._caller import without_folder
 from ..extending.device import exporting
 from ..extending.registry import call_targets
 from ..graphs.cost import costs
-from ..graphs.graph import Graph
+from ..graphs.graph import Graph, Output
 from ..graphs.nodes import BATCH, DeviceOp, DeviceStage, GraphNode, HostNode, Tensor
+from ..passes import outline
 from ..passes.text import fuse_text
 from ..ragged.feeding import values_of
 from ..tracing.equations import as_function, aval_of, function_of
@@ -34,6 +35,7 @@ _EXPORTING: Final = threading.Lock()  # the setting is the process's
 
 _Device = DeviceOp | DeviceStage
 HOST: Final = "host"
+_PART: Final = "part"
 _ROWS: Final = 512  # what a cost per row is counted at
 
 
@@ -182,13 +184,15 @@ class _Stage:
             if isinstance(node, DeviceStage)
         }
 
+        parts = self._parts(graph)
+
         def run(*arrays: Any) -> list[Any]:
             env = dict(zip((tensor.id for tensor in self.inputs), arrays, strict=False))
             weights = arrays[len(self.inputs) :]
             env.update(zip(self.names, weights, strict=True))
             env.update(zip((tensor.id for tensor in self.weights), weights, strict=True))
-            for part in _runs(self.nodes):
-                _evaluate(graph, part, env, calls)
+            for part in parts:
+                _evaluate(part, env, calls)
             return [env[tensor.id] for tensor in self.outputs]
 
         program = export_program(run, [shaped(aval.shape, aval.dtype) for aval in avals], platforms)
@@ -201,6 +205,28 @@ class _Stage:
             self._needs(),
         )
         return stage, program
+
+    def _parts(self, graph: Graph) -> list[Graph | DeviceStage]:
+        """The nodes as runs of equations, what repeats in them outlined, and stages each on its own."""
+        runs: list[list[_Device]] = []
+        for node in self.nodes:
+            if isinstance(node, DeviceOp) and runs and isinstance(runs[-1][0], DeviceOp):
+                runs[-1].append(node)
+            else:
+                runs.append([node])
+        tensors = graph.tensors()
+        parts: list[Graph | DeviceStage] = []
+        wanted = {tensor.id for tensor in self.outputs}
+        for run in reversed(runs):
+            if isinstance(run[0], DeviceStage):
+                parts.append(run[0])
+            else:
+                made = dict.fromkeys(tensor.id for node in run for tensor in node.outputs)
+                given = {name: tensors[name] for node in run for name in node.inputs if name and name not in made}
+                results = {name: Output(name) for name in made if name in wanted}
+                parts.append(outline(Graph(given, tuple(run), {_PART: results}, dims=graph.dims)))
+            wanted.update(name for node in run for name in node.inputs if name)
+        return parts[::-1]
 
     def _needs(self) -> tuple[tuple[int, ...], ...]:
         """For each output the places of the inputs it depends on: one that carries the batch at the least."""
@@ -224,38 +250,25 @@ class _Stage:
         )
 
 
-def _runs(nodes: Sequence[_Device]) -> list[list[_Device]]:
-    """The nodes as runs of equations, and stages each on its own."""
-    runs: list[list[_Device]] = []
-    for node in nodes:
-        if isinstance(node, DeviceOp) and runs and isinstance(runs[-1][0], DeviceOp):
-            runs[-1].append(node)
-        else:
-            runs.append([node])
-    return runs
-
-
-def _evaluate(graph: Graph, part: Sequence[_Device], env: dict[str, Any], calls: Mapping[str, Any]) -> None:
+def _evaluate(part: Graph | DeviceStage, env: dict[str, Any], calls: Mapping[str, Any]) -> None:
     """Run equations, or one stage, on traced arrays."""
-    first = part[0]
-    if isinstance(first, DeviceStage):
-        given = [(name, shape[0]) for name, (_, shape) in zip(first.inputs, first.slots, strict=True) if name and shape]
-        sizes = {dim: env[name].shape[0] for name, dim in given}
-        inputs = [
-            # Nothing depends on what is not given: where its size shows nowhere, any will do.
-            jax.numpy.zeros([sizes.get(dim, 1) if isinstance(dim, str) else dim for dim in shape], dtype)
-            if name is None
-            else env[name]
-            for name, (dtype, shape) in zip(first.inputs, first.slots, strict=True)
-        ]
-        results = calls[first.program](*inputs, *(env[name] for name in first.weights))
-        env.update(zip((tensor.id for tensor in first.outputs), results, strict=True))
+    if isinstance(part, Graph):
+        ops = [node for node in part.nodes if isinstance(node, DeviceOp)]
+        made = part.signatures[_PART]
+        run = as_function(function_of(part, ops, list(part.inputs), list(made)))
+        env.update(zip(made, run(*(env[name] for name in part.inputs)), strict=True))
         return
-    ops = [node for node in part if isinstance(node, DeviceOp)]
-    own = {tensor.id for node in ops for tensor in node.outputs}
-    read = list(dict.fromkeys(name for node in ops for name in node.inputs if name not in own))
-    made = [tensor.id for node in ops for tensor in node.outputs if not tensor.id.startswith("_")]
-    env.update(zip(made, as_function(function_of(graph, ops, read, made))(*(env[name] for name in read)), strict=True))
+    given = [(name, shape[0]) for name, (_, shape) in zip(part.inputs, part.slots, strict=True) if name and shape]
+    sizes = {dim: env[name].shape[0] for name, dim in given}
+    inputs = [
+        # Nothing depends on what is not given: where its size shows nowhere, any will do.
+        jax.numpy.zeros([sizes.get(dim, 1) if isinstance(dim, str) else dim for dim in shape], dtype)
+        if name is None
+        else env[name]
+        for name, (dtype, shape) in zip(part.inputs, part.slots, strict=True)
+    ]
+    results = calls[part.program](*inputs, *(env[name] for name in part.weights))
+    env.update(zip((tensor.id for tensor in part.outputs), results, strict=True))
 
 
 def export_program(

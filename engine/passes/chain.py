@@ -14,7 +14,6 @@ from .bodies import tidy_bodies
 from .constants import drop_training, fold
 from .glance import SPARED, at_rest
 from .layers import fold_batch_norm, fold_scaling
-from .outlining import outline
 from .structural import forget_gradients, inline, prune, share
 
 Pass = Callable[[Graph], Graph]
@@ -23,13 +22,11 @@ Pass = Callable[[Graph], Graph]
 STRUCTURAL: Final[tuple[Pass, ...]] = (prune, inline, share, prune)
 """What every graph goes through: results stay bitwise equal."""
 
-_SIMPLER: Final[tuple[Pass, ...]] = (prune, share, forget_gradients, simplify, tidy_bodies, prune)
-
-EXPORTED: Final[tuple[Pass, ...]] = (*_SIMPLER, outline)
+EXPORTED: Final[tuple[Pass, ...]] = (prune, share, forget_gradients, simplify, tidy_bodies, prune)
 """What a graph goes through that will be run but not differentiated: results stay bitwise equal."""
 
 FROZEN: Final[tuple[Pass, ...]] = (
-    drop_training, *_SIMPLER, fold, fold_batch_norm, fold_scaling, share, prune,
+    drop_training, *EXPORTED, fold, fold_batch_norm, fold_scaling, share, prune,
 )  # fmt: skip
 """What a graph goes through whose weights will not change any more: the same to 1e-6."""
 

@@ -24,7 +24,8 @@ _NAME: Final = "repeated"
 def outline(graph: Graph) -> Graph:
     """With parts that are alike but for what they read as one function, where calls of it cost less than they do.
 
-    For the end of a chain: other passes look into no calls. XLA puts the bodies in their place again.
+    For programs as they are written: other passes, and what tells which outputs need which inputs, look into no calls.
+    XLA puts the bodies in their place again.
     """
     nodes = graph.nodes
     if len(nodes) < _LEAST:

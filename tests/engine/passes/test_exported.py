@@ -14,7 +14,7 @@ jax = pytest.importorskip("jax")
 import jax.numpy as jnp  # noqa: E402
 from drivetrain import data  # noqa: E402
 from drivetrain.engine import Bundle, analyze, export_model, ops  # noqa: E402
-from drivetrain.engine.graphs.nodes import HostNode  # noqa: E402
+from drivetrain.engine.graphs.nodes import DeviceStage, HostNode  # noqa: E402
 from drivetrain.engine.tracing.marks import dropout  # noqa: E402
 
 pytestmark = pytest.mark.engine
@@ -97,3 +97,32 @@ def test_a_joined_bundle_prepares_once_and_predicts_what_numpy_does(tmp_path: Pa
     predicted = made.run("predict", batch)
     for name, values in expected.items():
         np.testing.assert_allclose(predicted[name], values, rtol=2e-5, atol=2e-5)
+
+
+def test_columns_that_are_scaled_alike_are_one_function_of_the_exported_program() -> None:
+    names = [f"x{place}" for place in range(6)]
+    random = np.random.default_rng(5)
+    table = pa.table({name: random.normal(place, place + 1, ROWS) for place, name in enumerate(names)})
+
+    def scaled(columns: ops.Columns) -> ops.Columns:
+        return {name: jnp.tanh(ops.z_score(ops.fill_missing(columns[name], 0.0)) * 0.5) for name in names}
+
+    made = analyze(scaled, data.source_of(table), data.executor("local"))
+    (program,) = made.payload.programs.values()
+    text = str(jax.export.deserialize(bytearray(program)).mlir_module())
+    assert text.count("call @repeated(") == len(names)
+    assert text.count("stablehlo.tanh ") == text.count("stablehlo.divide ") == 1
+
+    (stage,) = (node for node in made.graph.nodes if isinstance(node, DeviceStage))
+    assert stage.needs == tuple((place,) for place in range(len(names))), "each output needs its own column alone"
+    (batch,) = table.combine_chunks().to_batches()
+    for name, found in made.run("transform", batch).items():
+        x = table[name].to_numpy()
+        np.testing.assert_allclose(found, np.tanh((x - x.mean()) / x.std() * 0.5), rtol=1e-5, atol=1e-6)
+    row = {name: table[name][3].as_py() for name in names}
+    one = made.run_row("transform", row)
+    for name in names:
+        x = table[name].to_numpy()
+        np.testing.assert_allclose(
+            np.asarray(one[name]), np.tanh((x[3] - x.mean()) / x.std() * 0.5), rtol=1e-5, atol=1e-6
+        )

@@ -207,5 +207,5 @@ def test_any_preparation_of_columns_keeps_its_bits(first: Any, then: Any, times:
 
     graph = of_columns(fn)
     before = run(graph, **COLUMNS)
-    for passes in ((inline, outline), EXPORTED):
+    for passes in ((inline, outline), (*EXPORTED, outline)):
         same_bits(run(optimized(graph, passes), **COLUMNS), before)

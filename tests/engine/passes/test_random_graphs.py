@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 jax = pytest.importorskip("jax")
 import jax.numpy as jnp  # noqa: E402
-from drivetrain.engine.passes import EXPORTED, FROZEN, STRUCTURAL  # noqa: E402
+from drivetrain.engine.passes import EXPORTED, FROZEN, STRUCTURAL, outline  # noqa: E402
 
 from .graphs import close, optimized, run, same_bits, traced  # noqa: E402
 
@@ -133,7 +133,7 @@ def test_passes_keep_what_random_graphs_compute(recipe: Recipe, rows: list[list[
     close(before, {str(place): array for place, array in enumerate(plain)}, within=1e-5)
     special = np.concatenate([x, SPECIAL])
     odd = run(graph, x=special, y=special)
-    for chain in (STRUCTURAL, EXPORTED):
+    for chain in (STRUCTURAL, (*EXPORTED, outline)):
         made = optimized(graph, chain)
         read = {name for node in made.nodes for name in node.inputs} | set(made.roots("call"))
         assert all(any(tensor.id in read for tensor in node.outputs) for node in made.nodes)

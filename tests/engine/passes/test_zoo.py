@@ -10,13 +10,14 @@ import pytest
 jax = pytest.importorskip("jax")
 
 from drivetrain.engine.graphs.nodes import DeviceOp  # noqa: E402
-from drivetrain.engine.passes import EXPORTED, FROZEN, STRUCTURAL, optimize  # noqa: E402
+from drivetrain.engine.passes import EXPORTED, FROZEN, STRUCTURAL, optimize, outline  # noqa: E402
 
 from ..zoo import Animal, zoo  # noqa: E402
 from .graphs import close, optimized, run, same_bits  # noqa: E402
 
 pytestmark = pytest.mark.engine
 
+WRITTEN = (*EXPORTED, outline)  # as a program is
 ANIMALS = {animal.name: animal for animal in zoo()}
 
 
@@ -31,19 +32,19 @@ def test_chains_keep_results(animal: Animal) -> None:
     for name, expected in animal.expected().items():
         np.testing.assert_allclose(before[name], expected, rtol=1e-5, atol=1e-5)
     same_bits(run(optimized(graph, STRUCTURAL), **animal.inputs), before)
-    same_bits(run(optimized(graph, EXPORTED), **animal.inputs), before)
+    same_bits(run(optimized(graph, WRITTEN), **animal.inputs), before)
     close(run(optimized(graph, FROZEN), **animal.inputs), before)
 
 
 def test_nothing_dead_is_left(animal: Animal) -> None:
-    for chain in (STRUCTURAL, EXPORTED, FROZEN):
+    for chain in (STRUCTURAL, EXPORTED, WRITTEN, FROZEN):
         graph, _ = optimize(animal.graph(), chain)
         read = {name for node in graph.nodes for name in node.inputs} | set(graph.roots("call"))
         assert all(any(tensor.id in read for tensor in node.outputs) for node in graph.nodes)
         assert read.issuperset(graph.weights)
         ops = [node for node in graph.nodes if isinstance(node, DeviceOp)]
         calls = {node.op for node in ops} & {"jit", "custom_jvp_call"}
-        assert calls <= ({"custom_jvp_call"} if chain is STRUCTURAL else {"jit"} if chain is EXPORTED else set())
+        assert calls <= ({"custom_jvp_call"} if chain is STRUCTURAL else {"jit"} if chain is WRITTEN else set())
         named = {
             node.equation.params["name"] for node in graph.nodes if isinstance(node, DeviceOp) and node.op == "jit"
         }
@@ -61,7 +62,7 @@ def test_an_output_that_nobody_wants_costs_nothing() -> None:
 
 def test_preprocessing_is_shared_between_the_heads_of_a_joined_graph() -> None:
     animal = ANIMALS["joined"]
-    graph, reports = optimize(animal.graph(), EXPORTED)
+    graph, reports = optimize(animal.graph(), WRITTEN)
     names = [getattr(node, "op", "") for node in graph.nodes]
     assert names.count("stack") == names.count("concatenate") == 1
     assert names.count("dot_general") == 4
