@@ -22,12 +22,15 @@ from functools import partial
 from pathlib import Path
 
 from drivetrain.benchmarks.common import Bars, Timing, show, timed
-from drivetrain.pipelines import Home, RunOptions, load_pipeline, run_pipeline
+from drivetrain.pipelines import Home, PipelineFunction, RunOptions, load_pipeline, run_pipeline
+from drivetrain.pipelines.kubeflow.compiler import compile_pipeline
+from drivetrain.pipelines.kubeflow.settings import Key, Settings
 
 NODES = 200
 RUNNERS = (("inline", "inline"), ("process", "process, warm pool"))
 BARS: Bars = {
     "build 200 nodes: s": (0.2, True),
+    "200 nodes for Kubeflow: s": (0.5, True),
     "inline: ms a node": (5.0, True),
     "process, warm pool: ms a node": (150.0, True),
     "200 nodes, all cached: s": (1.0, True),
@@ -75,6 +78,15 @@ from .parts import First, Last
 @dt.pipeline
 def items(many: list[int]) -> None:
     Last(values=dt.map_(lambda item: First(value=item), over=many, max_parallel=2).value)
+"""
+KFP_COMPONENT = """
+name: next
+inputs: [{name: number, type: Integer}, {name: value, type: Integer}]
+outputs: [{name: out, type: Integer}]
+implementation:
+  container:
+    image: image:1
+    command: [sh, {inputValue: number}, {inputValue: value}, {outputPath: out}]
 """
 HELLO = """
 import drivetrain as dt
@@ -142,6 +154,31 @@ def cold_shell(folder: Path) -> None:
     assert json.loads(done.stdout.splitlines()[-1])["state"] == "COMPLETE"
 
 
+def for_kubeflow(function: PipelineFunction[..., object]) -> None:
+    """The chains built and compiled to the two documents of KFP."""
+    settings = Settings("image:1", "s3://bucket/x", Key("store", "url"))
+    made = compile_pipeline(function.build(), settings, project=function.project)
+    assert len(made.nodes) == NODES
+    assert made.yaml
+
+
+def by_kfp(folder: Path) -> None:
+    """The same chains by KFP's own SDK: the reference."""
+    from kfp import compiler, components, dsl
+
+    following = components.load_component_from_text(KFP_COMPONENT)
+
+    def chains(seed: int) -> None:
+        for chain in range(10):
+            task = following(number=seed, value=0)
+            for step in range(19):
+                task = following(number=task.outputs["out"], value=chain * 100 + step)
+
+    chains.__annotations__["seed"] = int  # KFP reads no annotation that is text
+    del chains.__annotations__["return"]
+    compiler.Compiler().compile(dsl.pipeline(name="chains")(chains), str(folder / "chains.yaml"))
+
+
 def measure(folder: Path, repeat: int, items: int) -> dict[str, float]:
     """All figures."""
     chains, loop, hello = (
@@ -152,6 +189,14 @@ def measure(folder: Path, repeat: int, items: int) -> dict[str, float]:
     figures = {}
     cpu, wall = median(lambda number: function.build(), repeat + 1)
     figures["build 200 nodes: s"] = wall
+    for_kubeflow(function)
+    cpu, wall = median(lambda number: for_kubeflow(function), repeat + 1)
+    figures["200 nodes for Kubeflow: s"] = wall
+    figures["200 nodes for Kubeflow: CPU s"] = cpu
+    by_kfp(folder)  # which imports its SDK
+    cpu, wall = median(lambda number: by_kfp(folder), repeat + 1)
+    figures["200 tasks by KFP's SDK: s"] = wall
+    figures["200 tasks by KFP's SDK: CPU s"] = cpu
     cpu, wall = median(lambda number: files(folder / "files"), repeat)
     figures["the disk alone: ms for two files of a node"] = wall / NODES * 1e3
     for runner, label in RUNNERS:

@@ -50,6 +50,8 @@ def refuse(pipeline: Pipeline, settings: Settings, lines: Mapping[str, str]) -> 
     Raises:
         InputError: It does not; the first thing found.
     """
+    if not pipeline.nodes:
+        raise InputError(f"the pipeline {pipeline.name} has nothing to do", fix="there is nothing to submit")
     for name, hint, default in pipeline.parameters:
         _refuse_parameter(name, hint, default, lines.get(""))
     for name in settings.nodes:
