@@ -1,0 +1,77 @@
+"""`drivetrain kubeflow simulate` and `sync` as a person uses them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from drivetrain.tests.kubeflow.pods import PARTS
+
+pytestmark = [pytest.mark.kubeflow, pytest.mark.slow]
+PIPELINE = """
+import drivetrain as dt
+from shop.parts import Double, Make
+
+@dt.pipeline
+def shop(count: int = 3, more: int | None = 4) -> None:
+    Double(Make(count=count))
+"""
+SETTINGS = "image: registry.example/shop:1\nartifacts: s3://bucket/shop\nstore: {secret: shop, key: store}\n"
+
+
+def _drivetrain(*words: str, where: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "drivetrain", "kubeflow", *words]
+    return subprocess.run(command, check=False, capture_output=True, text=True, cwd=where, timeout=120)
+
+
+def test_a_project_and_what_was_compiled_of_it(project: Callable[..., Path], tmp_path: Path) -> None:
+    folder = project(pipeline=PIPELINE, parts=PARTS)
+    (folder / "kubeflow.yaml").write_text(SETTINGS)
+    first = _drivetrain("simulate", str(folder), "-p", "count=4", "-p", "more=none", "--json", where=tmp_path)
+    assert first.returncode == 0, first.stderr
+    told = json.loads(first.stdout.splitlines()[-1])
+    assert (told["state"], told["kubeflow"]["state"]) == ("COMPLETE", "SUCCEEDED")
+    assert [pod["task"] for pod in told["kubeflow"]["pods"]] == ["work/make", "work/double", "drivetrain-close"]
+    assert all(Path(pod["log"]).is_file() for pod in told["kubeflow"]["pods"])
+    assert _drivetrain("compile", str(folder), "-o", "shop.yaml", where=tmp_path).returncode == 0
+    again = _drivetrain("simulate", "shop.yaml", "--project", str(folder), "-p", "count=4", "--json", where=tmp_path)
+    nodes = json.loads(again.stdout.splitlines()[-1])["nodes"]
+    assert {name: node["state"] for name, node in nodes.items()} == {"Make": "CACHED", "Double": "CACHED"}
+    (folder / "parts.py").write_text(PARTS.replace("2 * numbers.total", "3 * numbers.total"))
+    other = _drivetrain("simulate", "shop.yaml", "--project", str(folder), "--json", where=tmp_path)
+    assert other.returncode != 0
+    logs = [Path(pod["log"]).read_text() for pod in json.loads(other.stdout.splitlines()[-1])["kubeflow"]["pods"]]
+    assert any("the image holds another version of shop" in log for log in logs)
+    synced = _drivetrain("sync", told["run"], "--json", where=tmp_path)
+    assert (synced.returncode, json.loads(synced.stdout)) == (
+        0, {"run": told["run"], "brought": [], "known": 2, "ignored": []},
+    )  # fmt: skip
+    (tmp_path / ".drivetrain" / "records" / told["run"] / "Make.00000000.json").write_text('{"format": "drive')
+    half = _drivetrain("sync", told["run"], where=tmp_path)
+    assert half.returncode == 2
+    assert "ignored Make.00000000.json: Make.00000000.json is half-written" in half.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("simulate", "FILE"), "a compiled FILE needs --project"),
+        (("simulate", "PROJECT", "--project", "PROJECT"), "--project is for a compiled FILE"),
+        (("simulate", "FILE", "--project", "PROJECT"), "does not hold the documents of a pipeline"),
+        (("sync", "nonesuch"), "there is no run nonesuch, nor a record of it"),
+    ],
+)
+def test_what_cannot_be_done_is_told(
+    words: tuple[str, ...], says: str, project: Callable[..., Path], tmp_path: Path
+) -> None:
+    folder = project(pipeline=PIPELINE, parts=PARTS)
+    (folder / "kubeflow.yaml").write_text(SETTINGS)
+    (tmp_path / "nothing.yaml").write_text("- 1\n")
+    given = [{"FILE": "nothing.yaml", "PROJECT": str(folder)}.get(word, word) for word in words]
+    done = _drivetrain(*given, where=tmp_path)
+    assert done.returncode == 2
+    assert says in done.stderr
