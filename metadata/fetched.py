@@ -41,7 +41,7 @@ class Fetched:
     def __init__(self, folder: Path, limit: int | None = None) -> None:
         self.folder = folder
         self._limit = _limit() if limit is None else limit
-        self._held: dict[Path, int] = {}  # locks of what is read outside any `reading`: till the end
+        self._held: dict[Path, int] = {}  # locks of what is read outside any `reading`
         self._guard = threading.Lock()
 
     def find(self, key: str) -> Path | None:
@@ -106,6 +106,12 @@ class Fetched:
             _READING.reset(token)
             for handle in held.values():
                 os.close(handle)
+
+    def close(self) -> None:
+        """Let copies go that were found outside any `reading`."""
+        with self._guard:
+            while self._held:
+                os.close(self._held.popitem()[1])
 
     def _share(self, path: Path) -> bool:
         """Hold a copy for reading; whether it is still there."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
-from ..digest import FileEntry, TreeDigest, canonical_json, digest, digest_tree
+from ..digest import FileEntry, TreeDigest, digest, digest_tree
 from ..errors import InputError
 from .errors import DiskFull
 from .uri import check, resolve
@@ -113,7 +113,11 @@ class Payloads(Protocol):
 
     @abstractmethod
     def reading(self) -> AbstractContextManager[None]:
-        """Keeps the folders that `local` gives in this thread while the block runs; else while this process lives."""
+        """Keeps the folders that `local` gives in this thread while the block runs; else until `close`."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Keep nothing any more that `local` gave."""
 
     @abstractmethod
     def present(self, uri: str) -> bool:
@@ -173,7 +177,8 @@ def digests_of(path: Path, *, published: bool = False) -> dict[str, TreeDigest]:
 def manifest_of(digests: dict[str, TreeDigest]) -> bytes:
     """What a payload's manifest says of its files."""
     body = {"version": 1, **{part: _entry(tree) for part, tree in digests.items()}}
-    return canonical_json(body) + b"\n"
+    # Canonical but for names, which stay as they are spelled: they are to be found again.
+    return json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode() + b"\n"
 
 
 def read_manifest(data: bytes) -> dict[str, TreeDigest]:

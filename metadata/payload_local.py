@@ -50,6 +50,9 @@ class LocalPayloads(Payloads):
         """Nothing of it is ever removed to make room."""
         return nullcontext()
 
+    def close(self) -> None:
+        """Nothing is held."""
+
     def publish(self, staged: Path, uri: str, progress: Progress = silent) -> TreeDigest:
         """Move a staged folder to its URI; its files become read-only. See `Payloads.publish`."""
         target = self.path(uri)

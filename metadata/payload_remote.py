@@ -132,6 +132,10 @@ class RemotePayloads(Payloads):
         """Copies that are read in the block stay until its end."""
         return self.fetched.reading()
 
+    def close(self) -> None:
+        """Let go of the copies that were read outside any `reading`."""
+        self.fetched.close()
+
     def present(self, uri: str) -> bool:
         """Whether a whole payload lies there: its manifest came last."""
         return self.objects.exists(f"{check(uri)}/{MANIFEST}")

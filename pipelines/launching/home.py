@@ -124,7 +124,8 @@ class Home:
         return kind.from_record(record, partial(self.payloads.local, record.uri, record.fingerprint))
 
     def close(self) -> None:
-        """Close the store."""
+        """Close the store, and let copies of artifacts from elsewhere go."""
+        self.payloads.close()
         self.store.close()
 
 

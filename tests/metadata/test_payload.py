@@ -52,6 +52,14 @@ def test_publish_moves_whole_and_read_only(payloads: LocalPayloads) -> None:
     assert [file["path"] for file in manifest["extra"]["files"]] == ["report.html"]
 
 
+def test_a_name_keeps_its_spelling(payloads: LocalPayloads) -> None:
+    path = payloads.stage("Node", "uid", "out")
+    for name in ("e\u0301.txt", "\u00e9.txt", "\uf900"):  # one of two spellings each; a text of ours has the other
+        (path / "content" / name).write_text(name)
+    payloads.publish(path, URI)
+    assert payloads.problems(URI) == []
+
+
 def test_content_alone_makes_the_fingerprint(payloads: LocalPayloads) -> None:
     one = payloads.publish(staged(payloads), "artifacts/one")
     other = staged(payloads)

@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import shutil
+import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,7 +25,22 @@ from hypothesis import strategies as st
 fsspec = pytest.importorskip("fsspec")
 
 URI = "artifacts/Node/uid/out"
-ODD = ["a#b ?.txt", "%2e%2e", "ü/ö.bin", "x;y", "*.csv", "[1]", "~", "-rf", ".hidden", "a\\b", "a\nb", "q?versionId=1"]
+ODD = [
+    "a#b ?.txt",
+    "%2e%2e",
+    "ü/ö.bin",
+    "x;y",
+    "*.csv",
+    "[1]",
+    "~",
+    "-rf",
+    ".hidden",
+    "a\\b",
+    "a\nb",
+    "q?versionId=1",
+    "e\u0301",
+    "\uf900",
+]
 
 
 @pytest.fixture(autouse=True)
@@ -144,6 +160,7 @@ _names = st.text(st.characters(codec="utf-8", exclude_characters="/\0"), min_siz
 @given(st.dictionaries(_names, st.binary(max_size=40), max_size=6))
 def test_what_is_fetched_is_what_was_staged(tmp_path: Path, held: dict[str, bytes]) -> None:
     payloads = RemotePayloads(tmp_path / "root", "memory://bucket/law")
+    payloads.remove(URI)
     path = payloads.stage("Node", "uid", "out")
     for name, data in held.items():
         (path / "content" / name).write_bytes(data)
@@ -459,3 +476,35 @@ def test_links_below_a_shared_folder_are_not_followed(tmp_path: Path) -> None:
         with pytest.raises(InputError, match="leads through the link"):
             call()
     assert list(outside.iterdir()) == []
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", str(disk)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode != 0:
+        pytest.skip("cannot mount a tmpfs here (needs root)")
+    yield disk
+    subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_a_disk_that_is_full(payloads: RemotePayloads, small_disk: Path) -> None:
+    for uid, size in (("one", 300_000), ("two", 350_000), ("much", 900_000)):
+        path = payloads.stage("Node", uid, "out")
+        (path / "content" / "data.bin").write_bytes(uid.encode() * (size // len(uid)))
+        payloads.publish(path, f"artifacts/Node/{uid}/out")
+    other = RemotePayloads(small_disk / "root", str(payloads.url))
+    with other.reading():
+        first = other.local("artifacts/Node/one/out")
+        with pytest.raises(DiskFull, match=r"disk full while fetching artifacts/Node/two/out.*\n  fix: free space"):
+            other.local("artifacts/Node/two/out")
+        assert (first / "content" / "data.bin").stat().st_size == 300_000  # it is being read
+    second = other.local("artifacts/Node/two/out")
+    assert (second / "content" / "data.bin").stat().st_size == 349_998
+    assert not first.exists()
+    other.close()
+    with pytest.raises(DiskFull):
+        other.local("artifacts/Node/much/out")
+    assert not second.exists()
+    assert list(other.fetched.folder.glob(".part-*")) == []
