@@ -21,7 +21,7 @@ from pathlib import Path
 
 import psutil
 import pyarrow as pa
-from common import flights, show, write
+from drivetrain.benchmarks.common import flights, show, write
 from drivetrain.data import Executor, LocalExecutor, Source, executor, open_parquet, statistics
 
 FOLDER = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "drivetrain" / "beam" / "2.77.0"
@@ -97,8 +97,10 @@ def main() -> None:
                 figures |= measure(name, executor("beam", flags), tiny, large, arguments.repeat)
                 if name == "portable":  # the one whose number of workers can be chosen here
                     alone = (*flags[:-1], "--direct_num_workers=1")
-                    _, one = timed(lambda alone=alone: statistics({"all": large}, executor("beam", alone)))
-                    figures["portable: wall s, one worker / two"] = one / figures["portable: wall s"]
+                    one = measure("one worker", executor("beam", alone), tiny, large, 1)
+                    figures["portable: wall s, one worker / two"] = (
+                        one["one worker: wall s"] / figures["portable: wall s"]
+                    )
     show(figures, BARS)
     if arguments.json:
         arguments.json.write_text(json.dumps({**figures, "pyarrow": pa.__version__}, indent=1) + "\n")
