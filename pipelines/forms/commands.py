@@ -17,6 +17,7 @@ from pathlib import Path
 from ...errors import InputError
 from ..launching import processes
 from ..sources.context import current
+from ..sources.secret import blotted, concealed
 from .declared import CommandError
 
 _GRACE = 3.0
@@ -76,8 +77,10 @@ def run(
     try:
         _wait(process, said)
     except BaseException:
-        abandon()
-        _end(process)
+        try:
+            abandon()
+        finally:
+            _end(process)
         raise
     finally:
         processes.end(process.pid, mark, 0)
@@ -127,13 +130,21 @@ class _Said:
                 *lines, rest = (rest + decoder.decode(chunk)).split("\n")
                 self._take(lines)
                 if len(rest) > _LONGEST:  # a bar that is drawn over and over, or no line at all
-                    over, _, rest = rest.rpartition("\r") if "\r" in rest else (rest, "", "")
+                    over, rest = self._cut(blotted(rest))
                     self._take([over])
         self._take([rest] if rest else [])
 
+    def _cut(self, rest: str) -> tuple[str, str]:
+        """Where to end a line that has no end yet: not within what may be a secret."""
+        if "\r" in rest:
+            over, _, rest = rest.rpartition("\r")
+            return over, rest
+        kept = max((len(value) for value in concealed()), default=1) - 1
+        return rest[: len(rest) - kept], rest[len(rest) - kept :]
+
     def _take(self, lines: Sequence[str]) -> None:
         # Of what was drawn over on a terminal, what stood there last.
-        drawn = (line.rstrip("\r").rpartition("\r")[2] for line in lines)
+        drawn = (blotted(line).rstrip("\r").rpartition("\r")[2] for line in lines)
         heard = [line for line in drawn if self.hear is None or not self.hear(line)]
         if heard:
             self.last.extend(line[:_LONGEST] for line in heard if line.strip())

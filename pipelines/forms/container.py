@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import secrets
@@ -12,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from ...errors import BuildError, InputError
 from ...metadata import Artifact
@@ -30,6 +31,10 @@ ENGINE = "DRIVETRAIN_CONTAINERS"
 
 _PINNED = re.compile(r"@sha256:[0-9a-f]{64}$|^sha256:[0-9a-f]{64}$")
 _INSIDE = "/drivetrain"
+_PATIENCE = 60.0
+"""Seconds that the engine gets to remove a container."""
+# What an engine is found and set up by: it keeps its own where a container is to have others.
+_ENGINES = re.compile(r"HOME|PATH|TMPDIR|(XDG|DOCKER|CONTAINERS?|BUILDAH|REGISTRY)_\w+|(HTTPS?|NO|ALL|FTP)_PROXY", re.I)
 
 
 def container_component(
@@ -74,6 +79,13 @@ def container_component(
         raise BuildError(f"{name}: {image!r} is no image", where=where, fix="write registry/name@sha256:…")
     all_words = [*command, *args]
     given = checked(name, all_words, env, inputs, outputs, parameters, files) if all_words else ()
+    for variable, value in (env or {}).items():
+        if _ENGINES.fullmatch(variable) and _is_secret(value, parameters or {}):
+            raise BuildError(
+                f"{name}: {variable} is read by what runs the container, and would be seen in its command",
+                where=where,
+                fix="put the secret into another variable",
+            )
     body = {"command": words.encode(given[: len(command)]), "args": words.encode(given[len(command) :])}
     return contained(
         name,
@@ -155,7 +167,7 @@ class _Mounts:
 
     def add(self, source: Path, target: str, *, write: bool = False) -> str:
         """Mount a folder or file; gives its path inside."""
-        if any(sign in str(source) for sign in ',"\n'):
+        if any(sign in str(source.resolve()) for sign in ',"\n'):
             raise InputError(f"{source} has a comma, a quote or a line feed in its name", fix="use another --root")
         read = "" if write else ",readonly"
         self.arguments += ["--mount", f"type=bind,source={source.resolve()},target={target}{read}"]
@@ -170,6 +182,7 @@ def _carry_out(call: Call) -> None:
     values = _values(call, mounts)
     work = mounts.add(current().work_dir, f"{_INSIDE}/work", write=True)
     env = {"HOME": work, **revealed(call.spec["env"], values)}
+    engines = {key for key in env if _ENGINES.fullmatch(key)}
     command = words.fill(words.decode(call.spec["command"]), values)
     args = words.fill(words.decode(call.spec["args"]), values)
     name = f"drivetrain-{secrets.token_hex(8)}"
@@ -180,8 +193,8 @@ def _carry_out(call: Call) -> None:
         *(("--userns", "keep-id") if found.podman and os.geteuid() else ()),
         *("--user", f"{os.geteuid()}:{os.getegid()}"),
         *mounts.arguments,
-        # By name: a value would be seen in the list of processes.
-        *(each for key in env for each in ("--env", key)),
+        # By name: a value would be seen in the list of processes. But for those that the engine reads itself.
+        *(each for key in env for each in ("--env", f"{key}={env[key]}" if key in engines else key)),
         *(("--entrypoint", command[0]) if command else ()),
         call.spec["image"],
         *(*command[1:], *args),
@@ -189,11 +202,21 @@ def _carry_out(call: Call) -> None:
 
     def remove() -> None:
         for verb in (("stop", "-t", "3"), ("rm", "-f")):
-            subprocess.run([found.path, *verb, name], capture_output=True, timeout=60, check=False)  # noqa: S603
+            with contextlib.suppress(OSError, subprocess.TimeoutExpired):  # why it is removed must not be lost
+                subprocess.run([found.path, *verb, name], capture_output=True, timeout=_PATIENCE, check=False)  # noqa: S603
 
     told = [call.spec["image"], *command, *args]
     # What the engine leaves running to clean up after a container is not the command's.
-    commands.run(call.name, told, argv, {**os.environ, **env}, call.scratch, abandon=remove, marked=False)
+    given = {**os.environ, **{key: value for key, value in env.items() if key not in engines}}
+    commands.run(call.name, told, argv, given, call.scratch, abandon=remove, marked=False)
+
+
+def _is_secret(value: str | Secret | Piece, parameters: Types) -> bool:
+    """Whether a variable's value is one, or has one in it."""
+    if isinstance(value, (str, Secret)):
+        return isinstance(value, Secret)
+    hints = [parameters.get(place.name) for place in words.places([value])]
+    return any(hint is Secret or Secret in get_args(hint) for hint in hints)
 
 
 def _values(call: Call, mounts: _Mounts) -> Values:

@@ -133,7 +133,13 @@ class Form:
             raise InputError(
                 f"{self.__name__} did not write its output {key!r}", fix=f"write {spell(hint)} to the file it is given"
             )
-        text = path.read_text("utf-8").removesuffix("\n")
+        try:
+            text = path.read_text("utf-8").removesuffix("\n")
+        except UnicodeDecodeError:
+            raise InputError(
+                f"{self.__name__} wrote bytes that are no UTF-8 text as {key!r}",
+                fix="write text, or declare an artifact type and write files",
+            ) from None
         if hint is str:
             return text
         try:
@@ -161,6 +167,11 @@ class Form:
         if not isinstance(told, dict):
             raise InputError(f"the properties of {key!r} are {told!r:.60}", fix="write an object")
         for name, value in told.items():
+            if name not in artifact.declared():  # `path`, `uid` and the like are not for it to set
+                known = ", ".join(artifact.declared()) or "none"
+                raise InputError(
+                    f"{type(artifact).__name__} has no property {name!r}", fix=f"declare it; there are: {known}"
+                )
             setattr(artifact, name, value)
 
 
@@ -188,6 +199,10 @@ def declare(
         BuildError: A name or a type that makes no sense.
     """
     frame = _frame()
+    if not _is_name(name):
+        raise BuildError(
+            f"{name!r} is no name of a component", where=user_line(), fix="use letters, digits and _, a letter first"
+        )
     made = dict(outputs or {DONE: bool})
     _check_names([*(inputs or {}), *(parameters or {}), *(files or {}), told], list(made))
     fields = [
@@ -248,11 +263,15 @@ def _frame() -> FrameType:
 
 def _check_names(taken: list[str], outputs: list[str]) -> None:
     for key in (*taken, *outputs):
-        if not key.isidentifier() or keyword.iskeyword(key) or key.startswith("_"):
+        if not _is_name(key):
             raise BuildError(f"{key!r} is no name", where=user_line(), fix="use letters, digits and _, a letter first")
     for names in (taken, outputs):
         if twice := [key for key in names if names.count(key) > 1]:
             raise BuildError(f"the name {twice[0]!r} is taken twice", where=user_line(), fix="give it another name")
+
+
+def _is_name(name: str) -> bool:
+    return name.isidentifier() and not keyword.iskeyword(name) and not name.startswith("_")
 
 
 def _parameter(name: str, given: Any) -> tuple[Any, Any]:

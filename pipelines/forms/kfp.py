@@ -48,7 +48,7 @@ def kfp_component(
     inputs, parameters = _inputs(read.inputs, types or {}, where)
     outputs = {port.key: port.hint or _artifact(port.type, types or {}) for port in read.outputs} or {DONE: bool}
     return contained(
-        name or re.sub(r"\W+", "", read.name.title()) or "Component",
+        name or _name(read.name),
         read.image,
         {"command": words.encode(read.command), "args": words.encode(read.args)},
         {key: {"words": words.encode([word])} for key, word in read.env.items()},
@@ -59,6 +59,12 @@ def kfp_component(
         doc=read.description,
         deterministic=deterministic,
     )
+
+
+def _name(told: str) -> str:
+    """A component's name from what KFP calls it."""
+    name = re.sub(r"\W+", "", told.title())
+    return name if name[:1].isalpha() else f"Component{name}"
 
 
 def _read(source: str | Path) -> tuple[str, str]:

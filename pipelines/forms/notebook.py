@@ -7,12 +7,13 @@ import contextlib
 import importlib.util
 import json
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from ...errors import BuildError, Canceled, InputError, missing_extra
 from ...metadata import Artifact
@@ -65,7 +66,7 @@ def notebook_component(
     where = user_line()
     file = Path(where.rpartition(":")[0])
     path = file.parent / source
-    if secret := [key for key, hint in (parameters or {}).items() if hint is Secret]:
+    if secret := [key for key, hint in (parameters or {}).items() if hint is Secret or Secret in get_args(hint)]:
         raise BuildError(
             f"the parameter {secret[0]!r} is a secret, and parameters are written into the notebook",
             where=where,
@@ -84,7 +85,7 @@ def notebook_component(
     if not any(isinstance(kind, type) and issubclass(kind, Artifact) for kind in declared.values()):
         declared["notebook"] = Notebook
     return declare(
-        name or "".join(part.title() for part in path.stem.replace("-", "_").split("_")),
+        name or _name(path.stem),
         "notebook",
         spec,
         partial(_carry_out, path, project),
@@ -94,6 +95,12 @@ def notebook_component(
         gates=gates,
         deterministic=deterministic,
     )
+
+
+def _name(stem: str) -> str:
+    """A component's name from a file's, whatever that holds."""
+    name = "".join(part.title() for part in re.split(r"[\W_]+", stem))
+    return name if name[:1].isalpha() else f"Notebook{name}"
 
 
 def _read(path: Path, where: str) -> tuple[list[dict[str, Any]], str]:

@@ -122,13 +122,14 @@ def _table(told: Mapping[str, Any], folder: Path) -> dict[str, list[str]]:
     """`include` and `allow` of [tool.drivetrain.package]."""
     table = told.get("tool", {}).get("drivetrain", {}).get("package", {})
     known: dict[str, list[str]] = {"include": [], "allow": []}
-    for name, value in table.items():
+    for name, value in dict(table).items():
         if name not in known or not isinstance(value, list) or not all(isinstance(each, str) for each in value):
             raise InputError(
                 f"{folder / 'pyproject.toml'}: [tool.drivetrain.package] has {name} = {value!r}",
                 fix='write include = ["schema.yaml", "sql/*.sql"], allow = ["secretary.csv"], and nothing else',
             )
-    return known | table
+        known[name] = value
+    return known
 
 
 def _walk(folder: Path) -> tuple[list[str], dict[str, str]]:

@@ -249,7 +249,7 @@ def test_a_name_that_looks_like_a_secret_may_be_allowed(shop: Path) -> None:
     (shop / "key.txt").write_text("-----BEGIN PRIVATE KEY-----\n")
     with pytest.raises(InputError, match="may hold a secret") as refused:
         build_wheel(shop, ["secretary.csv"])
-    assert "--allow secretary.csv" in refused.value.fix
+    assert "--allow secretary.csv" in str(refused.value.fix)
     assert "secretary.csv" in dict(build_wheel(shop, ["secretary.csv"], allow=["secret*.csv"]).files)
     assert "secretary.csv" not in dict(build_wheel(shop, allow=["secret*.csv"]).files)  # allowed, not asked for
     with (shop / "pyproject.toml").open("a") as file:
