@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -86,9 +87,11 @@ class Pod:
         return self._node(self.arguments.node)
 
     def close(self) -> None:
-        """Close the store."""
+        """Close the store; one of the pod's own has told all it knows."""
         if self._joined is not None:
             self._joined.home.close()
+            if self._joined.alone and self._joined.home.url is not None:
+                shutil.rmtree(Path(self._joined.home.url).parent, ignore_errors=True)
 
     def stop(self) -> None:
         """End it, told by a signal; what is at work gets a moment to record that, and what is done is told."""
@@ -229,7 +232,12 @@ class Pod:
 
     def _ended(self, result: NodeResult) -> int:
         joined = self._here
-        records.write_record(joined.home, joined.run, self._task)
+        try:
+            records.write_record(joined.home, joined.run, self._task)
+        except (DrivetrainError, OSError) as error:
+            if joined.alone:
+                raise  # nobody else would ever hear of it
+            print(f"no record was written beside the payloads: {blotted(str(error))}", file=sys.stderr, flush=True)
         print(f"{self._task}: {result.state} {blotted(result.reason)}".rstrip(), flush=True)
         if result.state == "FAILED":
             execution = self._launcher().flow.execution(*parse_task(self._task))

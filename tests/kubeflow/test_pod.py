@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -9,6 +10,9 @@ from pathlib import Path
 
 import pytest
 from drivetrain.errors import InputError
+from drivetrain.metadata import fsck
+from drivetrain.pipelines import Home
+from drivetrain.pipelines.kubeflow import records
 from drivetrain.pipelines.kubeflow.manifests import ExecutorInput, local_path
 from drivetrain.pipelines.launching.flow import Flow
 from drivetrain.pipelines.launching.home import open_run
@@ -253,3 +257,82 @@ def test_manifests_lie_where_kfps_launcher_looks(uri: str, path: str) -> None:
 def test_an_executor_input_that_is_none(text: str) -> None:
     with pytest.raises(InputError, match="--executor-input"):
         ExecutorInput(text)
+
+
+@pytest.mark.slow
+def test_a_store_that_breaks_while_a_pod_works_costs_nothing(image: Make) -> None:
+    breaks = """
+@dt.component
+def Breaks(numbers: Numbers) -> Numbers:
+    if not Path("broken").exists():
+        Path("broken").touch()
+        for path in Path("store").glob("metadata.db*"):
+            path.write_bytes(b"no database any more " * 1000)
+    return made(5 * numbers.total)
+"""
+    pipeline = """
+import drivetrain as dt
+from shop.parts import Breaks, Double, Make
+
+@dt.pipeline
+def shop(count: int = 3) -> None:
+    Double(Breaks(Make(count=count)))
+"""
+    shop = image(pipeline=pipeline)
+    (shop.folder / "parts.py").write_text(PARTS + breaks)
+    store = shop.base / "store"
+    shop.environment |= {"DRIVETRAIN_STORE": str(store / "metadata.db"), "DRIVETRAIN_STORE_PATIENCE": "0.01"}
+    _made(shop)
+    shutil.copytree(store, shop.base / "backup")
+    pod = shop.start("--node", "Breaks", artifacts=("numbers",))
+    assert pod.end() == 0, pod.err
+    assert "the store went away, this pod goes on without it" in pod.out
+    after = shop.start("--node", "Double", artifacts=("numbers",))
+    assert after.end() == 0, after.err
+    assert "the store cannot be reached" in after.out
+    shutil.rmtree(store)
+    shutil.copytree(shop.base / "backup", store)
+    home = Home(shop.root, store=str(store / "metadata.db"))
+    assert sorted(records.sync(home, shop.run).brought) == ["Breaks", "Double"]
+    flow = Flow(home.store, open_run(home, shop.run))
+    assert flow.property("Double", "numbers", "total") == 30
+    assert [execution.state for execution in home.store.executions()] == ["COMPLETE"] * 3
+    report = fsck(home.store, home.root, repair=True)
+    assert (report.missing, report.corrupt) == ((), ())
+    assert len(report.orphans) <= 1  # what the broken store was told of as its last word
+    home.close()
+
+
+@pytest.mark.slow
+def test_an_attempt_that_kfp_gave_up_and_its_successor_publish_once(image: Make) -> None:
+    waits = """
+@dt.component
+def Waits(numbers: Numbers) -> Numbers:
+    Path("begun").touch()
+    while not Path("go").exists():
+        time.sleep(0.05)
+    return made(numbers.total)
+"""
+    pipeline = """
+import drivetrain as dt
+from shop.parts import Make, Waits
+
+@dt.pipeline
+def shop(count: int = 3) -> None:
+    Waits.options(cache=False, retries=1)(Make(count=count))
+"""
+    shop = image(pipeline=pipeline)
+    (shop.folder / "parts.py").write_text(PARTS + waits)
+    _made(shop)
+    first = shop.start("--node", "Waits", artifacts=("numbers",))
+    while not (shop.base / "begun").exists():
+        assert first.process.poll() is None
+        time.sleep(0.05)
+    second = shop.start("--node", "Waits", artifacts=("numbers",), environment={"KFP_RETRY_INDEX": "1"})
+    log = shop.root / "logs" / shop.run / "Waits.log"
+    while "waiting for process" not in log.read_text():
+        assert second.process.poll() is None
+        time.sleep(0.05)
+    (shop.base / "go").touch()
+    assert (first.end(), second.end()) == (0, 0)
+    assert _count(shop, "Waits") == 1
