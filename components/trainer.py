@@ -42,7 +42,8 @@ def Trainer(
         epochs: Passes over the train split.
         batch_size: Rows per step; the rows of an epoch that fill no batch are left out of it.
         seed: Of the initial parameters and of the order of rows.
-        strategy: "single" or "data_parallel" (over all local devices).
+        strategy: "single" or "data_parallel" (over all devices: of this process, or of all that train together where
+            the node has `options(replicas=N)`; those save no checkpoints).
         train_split: The split to train on.
         eval_split: The split whose loss is shown after each epoch; None for none.
         hyperparameters: JSON values for the user's function, as `run.hyperparameters`.
@@ -58,9 +59,16 @@ def Trainer(
     # Late, so that building a pipeline and a cached run import neither JAX nor Arrow.
     from .. import engine
     from ..engine.export import rehearse
+    from ..engine.training.processes import ClusterSpec
     from ..engine.training.strategy import strategy as find_strategy
 
     launch = current()
+    together = ClusterSpec.from_environment()
+    if together is not None:
+        launch.note(f"process {together.process} of {together.processes} waits for the others, to train together")
+        together.join()
+    # Of several processes none can save alone, and only the first has a folder that outlives it.
+    kept = launch.work is not None and together is None
     run = engine.TrainingRun(
         features=_features(graph.content, launch.note),
         examples=examples.content,
@@ -71,7 +79,7 @@ def Trainer(
         strategy=find_strategy(strategy),
         train_split=train_split,
         eval_split=eval_split,
-        work_dir=None if launch.work is None else launch.work_dir,
+        work_dir=launch.work_dir if kept else None,
         progress=launch.progress,
         note=launch.note,
         rehearse=partial(rehearse, graph.content),

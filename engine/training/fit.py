@@ -47,7 +47,9 @@ class Program:
         self._model, self._loss, self._optimizer, self._label = model, loss, optimizer, label
         self._placement = placement
         self._stacked = placement.batches(leading=1)
-        self._evaluate = jax.jit(self._sum)
+        # Losses are read by every process; a lone one has them wherever XLA leaves them.
+        self._told = placement.everywhere() if placement.processes > 1 else None
+        self._evaluate = jax.jit(self._sum, out_shardings=self._told)
         self._train: Any = None  # jitted when the state's structure is known
 
     def shapes(self, key: jax.Array) -> State:
@@ -87,7 +89,7 @@ class Program:
         """The jitted function behind `train`; compiled on its first call."""
         if self._train is None:
             sharding = self._placement.state(state)
-            self._train = jax.jit(self._steps, donate_argnums=0, out_shardings=(sharding, None))
+            self._train = jax.jit(self._steps, donate_argnums=0, out_shardings=(sharding, self._told))
         return self._train
 
     def evaluate(self, params: Any, stack: Arrays, count: int) -> jax.Array:

@@ -23,7 +23,7 @@ class Strategy:
 
     Attributes:
         name: What a pipeline calls it.
-        axes: The mesh: axis names and sizes; -1 (once) takes all local devices that are left.
+        axes: The mesh: axis names and sizes; -1 (once) takes all devices that are left.
         batch: The mesh axes that split the batch dimension of every feature.
         rules: (pattern, axes) for the training state, the first pattern found in an array's path
             ("params.dense.kernel", "optimizer.0.mu.dense.kernel") wins; replicated where none is found.
@@ -35,16 +35,16 @@ class Strategy:
     rules: tuple[tuple[str, Axes], ...] = ()
 
     def place(self, devices: Sequence[jax.Device] | None = None) -> Placement:
-        """The strategy on devices (all local ones by default).
+        """The strategy on devices (by default all of this process, or of all processes that train together).
 
         Raises:
-            InputError: The mesh needs more devices than there are.
+            InputError: The mesh needs more devices than there are, or leaves a process without any.
         """
         import jax
         import numpy as np
         from jax.sharding import AxisType, Mesh
 
-        devices = list(jax.local_devices() if devices is None else devices)
+        devices = list(jax.devices() if devices is None else devices)
         fixed = math.prod(size for _, size in self.axes if size != -1)
         shape = tuple(len(devices) // fixed if size == -1 else size for _, size in self.axes)
         count = math.prod(shape)
@@ -52,6 +52,13 @@ class Strategy:
             raise InputError(
                 f"strategy {self.name!r} needs {max(count, fixed)} devices, here are {len(devices)}",
                 fix="choose a smaller mesh",
+            )
+        idle = {device.process_index for device in devices} - {device.process_index for device in devices[:count]}
+        if idle:
+            raise InputError(
+                f"strategy {self.name!r} takes {count} of {len(devices)} devices, and leaves "
+                f"{len(idle)} of the processes nothing to do",
+                fix="use data_parallel, or one process",
             )
         grid = np.array(devices[:count]).reshape(shape)
         # Auto: with explicit axes a plain embedding lookup is a type error.
@@ -86,6 +93,11 @@ class Placement:
 
         split = self.strategy.batch
         return NamedSharding(self.mesh, _spec(*(None,) * leading, split or None))
+
+    @property
+    def processes(self) -> int:
+        """How many processes have a part of it."""
+        return len({device.process_index for device in self.mesh.devices.flat})
 
     def everywhere(self) -> NamedSharding:
         """The sharding of what every device has a copy of."""

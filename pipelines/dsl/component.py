@@ -130,6 +130,7 @@ class Component(Generic[P, R]):
         cpus: float = 0.0,
         memory: int | str = 0,
         accelerators: int = 0,
+        replicas: int = 1,
         env: Mapping[str, object] | None = None,
         **unknown: Never,
     ) -> Component[P, R]:
@@ -150,6 +151,7 @@ class Component(Generic[P, R]):
             cpus: Cores it needs.
             memory: Bytes it needs, or text such as "4GiB".
             accelerators: Devices it needs for itself.
+            replicas: How many processes do its work together, each with all that a node may ask for: on Kubeflow.
             env: Environment variables of its process; a value may be `dt.secret(...)`.
             **unknown: Nothing: there are no others.
 
@@ -182,6 +184,7 @@ class Component(Generic[P, R]):
             cpus=cpus,
             memory=memory,
             accelerators=accelerators,
+            replicas=replicas,
             env=tuple((env or {}).items()),
         )
         copy = Component(self.fn, gates=self.gates, verify=self.verify, deterministic=self.deterministic)

@@ -23,8 +23,9 @@ _AT_LEAST = {
     "cpus": 0,
     "memory": 0,
     "accelerators": 0,
+    "replicas": 1,
 }
-_WHOLE = ("retries", "priority", "memory", "accelerators")
+_WHOLE = ("retries", "priority", "memory", "accelerators", "replicas")
 
 
 def node_options(**given: Any) -> NodeOptions:  # Any: whatever the user wrote

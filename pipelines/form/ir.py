@@ -105,6 +105,7 @@ class NodeOptions:
         cpus: Cores that it needs.
         memory: Bytes that it needs.
         accelerators: Devices that it needs for itself.
+        replicas: How many processes do its work together.
         env: Environment variables of its process.
     """
 
@@ -118,6 +119,7 @@ class NodeOptions:
     cpus: float = 0.0
     memory: int = 0
     accelerators: int = 0
+    replicas: int = 1
     env: tuple[tuple[str, Json], ...] = ()
 
     def to_json(self) -> Json:

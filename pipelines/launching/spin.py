@@ -72,6 +72,7 @@ def spin(
     parameters: Mapping[str, object] | None = None,
     observer: Observer | None = None,
     trap: Callable[[], None] | None = None,
+    folder: Path | None = None,
 ) -> Spun:
     """Call a node's component, in this process and thread, with what an earlier run gave it.
 
@@ -82,6 +83,7 @@ def spin(
         name: The node, or its task for an item of a loop (`Trainer[3]`).
         parameters: The component's, over those of the pipeline; text is taken as it is.
         observer: Told of progress and notes.
+        folder: Where it works, and leaves what it makes; below the root's `work/spin/` where None.
         trap: Called while an exception of the component is handled, before it is raised: for a debugger.
 
     Raises:
@@ -102,7 +104,7 @@ def spin(
             f"{node.component} has no parameter {min(unknown)!r}", fix=f"it has {', '.join(work.component.parameters)}"
         )
     work = replace(work, parameters={**work.parameters, **(parameters or {})})
-    folder = home.root / "work" / "spin" / name
+    folder = folder or home.root / "work" / "spin" / name
     shutil.rmtree(folder, ignore_errors=True)
     context = LaunchContext(
         run=run.id,

@@ -13,13 +13,16 @@ _WORDS = {
     "cpus": "cores of its own",
     "memory": "memory of its own",
     "accelerators": "devices of its own",
+    "replicas": "several processes at its work",
     "env": "environment variables of its own",
 }
 _CANNOT = {
     # A thread cannot be ended, and shares its process's environment and what that has of the machine.
-    "inline": ("timeout", "env", "cpus", "memory", "accelerators"),
+    "inline": ("timeout", "env", "cpus", "memory", "accelerators", "replicas"),
+    # Its tasks are on this machine, where one process has all devices already.
+    "process": ("replicas",),
     # The order, and what stands beside what, are decided by Beam.
-    "beam": ("priority", "cpus", "memory", "accelerators"),
+    "beam": ("priority", "cpus", "memory", "accelerators", "replicas"),
 }
 
 
@@ -43,7 +46,9 @@ def refuse_what_is_not_kept(pipeline: Pipeline, runner: str, parallel: int | Non
         for name in _asked(node, _CANNOT.get(runner, ())):
             raise InputError(
                 f"{node.id} has {_WORDS[name]}, which the {runner} runner cannot keep",
-                fix=f"take another runner, e.g. process, or leave {name}= out",
+                fix="`drivetrain kubeflow submit` keeps them; or leave replicas= out"
+                if name == "replicas"
+                else f"take another runner, e.g. process, or leave {name}= out",
             )
     if runner == "process":
         from .leases import machine_for

@@ -16,6 +16,8 @@ from drivetrain.pipelines.kubeflow.cron import to_six, zone
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
+from .go import build
+
 _OFFSETS = [timedelta(minutes=m) for m in (0, 60, 120, -180, 330, 345, -210, 540, 720, -660, 840)]
 _MONTHS = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]
 _DAYS = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"]
@@ -169,8 +171,7 @@ def robfig(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("go")
     for file in (Path(__file__).parent / "cron_peer").iterdir():
         shutil.copy(file, folder)
-    subprocess.run(["go", "build", "-o", "peer", "."], cwd=folder, check=True, capture_output=True, timeout=240)
-    return folder / "peer"
+    return build(folder)
 
 
 @pytest.mark.slow

@@ -1,0 +1,66 @@
+"""One of the other processes of a node with replicas: `python -m drivetrain.pipelines.kubeflow.worker`.
+
+It calls the component as the first process does, on the same inputs, and keeps nothing of what it gives.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import threading
+from pathlib import Path
+
+from ...errors import DrivetrainError, InputError
+from ..dsl.pipeline import load_pipeline
+from ..launching.home import open_run
+from ..launching.launcher import Launcher
+from ..launching.spin import spin
+from ..runners.children import Attending
+from . import records
+from .joining import Place
+from .workers import PROCESS
+
+_INDEX = "JOB_COMPLETION_INDEX"
+"""What Kubernetes tells a pod of an indexed Job: its number, from 0."""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Take part in a task; 0 where it ended well there."""
+    parser = argparse.ArgumentParser(
+        prog="python -m drivetrain.pipelines.kubeflow.worker",
+        description="Take part in a task whose node has replicas.",
+        epilog="example: python -m drivetrain.pipelines.kubeflow.worker --project /app/flights --ir 5f0c… "
+        "--run 20261121-093000-1a2b --task Trainer",
+    )
+    parser.add_argument("--project", type=Path, required=True, help="the project's folder")
+    parser.add_argument("--ir", required=True, help="digest of the compiled pipeline")
+    parser.add_argument("--run", required=True, help="run id")
+    parser.add_argument("--task", required=True, help="node id; Trainer[3] for an item of a loop")
+    arguments = parser.parse_args(argv)
+    if _INDEX in os.environ:  # the first process is the task's own
+        os.environ[PROCESS] = str(int(os.environ[_INDEX]) + 1)
+    try:
+        place = Place.here()
+        pipeline = load_pipeline(arguments.project)
+        if pipeline.build().digest != arguments.ir:
+            raise InputError("the image holds another version of the pipeline", fix="build the image again")
+        home = place.home(place.store)
+        try:
+            records.sync(home, arguments.run)
+            run = open_run(home, arguments.run)
+            asked = Attending(Launcher(home, run), threading.Event())
+            os.environ.update(asked.environment(arguments.task))
+            folder = home.root / "work" / "replicas" / f"{arguments.task}-{os.environ[PROCESS]}"
+            spun = spin(home, run, pipeline, arguments.task, folder=folder)
+        finally:
+            home.close()
+    except DrivetrainError as error:
+        print(error, file=sys.stderr, flush=True)
+        return 2
+    print(f"{arguments.task}, process {os.environ.get(PROCESS)}: done in {spun.seconds:.1f} s", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
