@@ -206,7 +206,7 @@ def _brief(text: str) -> str:
     """The line of a failure's text that says most: the last exception's own, without Java's and Python's stacks."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     own = [line for line in lines if re.match(r"(Caused by: )?[\w.]*(Error|Exception|Interrupt|Exit)\b", line)]
-    return (own or lines or ["it does not say why"])[-1][:300]
+    return (own[-1] if own else lines[0] if lines else "it does not say why")[:300]
 
 
 @contextlib.contextmanager

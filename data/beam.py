@@ -115,18 +115,8 @@ class BeamExecutor:
         folder = Path(tempfile.mkdtemp(prefix="drivetrain-beam-", dir=self.scratch))
         result = folder / "result"
         _WATCHES[str(folder)] = watch
-
-        def build(pipeline: beam.Pipeline) -> object:
-            return (
-                pipeline
-                | "Shards" >> beam.Create(range(len(source.shards)))
-                | "Spread" >> beam.Reshuffle()
-                | "Read" >> beam.ParDo(work(str(folder)))
-                | "Merge" >> beam.CombineGlobally(combine).without_defaults()
-                | "Result" >> beam.ParDo(_Store(str(result)))
-            )
-
         try:
+            build = partial(add_pass, shards=len(source.shards), work=work(str(folder)), combine=combine, result=result)
             run_job(build, options, folder / _BEGUN, watch.tell)
             if not result.is_file():
                 raise DrivetrainError(
@@ -140,6 +130,18 @@ class BeamExecutor:
         pieces = _opened(data)
         progress(source.rows, source.rows, "rows")
         return pieces
+
+
+def add_pass(pipeline: beam.Pipeline, *, shards: int, work: beam.DoFn, combine: beam.CombineFn, result: Path) -> None:
+    """Make a Beam pipeline of a pass over so many shards, which leaves a file."""
+    _ = (
+        pipeline
+        | "Shards" >> beam.Create(range(shards))
+        | "Spread" >> beam.Reshuffle()
+        | "Read" >> beam.ParDo(work)
+        | "Merge" >> beam.CombineGlobally(combine).without_defaults()
+        | "Result" >> beam.ParDo(_Store(str(result)))
+    )
 
 
 def _loader(make: Callable[[], A]) -> Callable[[bytes], A]:

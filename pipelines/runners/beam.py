@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -102,28 +103,12 @@ def run_beam(launcher: Launcher, nodes: Iterable[str]) -> dict[str, NodeResult]:
     hurry, over = threading.Event(), threading.Event()
     errors: list[BaseException] = []
 
-    def build(graph: beam.Pipeline) -> None:
-        ended: dict[str, Any] = {}  # Any: Beam's PCollections have no types
-        for step in steps(run.pipeline, todo):
-            # A side input makes a step wait until all elements of those upstream have been worked on.
-            needs = [ended[up] for up in step.upstream]
-            upstream = {}
-            if needs:
-                upstream["upstream"] = beam.pvalue.AsList(needs | f"{step.name}/upstream" >> beam.Flatten())
-            ended[step.name] = (
-                graph
-                | f"{step.name}/step" >> beam.Create([step])
-                | f"{step.name}/open" >> beam.FlatMap(open_step, place, **upstream)
-                | f"{step.name}/spread" >> beam.Reshuffle()
-                | f"{step.name}/launch" >> beam.FlatMap(launch_part, place, step)
-            )
-
     def walk() -> None:
         with Worker(Attending(keeping, hurry)) as worker:
             _WORKERS[run.id] = worker
             begun = place.begun
             try:
-                run_job(build, options, begun)
+                run_job(partial(add_steps, steps=steps(run.pipeline, todo), place=place), options, begun)
             finally:
                 begun.unlink(missing_ok=True)
 
@@ -154,6 +139,24 @@ def run_beam(launcher: Launcher, nodes: Iterable[str]) -> dict[str, NodeResult]:
     if not launcher.cancel.is_set():
         found = {name: result or NodeResult(name, "FAILED", reason=_WORDLESS) for name, result in found.items()}
     return {name: result for name, result in found.items() if result is not None}
+
+
+def add_steps(graph: beam.Pipeline, steps: Iterable[Step], place: Place) -> None:
+    """Make a Beam pipeline of steps, given in an order to walk them in; its elements are their parts."""
+    ended: dict[str, Any] = {}  # Any: Beam's PCollections have no types
+    for step in steps:
+        # A side input makes a step wait until all elements of those upstream have been worked on.
+        needs = [ended[up] for up in step.upstream]
+        upstream = {}
+        if needs:
+            upstream["upstream"] = beam.pvalue.AsList(needs | f"{step.name}/upstream" >> beam.Flatten())
+        ended[step.name] = (
+            graph
+            | f"{step.name}/step" >> beam.Create([step])
+            | f"{step.name}/open" >> beam.FlatMap(open_step, place, **upstream)
+            | f"{step.name}/spread" >> beam.Reshuffle()
+            | f"{step.name}/launch" >> beam.FlatMap(launch_part, place, step)
+        )
 
 
 def open_step(step: Step, place: Place, upstream: Iterable[str] = ()) -> list[Part]:

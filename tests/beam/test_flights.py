@@ -1,8 +1,11 @@
-"""The main job on Beam's runners, its data passes on the same: the local run's `content/`, byte for byte."""
+"""The main job on Beam's runners, and its data passes: the local run's `content/`, byte for byte.
+
+On Prism and Flink a node's passes are jobs of the service that walks the pipeline at the same time. The embedded Spark
+has one context for all its jobs, so there it is one or the other.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,7 +16,12 @@ from drivetrain.tests.beam import servers
 from drivetrain.tests.examples import flights_job as job
 
 pytestmark = [pytest.mark.beam, pytest.mark.engine, pytest.mark.slow, pytest.mark.timeout(900)]
-RUNNERS = ("prism", "flink", "spark")
+USES = [
+    ("prism", ("runner", "executor")),
+    ("flink", ("runner", "executor")),
+    ("spark", ("runner",)),
+    ("spark", ("executor",)),
+]
 
 
 @pytest.fixture(scope="module")
@@ -24,17 +32,20 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> job.Done:
     return done
 
 
-@pytest.fixture(scope="module", params=[pytest.param(name, marks=servers.marks(name)) for name in RUNNERS])
-def flags(request: pytest.FixtureRequest) -> Iterator[servers.Flags]:
-    """The options of each runner in turn."""
-    with servers.RUNNERS[request.param]() as found:
-        yield found
+@pytest.mark.parametrize(
+    ("name", "uses"),
+    [pytest.param(name, uses, id=f"{name}-{'-'.join(uses)}", marks=servers.marks(name)) for name, uses in USES],
+)
+def test_the_content_is_the_local_runs(name: str, uses: tuple[str, ...], local: job.Done, tmp_path: Path) -> None:
+    with servers.RUNNERS[name]() as flags:
+        check(flags, uses, local, tmp_path)
 
 
-def test_the_content_is_the_local_runs(flags: servers.Flags, local: job.Done, tmp_path: Path) -> None:
+def check(flags: servers.Flags, uses: tuple[str, ...], local: job.Done, tmp_path: Path) -> None:
+    """A run on Beam gives what the local one did, and all the rows."""
     root = tmp_path / ".drivetrain"
     options = [word for flag in flags for word in ("--beam-option", flag)]
-    done = job.run(root, "--runner", "beam", "--executor", "beam", *options, timeout=800)
+    done = job.run(root, *(word for use in uses for word in (f"--{use}", "beam")), *options, timeout=800)
     assert done.code == 0, done.err
     assert set(done.states.values()) == {"COMPLETE"}
     assert done.fingerprints == local.fingerprints
