@@ -99,9 +99,10 @@ class StoreReader:
         contexts: Iterable[ContextRecord] | None = None,
         component: str | None = None,
         state: ExecutionState | None = None,
+        cache_key: str | None = None,
         limit: int | None = None,
     ) -> list[ExecutionRecord]:
-        """Executions, newest first, that are in the context (in all the contexts), of the component, in the state."""
+        """Executions, newest first: in the context (all the contexts), of the component, in the state, of the key."""
         params: dict[str, Any] = {"limit": _limit(limit)}
         sql, tests, order = rows.EXECUTION, [], "e.id"
         for index, each in enumerate([*([] if context is None else [context]), *(contexts or ())]):
@@ -116,6 +117,9 @@ class StoreReader:
         if state is not None:
             tests.append("e.state = :state")
             params["state"] = state
+        if cache_key is not None:
+            tests.append("e.cache_key = :cache_key")
+            params["cache_key"] = cache_key
         sql += f"{_where(tests)} ORDER BY {order} DESC LIMIT :limit"
         return [rows.execution(row) for row in self._db.all(sql, **params)]
 

@@ -139,6 +139,7 @@ def _leave(
     told = launcher.resuming and launcher.run.context.properties.get("status") == status
     context = launcher.home.store.update_context(launcher.run.context, {"status": status})
     leaving = Launcher(launcher.home, replace(launcher.run, context=context), launcher.observer, resuming=told)
+    leaving.logs = launcher.logs  # what they have said is not said again
     return _walk(leaving, runner, nodes)
 
 

@@ -94,6 +94,8 @@ class Launcher:
             result = self.fail(name, error)
         result = replace(result, seconds=time.monotonic() - begin)
         self.logs.end(result)
+        if (lost := self.logs.lost()) is not None:
+            self.observer.note(name, lost)
         self.observer.ended(result)
         return result
 

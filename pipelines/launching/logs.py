@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,7 +25,7 @@ _LONGEST = 200
 
 
 class Logs:
-    """The logs of one run. A disk that takes no more ends no run: what cannot be written is lost.
+    """The logs of one run. A disk that takes no more ends no run: what cannot be written is lost, and `lost` says so.
 
     Args:
         root: The root folder.
@@ -33,6 +34,9 @@ class Logs:
 
     def __init__(self, root: Path, run: str) -> None:
         self.folder = root / "logs" / run
+        self._error: OSError | None = None
+        self._told = False
+        self._telling = threading.Lock()
 
     def path(self, task: str) -> Path:
         """Where a task's log lies, whether or not there is one."""
@@ -63,12 +67,22 @@ class Logs:
 
     def write(self, task: str, text: str) -> None:
         """Append whole lines, without the secrets that this process knows."""
-        with contextlib.suppress(OSError):
+        try:
             target = self.open(task)
             try:
                 os.write(target, (blotted(text).rstrip("\n") + "\n").encode("utf-8", "replace"))
             finally:
                 os.close(target)
+        except OSError as error:
+            self._error = error
+
+    def lost(self) -> str | None:
+        """That lines could not be written, and why; said once."""
+        with self._telling:  # branches of a run end at once
+            told, self._told = self._told, self._error is not None
+        if self._error is None or told:
+            return None
+        return f"logs are incomplete: {self.folder} cannot be written ({self._error.strerror})"
 
     def begin(self, task: str, retried: int) -> None:
         """Say that an attempt begins, when and where."""
@@ -112,7 +126,7 @@ class Logs:
         copiers: list[subprocess.Popen[bytes]] = []
         flush()
         try:
-            with contextlib.suppress(OSError):  # no log then, and the work goes on
+            try:
                 log = self.open(task)
                 for number in (1, 2):
                     if visible and (copier := _copier(self.path(task), number)):
@@ -120,6 +134,8 @@ class Logs:
                     elif not visible:
                         os.dup2(log, number)
                 os.close(log)
+            except OSError as error:  # no log then, and the work goes on
+                self._error = error
             yield
         finally:
             flush()

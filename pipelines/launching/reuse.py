@@ -34,4 +34,17 @@ def news(home: Home, run: Run, node: Node, context: ContextRecord, work: Work) -
         return "first run"
     changes = explain(last, work.preimage)
     more = f" (and {len(changes) - 3} more)" if len(changes) > 3 else ""
-    return "; ".join(changes[:3]) + more if changes else "its last execution did not end well"
+    return "; ".join(changes[:3]) + more if changes else _end(home, work)
+
+
+def _end(home: Home, work: Work) -> str:
+    """How the last execution of this work ended, which did not do it."""
+    (last,) = home.store.executions(cache_key=work.key, limit=1)
+    reason = str(last.properties.get("reason", "")).partition("\n")[0]
+    error = (last.error or "abandoned").partition("\n")[0]
+    return {
+        "FAILED": f"its last execution failed: {reason}",
+        "CANCELED": "its last execution was stopped",
+        "ABANDONED": f"its last execution was {error}",
+        "RUNNING": f"{last.owner} did not finish it",
+    }.get(last.state, "what its last execution made has been deleted")

@@ -98,6 +98,8 @@ def test_a_lost_lease_is_waited_out_and_staging_is_gone(
     assert states(result.nodes) == {"Make": "COMPLETE", "Misbehave": "COMPLETE"}
     ended = [execution.state for execution in home.store.executions(component="parts:Misbehave")]
     assert ended == ["COMPLETE", "ABANDONED"]
+    newest = home.store.executions(component="parts:Misbehave")[0]
+    assert str(newest.properties["reason"]).startswith("its last execution was abandoned: process ")
     assert [note.split(":")[0] for note in notes][1:] == [
         "waiting for process 1 on elsewhere, which does the same work"
     ]
