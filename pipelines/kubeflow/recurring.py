@@ -17,7 +17,7 @@ from .client import Client, Recurring
 from .compiler import compile_pipeline
 from .cron import to_six, zone
 from .settings import Settings
-from .submit import arguments_of
+from .submit import arguments_of, checked
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
 _BY = "drivetrain"
@@ -124,7 +124,7 @@ def create(
     """
     resolved = when.resolve()
     built = pipeline.build()
-    compiled = compile_pipeline(built, settings, project=pipeline.project, lines=pipeline.lines)
+    compiled = checked(compile_pipeline(built, settings, project=pipeline.project, lines=pipeline.lines))
     arguments = arguments_of(built, pipeline.values(parameters or {}))
     name = name or built.name
     version = hashlib.sha256(compiled.yaml.encode()).hexdigest()[:12]

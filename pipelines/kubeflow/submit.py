@@ -24,6 +24,7 @@ from . import records
 from .api_errors import ApiError
 from .client import Client, KfpRun
 from .compiler import Compiled, compile_pipeline
+from .lint import lint_documents
 from .ownership import Submission, hand_over, on_cluster, submission
 from .refusals import parameter_type
 from .reuse import Foreseen, foresee, remaining, within_reach
@@ -94,7 +95,7 @@ def submit(
     """
     built = pipeline.build()
     refuse_what_is_not_kept(built, "kubeflow")
-    compile_pipeline(built, settings, project=pipeline.project, lines=pipeline.lines)
+    checked(compile_pipeline(built, settings, project=pipeline.project, lines=pipeline.lines))
     values = pipeline.values(parameters or {})
     client = connect(settings)
     client.greet()
@@ -161,7 +162,7 @@ def _send(
         for task in ended.results:
             records.write_record(home, run, task)
         settings = replace(settings, nodes={name: pod for name, pod in settings.nodes.items() if name in left.ids})
-        compiled = compile_pipeline(left, settings, project=run.project, digest=run.pipeline.digest)
+        compiled = checked(compile_pipeline(left, settings, project=run.project, digest=run.pipeline.digest))
         kfp = _start(client, run, settings, compiled, name, experiment)
     except BaseException as error:
         stopped = isinstance(error, KeyboardInterrupt)
@@ -195,6 +196,19 @@ def _start(client: Client, run: Run, settings: Settings, compiled: Compiled, nam
             arguments=arguments | {PARAMETER: run.id},
             service_account=settings.service_account,
         )
+
+
+def checked(compiled: Compiled) -> Compiled:
+    """What was compiled, seen to hold.
+
+    Raises:
+        InputError: It does not; names the first thing that the linter finds.
+    """
+    found = lint_documents(compiled.spec, compiled.platform)
+    if found:
+        more = f" (and {len(found) - 1} more)" if found[1:] else ""
+        raise InputError(f"a cluster would stumble over {found[0].place}: {found[0].message}{more}", fix=found[0].fix)
+    return compiled
 
 
 def arguments_of(pipeline: Pipeline, values: Mapping[str, object]) -> dict[str, object]:
