@@ -17,9 +17,10 @@ from typing import Any, TypeAlias
 from ..form.ir import Edge, Node, Pipeline
 from . import cel
 from .containers import container
+from .findings import LONGEST_NAME
 from .plan import Plan, Task, kubernetes_name, plan
 from .platform import platform_document
-from .refusals import parameter_type, refuse
+from .refusals import parameter_type, plain, refuse
 from .settings import Settings
 
 Json: TypeAlias = dict[str, Any]  # a JSON object, as protobuf reads it
@@ -98,9 +99,8 @@ def compile_pipeline(
 class _Level:
     """One DAG that is being written: its tasks, and what comes into it from the one around."""
 
-    def __init__(self, above: _Level | None, task: str) -> None:
+    def __init__(self, above: _Level | None) -> None:
         self.above = above
-        self.task = task
         self.here: set[str] = set()  # names of its tasks
         self.parameters: dict[str, Json] = {}  # of its component
         self.artifacts: dict[str, Json] = {}
@@ -125,17 +125,16 @@ class _Compiler:
         self.executors: dict[str, Node | None] = {}
         self.components: dict[str, Json] = {}
         self.containers: dict[str, Json] = {}
-        self.read: dict[str, dict[str, tuple[str, str]]] = {}  # task -> output parameter -> (output, property)
+        self.read: dict[str, set[str]] = {}  # task -> its output parameters that conditions read
         self.gates = {gate for task in self.plan.walk() for gate in task.gates}
         for task in self.plan.walk():
             for node, output, name in _reads(task.conditions):
-                key = output if name == "value" else f"{output}--{name}"
-                self.read.setdefault(self.plan.names[node], {})[key] = (output, name)
+                self.read.setdefault(self.plan.names[node], set()).add(_key(output, name))
 
     def spec(self) -> Json:
-        root = _Level(None, "root")
+        root = _Level(None)
         root.here = {WORK, CLOSE, LEAVE}
-        work = _Level(root, WORK)
+        work = _Level(root)
         tasks = {WORK: self.dag(WORK, self.plan.work, work)}
         if self.plan.exits:
             tasks[LEAVE] = self.leave(root)
@@ -143,7 +142,7 @@ class _Compiler:
             tasks[CLOSE] = self.close([WORK])
         exit_task = tasks.get(LEAVE) or tasks[CLOSE]
         exit_task["inputs"]["parameters"][STATUS] = {"taskFinalStatus": {"producerTask": WORK}}
-        name = kubernetes_name(self.pipeline.name, 63)
+        name = kubernetes_name(self.pipeline.name, LONGEST_NAME)
         return {
             "schemaVersion": SCHEMA,
             "sdkVersion": f"drivetrain-{_version()}",
@@ -184,7 +183,7 @@ class _Compiler:
                     inputs["artifacts"][name] = found
                     artifacts[name] = {"artifactType": _type(kind)}
             outputs["artifacts"] = {key: {"artifactType": _type(kind)} for key, kind in node.outputs}
-            outputs["parameters"] = {key: {"parameterType": "LIST"} for key in self.read.get(task.name, {})}
+            outputs["parameters"] = {key: {"parameterType": "LIST"} for key in self.read.get(task.name, ())}
             if task.id in self.gates:
                 outputs["parameters"][PASSED] = {"parameterType": "BOOLEAN"}
         else:
@@ -196,7 +195,7 @@ class _Compiler:
         return self._with(made, condition, node)
 
     def loop(self, task: Task, level: _Level) -> Json:
-        inside = _Level(level, task.name)
+        inside = _Level(level)
         item = f"loop--{task.id}"
         inside.parameters[item] = {"parameterType": "NUMBER_INTEGER"}
         for loop in _scope(self.pipeline, task):
@@ -232,7 +231,7 @@ class _Compiler:
             return name
 
         def read(node: str, output: str, name: str) -> str:
-            return take(node, output if name == "value" else f"{output}--{name}", "LIST")
+            return take(node, _key(output, name), "LIST")
 
         passed = [cel.value(take(gate, PASSED, "BOOLEAN")) for gate in task.gates]
         said = [cel.condition(task.conditions, read, self.kinds)] if task.conditions else []
@@ -240,8 +239,8 @@ class _Compiler:
 
     def leave(self, root: _Level) -> Json:
         """The one task after the work, as KFP starts one only: the exit nodes, then what closes the run."""
-        level = _Level(root, LEAVE)
-        exits = self.dag(EXITS, self.plan.exits, _Level(level, EXITS))
+        level = _Level(root)
+        exits = self.dag(EXITS, self.plan.exits, _Level(level))
         level.here = {EXITS, CLOSE}
         for name, body in self.parameters.items():
             self._pass(level, name, body)
@@ -366,6 +365,11 @@ def _reads(conditions: tuple[Any, ...]) -> Iterator[tuple[str, str, str]]:
         yield from walk(need)
 
 
+def _key(output: str, name: str) -> str:
+    """The output parameter for a property of an output."""
+    return output if name == "value" else f"{output}--{name}"
+
+
 def _scope(pipeline: Pipeline, task: Task) -> tuple[str, ...]:
     """The loops around a task, the outermost first."""
     if task.kind == "node":
@@ -380,6 +384,7 @@ def _scope(pipeline: Pipeline, task: Task) -> tuple[str, ...]:
 
 def _parameter(hint: str, default: Any) -> Json:  # Any: JSON
     kind, nullable = parameter_type(hint)
+    default = plain(default)
     if default == {"$required": True}:
         return {"parameterType": "STRING" if nullable else kind}
     if nullable:

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+LONGEST_NAME = 57
+"""Of a pipeline's name: its workflow's gets a hyphen and five letters, and is a label of every pod, of 63 at most."""
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 
 

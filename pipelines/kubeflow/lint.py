@@ -11,14 +11,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ...errors import suggest
-from .findings import Finding, kubernetes_name
+from .findings import LONGEST_NAME, Finding, kubernetes_name
 from .lint_platform import of_platform
 from .lint_tasks import of_tasks
 from .protobufs import pipeline_spec
 
 SCHEMA = "2.1.0"
-LONGEST_NAME = 57
-"""Of a pipeline's name: its workflow's gets a hyphen and five letters, and is a label of every pod, of 63 at most."""
 _QUANTITY = re.compile(r"[0-9]+(\.[0-9]+)?(m|k|Ki|[MGTPE]i?)?|\{\{.*\}\}")
 _PLACEHOLDER = re.compile(r"\{\{\$\.(?!inputs\b|outputs\b|json_escape\[)[^}]*\}\}")
 

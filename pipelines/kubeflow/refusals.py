@@ -39,6 +39,13 @@ def parameter_type(hint: str) -> tuple[str, bool]:
     return (kinds.pop() if len(kinds) == 1 else ""), optional
 
 
+def plain(value: Any) -> Any:  # Any: JSON
+    """A default of the compiled form as JSON of its own: maps are lists of pairs there."""
+    if isinstance(value, dict) and value.keys() == {"$map"}:
+        return {key: plain(item) for key, item in value["$map"]}
+    return [plain(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
 def refuse(pipeline: Pipeline, settings: Settings, lines: Mapping[str, str]) -> None:
     """See that Kubeflow keeps all that a pipeline asks for.
 
@@ -81,7 +88,7 @@ def _refuse_parameter(name: str, hint: str, default: Any, where: str | None) -> 
             where=where,
         )
     kind, _ = parameter_type(hint)
-    if not kind or (isinstance(default, dict) and any(key.startswith("$") and key != "$required" for key in default)):
+    if not kind or (isinstance(default, dict) and not default.keys() <= {"$required", "$map"}):
         raise InputError(
             f"the parameter {name!r} is {hint}, for which KFP has no type",
             fix="annotate it with int, float, str, bool, list[...] or dict[...], or one of them | None",

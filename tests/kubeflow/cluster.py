@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
 
-from drivetrain.pipelines import PipelineFunction, load_pipeline
+from drivetrain.pipelines import Pipeline, PipelineFunction, load_pipeline
 from drivetrain.pipelines.kubeflow.compiler import Compiled, compile_pipeline
 from drivetrain.pipelines.kubeflow.settings import Key, PodSettings, Settings
 from drivetrain.tests.conformance import control_cases, table_cases
@@ -28,7 +28,14 @@ REFUSED = {"control/others:by_priority": "Low has a priority"}
 @cache
 def conformance(name: str) -> Compiled:
     """A pipeline of the suite, compiled."""
-    return compiled(CASES[name].load())
+    pipeline, function = original(name), CASES[name].load()
+    return compile_pipeline(pipeline, CLUSTER, project=function.project, lines=function.lines)
+
+
+@cache
+def original(name: str) -> Pipeline:
+    """A pipeline of the suite as it is built."""
+    return CASES[name].load().build()
 
 
 def compiled(function: PipelineFunction[..., object], settings: Settings = CLUSTER) -> Compiled:

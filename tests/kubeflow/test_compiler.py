@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from drivetrain.pipelines.kubeflow.lint import lint
 from drivetrain.pipelines.kubeflow.protobufs import pipeline_spec
 from drivetrain.pipelines.kubeflow.refusals import parameter_type
 from drivetrain.pipelines.kubeflow.settings import PodSettings, Settings
-from drivetrain.tests.kubeflow.cluster import CASES, CLUSTER, REFUSED, built, compiled, conformance
+from drivetrain.tests.kubeflow.cluster import CASES, CLUSTER, REFUSED, built, compiled, conformance, original
 
 pytestmark = pytest.mark.kubeflow
 
@@ -56,7 +57,7 @@ def test_every_pipeline_of_the_suite_compiles_or_is_refused(name: str) -> None:
     spec = json_format.ParseDict(found.spec, pipeline_spec().PipelineSpec())
     assert json_format.MessageToDict(spec) == found.spec  # nothing is said that is a default, or another way
     assert list(yaml.safe_load_all(found.yaml)) == [found.spec, found.platform]
-    pipeline = CASES[name].load().build()
+    pipeline = original(name)
     assert sorted(found.nodes.values()) == sorted(pipeline.ids)
 
 
@@ -75,7 +76,7 @@ def test_kfps_own_loader_takes_it(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", sorted(CASES.keys() - REFUSED.keys()))
 def test_everything_waits_for_what_the_pipeline_says(name: str) -> None:
-    found, pipeline = conformance(name), CASES[name].load().build()
+    found, pipeline = conformance(name), original(name)
     inside: dict[str, set[str]] = {}  # task -> the nodes that it is or holds
     components = found.spec["components"]
 
@@ -207,8 +208,7 @@ def test_there_is_one_exit_task_and_what_closes_the_run_comes_last() -> None:
 
 
 def test_the_digest_can_be_that_of_the_whole_pipeline() -> None:
-    case = CASES["control/orders:linear"]
-    found = compile_pipeline(case.load().build(), CLUSTER, digest="abc")
+    found = compile_pipeline(original("control/orders:linear"), CLUSTER, digest="abc")
     assert found.digest == "abc"
     assert "abc" in found.spec["deploymentSpec"]["executors"]["exec-make"]["container"]["args"]
 
@@ -273,6 +273,29 @@ def test_what_kubeflow_cannot_keep_of_a_parameter(project: Project, parameter: s
 )
 def test_types_of_parameters(hint: str, kind: tuple[str, bool]) -> None:
     assert parameter_type(hint) == kind
+
+
+def test_defaults_of_every_type(project: Project) -> None:
+    source = """
+        @dt.pipeline
+        def shop(
+            sizes: dict[str, list[int]] = {"a": [1], "$b": []}, deep: list[Any] = [{"x": None}], text: str | None = "t"
+        ) -> None:
+            Make()
+    """
+    found = compiled(built(project, "from typing import Any\n" + textwrap.dedent(source)))
+    defined = found.spec["root"]["inputDefinitions"]["parameters"]
+    assert defined["deep"]["defaultValue"] == [{"x": None}]
+    assert defined["text"] == {"parameterType": "STRING", "defaultValue": "t", "isOptional": True}
+    assert defined["sizes"]["defaultValue"] == {"a": [1], "$b": []}
+    assert lint(found.yaml) == []
+
+
+def test_a_long_name_is_cut_to_what_a_label_takes(project: Project) -> None:
+    name = "p" * 80
+    found = compiled(built(project, f"@dt.pipeline\ndef {name}() -> None:\n    Make()\n"))
+    assert found.spec["pipelineInfo"] == {"name": "p" * 57, "displayName": name}
+    assert lint(found.yaml) == []
 
 
 def test_settings_of_a_node_that_is_not_there(project: Project, tmp_path: Path) -> None:
