@@ -125,7 +125,8 @@ def write_record(home: Home, run: Run, task: str) -> str | None:
         return None
     write_run(home, run)
     name = f"{task.replace('[', '=').removesuffix(']')}.{execution.uid[:8]}.json"
-    Folder(home, run.id).write(name, {"task": task, "execution": described(home.store, execution)})
+    body = {"task": task, "execution": described(home.store, execution), "answers": _answers(home.store, run.id)}
+    Folder(home, run.id).write(name, body)
     return name
 
 
@@ -166,6 +167,8 @@ def sync(home: Home, run: str) -> Synced:
         make_run(home.store, bodies[RUN])
     ended = bodies.pop(END, None)
     bodies.pop(RUN, None)
+    for name, told in (pair for body in bodies.values() for pair in body.get("answers", ())):
+        home.store.context("answer", name, told)
     brought, known = [], 0
     for name in _in_order(bodies):
         try:
@@ -189,6 +192,12 @@ def make_run(store: MetadataStore, body: Body) -> None:
     store.context("ir", facts["ir"], {"ir": body["ir"]})
     store.context("pipeline", facts["pipeline"])
     store.context("run", body["id"], facts)
+
+
+def _answers(store: MetadataStore, run: str) -> list[tuple[str, Mapping[str, Any]]]:
+    """What a run was told of things that change, which its other pods must hear too: the newest, of any run."""
+    found = store.contexts("answer", limit=200)
+    return [(each.name, each.properties) for each in found if each.name.startswith(f"{run}/")]
 
 
 def _in_order(bodies: Mapping[str, Body]) -> Iterable[str]:

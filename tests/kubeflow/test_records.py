@@ -11,6 +11,7 @@ import pytest
 from drivetrain.errors import InputError
 from drivetrain.metadata import fsck
 from drivetrain.pipelines import Home, RunResult, load_pipeline, open_run, run_pipeline
+from drivetrain.pipelines.history.answers import Answers
 from drivetrain.pipelines.kubeflow import records
 from drivetrain.pipelines.launching.launcher import Launcher
 from drivetrain.tests.kubeflow.pods import PARTS
@@ -151,6 +152,18 @@ def test_what_is_no_record_is_told_of(ran: Ran, body: dict[str, object]) -> None
     found = records.sync(home, result.run)
     assert [name for name, _ in found.ignored] == ["Strange.json"]
     assert found.known == 5
+
+
+def test_what_a_run_was_told_of_things_that_change_is_the_same_for_all(ran: Ran) -> None:
+    home, result = ran
+    run = open_run(home, result.run)
+    assert Answers(home.store, run.context).once(["spans", "*"], lambda: [1, 2]) == [1, 2]
+    assert records.write_record(home, run, "Make")
+    other = _elsewhere(home)
+    records.sync(other, result.run)
+    there = open_run(other, result.run).context
+    assert Answers(other.store, there).once(["spans", "*"], lambda: [1, 2, 3]) == [1, 2]
+    other.close()
 
 
 def test_a_run_that_nobody_knows(ran: Ran) -> None:
