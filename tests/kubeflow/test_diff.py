@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from click.testing import CliRunner
 from drivetrain.console.cli import cli
 from drivetrain.errors import InputError
@@ -121,6 +122,13 @@ def test_the_verb_takes_files_and_projects(project: Project, tmp_path: Path) -> 
     made = CliRunner().invoke(cli, ["kubeflow", "compile", str(folder), "-o", str(file)])
     assert made.exit_code == 0
     assert "3 nodes" in made.output
+    printed = CliRunner().invoke(cli, ["kubeflow", "compile", str(folder)])
+    assert printed.output == file.read_text()
+    answer = json.loads(CliRunner().invoke(cli, ["kubeflow", "compile", str(folder), "--json"]).output)
+    assert [answer["spec"], answer["platform"]] == list(yaml.safe_load_all(printed.output))
+    assert answer["nodes"] == {"count": "Count", "double": "Double", "make": "Make"}
+    nowhere = CliRunner().invoke(cli, ["kubeflow", "compile", str(folder), "-o", str(tmp_path / "no" / "x.yaml")])
+    assert (nowhere.exit_code, "cannot be written" in nowhere.output) == (2, True)
     told = CliRunner().invoke(cli, ["kubeflow", "diff", str(file), str(folder)])
     assert told.output == "nothing changed\n"
     (folder / "kubeflow.yaml").write_text("image: i:2\nartifacts: s3://b\nstore: {secret: s, key: k}\n")
