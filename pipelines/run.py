@@ -169,6 +169,11 @@ def _runner(options: RunOptions, home: Home) -> Runner:
 
         refuse_options(options.runner_options, home)
         return run_beam
+    if name == "kubeflow":
+        raise InputError(
+            "a run on a cluster is not carried out by this process",
+            fix="`drivetrain kubeflow submit PROJECT` starts one, `drivetrain resume RUN` goes on with one",
+        )
     raise InputError(f"there is no runner {name!r}", fix=f"choose one of {', '.join(RUNNERS)}")
 
 

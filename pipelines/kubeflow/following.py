@@ -6,6 +6,7 @@ import contextlib
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime
 
 from ...errors import DrivetrainError, InputError
 from ..form.tasks import parse_task
@@ -18,7 +19,7 @@ from .api_errors import ApiError
 from .client import Client, KfpRun
 from .cluster import Cluster, Pod
 from .ownership import Submission, hand_over, on_cluster, submission
-from .submit import PARAMETER
+from .submit import PARAMETER, SLACK
 
 _GRACE = 30.0
 """Seconds that the closing pod's last word may take to be seen after KFP says that the run has ended."""
@@ -114,7 +115,8 @@ def status(home: Home, run: Run, client: Client, cluster: Callable[[], Cluster] 
     known = submission(run)
     kfp: KfpRun | None = None
     try:
-        if not known.run and (found := client.find(PARAMETER, run.id)) is not None:
+        since = datetime.fromisoformat(run.context.properties["started"]) - SLACK
+        if not known.run and (found := client.find(PARAMETER, run.id, since)) is not None:
             run = hand_over(home, run, Submission(found.id, client.host))  # its submitter died before it could say so
             known = submission(run)
         kfp = client.run(known.run) if known.run else None

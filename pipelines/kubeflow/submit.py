@@ -32,7 +32,7 @@ from .settings import Settings
 
 PARAMETER = "drivetrain_run"
 """The parameter of a KFP run that holds the id of ours."""
-_SLACK = timedelta(hours=1)
+SLACK = timedelta(hours=1)
 """How far the clocks of this machine and of the cluster may be apart."""
 
 
@@ -168,7 +168,7 @@ def _send(
         stopped = isinstance(error, KeyboardInterrupt)
         if compiled is not None and (stopped or (isinstance(error, ApiError) and error.sent)):
             with contextlib.suppress(DrivetrainError):
-                found = client.find(PARAMETER, run.id, since=started - _SLACK)
+                found = client.find(PARAMETER, run.id, since=started - SLACK)
                 if found is not None and not stopped:
                     return _handed(home, run, client, found, ended, compiled)
                 if found is not None:

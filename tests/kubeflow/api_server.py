@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import ssl
 import threading
 import time
 import uuid
@@ -177,7 +178,7 @@ class KfpServer:
 
 
 @contextmanager
-def serving(**state: Any) -> Iterator[KfpServer]:
+def serving(tls: ssl.SSLContext | None = None, **state: Any) -> Iterator[KfpServer]:
     """A server on a free port of this machine, for as long as the block runs."""
     server = KfpServer(**state)
 
@@ -227,9 +228,11 @@ def serving(**state: Any) -> Iterator[KfpServer]:
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as http:
         http.daemon_threads = True
+        if tls is not None:
+            http.socket = tls.wrap_socket(http.socket, server_side=True)
         thread = threading.Thread(target=http.serve_forever, args=(0.02,), daemon=True)
         thread.start()
-        server.url = f"http://127.0.0.1:{http.server_address[1]}"
+        server.url = f"{'https' if tls else 'http'}://127.0.0.1:{http.server_address[1]}"
         try:
             yield server
         finally:

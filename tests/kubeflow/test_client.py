@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import socket
+import ssl
+import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -285,6 +288,25 @@ def test_a_server_without_tls_and_a_host_without_scheme(server: KfpServer) -> No
     host = server.url.removeprefix("http://")
     with pytest.raises(ApiError, match=r"TLS failed|connection broke"):
         Client(Api(host=host, namespace="team", retries=0)).schedules()
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
+@pytest.mark.filterwarnings("ignore:Unverified HTTPS request")
+def test_tls_is_checked_against_the_authority_that_is_named(tmp_path: Path) -> None:
+    key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
+    asked = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost",
+             "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate]  # fmt: skip
+    subprocess.run(asked, check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    with serving(tls=context) as server:
+        Client(Api(host=server.url, ca_cert=str(certificate), timeout=5)).greet()
+        Client(Api(host=server.url, verify_ssl=False, timeout=5)).greet()
+        with pytest.raises(ApiError, match="TLS failed") as caught:
+            Client(Api(host=server.url, timeout=5, retries=0)).greet()
+        assert "api.ca_cert" in (caught.value.fix or "")
+        with pytest.raises(ApiError, match="cannot be asked"):
+            Client(Api(host=server.url, ca_cert=str(tmp_path / "none.pem"), timeout=5, retries=0)).greet()
 
 
 def test_several_users_need_a_namespace(server: KfpServer) -> None:

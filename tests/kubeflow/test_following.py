@@ -262,6 +262,29 @@ def test_the_verbs(
         assert again["run"][:8] in result.output
 
 
+@pytest.mark.slow
+def test_submitting_and_waiting_leaves_with_the_runs_code(
+    shop: Path, server: KfpServer, kubernetes: KubernetesServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DRIVETRAIN_ARTIFACTS", f"file://{tmp_path}/objects")
+    (tmp_path / "objects").mkdir()
+    root = tmp_path / "runs" / ".drivetrain"
+
+    def advance(run: dict[str, Any]) -> None:  # the pods have their say, and the last one closes the run
+        run["state"] = "FAILED"
+        there = Home(root)
+        ownership.end(there, open_run(there, run["runtime_config"]["parameters"]["drivetrain_run"]), "STOPPED")
+        there.close()
+
+    server.advance = advance
+    words = ["kubeflow", "submit", str(shop), "--wait", "--root", str(root)]
+    result = CliRunner().invoke(cli, words, prog_name="drivetrain")
+    assert result.exit_code == 3, result.output
+    assert "3 nodes go to the cluster" in result.output
+    assert "KFP: FAILED" in result.output
+    assert "STOPPED" in result.output
+
+
 def test_schedules_by_the_verbs(shop: Path, server: KfpServer) -> None:
     def verb(*words: str | Path, code: int = 0) -> dict[str, Any]:
         return _run("kubeflow", "schedule", *words, code=code)
