@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,6 +16,30 @@ from drivetrain.tests.conformance.case import BEAM, Case, Seen, carry_out, recor
 
 CASES = (*control_cases.CASES, *table_cases.CASES)
 EVERY = (*RUNNERS, "prism", "kubeflow")
+ON_CLUSTER = {
+    "orders": ("gate", "optional_inputs", "nested", "failures_stay_apart", "linear3"),
+    "branches": ("over_a_scalar", "joined", "skipped_travels", "a_gate_in_a_branch", "a_condition_that_fails"),
+    "loops": (
+        "over_a_literal",
+        "over_a_returned_list",
+        "in_each_other",
+        "in_a_branch",
+        "a_branch_in_a_loop",
+        "few_at_once_in_each_other",
+        "of_nothing",
+        "an_item_that_fails",
+        "over_no_list",
+        "a_gate_in_a_loop",
+        "held_back",
+        "over_a_property2",
+    ),
+    "others": ("on_exit", "retried_in_vain", "secret", "newest", "mended_later", "by_priority", "environment", "timed"),
+    "penguins": ("refused"),
+    "flights": ("windows"),
+}
+"""What of the suite runs on the simulated cluster, where a task costs half a second of processor time for its pod: of
+each construct the case that says most, none that trains. `DRIVETRAIN_CONFORMANCE=all` runs every case there too."""
+_EVERYTHING = os.environ.get("DRIVETRAIN_CONFORMANCE") == "all"
 Homes = Callable[[str], Home]
 _INLINE: dict[int, list[Seen]] = {}
 """What the inline runner made of a case, by its place among the cases: made once for all the others."""
@@ -34,6 +59,11 @@ def _marks(case: Case, runner: str) -> Iterator[pytest.MarkDecorator]:
         yield pytest.mark.engine
 
 
+def _on_cluster(name: str) -> bool:
+    module, _, pipeline = name.partition(":")
+    return pipeline in ON_CLUSTER[module]
+
+
 def _parameters() -> list[object]:
     names = [case.pipeline.partition("/")[2] for case in CASES]
     uses = [names[: number + 1].count(name) for number, name in enumerate(names)]
@@ -41,6 +71,7 @@ def _parameters() -> list[object]:
         pytest.param(number, runner, id=f"{name}{use if use > 1 else ''}-{runner}", marks=list(_marks(case, runner)))
         for number, (case, name, use) in enumerate(zip(CASES, names, uses, strict=True))
         for runner in EVERY
+        if runner != "kubeflow" or _EVERYTHING or _on_cluster(f"{name}{use if use > 1 else ''}")
     ]
 
 
