@@ -80,10 +80,11 @@ class RemotePayloads(Payloads):
         with explain_full_disk(f"publishing {uri}"):
             digests = digests_of(staged)
             manifest = manifest_of(digests)
-            if (there := self._manifest(uri)) is None:
-                self._upload(staged, uri, list(_files(digests)), progress)
+            found = self.objects.entries(uri)
+            if MANIFEST not in found:
+                self._upload(staged, uri, list(_files(digests)), found, progress)
                 self.objects.write(f"{uri}/{MANIFEST}", manifest)
-                there = self._manifest(uri)
+            there = self._manifest(uri)
             self._same(uri, there, digests["content"])
             if there == manifest:
                 (staged / MANIFEST).write_bytes(manifest)
@@ -186,8 +187,8 @@ class RemotePayloads(Payloads):
             found[uri] = whole or name == f"{uri[10:]}/{MANIFEST}", max(times, default=None)
         return [Lying(uri, *found[uri]) for uri in sorted(found)]
 
-    def _upload(self, staged: Path, uri: str, files: list[_File], progress: Progress) -> None:
-        """See that all files lie there as they are here."""
+    def _upload(self, staged: Path, uri: str, files: list[_File], there: dict[str, Entry], progress: Progress) -> None:
+        """See that all files lie there as they are here, given what lies there now."""
         moving = Moving(sum(file.entry.size for file in files), "bytes uploaded", progress)
         journal = _Journal(_journal(staged), f"{self.url}/{uri}")
         sent = journal.sent
@@ -198,13 +199,11 @@ class RemotePayloads(Payloads):
             journal.note(file)
 
         for _ in range(_ROUNDS):
-            there = self.objects.entries(uri)
             missing = [file for file in files if not self._lies(staged, uri, file, there.get(file.key), sent)]
             if not missing:
                 return
             moving.each(sorted(missing, key=lambda file: -file.entry.size), send)
-            sent = journal.sent
-        there = self.objects.entries(uri)
+            sent, there = journal.sent, self.objects.entries(uri)
         for file in files:
             if not self._lies(staged, uri, file, there.get(file.key), sent):
                 raise StorageUnavailable(

@@ -46,7 +46,7 @@ class S3:
 
         self._server = make_server("127.0.0.1", self._port, self._answer, threaded=True, request_handler=Quiet)
         self._port = self._server.server_port
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
