@@ -2,7 +2,7 @@
 
     python benchmarks/passes.py [--repeat 9] [graph …]
 
-The passes are those of an exported transform, and `outline`, which writes programs.
+The passes are `EXPORTED`, which a model's export runs among others, and `outline`, as a program is written.
 
 CPU milliseconds of `jax.jit(...).lower` at 512 rows, medians of interleaved rounds, garbage collection in between. Each
 round begins with a lowering that is not counted: the first one after a collection costs some 1.5 ms more than the same

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ..graphs.graph import Check, Graph, Output
 from ..graphs.nodes import BATCH, AnalyzerNode, Tensor
-from ..passes import EXPORTED, STRUCTURAL, optimize
+from ..passes import STRUCTURAL, optimize
 from ..tracing.equations import graph_of_jaxpr
 from ..tracing.primitives import GIVEN
 from ..tracing.trace import Traced, TracedInverse
@@ -133,5 +133,4 @@ class Partition:
             checks={signature: checks} if checks else {},
             weights={**self.graph.weights, **results},
         )
-        part, _ = optimize(whole.signature(signature), EXPORTED)
-        return lower(part, prefix, known=known, columns=self._columns)
+        return lower(whole.signature(signature), prefix, known=known, columns=self._columns)
