@@ -118,7 +118,7 @@ class _Known:
                 left.append(self.value(choice))
                 if needs <= self._nodes:
                     break
-        return {"$one_of": left} if len(left) > 1 else left[0]
+        return {"$one_of": left} if len(left) > 1 else left[0] if left else None
 
     def _conditions(self, conditions: tuple[Json, ...]) -> tuple[Json, ...]:
         return tuple(value for value in map(self.value, conditions) if value is not True)
