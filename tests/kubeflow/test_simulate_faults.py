@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -172,7 +171,9 @@ def test_a_store_that_no_pod_can_reach(shop: Callable[[str], Shop], submitted: b
 
 
 @pytest.mark.parametrize("kill", [False, True])
-def test_a_pod_that_is_evicted_while_it_works_is_done_again(shop: Callable[[str], Shop], kill: bool) -> None:
+def test_a_pod_that_is_evicted_while_it_works_is_done_again(
+    shop: Callable[[str], Shop], kill: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     here = shop(HELD)
     begun, go = here.base / "begun", here.base / "go"
 
@@ -181,7 +182,7 @@ def test_a_pod_that_is_evicted_while_it_works_is_done_again(shop: Callable[[str]
             go.touch()
         return begun.exists()
 
-    os.chdir(here.base)
+    monkeypatch.chdir(here.base)
     result = here.simulate(Cluster(evictions=(Eviction("Held", held, kill),), grace=20.0))
     assert (result.kubeflow.state, result.state) == ("SUCCEEDED", "COMPLETE")
     pods = [(ran.attempt, ran.status) for ran in result.kubeflow.pods if ran.task == "Held"]
