@@ -7,15 +7,25 @@ values, where a row begins) belongs to the same rows. Any other integers may nam
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 LISTS: Final = "lists"
 """The mark of integers that tell how values lie in lists; the mark of a row's own number is the size of its axis."""
 
-_SIZE: Final = "size"  # how many rows there are: what wraps a negative index around
+_WRAPPED: Final = "wrapped"  # the mark of integers to which a size was added: negative ones name a row from the end
+_WRAPS: Final = ("add", "concatenate", "select_n")
 _KEEPS: Final = ("broadcast_in_dim", "convert_element_type", "copy", "expand_dims", "reshape", "squeeze")
 
-Mark = Any  # LISTS, _SIZE, a symbolic dimension, or None
+
+@dataclass(frozen=True)
+class _Size:
+    """The mark of how many rows there are, as a number: all that it may do is wrap a negative index around."""
+
+    dim: Any  # a symbolic dimension
+
+
+Mark = Any  # LISTS, _WRAPPED, a _Size, a symbolic dimension, or None
 Equation = Any  # jax.extend.core.JaxprEqn
 
 
@@ -46,12 +56,24 @@ class RowNumbers:
         read = [atom for atom in equation.invars if rows_of(atom.aval)]
         return bool(read) and all(self._marks.get(id(atom)) == (LISTS,) for atom in read)
 
+    def counted(self, atom: Any) -> bool:  # Any: a variable or a literal
+        """Whether a variable is how many rows there are, or an index that this was added to."""
+        marks = self._marks.get(id(atom), ())
+        return any(mark is _WRAPPED or isinstance(mark, _Size) for mark in marks)
+
+    def counts(self, equation: Equation) -> bool:
+        """Whether an equation computes with how many rows there are, other than to wrap an index around."""
+        if not any(map(self.counted, equation.invars)):
+            return False
+        wraps = equation.primitive.name in (*_KEEPS, *_WRAPS)
+        return not (wraps and all(map(_whole, equation.outvars)))
+
     def _made(self, equation: Equation, *, ours: bool) -> tuple[Mark, ...]:
         name, params, given = equation.primitive.name, equation.params, equation.invars
         if ours or self.listed(equation):
             return (LISTS,)
         if name == "dim_as_value":
-            return (_SIZE,)
+            return (_Size(params["dim"]),)
         if name == "iota":
             size = params["shape"][params["dimension"]]
             return (None if isinstance(size, int) else size,)
@@ -77,13 +99,20 @@ class RowNumbers:
         return tuple(marks) or (None,)
 
     def _moved(self, given: Sequence[Any], *, neutral: int) -> Mark:
-        """The mark of row numbers to which nothing is added but how many rows there are, or that are times one."""
+        """The mark of row numbers to which nothing is added but how many rows there are, or that are times one.
+
+        Of other integers to which that is added, that it was.
+        """
         for number, other in (given, given[::-1]):
             mark = self.of(number)
-            if mark is not None and mark is not _SIZE:
+            size = self.of(other)
+            if mark is not None and not isinstance(mark, _Size):
                 value = getattr(other, "val", None)
-                if (value is not None and int(value) == neutral) or (neutral == 0 and self.of(other) is _SIZE):
+                wraps = isinstance(size, _Size) and (mark is LISTS or mark == size.dim)
+                if (value is not None and int(value) == neutral) or (neutral == 0 and wraps):
                     return mark
+            elif isinstance(size, _Size):
+                return _WRAPPED
         return None
 
 

@@ -6,7 +6,8 @@ another in training than in serving; what is meant is `ops.mean(x)`, of the whol
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from math import prod
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,13 +29,14 @@ PREDICT_FIX: Final = (
 )
 
 Equation = Any  # jax.extend.core.JaxprEqn, here and below
+_Found = tuple[str, str | None]  # the name of a primitive, and the user's line
 
 
 def check_rowwise(closed: Any, fix: str = TRANSFORM_FIX, *, exported: bool = False) -> None:
     """Look at every equation that an output, a check or an analyzer needs.
 
-    Rows that change places in a reshape (`x.reshape(2, -1)`) are not looked into, nor is what a kernel of one's own
-    does, nor how many rows there are (`x.shape[0]`) where that is used as a number.
+    What a kernel of one's own does is not looked into, nor how many rows there are (`x.shape[0]`) where a loop carries
+    that on as a number.
 
     Args:
         closed: A closed jaxpr with a symbolic batch.
@@ -42,13 +44,16 @@ def check_rowwise(closed: Any, fix: str = TRANSFORM_FIX, *, exported: bool = Fal
         exported: Whether what is for training alone (dropout of the engine's own) will be dropped.
 
     Raises:
-        InputError: One reduces, sorts, shifts or picks rows, or draws random numbers for them, with the user's line.
-            Rows may be picked by their own numbers (`v[jnp.arange(n), i]`), and values of lists by where they lie.
+        InputError: One reduces, sorts, shifts or picks rows, lays their values out otherwise, computes with how many
+            there are, or draws random numbers for them, with the user's line. Rows may be picked by their own numbers
+            (`v[jnp.arange(n), i]`), and values of lists by where they lie.
     """
-    found = _first(closed.jaxpr, closed.jaxpr.outvars, RowNumbers(), exported=exported)
-    if found is not None:
+    numbers = RowNumbers()
+    found = [*_mixed(closed.jaxpr, closed.jaxpr.outvars, numbers, exported=exported), *_given(closed.jaxpr, numbers)]
+    if found:
+        name, where = min(found, key=lambda each: each[0] == _COUNT)  # the count of a mean, say, is not what is wrong
         raise InputError(
-            f"{found[0]} goes over the rows of a batch, which are however many come together", fix=fix, where=found[1]
+            f"{name} goes over the rows of a batch, which are however many come together", fix=fix, where=where
         )
 
 
@@ -63,8 +68,8 @@ def _live(jaxpr: Any, outputs: Iterable[Any]) -> tuple[list[Equation], set[int]]
     return kept[::-1], needed
 
 
-def _first(jaxpr: Any, outputs: Iterable[Any], numbers: RowNumbers, *, exported: bool) -> tuple[str, str | None] | None:
-    """The first that mixes rows: the name of its primitive, and the user's line."""
+def _mixed(jaxpr: Any, outputs: Iterable[Any], numbers: RowNumbers, *, exported: bool) -> Iterator[_Found]:
+    """All that mixes rows, or counts them, in order."""
     live, needed = _live(jaxpr, outputs)
     for equation in live:
         if KIND in equation.params or (exported and str(equation.params.get("name", "")).startswith(TRAINING_ONLY)):
@@ -77,19 +82,25 @@ def _first(jaxpr: Any, outputs: Iterable[Any], numbers: RowNumbers, *, exported:
         if not any(_passes(equation, inner) for inner in called):  # else what is inside tells
             name = _mixing(equation, numbers)
             if name is not None:
-                return name, _where(equation)
+                yield name, _where(equation)
         for inner in called:
             numbers.enter(inner.invars, operands(equation, len(inner.invars)))
             wanted = inner.outvars
             if _passes(equation, inner):
                 pairs = zip(inner.outvars, equation.outvars, strict=True)
                 wanted = [var for var, outer in pairs if id(outer) in needed]
-            found = _first(inner, wanted, numbers, exported=exported)
-            if found is not None:
-                return found[0], (found[1] if _is_users_own(inner) else None) or _where(equation)
+            for name, where in _mixed(inner, wanted, numbers, exported=exported):
+                yield name, (where if _is_users_own(inner) else None) or _where(equation)
             if _passes(equation, inner):
                 numbers.enter(equation.outvars, inner.outvars)
-    return None
+
+
+def _given(jaxpr: Any, numbers: RowNumbers) -> Iterator[_Found]:
+    """The results that are how many rows there are."""
+    makers = {id(var): equation for equation in jaxpr.eqns for var in equation.outvars}
+    for var in jaxpr.outvars:
+        if numbers.counted(var):
+            yield _COUNT, _where(makers[id(var)])
 
 
 def _called(equation: Equation) -> Iterable[Any]:
@@ -110,6 +121,8 @@ def _passes(equation: Equation, inner: Any) -> bool:
 def _mixing(equation: Equation, numbers: RowNumbers) -> str | None:
     """What mixes rows in an equation by itself: the name of its primitive."""
     name = str(equation.primitive.name)
+    if numbers.counts(equation):
+        return _COUNT
     given, made = ([var.aval for var in side] for side in (equation.invars, equation.outvars))
     if any(map(rows_of, given)) and not any(map(rows_of, made)) and name != "while":
         return name
@@ -131,6 +144,20 @@ def _along(param: str) -> Callable[..., bool]:
         return any(int(axis) in rows for axis in named)
 
     return rule
+
+
+def _moved(params: Any, given: list[Any], made: list[Any]) -> bool:
+    """Whether rows are laid out otherwise: before each axis of rows there are to be as many values as there were."""
+    shape = given[0].shape if params["dimensions"] is None else [given[0].shape[axis] for axis in params["dimensions"]]
+    return _before(shape) != _before(made[0].shape)
+
+
+def _before(shape: Any) -> list[Any]:  # sizes, symbolic ones among them
+    return [prod(shape[:axis]) for axis, size in enumerate(shape) if not isinstance(size, int)]
+
+
+def _repeated(params: Any, given: list[Any], made: list[Any]) -> bool:
+    return any(params["reps"][axis] != 1 for axis in rows_of(given[0]))
 
 
 def _contracted(params: Any, given: list[Any], made: list[Any]) -> bool:
@@ -207,13 +234,14 @@ _RULES: Final[dict[str, Callable[..., bool]]] = {
     "sort": _along("dimension"), "concatenate": _along("dimension"), "rev": _along("dimensions"),
     "reduce": _along("dimensions"), "dot_general": _contracted, "scan": _carried,
     "random_bits": _drawn, "conv_general_dilated": _convolved, "triangular_solve": _solved,
-    "dynamic_update_slice": _overlaid,
+    "dynamic_update_slice": _overlaid, "reshape": _moved, "tile": _repeated,
     **dict.fromkeys(("slice", "dynamic_slice", "pad"), _cut), **dict.fromkeys(("top_k", "fft"), _last),
     **dict.fromkeys([f"reduce_window{of}" for of in ("", "_sum", "_max", "_min")], _windowed),
     **dict.fromkeys(("cholesky", "eig", "eigh", "geqrf", "householder_product", "lu", "qr", "schur", "svd"), _matrix),
 }  # fmt: skip
 """Primitive → whether it mixes rows, from its params and the shapes of what it takes and gives."""
 
+_COUNT: Final = "x.shape[0] as a number"
 _CALLS: Final = (*CALLS, "custom_jvp_call", "custom_vjp_call", "remat2", "checkpoint")
 _PICKING: Final = ("gather", "scatter", "scatter-add", "scatter-mul", "scatter-min", "scatter-max")
 _LAID_OUT: Final = (

@@ -1,6 +1,7 @@
 """A function that lets rows of a batch look at each other is refused; all that stays within a row is not."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,12 @@ import pytest
 from drivetrain import data
 from drivetrain.engine import analyze, export_model, ops, ragged
 from drivetrain.engine.export import rehearse
+from drivetrain.engine.phases.rowwise import check_rowwise
 from drivetrain.engine.tracing import marks
+from drivetrain.engine.tracing.primitives import shaped
 from drivetrain.errors import InputError
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 jax = pytest.importorskip("jax")
 jnp = pytest.importorskip("jax.numpy")
@@ -65,6 +70,18 @@ MIXING: dict[str, Call] = {
     "convolved": lambda x, v, i, r: jax.lax.conv_general_dilated(x[None, None], KERNEL, (1,), "SAME")[0, 0],
     "pooled in windows": lambda x, v, i, r: jax.lax.reduce_window(x, -jnp.inf, jax.lax.max, (3,), (1,), "SAME"),
     "factors": lambda x, v, i, r: jnp.linalg.cholesky(x[:, None] * x[None, :])[:, 0],
+    "laid out otherwise": lambda x, v, i, r: v.reshape(3, -1).T,
+    "in halves": lambda x, v, i, r: jnp.stack([v, v], -1).reshape(2, -1).sum(0).reshape(-1, 3),
+    "column by column": lambda x, v, i, r: v.T.reshape(x.shape[0], 3),
+    "flattened by columns": lambda x, v, i, r: v.ravel(order="F").reshape(v.shape),
+    "twice over": lambda x, v, i, r: jnp.tile(x, 2).reshape(-1, 2),
+    "as many as there are": lambda x, v, i, r: x / x.shape[0],
+    "one less": lambda x, v, i, r: x * (x.shape[0] - 1),
+    "if there are enough": lambda x, v, i, r: jnp.where(jnp.asarray(x.shape[0]) > 3, x, 0.0),
+    "how many there are": lambda x, v, i, r: jnp.full(x.shape, x.shape[0]),
+    "how many inside jit": lambda x, v, i, r: jax.jit(lambda y: y * y.shape[0])(x),
+    "how many inside a loop": lambda x, v, i, r: jax.lax.fori_loop(0, 2, lambda _, y: y + jnp.float32(x.shape[0]), x),
+    "the row far behind": lambda x, v, i, r: x[jnp.arange(x.shape[0]) + (x.shape[0] - 1)],
     "all values": lambda x, v, i, r: ragged.sum(r) / r.values.sum(),
 }
 
@@ -99,6 +116,13 @@ WITHIN: dict[str, Call] = {
     "the first of each list": lambda x, v, i, r: jnp.where(r.lengths > 0, r.values[r.row_splits[:-1]], 0.0),
     "rows unused in jit": lambda x, v, i, r: jax.jit(lambda y: (y * 2, y.mean()))(x)[0],
     "a table's row": lambda x, v, i, r: jnp.eye(3)[i],
+    "flattened and back": lambda x, v, i, r: jnp.tanh(v.reshape(-1)).reshape(v.shape),
+    "in pairs": lambda x, v, i, r: jnp.concatenate([v, x[:, None]], -1).reshape(-1, 2).max(-1).reshape(-1, 2),
+    "in more axes": lambda x, v, i, r: v.reshape(-1, 3, 1, 1).transpose(1, 0, 2, 3).reshape(3, -1).T,
+    "places repeated": lambda x, v, i, r: jnp.tile(v, (1, 2)),
+    "from the end": lambda x, v, i, r: v[jnp.arange(v.shape[0]), i - 3],
+    "as many as there are, of places": lambda x, v, i, r: v / v.shape[1],
+    "as many ones": lambda x, v, i, r: jnp.ones(x.shape[0]) * x,
     "transposed": lambda x, v, i, r: v.T.max(axis=0),
     "products": lambda x, v, i, r: v @ jnp.ones((3, 2)),
     "outer": lambda x, v, i, r: jnp.einsum("bi,bj->bij", v, v),
@@ -154,6 +178,31 @@ def test_what_stays_within_a_row_is_not(name: str) -> None:
         alone = bundle.run_row("transform", row)["y"]
         wanted = found[place].as_py() if isinstance(found, pa.Array) else found[place]
         np.testing.assert_allclose(np.asarray(alone).reshape(np.shape(wanted)), wanted, rtol=1e-6, atol=1e-6)
+
+
+@st.composite
+def layouts(draw: Any) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
+    """Two shapes (before, values of a row, after) of as many values: `(before, values * rows, after)`."""
+    sizes = tuple(draw(st.integers(1, 4)) for _ in range(3))
+    left = int(np.prod(sizes))
+    first = draw(st.sampled_from([n for n in range(1, left + 1) if left % n == 0]))
+    second = draw(st.sampled_from([n for n in range(1, left // first + 1) if left // first % n == 0]))
+    return sizes, (first, second, left // first // second)
+
+
+@settings(max_examples=80, deadline=None)
+@given(layouts(), st.integers(2, 5))
+def test_a_reshape_is_refused_where_numpy_finds_values_of_other_rows(pair: Any, rows: int) -> None:
+    (before, values, after), (first, second, last) = pair
+    numbers = np.repeat(np.arange(rows), values)[None, :, None] + np.zeros((before, 1, after), int)
+    wanted = np.repeat(np.arange(rows), second)[None, :, None] + np.zeros((first, 1, last), int)
+    same = np.array_equal(numbers.reshape(wanted.shape), wanted)
+
+    (b,) = jax.export.symbolic_shape("b")
+    whole = shaped((before, values * b, after), np.float32)
+    closed = jax.make_jaxpr(lambda x: x.reshape(first, second * b, last))(whole)
+    with nullcontext() if same else pytest.raises(InputError, match="reshape goes over the rows"):
+        check_rowwise(closed)
 
 
 def features(columns: Any) -> Any:
