@@ -49,6 +49,11 @@ EXECUTOR: Mapping[str, Any] = {
     "securityContext": {"runAsUser": None, "runAsGroup": None, "runAsNonRoot": None},
 }  # fmt: skip
 """The fields of KFP's KubernetesExecutorConfig (kfp-kubernetes 2.17); None: a value, or a map of texts."""
+_VOLUMES = {
+    "secretAsVolume": "secretName", "configMapAsVolume": "configMapName", "pvcMount": "constant",
+    "genericEphemeralVolume": "volumeName", "emptyDirMounts": "volumeName",
+}  # fmt: skip
+"""What KFP calls the volume of an entry by."""
 _POLICIES = ("", "Always", "IfNotPresent", "Never")
 
 
@@ -98,6 +103,11 @@ def _values(config: Mapping[str, Any], place: str) -> Iterator[Finding]:
             yield Finding(
                 f"{place}.{key}", f"it is mounted at {each['mountPath']!r}, which is no absolute path", "mend it"
             )
+    volumes = Counter(str(each[field]) for key, each in objects if (field := _VOLUMES.get(key)) and field in each)
+    for name, count in sorted(volumes.items()):
+        yield from kubernetes_name(name, place, "the volume")
+        if count > 1:
+            yield Finding(place, f"{count} volumes are called {name}, as KFP names them", "mount it once")
     for path, count in sorted(mounts.items()):
         if count > 1:
             yield Finding(place, f"{count} volumes are mounted at {path}", "give each a folder of its own")

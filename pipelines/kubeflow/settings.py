@@ -358,6 +358,18 @@ def _pod(place: Place, base: PodSettings) -> PodSettings:
     for folder in mounts:
         if mounts.count(folder) > 1:
             raise place.wrong(f"two things are mounted at {folder}", "give one of them another folder")
+    volumes = [name for part in ("secret_volumes", "configmap_volumes", "pvcs") for _, name in getattr(made, part)]
+    for name in volumes:
+        # KFP calls the volume like what is in it.
+        if volumes.count(name) > 1:
+            raise place.wrong(
+                f"{name} is mounted twice, and KFP makes two volumes of one name of that", "mount it once"
+            )
+        if not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", name):
+            raise place.wrong(
+                f"{name!r} cannot be the name of a volume, as which KFP takes it",
+                "mount one whose name has small letters, digits and hyphens only, 63 at most",
+            )
     names = [variable for part in ("env", "secrets", "configmaps") for variable, _ in getattr(made, part)]
     for variable in names:
         if names.count(variable) > 1:

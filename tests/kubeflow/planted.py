@@ -342,6 +342,16 @@ PLANTED: list[tuple[str, str, Change, str, str]] = [
         "'My_Secret' is no name",
     ),
     (
+        "volumes",
+        GOOD,
+        lambda s, p: put(
+            kubernetes(p)["exec-few"],
+            pvcMount=[{"constant": "c", "mountPath": "/a"}, {"constant": "c", "mountPath": "/b"}],
+        ),
+        "platform/exec-few",
+        "2 volumes are called c",
+    ),
+    (
         "policy",
         GOOD,
         lambda s, p: put(kubernetes(p)["exec-few"], imagePullPolicy="Maybe"),

@@ -48,7 +48,10 @@ def test_every_part_of_a_pod() -> None:
             {**_named("secretName", "store"), "keyToEnv": [{"secretKey": "url", "envVar": "DRIVETRAIN_STORE"}]},
             {**_named("secretName", "shop"), "keyToEnv": [{"secretKey": "token", "envVar": "TOKEN"}]},
         ],
-        "emptyDirMounts": [{"volumeName": "drivetrain-scratch", "mountPath": "/drivetrain", "sizeLimit": "9Gi"}],
+        "emptyDirMounts": [
+            {"volumeName": "drivetrain-scratch", "mountPath": "/drivetrain", "sizeLimit": "9Gi"},
+            {"volumeName": "shm", "mountPath": "/dev/shm", "medium": "Memory", "sizeLimit": "8Gi"},
+        ],
         "configMapAsEnv": [
             {**_named("configMapName", "places"), "keyToEnv": [{"configMapKey": "region", "envVar": "REGION"}]}
         ],
@@ -79,7 +82,6 @@ def test_every_part_of_a_pod() -> None:
         "imagePullSecret": [_named("secretName", "registry")],
         "imagePullPolicy": "Always",
         "nodeSelector": {"labels": {"pool": "gpu"}},
-        "enabledSharedMemory": {"volumeName": "shm", "size": "8Gi"},
         "podMetadata": {"labels": {"team": "shop"}, "annotations": {"note": "x"}},
         "securityContext": {"runAsUser": 1000, "runAsNonRoot": True},
         "activeDeadlineSeconds": "691",

@@ -87,6 +87,8 @@ nodes:
         (BASE + "defaults: {env: {A: x}, secrets: {A: {secret: s, key: k}}}\n", 4, "A is set twice", "keep one"),
         (BASE + "defaults: {pvcs: {data: c}}\n", 4, "'data' is no folder", "absolute"),
         (BASE + "defaults: {pvcs: {/d: c}, secret_volumes: {/d: s}}\n", 4, "mounted at /d", "another folder"),
+        (BASE + "defaults: {pvcs: {/a: c, /b: c}}\n", 4, "c is mounted twice", "mount it once"),
+        (BASE + "defaults: {secret_volumes: {/a: x.y}}\n", 4, "'x.y' cannot be the name of a volume", "hyphens"),
         (BASE + "defaults: {image_pull_policy: Sometimes}\n", 4, "is 'Sometimes'", "IfNotPresent"),
         (BASE + "defaults: {tolerations: [{effect: NoSchedule}]}\n", 4, "tolerates nothing", "Exists"),
         (BASE + "defaults: {affinity: [{labels: [{key: a, operator: In}]}]}\n", 4, "takes values", "Kubernetes"),
