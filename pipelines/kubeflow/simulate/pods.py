@@ -78,6 +78,9 @@ class Kubelet:
         evictions: Who is to be evicted.
         started: Told of a pod that starts: where, our task.
         ended: Told of one that ended.
+        pods: Those that ended.
+        stopping: Set when the run is terminated.
+        killing: Set when nobody waits for the grace any more.
     """
 
     document: Document
@@ -92,6 +95,7 @@ class Kubelet:
     ended: Callable[[Ran], None]
     pods: list[Ran] = field(default_factory=list)
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    killing: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def run(self, where: str, task: Any, component: Any, values: Values) -> Ended:
         """Run a container until it succeeded, or failed as often as it may."""
@@ -174,7 +178,8 @@ class Kubelet:
         if eviction is None or not eviction.kill:
             with suppress(ProcessLookupError):
                 process.send_signal(signal.SIGTERM)
-            await asyncio.sleep(self.grace)
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self.killing.wait(), self.grace)
         everyone = processes.family(process.pid, mark)
         with suppress(ProcessLookupError):
             process.kill()

@@ -8,7 +8,7 @@ import signal
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -136,7 +136,7 @@ class _Simulation:
         self._kfp_run = str(uuid.uuid4())
         self._name = run.id if run else f"kubeflow-{self._kfp_run}"
 
-    async def go(self, parameters: dict[str, object], stop: threading.Event) -> Simulated:
+    async def go(self, parameters: dict[str, object], stop: _Stop) -> Simulated:
         cluster, home = self._cluster, self._home
         kubelet = Kubelet(
             document=self._document,
@@ -155,7 +155,7 @@ class _Simulation:
             self._document, kubelet, self._kfp_run, cluster.fail_fast,
             lambda *told: self._decided.append(told), kubelet.stopping.is_set,
         )  # fmt: skip
-        watching = asyncio.create_task(_watch(stop, kubelet.stopping))
+        watching = asyncio.create_task(_watch(stop, kubelet))
         given: dict[str, Any] = {**parameters, "drivetrain_run": self._run.id if self._run else ""}
         try:
             state = await walk.root(given)
@@ -163,7 +163,8 @@ class _Simulation:
             watching.cancel()
         if kubelet.stopping.is_set():
             state = "CANCELED"  # Argo starts no exit hooks of a run that is terminated
-            settling.leave(home, open_run(home, self._name), state)
+            with suppress(DrivetrainError):  # no pod got as far as to make it, or the store is what is broken
+                settling.leave(home, open_run(home, self._name), state)
         return Simulated(self._kfp_run, state, tuple(kubelet.pods), tuple(self._decided))
 
     def _place(self) -> dict[str, str]:
@@ -186,15 +187,23 @@ class _Simulation:
         self._observer.ended(result)
 
 
-async def _watch(stop: threading.Event, stopping: asyncio.Event) -> None:
-    while not stop.is_set():
-        await asyncio.sleep(0.1)
-    stopping.set()
+async def _watch(stop: _Stop, kubelet: Kubelet) -> None:
+    for often, event in ((1, kubelet.stopping), (2, kubelet.killing)):
+        while stop.asked < often:
+            await asyncio.sleep(0.1)
+        event.set()
 
 
-def _apart(work: Callable[[threading.Event], Simulated]) -> Simulated:
-    """Do it in a thread; Ctrl-C and SIGTERM terminate the run, a second one is not waited for any longer."""
-    stop, over = threading.Event(), threading.Event()
+class _Stop:
+    """How often it was asked to end."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+
+def _apart(work: Callable[[_Stop], Simulated]) -> Simulated:
+    """Do it in a thread; Ctrl-C and SIGTERM terminate the run, a second one kills its pods at once."""
+    stop, over = _Stop(), threading.Event()
     found: list[Simulated] = []
     failed: list[BaseException] = []
 
@@ -212,20 +221,20 @@ def _apart(work: Callable[[threading.Event], Simulated]) -> Simulated:
         while not over.wait(0.2):
             pass
     for error in failed:
-        raise error.exceptions[0] if isinstance(error, BaseExceptionGroup) else error
+        while isinstance(error, BaseExceptionGroup):  # of tasks that ran at once
+            error = error.exceptions[0]
+        raise error
     return found[0]
 
 
 @contextmanager
-def _terminable(stop: threading.Event) -> Iterator[None]:
+def _terminable(stop: _Stop) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def end(number: int, frame: object) -> None:
-        if stop.is_set():
-            raise KeyboardInterrupt
-        stop.set()
+        stop.asked += 1
 
     before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
