@@ -36,19 +36,29 @@ class StorageUnavailable(DrivetrainError):  # noqa: N818 - named for what happen
 
 
 def open_url(url: str) -> tuple[Any, str]:
-    """The fsspec file system of a URL, and the URL's path in it.
+    """The fsspec file system of a URL, as its host and user say, and the URL's path in it.
 
     Raises:
         DrivetrainError: fsspec, or the package it needs for the scheme, is not installed.
         InputError: There is no such scheme, or its package refuses what the environment says.
     """
-    scheme = url.partition("://")[0]
+    files, path = _opened(url, lambda fsspec: fsspec.core.url_to_fs(url))
+    return files, str(path).rstrip("/")
+
+
+def file_system(url: str) -> Any:  # Any: fsspec ships no types
+    """The fsspec file system of a URL's scheme alone. Raises what `open_url` does."""
+    return _opened(url, lambda fsspec: fsspec.filesystem(url.partition("://")[0].lower()))
+
+
+def _opened(url: str, make: Callable[[Any], Any]) -> Any:
+    scheme = url.partition("://")[0].lower()
     try:
         import fsspec  # type: ignore[import-untyped]
     except ImportError as error:
         raise missing_extra("fsspec", "cloud") from error
     try:
-        files, path = fsspec.core.url_to_fs(url)
+        return make(fsspec)
     except ImportError as error:
         known = re.search(r"[Ii]nstall (?:the )?[\"'`]?([A-Za-z0-9_-]+)", str(error))
         package = known.group(1) if known else scheme
@@ -57,11 +67,10 @@ def open_url(url: str) -> tuple[Any, str]:
         ) from error
     except ValueError as error:
         raise InputError(
-            f"{url} cannot be used ({line(error)})", fix="give s3://, gs://, abfs://, file:///…"
+            f"{url}: there is no scheme {scheme}:// ({line(error)})", fix="give s3://, gs://, …"
         ) from error
     except Exception as error:  # of the store's own package
         raise failed(url, "opened", error, 1) from error
-    return files, str(path).rstrip("/")
 
 
 def tried(

@@ -23,7 +23,8 @@ from urllib.error import HTTPError
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 from urllib.request import Request, urlopen
 
-from ...errors import DrivetrainError, InputError, missing_extra
+from ...errors import DrivetrainError, InputError
+from ...urls import file_system, line
 from ..base import Progress, no_progress
 
 _URI: Final = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
@@ -190,23 +191,7 @@ def _store(pattern: str) -> _Store:
         if any(sign in urlsplit(pattern).path for sign in "*["):
             raise InputError(f"{pattern}: nothing can be listed by {scheme}", fix="name each file")
         return _Web()
-    try:
-        import fsspec  # type: ignore[import-untyped]
-    except ImportError as error:
-        raise missing_extra("fsspec", "cloud") from error
-    try:
-        made = fsspec.filesystem(scheme)
-    except ImportError as error:
-        known = re.search(r"[Ii]nstall (?:the )?[\"'`]?([A-Za-z0-9_-]+)", str(error))
-        package = known.group(1) if known else scheme
-        raise DrivetrainError(
-            f"{pattern}: {scheme}:// needs a package that is not installed ({error})", fix=f"pip install {package}"
-        ) from error
-    except ValueError as error:
-        raise InputError(f"{pattern}: there is no scheme {scheme}://", fix="give s3://, gs://, https://, …") from error
-    except Exception as error:  # of the store's own package
-        raise _failed(pattern, error) from error
-    return _Fsspec(made)
+    return _Fsspec(file_system(pattern))
 
 
 def _copied(store: _Store, file: _Remote, folder: Path, tell: Callable[[int], None]) -> Path:
@@ -269,11 +254,7 @@ def _failed(what: str, error: Exception) -> InputError:
     denied = isinstance(error, HTTPError) and error.code in (401, 403)
     if denied or isinstance(error, PermissionError) or type(error).__name__.endswith("CredentialsError"):
         return InputError(
-            f"{what} may not be read ({_line(error)})",
+            f"{what} may not be read ({line(error)})",
             fix="give the credentials by the environment, or check the rights",
         )
-    return InputError(f"{what} cannot be read ({_line(error)})", fix="check the address and the network")
-
-
-def _line(error: Exception) -> str:
-    return (str(error) or type(error).__name__).splitlines()[0][:200]
+    return InputError(f"{what} cannot be read ({line(error)})", fix="check the address and the network")

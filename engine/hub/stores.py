@@ -17,7 +17,8 @@ from urllib.request import urlopen
 
 from ...data.reading.remote import is_uri, refuse_secrets
 from ...digest import sync_folder, sync_tree
-from ...errors import DrivetrainError, InputError, missing_extra
+from ...errors import InputError
+from ...urls import open_url
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._ +=@-]{0,199}")
 _UNFINISHED: Final = re.compile(r"\.[0-9]{1,9}\.json\.[0-9a-f]{16}")  # what `_Folder.create` writes to first
@@ -180,22 +181,11 @@ class _Fsspec:
     """A prefix of a store that fsspec knows."""
 
     def __init__(self, address: str) -> None:
-        try:
-            import fsspec  # type: ignore[import-untyped]
-        except ImportError as error:
-            raise missing_extra("fsspec", "cloud") from error
         self.address = address.rstrip("/")
-        try:
-            self._files, self._root = fsspec.core.url_to_fs(self.address)
-        except ImportError as error:
-            raise DrivetrainError(
-                f"{address} needs a package that is not installed ({error!s:.120})", fix="install it"
-            ) from error
-        except ValueError as error:
-            raise InputError(f"{address}: {error!s:.120}", fix="give a path, s3://, gs://, https://, …") from error
+        self._files, self._root = open_url(self.address)
 
     def _path(self, name: str) -> str:
-        return f"{self._root.rstrip('/')}/{inside(name)}"
+        return f"{self._root}/{inside(name)}"
 
     def read(self, name: str) -> bytes:
         self._files.invalidate_cache()
