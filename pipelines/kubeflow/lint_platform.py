@@ -103,7 +103,7 @@ def _values(config: Mapping[str, Any], place: str) -> Iterator[Finding]:
             yield Finding(
                 f"{place}.{key}", f"it is mounted at {each['mountPath']!r}, which is no absolute path", "mend it"
             )
-    volumes = Counter(str(each[field]) for key, each in objects if (field := _VOLUMES.get(key)) and field in each)
+    volumes = Counter(str(each[_VOLUMES[key]]) for key, each in objects if _VOLUMES.get(key, "") in each)
     for name, count in sorted(volumes.items()):
         yield from kubernetes_name(name, place, "the volume")
         if count > 1:
