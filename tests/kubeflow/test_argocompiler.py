@@ -19,7 +19,7 @@ import pytest
 from drivetrain.tests.kubeflow.cluster import CASES, REFUSED, conformance
 from drivetrain.tests.kubeflow.planted import PLANTED
 
-pytestmark = [pytest.mark.argo, pytest.mark.kubeflow, pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.argo, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 HERE = Path(__file__).parent
 Json = dict[str, Any]
