@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import socket
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -43,7 +45,8 @@ class ClusterSpec:
             found = cls(told[COORDINATOR], int(told[PROCESSES]), int(told[PROCESS]))
         except ValueError:
             found = None
-        if found is None or ":" not in found.coordinator or not 0 <= found.process < found.processes:
+        port = told[COORDINATOR].rpartition(":")[2]
+        if found is None or not port.isdigit() or not 0 <= found.process < found.processes:
             shown = ", ".join(f"{name}={value!r}" for name, value in told.items())
             raise InputError(f"the environment tells of no processes: {shown}", fix="give host:port, N, and 0 to N-1")
         return found
@@ -52,24 +55,37 @@ class ClusterSpec:
         """As `from_environment` reads it."""
         return {COORDINATOR: self.coordinator, PROCESSES: str(self.processes), PROCESS: str(self.process)}
 
-    def join(self, patience: int = PATIENCE) -> None:
+    def join(self, patience: float = PATIENCE) -> None:
         """Bring this process together with the others; before JAX is used in it, and once.
 
         Args:
-            patience: Seconds that the others may take.
+            patience: Seconds that the others may take. Where the first waits longer for one that does not come, JAX
+                ends the process.
 
         Raises:
-            InputError: They did not come in time.
+            InputError: Nobody coordinates them in that time.
         """
         import jax
 
         if jax.distributed.is_initialized():
             return
-        try:
-            jax.distributed.initialize(self.coordinator, self.processes, self.process, initialization_timeout=patience)
-        except RuntimeError as error:
-            raise InputError(
-                f"process {self.process} of {self.processes} did not meet the others at {self.coordinator}: "
-                f"{str(error).splitlines()[0]:.200}",
-                fix="see that all of them were started, and that the coordinator's port can be reached from each",
-            ) from None
+        begin = time.monotonic()
+        if self.process:
+            self._reach(begin + patience)
+        left = max(1, int(begin + patience - time.monotonic()))
+        jax.distributed.initialize(self.coordinator, self.processes, self.process, initialization_timeout=left)
+
+    def _reach(self, deadline: float) -> None:
+        """Wait until somebody listens at the coordinator's address: JAX ends a process that waits for it in vain."""
+        host, _, port = self.coordinator.rpartition(":")
+        while True:
+            try:
+                socket.create_connection((host.strip("[]"), int(port)), timeout=5).close()
+                return
+            except OSError as error:
+                if time.monotonic() > deadline:
+                    raise InputError(
+                        f"process {self.process} of {self.processes} finds nobody at {self.coordinator}: {error}",
+                        fix="see that the first was started, and that its port can be reached from here",
+                    ) from None
+            time.sleep(0.5)

@@ -119,7 +119,8 @@ def test_one_that_waits_in_vain_says_so() -> None:
     ended = subprocess.run(
         [sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=120, check=False
     )
-    assert ended.returncode != 0
+    assert ended.returncode == 1
+    assert f"process 1 of 2 finds nobody at {told.coordinator}" in ended.stderr
 
 
 @pytest.mark.engine
