@@ -42,7 +42,7 @@ class Logs:
         """Where a task's log lies, whether or not there is one."""
         name = quote(task, safe="[], ")
         if len(name) > _LONGEST:
-            name = f"{name[: _LONGEST - 17]}-{digest('drivetrain-log-v1', task)[:16]}"
+            name = f"{name[: _LONGEST - 17]}-{digest('drivetrain-log-v1', name)[:16]}"
         return self.folder / f"{name}.log"
 
     def tasks(self) -> dict[str, Path]:
