@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import textwrap
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from drivetrain.pipelines import Home, PipelineFunction, load_pipeline
+from drivetrain.metadata import fsck
+from drivetrain.pipelines import Home, PipelineFunction, load_pipeline, run_pipeline
+from drivetrain.pipelines.launching.processes import MARK
+from drivetrain.tests.pipelines import faulty
+from drivetrain.tests.pipelines.processes import workers
 
 PARTS = """
     import os, sys, shutil, time
@@ -74,3 +79,52 @@ def pipe(project: Callable[..., Path]) -> Callable[..., PipelineFunction[..., ob
         return load_pipeline(project("shop", **{"parts": PARTS, "pipeline": text, **modules}))
 
     return write
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Callable[..., Path]:
+    """`made("a/b.csv", …)` writes these files, each with rows of its own, and gives their folder."""
+
+    def write(*names: str) -> Path:
+        for name in names:
+            path = tmp_path / "data" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("name,n\n" + "".join(f"{name},{number}\n" for number in range(6)))
+        return tmp_path / "data"
+
+    return write
+
+
+@pytest.fixture
+def nothing_is_left(home: Home, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """After each test: a clean store, and no process."""
+    monkeypatch.setenv(MARK, f"test-{tmp_path}")
+    yield
+    deadline = time.monotonic() + 5
+    while workers() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not workers()
+    report = fsck(home.store, home.root)
+    assert report.clean, report.to_dict()
+    assert not list((home.root / "work").rglob("content"))
+
+
+@pytest.fixture
+def nothing_runs_on(home: Home) -> Iterator[None]:
+    """After each test: no process of its runs."""
+    yield
+    faulty.waits(lambda: not faulty.left(home), 30)
+
+
+@pytest.fixture(scope="session")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    """What each task of the pipeline makes, where nothing happens."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    home = Home(folder / "home" / ".drivetrain")
+    try:
+        result = run_pipeline(home, faulty.write(folder))
+        assert result.state == "COMPLETE"
+        assert (home.base / "lines.txt").read_text().splitlines()[-1] == "Last COMPLETE"
+        return faulty.fingerprints(result)
+    finally:
+        home.close()

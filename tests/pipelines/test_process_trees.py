@@ -1,0 +1,113 @@
+"""What a task starts ends with it: grandchildren, other sessions, killed workers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import psutil
+import pytest
+from drivetrain.pipelines import Home, run_pipeline
+from drivetrain.pipelines.launching import tidy
+from drivetrain.pipelines.runners import children
+from drivetrain.tests.pipelines.processes import GRANDCHILD, HOW, ONE, Pipe, states
+
+pytestmark = pytest.mark.usefixtures("nothing_is_left")
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_a_timeout_ends_grandchildren_of_other_sessions(
+    home: Home, pipe: Pipe, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(children, "GRACE", 1.0)
+    code = GRANDCHILD.replace("{how}", HOW[how])
+    result = run_pipeline(home, pipe(f"Misbehave.options(timeout=1.5)(Make(), code={code!r})"), options=ONE)
+    assert result.nodes["Misbehave"].reason == "ran longer than its timeout of 1.5 s"
+    assert [e.state for e in home.store.executions(component="parts:Misbehave")] == ["FAILED"]
+    assert (home.base / "grandchild").exists()  # that it is gone: nothing_is_left
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_a_killed_worker_leaves_no_grandchildren(home: Home, pipe: Pipe, how: str) -> None:
+    code = GRANDCHILD.replace("{how}", HOW[how]).replace(
+        "time.sleep(60)",
+        "while not (current().base / 'grandchild').exists(): time.sleep(0.02)\nos.kill(os.getpid(), 9)",
+    )
+    result = run_pipeline(home, pipe(f"Misbehave(Make(), code={code!r})"), options=ONE)
+    assert result.nodes["Misbehave"].state == "FAILED"
+    assert (home.base / "grandchild").exists()
+
+
+def test_what_a_task_leaves_ends_with_its_worker(home: Home, pipe: Pipe) -> None:
+    leave = "import subprocess, threading; subprocess.Popen(['sleep', '600'])\n"
+    thread = "import threading; threading.Thread(target=time.sleep, args=(600,), daemon=True).start()\n"
+    memory = "import drivetrain.pipelines.launching.tidy as tidy; tidy.MUCH = tidy.resident() - 1\n"
+    device = (
+        "import drivetrain.pipelines.launching.tidy as tidy; tidy._DEVICES = ('/dev/zero',); os.open('/dev/zero', 0)\n"
+    )
+    tell = "(current().base / f'{current().node}.pid').write_text(str(os.getpid()))"
+    body = f"""
+    a = Misbehave.options(id='A')(Make(), code={leave + tell!r})
+    b = Misbehave.options(id='B')(a, code={thread + tell!r})
+    c = Misbehave.options(id='C')(b, code={memory + tell!r})
+    d = Misbehave.options(id='D')(c, code={device + tell!r})
+    e = Misbehave.options(id='E', cache=False)(d, code={tell!r})
+    Misbehave.options(id='F', cache=False)(e, code={tell!r})
+    """
+    result = run_pipeline(home, pipe(body), options=ONE)
+    assert result.state == "COMPLETE"
+    pids = [(home.base / f"{name}.pid").read_text() for name in "ABCDEF"]
+    assert pids[4] == pids[5]
+    assert len({*pids[:5]}) == 5
+
+
+def test_memory_and_devices_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    rss = psutil.Process().memory_info().rss
+    assert abs(tidy.resident() - rss) < 0.1 * rss
+    monkeypatch.setattr(tidy, "_DEVICES", ("/dev/zero",))
+    assert tidy.device() is None
+    with Path("/dev/zero").open("rb"):
+        assert tidy.device() == "/dev/zero"
+    assert tidy.device() is None
+
+
+def test_a_timeout_and_a_stop_reach_who_never_stops_talking(home: Home, pipe: Pipe) -> None:
+    code = "while True: current().progress(1, None, 'steps')"
+    body = f"n = Make()\nMisbehave.options(timeout=1)(n, code={code!r})\nUse(n)"
+    result = run_pipeline(home, pipe(body), options=ONE)
+    assert states(result) == {"Make": "COMPLETE", "Misbehave": "FAILED", "Use": "COMPLETE"}
+    assert result.nodes["Misbehave"].reason == "ran longer than its timeout of 1 s"
+
+
+KILLED = """
+from drivetrain.metadata import MetadataStore
+def killed(*given, publish=MetadataStore.publish, os=os, **named):
+    {first}
+    os.kill(os.getpid(), 9)
+MetadataStore.publish = killed
+"""
+
+
+@pytest.mark.parametrize(("first", "state"), [("pass", "FAILED"), ("publish(*given, **named)", "COMPLETE")])
+def test_a_worker_killed_while_it_publishes_leaves_all_or_nothing(
+    home: Home, pipe: Pipe, first: str, state: str
+) -> None:
+    result = run_pipeline(home, pipe(f"Misbehave(Make(), code={KILLED.format(first=first)!r})"), options=ONE)
+    assert states(result) == {"Make": "COMPLETE", "Misbehave": state}
+    assert [e.state for e in home.store.executions(component="parts:Misbehave")] == [state]
+    assert len(result.nodes["Misbehave"].outputs) == (state == "COMPLETE")
+    assert list((home.root / "artifacts").glob("Misbehave/*/*")) != [] or state == "FAILED"
+
+
+def test_a_component_that_swallows_everything_is_killed(
+    home: Home, pipe: Pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(children, "GRACE", 0.5)
+    code = "while True:\n    try:\n        time.sleep(60)\n    except BaseException:\n        pass"
+    result = run_pipeline(
+        home, pipe(f"n = Make()\nMisbehave.options(timeout=1)(n, code={code!r})\nUse(n)"), options=ONE
+    )
+    assert states(result) == {"Make": "COMPLETE", "Misbehave": "FAILED", "Use": "COMPLETE"}
+    assert result.nodes["Misbehave"].reason == "ran longer than its timeout of 1 s"
+    (execution,) = home.store.executions(component="parts:Misbehave")
+    assert execution.state == "FAILED"
+    assert execution.properties["reason"] == "ran longer than its timeout of 1 s"
