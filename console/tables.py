@@ -108,13 +108,13 @@ def show_nodes(console: Console, title: str, state: str, table: Table, seconds: 
 def show_made(console: Console, home: Home, node: str, records: Iterable[ArtifactRecord], *, by_slice: bool) -> None:
     """What matters most of what a node made: an evaluation, a veto, a push; nothing for the rest."""
     for record in records:
-        path = home.payloads.local(record.uri)
         if record.type == "Evaluation":
+            path = home.payloads.local(record.uri, record.fingerprint)
             _show_evaluation(console, record, path, by_slice=by_slice)
         elif record.type == "PushedModel":
             _show_pushed(console, record, home.base)
         elif record.type == "Anomalies" and record.properties.get("passed") is False:
-            _show_veto(console, node, record, path)
+            _show_veto(console, node, record, home.payloads.local(record.uri, record.fingerprint))
 
 
 def _show_evaluation(console: Console, record: ArtifactRecord, path: Path, *, by_slice: bool) -> None:

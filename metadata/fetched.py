@@ -138,9 +138,15 @@ class Fetched:
             handle = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             try:
                 fcntl.flock(handle, how | fcntl.LOCK_NB)
-            except OSError:
+            except BlockingIOError:
                 os.close(handle)
                 return None
+            except OSError as error:
+                os.close(handle)
+                raise InputError(
+                    f"{locks} cannot be locked ({error.strerror})",
+                    fix="put --root on a disk that can, e.g. a local one",
+                ) from error
             with suppress(FileNotFoundError):
                 if os.fstat(handle).st_ino == name.stat().st_ino:
                     return handle

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import signal
 import subprocess
@@ -157,6 +159,15 @@ def test_a_limit_that_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, t
     monkeypatch.setenv("DRIVETRAIN_FETCHED_GIB", text)
     with pytest.raises(InputError, match="DRIVETRAIN_FETCHED_GIB is"):
         Fetched(tmp_path)
+
+
+def test_a_file_system_without_locks_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def flock(handle: int, how: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with pytest.raises(InputError, match=r"cannot be locked \(.*\)\n  fix: put --root on a disk that can"):
+        get(Fetched(tmp_path, 100), "a")
 
 
 def test_processes_make_one_copy_and_a_killed_one_hinders_nobody(tmp_path: Path) -> None:

@@ -158,7 +158,10 @@ def test_a_server_that_stays_away(s3: S3, bucket: str, tmp_path: Path, monkeypat
 
 
 @pytest.mark.parametrize("status", [500, 503])
-def test_a_server_that_fails_now_and_then(s3: S3, bucket: str, tmp_path: Path, status: int) -> None:
+def test_a_server_that_fails_now_and_then(
+    s3: S3, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    monkeypatch.setattr(objects, "PAUSES", [0.05] * 4)
     payloads = RemotePayloads(tmp_path / "root", bucket)
     left = [2]
 

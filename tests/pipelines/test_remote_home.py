@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import drivetrain
 import pytest
 from click.testing import CliRunner
 from drivetrain.console.cli import cli
@@ -74,7 +75,10 @@ def failing(node: str) -> Callable[..., object]:
     return publish
 
 
-@pytest.mark.parametrize(("url", "runner"), [("memory://bucket/x", "inline"), ("", "inline"), ("", "process")])
+@pytest.mark.parametrize(
+    ("url", "runner"),
+    [("memory://bucket/x", "inline"), ("", "inline"), pytest.param("", "process", marks=pytest.mark.slow)],
+)
 def test_a_run_makes_the_same_as_at_home(
     pipe: Pipe, home: Home, tmp_path: Path, share: str, url: str, runner: str
 ) -> None:
@@ -103,6 +107,19 @@ def test_another_machine_reads_what_it_needs(pipe: Pipe, away: Home, tmp_path: P
     run_pipeline(away, pipe(BODY.replace("amount=2", "amount=3")))
     fetched = list((away.root / "work" / "fetched-payloads").glob("[!.]*"))
     assert len(fetched) == 3  # Make's, which was needed; and what Use and Add made
+
+
+def test_looking_at_a_run_fetches_nothing(pipe: Pipe, away: Home) -> None:
+    run_pipeline(away, pipe(BODY))
+    shutil.rmtree(away.root / "work")
+    view = drivetrain.open(root=away.root)
+    for verb in ("show", "runs", "doctor"):
+        result = CliRunner().invoke(cli, [verb, "--root", str(away.root)], prog_name="drivetrain")
+        assert result.exit_code == 0, result.output
+    assert not (away.root / "work" / "fetched-payloads").exists()
+    made = view["Add"].outputs["numbers"]
+    assert (made.content / "total.txt").read_text() == "8"  # fetched when it is asked for
+    assert (away.root / "work" / "fetched-payloads").exists()
 
 
 def test_an_upload_that_failed_goes_on_without_the_component(
