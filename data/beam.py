@@ -1,8 +1,9 @@
 """The executor that runs on any Beam runner: shard descriptors travel, rows do not.
 
-`Create(shard numbers) → Reshuffle → ParDo` in which a worker reads its shards from the file system it shares with the
-driver. States are merged along the same tree as `LocalExecutor` merges them: within a bundle first, then in a
-CombineFn, siblings only. The one result comes back as a file in `scratch`, because a runner has no other way out.
+`Create(runs of shard numbers) → Reshuffle → ParDo` in which a worker reads its shards from the file system it shares
+with the driver. States are merged along the same tree as `LocalExecutor` merges them: within a run and a bundle first,
+then in a CombineFn, siblings only. The one result comes back as a file in `scratch`, because a runner has no other way
+out.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from apache_beam.transforms.window import GlobalWindow  # isort: skip
 from apache_beam.utils.windowed_value import WindowedValue  # isort: skip
 
 _BEGUN: Final = "begun"
+_MOST_BLOCKS: Final = 1024  # elements of a pass; what is merged at its end is so many states at most
 _FAILED: Final = -1
 _Piece = tuple[int, int, bytes]  # level (or _FAILED) and index in the tree, and the state's bytes
 _Work = Callable[[int, BatchFn | None, Callable[[int], None]], list[Any]]  # what is done with a shard: JSON
@@ -132,11 +134,22 @@ class BeamExecutor:
         return pieces
 
 
+def blocks(shards: int) -> list[range]:
+    """The elements of a pass: aligned runs of shards, each a whole branch of the tree, so that it gives one state.
+
+    Spread one by one, siblings would rarely meet before the end, where one worker would get a state for every shard.
+    """
+    size = 1
+    while shards > size * _MOST_BLOCKS:
+        size *= 2
+    return [range(first, min(first + size, shards)) for first in range(0, shards, size)]
+
+
 def add_pass(pipeline: beam.Pipeline, *, shards: int, work: beam.DoFn, combine: beam.CombineFn, result: Path) -> None:
     """Make a Beam pipeline of a pass over so many shards, which leaves a file."""
     _ = (
         pipeline
-        | "Shards" >> beam.Create(range(shards))
+        | "Shards" >> beam.Create(blocks(shards))
         | "Spread" >> beam.Reshuffle()
         | "Read" >> beam.ParDo(work)
         | "Merge" >> beam.CombineGlobally(combine).without_defaults()
@@ -191,7 +204,7 @@ def _on_rows(watch: str) -> Callable[[int], None]:
 
 
 class _Accumulate(beam.DoFn):
-    """Shard number → state, merged within the bundle as far as siblings meet."""
+    """Shard numbers → state, merged within the bundle as far as siblings meet."""
 
     def __init__(self, source: Source, make: Callable[[], A], via: BatchFn | None, watch: str) -> None:
         self._watch = watch
@@ -206,14 +219,15 @@ class _Accumulate(beam.DoFn):
         self._tree: MergeTree[Any] = MergeTree(len(self._source.shards), merge_states)
         self._failures: list[_Piece] = []
 
-    def process(self, index: int) -> None:
+    def process(self, block: range) -> None:
         on_rows = _on_rows(self._watch)
-        try:
-            on_rows(0)  # once stopped, no further shard is read
-            state = shard_state(self._source, index, self._make, self._via, on_rows)
-        except DrivetrainError as error:
-            self._failures.append(_failure(index, error))
-        else:
+        for index in block:
+            try:
+                on_rows(0)  # once stopped, no further shard is read
+                state = shard_state(self._source, index, self._make, self._via, on_rows)
+            except DrivetrainError as error:
+                self._failures.append(_failure(index, error))
+                return
             self._tree.put(0, index, state)
 
     def finish_bundle(self) -> Iterator[Any]:
@@ -271,7 +285,7 @@ class _MergeStates(_Collect):
 
 
 class _Each(beam.DoFn):
-    """Shard number → what `work` made of it, as JSON; a retried shard renames over its own files."""
+    """Shard numbers → what `work` made of it, as JSON; a retried shard renames over its own files."""
 
     def __init__(self, work: _Work, fn: BatchFn | None, watch: str) -> None:
         self._watch = watch
@@ -281,14 +295,15 @@ class _Each(beam.DoFn):
     def setup(self) -> None:
         _begin(self._watch, self._fn)
 
-    def process(self, index: int) -> Iterator[_Piece]:
+    def process(self, block: range) -> Iterator[_Piece]:
         on_rows = _on_rows(self._watch)
-        try:
-            on_rows(0)
-            made = self._work(index, self._fn, on_rows)
-        except DrivetrainError as error:
-            yield _failure(index, error)
-        else:
+        for index in block:
+            try:
+                on_rows(0)
+                made = self._work(index, self._fn, on_rows)
+            except DrivetrainError as error:
+                yield _failure(index, error)
+                return
             yield 0, index, canonical_json(made)
 
 

@@ -82,3 +82,22 @@ def test_beam_stays_quiet(source: Source, caplog: pytest.LogCaptureFixture, capf
         executor("beam").combine(source, passes.Trace)
     assert not [record for record in caplog.records if record.name.startswith("apache_beam")]
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("shards", [1, 2, 1_023, 1_024, 1_025, 2_049, 70_001])
+def test_elements_are_whole_branches_of_the_tree(shards: int) -> None:
+    from drivetrain.data.beam import blocks
+
+    made = blocks(shards)
+    assert [index for block in made for index in block] == list(range(shards))
+    assert len(made) <= 1_024
+    size = len(made[0])
+    assert size & (size - 1) == 0  # so that every run starts where a branch does
+    assert size == 1 or shards > size // 2 * 1_024  # and no run is longer than it must be
+
+
+def test_runs_of_shards_make_the_local_tree(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("drivetrain.data.beam._MOST_BLOCKS", 16)
+    assert len(source.shards) == 38  # so that runs are of four, the last one of two
+    walked = executor("beam").combine(source, passes.Trace).to_bytes()
+    assert walked == LocalExecutor().combine(source, passes.Trace).to_bytes()
