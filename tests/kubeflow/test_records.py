@@ -13,6 +13,7 @@ from drivetrain.metadata import fsck
 from drivetrain.pipelines import Home, RunResult, load_pipeline, open_run, run_pipeline
 from drivetrain.pipelines.history.answers import Answers
 from drivetrain.pipelines.kubeflow import records
+from drivetrain.pipelines.kubeflow.joining import Place, alone
 from drivetrain.pipelines.launching.launcher import Launcher
 from drivetrain.tests.kubeflow.pods import PARTS
 
@@ -152,6 +153,26 @@ def test_what_is_no_record_is_told_of(ran: Ran, body: dict[str, object]) -> None
     found = records.sync(home, result.run)
     assert [name for name, _ in found.ignored] == ["Strange.json"]
     assert found.known == 5
+
+
+def test_records_lie_behind_the_url_of_the_payloads(project: Callable[..., Path], tmp_path: Path) -> None:
+    """A pod on another machine, which cannot reach the store, knows what those before it did by the bucket alone."""
+    folder, bucket = project(pipeline=PIPELINE, parts=PARTS), (tmp_path / "bucket").as_uri()
+    home = Home(tmp_path / "here" / ".drivetrain", artifacts=bucket)
+    result = run_pipeline(home, load_pipeline(folder))
+    run = open_run(home, result.run)
+    for task in result.nodes:
+        assert records.write_record(home, run, task)
+    written = (tmp_path / "bucket" / "records" / run.id).glob("*.json")
+    assert sorted(path.name.partition(".")[0] for path in written) == [*sorted(result.nodes), "run"]
+    place = Place(tmp_path / "there" / ".drivetrain", "/dev/null/metadata.db", bucket, "kfp")
+    joined = alone(place, {"id": run.id, "facts": run.context.properties, "ir": run.pipeline.to_json()})
+    assert joined.alone
+    assert _seen(joined.home, run.id) == _seen(home, run.id)
+    (made,) = result.nodes["Again"].outputs["numbers"]
+    assert (joined.home.payloads.local(made.uri) / "content" / "total.txt").read_text() == "12"
+    joined.home.close()
+    home.close()
 
 
 def test_what_a_run_was_told_of_things_that_change_is_the_same_for_all(ran: Ran) -> None:
