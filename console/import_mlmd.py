@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .settings import OK, Settings, shared
+from .settings import OK, Settings, shared, terminal
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -30,8 +30,9 @@ def import_mlmd(settings: Settings, file: Path) -> int:
     """
     from .imported import import_runs
 
-    with settings.home(readonly=False) as home:
-        found = import_runs(home, file)
+    with settings.home(readonly=False) as home, terminal(stderr=True).status("reading") as status:
+        found = import_runs(home, file, lambda what, count: status.update(f"{count:,} {what}"))
+        status.stop()
         settings.answer(
             {**asdict(found), "runs": len(found.runs)}, lambda console: _show(console, settings, file, found)
         )
