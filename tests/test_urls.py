@@ -1,0 +1,160 @@
+"""What may pass is tried again, what lasts is told at once, and no error shows a secret."""
+
+from __future__ import annotations
+
+import base64
+import errno
+import hashlib
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from drivetrain.errors import Canceled, DrivetrainError, InputError
+from drivetrain.metadata.objects import _changed, _md5
+from drivetrain.urls import StorageUnavailable, lasting, line, tried
+
+PAUSES = [0.1, 0.2]
+
+
+class HttpError(Exception):
+    """As gcsfs raises it."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(f"{code}")
+        self.code = code
+
+
+class HttpResponseError(Exception):
+    """As Azure's packages raise it."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(f"{status}")
+        self.status_code = status
+
+
+class RefreshError(Exception):
+    """As google-auth raises it."""
+
+
+class ClientAuthenticationError(Exception):
+    """As azure-identity raises it."""
+
+
+@pytest.mark.parametrize(
+    ("error", "lasts"),
+    [
+        (ConnectionResetError(), False),
+        (TimeoutError(), False),
+        (OSError(errno.EIO, "no"), False),
+        (RuntimeError("of a package we do not know"), False),
+        (PermissionError("no"), True),
+        (NotImplementedError(), True),
+        (OSError("Forbidden: bucket/x"), True),
+        (RefreshError("expired"), True),
+        (ClientAuthenticationError("none"), True),
+        *((kind(code), code in (400, 401, 403, 404)) for kind in (HttpError, HttpResponseError) for code in
+          (400, 401, 403, 404, 408, 429, 500, 502, 503)),
+    ],
+    ids=lambda value: repr(value),
+)  # fmt: skip
+def test_what_lasts(error: Exception, lasts: bool) -> None:
+    assert lasting(error) is lasts
+    waited: list[float] = []
+    calls: list[int] = []
+
+    def fail() -> None:
+        calls.append(1)
+        raise error
+
+    with pytest.raises(InputError if lasts else StorageUnavailable, match=r"s3://b/x .* be read.*\n  fix: "):
+        tried("s3://b/x", "read", fail, PAUSES, waited.append)
+    assert len(calls) == (1 if lasts else 3)
+    assert all(least <= much <= 1.25 * least for much, least in zip(waited, PAUSES, strict=False))
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "lasts"),
+    [(503, "SlowDown", False), (500, "InternalError", False), (403, "AccessDenied", True), (404, "NoSuchKey", True)],
+)
+def test_what_lasts_of_s3(status: int, code: str, lasts: bool) -> None:
+    exceptions = pytest.importorskip("botocore.exceptions")
+    answer = {"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": status}}
+    assert lasting(exceptions.ClientError(answer, "PutObject")) is lasts
+    assert lasting(exceptions.NoCredentialsError())
+    assert not lasting(exceptions.EndpointConnectionError(endpoint_url="http://x"))
+
+
+@pytest.mark.parametrize("error", [FileNotFoundError("x"), OSError(errno.ENOSPC, "full"), Canceled("enough")])
+def test_what_is_the_callers_to_tell(error: Exception) -> None:
+    def fail() -> None:
+        raise error
+
+    with pytest.raises(type(error)) as caught:
+        tried("s3://b/x", "read", fail, PAUSES, lambda _: None)
+    assert caught.value is error
+
+
+def test_a_wait_may_stop() -> None:
+    def fail() -> None:
+        raise ConnectionError
+
+    def stop(seconds: float) -> None:
+        raise Canceled("enough")
+
+    with pytest.raises(Canceled):
+        tried("s3://b/x", "read", fail, PAUSES, stop)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "https://me:hunter2-key@host/x",
+        "GET https://host/x?X-Amz-Signature=hunter2-key&X-Amz-Date=1",
+        "GET https://account.blob.core.windows.net/x?sv=1&sig=hunter2-key",
+        "the key hunter2-key is no key",
+        "AccountKey hunter2-key\nand more",
+        "?AWSAccessKeyId=hunter2-key",
+    ],
+)
+def test_no_secret_is_shown(said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_STORE_KEY", "hunter2-key")
+    assert "hunter2" not in line(OSError(said))
+    error: DrivetrainError
+    with pytest.raises(InputError) as caught:
+        tried("s3://b/x", "read", lambda: (_ for _ in ()).throw(PermissionError(said)), PAUSES)
+    error = caught.value
+    assert "hunter2" not in str(error)
+
+
+DIGEST = hashlib.md5(b"data")
+
+
+@pytest.mark.parametrize(
+    ("info", "told"),
+    [
+        ({"ETag": f'"{DIGEST.hexdigest()}"'}, DIGEST.hexdigest()),
+        ({"ETag": f'"{DIGEST.hexdigest()}-3"'}, None),
+        ({"ETag": '"0x8D9"', "content_settings": {"content_md5": bytearray(DIGEST.digest())}}, DIGEST.hexdigest()),
+        ({"ETag": '"0x8D9"', "content_settings": {"content_md5": None}}, None),
+        ({"etag": "CJ=", "md5Hash": base64.b64encode(DIGEST.digest()).decode()}, DIGEST.hexdigest()),
+        ({"ETag": ""}, None),
+        ({}, None),
+    ],
+    ids=["S3", "S3 in parts", "Azure", "Azure without", "Google", "empty", "none"],
+)
+def test_the_checksum_that_a_store_tells(info: dict[str, Any], told: str | None) -> None:
+    assert _md5(info) == told
+
+
+@pytest.mark.parametrize(
+    "info",
+    [
+        {"LastModified": datetime(2026, 11, 21, tzinfo=UTC)},
+        {"last_modified": datetime(2026, 11, 21, tzinfo=UTC)},
+        {"mtime": datetime(2026, 11, 21, tzinfo=UTC).timestamp()},
+        {"updated": "2026-11-21T00:00:00.000Z"},
+    ],
+    ids=["S3", "Azure", "a folder", "Google"],
+)
+def test_when_a_file_was_written(info: dict[str, Any]) -> None:
+    assert _changed(info) == datetime(2026, 11, 21, tzinfo=UTC).timestamp()
