@@ -10,7 +10,7 @@ from ...metadata import ExecutionRecord
 from ..form.ir import Pipeline
 from ..form.tasks import Task
 from .flow import Flow
-from .home import Home, Run, list_runs, open_run
+from .home import Home, Run, list_runs, open_run, refuse_imported
 
 
 @dataclass(frozen=True)
@@ -79,6 +79,7 @@ def base_run(home: Home, pipeline: Pipeline, running: Iterable[str], base: str) 
         return ""
     if base:
         run = open_run(home, base)
+        refuse_imported(run)
         if run.pipeline.name != pipeline.name:
             raise InputError(f"run {run.id} is of the pipeline {run.pipeline.name}", fix="give another --base")
         missing = _missing(home, run, wanted)
@@ -89,7 +90,8 @@ def base_run(home: Home, pipeline: Pipeline, running: Iterable[str], base: str) 
             )
         return run.id
     for run in list_runs(home, 1000):
-        if run.pipeline.name == pipeline.name and not _missing(home, run, wanted):
+        ours = run.pipeline.name == pipeline.name and "imported" not in run.context.properties
+        if ours and not _missing(home, run, wanted):
             return run.id
     raise InputError(
         f"no earlier run of {pipeline.name} has the outputs of {', '.join(wanted)}, which are needed",

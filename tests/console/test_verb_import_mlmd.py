@@ -121,6 +121,30 @@ def test_a_project_goes_on_beside_them(shop: Path, drivetrain: Command, last_jso
     assert last_json(drivetrain("fsck", "--json"))["clean"] is True
 
 
+def test_nothing_chooses_an_imported_artifact(runs: list[str], tmp_path: Path, drivetrain: Command) -> None:
+    (tmp_path / "taxi").mkdir()
+    (tmp_path / "taxi" / "pipeline.py").write_text(
+        "import drivetrain as dt\nfrom drivetrain.metadata import Examples, Model\n\n\n"
+        "@dt.component\ndef Look(model: Model | None = None, examples: Examples | None = None) -> str:\n"
+        "    return f'{model} {examples}'\n\n\n"
+        "@dt.pipeline\ndef taxi() -> None:\n    Look(dt.latest(Model), dt.latest(Examples, passed=True))\n"
+    )
+    assert drivetrain("run", "taxi").exit_code == 0
+    (value,) = (tmp_path / ".drivetrain" / "artifacts" / "Look").rglob("value.json")
+    assert value.read_text().strip() == '"None None"'
+
+
+def test_an_imported_run_is_no_base_of_a_partial_one(shop: Path, drivetrain: Command) -> None:
+    file = make(shop.parent, "tfx")
+    execute(file, "UPDATE Context SET name = replace(name, 'taxi', 'shop')")
+    assert drivetrain("import-mlmd", str(file)).exit_code == 0
+    name = oracle("tfx")["contexts"][1]["name"]
+    found = drivetrain("run", "shop", "--from", "Judge", "--base", name)
+    assert found.exit_code == 2
+    assert "was imported from" in found.stderr
+    assert "no earlier run of shop has the outputs" in drivetrain("run", "shop", "--from", "Judge").stderr
+
+
 def test_an_older_tfx_that_kept_names_as_properties(file: Path, drivetrain: Command, last_json: Read) -> None:
     """Before 0.22: contexts of type "run", and nodes only by name."""
     with sqlite3.connect(file) as connection:
