@@ -39,12 +39,14 @@ def test_each_verb_has_an_example_that_it_understands(path: tuple[str, ...], dri
         assert isinstance(command, click.Group)
         command = command.commands[name]
     for line in text.partition("Example")[2].splitlines():
+        if not line.strip().startswith(f"drivetrain {' '.join(path)}"):
+            continue
         words = shlex.split(line.split(" > ")[0])
-        if words[: len(path) + 1] == ["drivetrain", *path]:
-            try:
-                command.make_context(path[-1], words[len(path) + 1 :])  # raises on an unknown option
-            except click.BadParameter as error:
-                assert "does not exist" in error.message  # a file of the reader's
+        try:
+            command.make_context(path[-1], words[len(path) + 1 :])  # raises on an unknown option
+        except click.BadParameter as error:
+            if "does not exist" not in error.message:  # what does not is a file of the reader's
+                raise
 
 
 def test_run_documents_its_exit_codes(drivetrain: Command) -> None:
