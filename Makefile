@@ -32,7 +32,7 @@ test-slow: $(STAMP)  ## The rest: crashes, whole runs, Beam workers
 
 beam: $(STAMP)  ## Fetch Prism, Flink and Spark (go, java, mvn), and run all that runs on Beam
 	.ci/beam/fetch prism flink spark
-	DRIVETRAIN_REQUIRE=beam,prism,flink,spark $(BIN)/python -m pytest -m 'beam or prism or flink or spark'
+	DRIVETRAIN_CONFORMANCE=all DRIVETRAIN_REQUIRE=beam,prism,flink,spark $(BIN)/python -m pytest -m 'beam or prism or flink or spark'
 
 lint: $(STAMP)  ## ruff, mypy --strict, import-linter
 	$(BIN)/ruff check .

@@ -16,7 +16,7 @@ from drivetrain.tests.conformance.case import BEAM, Case, Seen, carry_out, recor
 
 CASES = (*control_cases.CASES, *table_cases.CASES)
 EVERY = (*RUNNERS, "prism", "kubeflow")
-ON_CLUSTER = {
+CHOSEN = {
     "orders": ("gate", "optional_inputs", "nested", "failures_stay_apart", "linear3"),
     "branches": ("over_a_scalar", "joined", "skipped_travels", "a_gate_in_a_branch", "a_condition_that_fails"),
     "loops": (
@@ -34,11 +34,11 @@ ON_CLUSTER = {
         "over_a_property2",
     ),
     "others": ("on_exit", "retried_in_vain", "secret", "newest", "mended_later", "by_priority", "environment", "timed"),
-    "penguins": ("refused"),
-    "flights": ("windows"),
+    "penguins": ("refused",),
+    "flights": ("windows",),
 }
-"""What of the suite runs on the simulated cluster, where a task costs half a second of processor time for its pod: of
-each construct the case that says most, none that trains. `DRIVETRAIN_CONFORMANCE=all` runs every case there too."""
+"""What of the suite runs on Prism and on the simulated cluster, where pipelines cost seconds of processor time: of each
+construct the case that says most, none that trains. `DRIVETRAIN_CONFORMANCE=all` runs every case there too."""
 _EVERYTHING = os.environ.get("DRIVETRAIN_CONFORMANCE") == "all"
 Homes = Callable[[str], Home]
 _INLINE: dict[int, list[Seen]] = {}
@@ -59,9 +59,9 @@ def _marks(case: Case, runner: str) -> Iterator[pytest.MarkDecorator]:
         yield pytest.mark.engine
 
 
-def _on_cluster(name: str) -> bool:
+def _chosen(name: str) -> bool:
     module, _, pipeline = name.partition(":")
-    return pipeline in ON_CLUSTER[module]
+    return pipeline in CHOSEN[module]
 
 
 def _parameters() -> list[object]:
@@ -71,7 +71,7 @@ def _parameters() -> list[object]:
         pytest.param(number, runner, id=f"{name}{use if use > 1 else ''}-{runner}", marks=list(_marks(case, runner)))
         for number, (case, name, use) in enumerate(zip(CASES, names, uses, strict=True))
         for runner in EVERY
-        if runner != "kubeflow" or _EVERYTHING or _on_cluster(f"{name}{use if use > 1 else ''}")
+        if runner in RUNNERS or _EVERYTHING or _chosen(f"{name}{use if use > 1 else ''}")
     ]
 
 
