@@ -24,7 +24,6 @@ from drivetrain.tests.conformance.control_cases import CASES
 from drivetrain.tests.data import passes
 
 beam = pytest.importorskip("apache_beam")
-pytestmark = pytest.mark.beam
 Build = Callable[[Any], object]  # Any: Beam's classes have no types
 # What Beam calls the primitives and well-known composites, by which a runner knows what to do without Python.
 KNOWN = {"impulse", "flatten", "group_by_key", "pardo", "combine_per_key", "combine_globally", "reshuffle", "create"}
@@ -58,6 +57,7 @@ def made(build: Build, *flags: str) -> Any:
     return pipeline
 
 
+@pytest.mark.beam
 def test_graphs_ask_for_nothing_special(build: Build) -> None:
     pipeline = made(build)
     graph = pipeline.to_runner_api()
@@ -76,6 +76,7 @@ def test_graphs_ask_for_nothing_special(build: Build) -> None:
     assert names[0] == names[1]
 
 
+@pytest.mark.beam
 def test_a_worker_needs_only_drivetrain(build: Build, tmp_path: Path) -> None:
     """What is sent is pickled by reference: a process that has not run this test reads it."""
     from apache_beam.portability.api import beam_runner_api_pb2
