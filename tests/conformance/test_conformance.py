@@ -37,16 +37,17 @@ CHOSEN = {
     "penguins": ("refused",),
     "flights": ("windows",),
 }
-"""What of the suite runs on Prism and on the simulated cluster, where pipelines cost seconds of processor time: of each
-construct the case that says most, none that trains. `DRIVETRAIN_CONFORMANCE=all` runs every case there too."""
+"""Of each construct the case that says most, none that trains: what of the suite runs on Prism and on the simulated
+cluster, where pipelines cost seconds of processor time, and on child processes in the fast half.
+`DRIVETRAIN_CONFORMANCE=all` runs every case on Prism and the cluster too."""
 _EVERYTHING = os.environ.get("DRIVETRAIN_CONFORMANCE") == "all"
 Homes = Callable[[str], Home]
 _INLINE: dict[int, list[Seen]] = {}
 """What the inline runner made of a case, by its place among the cases: made once for all the others."""
 
 
-def _marks(case: Case, runner: str) -> Iterator[pytest.MarkDecorator]:
-    if runner in case.slow or runner == "kubeflow":
+def _marks(case: Case, name: str, runner: str) -> Iterator[pytest.MarkDecorator]:
+    if runner in case.slow or runner == "kubeflow" or (runner == "process" and not _chosen(name)):
         yield pytest.mark.slow
     if runner == "kubeflow":
         yield pytest.mark.kubeflow
@@ -67,11 +68,12 @@ def _chosen(name: str) -> bool:
 def _parameters() -> list[object]:
     names = [case.pipeline.partition("/")[2] for case in CASES]
     uses = [names[: number + 1].count(name) for number, name in enumerate(names)]
+    names = [f"{name}{use if use > 1 else ''}" for name, use in zip(names, uses, strict=True)]
     return [
-        pytest.param(number, runner, id=f"{name}{use if use > 1 else ''}-{runner}", marks=list(_marks(case, runner)))
-        for number, (case, name, use) in enumerate(zip(CASES, names, uses, strict=True))
+        pytest.param(number, runner, id=f"{name}-{runner}", marks=list(_marks(case, name, runner)))
+        for number, (case, name) in enumerate(zip(CASES, names, strict=True))
         for runner in EVERY
-        if runner in RUNNERS or _EVERYTHING or _chosen(f"{name}{use if use > 1 else ''}")
+        if runner in RUNNERS or _EVERYTHING or _chosen(name)
     ]
 
 

@@ -62,6 +62,7 @@ def test_pieces_make_the_same_rows(
     assert outcome(path, size, block)[0] == outcome(path, 1 << 30)[0]
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(
     rows=st.lists(st.lists(st.text(st.sampled_from('a",\n\r; é1'), max_size=5), min_size=3, max_size=3), min_size=20),

@@ -68,6 +68,7 @@ dates = st.datetimes(datetime(1900, 1, 1), datetime(2100, 1, 1))
 noise = st.text("0123456789-/: TZ.+abMonJuly", max_size=24)
 
 
+@pytest.mark.slow
 @given(st.lists(st.builds(lambda date, text: date.strftime(text), dates, st.sampled_from(FORMATS)) | noise, min_size=1))
 def test_what_strptime_reads_is_read(values: list[str]) -> None:
     """Of texts that are written by a format or nearly so, ours reads those that Python does, but for days of months."""
