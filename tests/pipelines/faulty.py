@@ -24,7 +24,8 @@ PARTS = """
 import os, signal, time
 from typing import NamedTuple
 import drivetrain as dt
-from drivetrain.metadata import MetadataStore, Payloads, writes
+from drivetrain.metadata import MetadataStore, writes
+from drivetrain.metadata.payload_local import LocalPayloads
 from drivetrain.pipelines import current
 from drivetrain.pipelines.launching import home as homes
 
@@ -155,7 +156,7 @@ if place and not hasattr(MetadataStore, "cut"):
     wrapped(MetadataStore, "record", "before-record", "recorded", by_name)
     wrapped(MetadataStore, "publish", "renamed", "committed", by_record)
     wrapped(MetadataStore, "finish", "before-finish", "finished", by_record)
-    wrapped(Payloads, "publish", "staged", "first-renamed", lambda self, staged, uri: uri.split("/")[1])
+    wrapped(LocalPayloads, "publish", "staged", "first-renamed", lambda self, staged, uri, *_: uri.split("/")[1])
     wrapped(writes, "attach", "inserted", "attached", by_number)
     wrapped(writes, "output", "moved", "output-stored", by_number)
 """
