@@ -11,13 +11,14 @@ from typing import Literal
 import pytest
 from drivetrain.errors import InputError
 from drivetrain.metadata import ArtifactRecord, ExecutionRecord, MetadataStore, NewArtifact
+from drivetrain.tests.metadata.conftest import Place
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[MetadataStore]:
-    with MetadataStore.open(tmp_path / "metadata.db") as opened:
+def store(place: Place) -> Iterator[MetadataStore]:
+    with MetadataStore.open(place("metadata")) as opened:
         yield opened
 
 
