@@ -25,11 +25,6 @@ _MIGRATIONS = Path(__file__).parent / "migrations"
 _INHERITED: list[_Handle] = []
 
 
-def microseconds() -> int:
-    """Now, in microseconds since 1970, UTC: the store's clock unless another is given."""
-    return time.time_ns() // 1000
-
-
 class Transaction:
     """What runs inside one transaction."""
 
@@ -39,7 +34,8 @@ class Transaction:
 
     def all(self, sql: str, **params: Any) -> list[Row]:
         """Every row."""
-        return self._connection.execute(sql, params).fetchall()
+        rows: list[Row] = self._connection.execute(sql, params).fetchall()
+        return rows
 
     def one(self, sql: str, **params: Any) -> Row | None:
         """The first row, None if there is none."""
@@ -48,11 +44,11 @@ class Transaction:
 
     def run(self, sql: str, **params: Any) -> int:
         """How many rows the statement changed."""
-        return self._connection.execute(sql, params).rowcount
+        return int(self._connection.execute(sql, params).rowcount)
 
     def many(self, sql: str, params: Sequence[Params]) -> int:
         """How many rows one statement changed, run once for each of the parameters, in their order."""
-        return self._connection.executemany(sql, params).rowcount if params else 0
+        return int(self._connection.executemany(sql, params).rowcount) if params else 0
 
     def insert(self, sql: str, **params: Any) -> int:
         """The id of the inserted row (`RETURNING id` in the statement)."""

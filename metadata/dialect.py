@@ -27,6 +27,11 @@ UIDS = "(SELECT value FROM json_each(:uids))"
 Connection: TypeAlias = Any
 
 
+def microseconds() -> int:
+    """Now by this machine's clock, in microseconds since 1970, UTC."""
+    return time.time_ns() // 1000
+
+
 class Dialect(Protocol):
     """What the store asks of a database besides SQL that every one of them takes."""
 
@@ -78,7 +83,7 @@ class Dialect(Protocol):
 class Sqlite:
     """One database file in WAL mode: a durable commit that returned survives a power loss, any other a kill."""
 
-    failure = sqlite3.Error
+    failure: type[Exception] = sqlite3.Error
     migrations = ""
 
     def __init__(self, path: Path, *, readonly: bool) -> None:
@@ -133,7 +138,7 @@ class Sqlite:
         """
         connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
         connection.execute("BEGIN IMMEDIATE")
-        return time.time_ns() // 1000
+        return microseconds()
 
     def begin_read(self, connection: sqlite3.Connection) -> int:
         """Begin with a snapshot: BEGIN alone takes it only at the first read, where nobody would retry."""
@@ -143,11 +148,11 @@ class Sqlite:
         except sqlite3.Error:
             connection.execute("ROLLBACK")
             raise
-        return time.time_ns() // 1000
+        return microseconds()
 
     def now(self, connection: sqlite3.Connection) -> int:
         """The time by this machine's clock, in microseconds since 1970, UTC."""
-        return time.time_ns() // 1000
+        return microseconds()
 
     def enable(self, connection: sqlite3.Connection) -> None:
         """Settings that the file itself keeps."""

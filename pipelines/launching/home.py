@@ -34,6 +34,9 @@ from ..form.tasks import parse_task
 from ..sources.files import remove_fetched
 from .outbox import clear
 
+STORE = "DRIVETRAIN_NODE_STORE"
+"""The variable that tells the process of a node where the metadata lies, if not in the root."""
+
 
 class Home:
     """The root folder, `.drivetrain/` by default: `metadata.db`, `artifacts/`, `work/`.

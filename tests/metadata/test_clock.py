@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from drivetrain.metadata import LocalPayloads, MetadataStore, NewArtifact, Owner, fsck
 from drivetrain.metadata.claims import Silence
-from drivetrain.metadata.database import microseconds
+from drivetrain.metadata.dialect import microseconds
 from drivetrain.tests.metadata.conftest import Place
 from hypothesis import given, settings
 from hypothesis import strategies as st

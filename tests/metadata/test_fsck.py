@@ -17,7 +17,7 @@ from drivetrain.metadata import (
     Owner,
     fsck,
 )
-from drivetrain.metadata.database import microseconds
+from drivetrain.metadata.dialect import microseconds
 
 DEAD = replace(Owner.current(), start_time="1")
 
@@ -117,7 +117,7 @@ def test_an_old_orphan_is_found_although_something_runs(
     store: MetadataStore, payloads: LocalPayloads, tmp_path: Path
 ) -> None:
     _, orphan = move(store, payloads, DEAD)
-    with MetadataStore.open(store.path, clock=lambda: microseconds() + 5_000_000) as later:
+    with MetadataStore.open(store.place, clock=lambda: microseconds() + 5_000_000) as later:
         later.start("Make")
     assert fsck(store, tmp_path).orphans == (orphan.uri,)
 
