@@ -48,8 +48,17 @@ def made(result: RunResult) -> dict[str, list[str]]:
     }
 
 
-@pytest.mark.parametrize("options", [RunOptions(), ONE], ids=["inline", "process"])
-@pytest.mark.parametrize("body", [CHAIN, GATE, LOOP], ids=["chain", "gate", "loop"])
+@pytest.mark.parametrize(
+    ("body", "options"),
+    [
+        pytest.param(CHAIN, RunOptions(), id="chain-inline"),
+        pytest.param(GATE, RunOptions(), id="gate-inline"),
+        pytest.param(LOOP, RunOptions(), id="loop-inline"),
+        pytest.param(CHAIN, ONE, id="chain-process"),
+        pytest.param(GATE, ONE, id="gate-process", marks=pytest.mark.slow),
+        pytest.param(LOOP, ONE, id="loop-process", marks=pytest.mark.slow),
+    ],
+)
 def test_runs_are_those_of_sqlite(homes: tuple[Home, Home], pipe: Pipe, body: str, options: RunOptions) -> None:
     ours, other = homes
     function = pipe(body)
