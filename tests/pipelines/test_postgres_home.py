@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shlex
+import threading
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +13,7 @@ import pytest
 from drivetrain.console.settings import Settings
 from drivetrain.metadata import fsck
 from drivetrain.pipelines import Home, RunOptions, RunResult, list_runs, run_pipeline
-from drivetrain.tests.data.postgres import server
+from drivetrain.tests.data.postgres import Server, server
 from drivetrain.tests.pipelines.processes import ONE, Pipe, states
 
 __all__ = ["server"]
@@ -94,3 +96,31 @@ def test_no_command_line_holds_the_password(homes: tuple[Home, Home], pipe: Pipe
 def test_no_advised_command_holds_the_password(store: str, advised: str) -> None:
     settings = Settings(root=Path("r"), store=store, artifacts=None, json=False)
     assert shlex.split(settings.spelled) == ["--root", "r", "--store", advised]
+
+
+@pytest.mark.slow
+def test_a_run_outlives_a_server_that_is_killed_while_it_works(pipe: Pipe, tmp_path: Path) -> None:
+    server = Server()
+    server.start()
+    home = Home(tmp_path / "home" / ".drivetrain", store=server.url)
+    wait = (
+        "(current().base / 'begun').touch()\nwhile not (current().base / 'restarted').exists():\n    time.sleep(0.02)"
+    )
+
+    def restart() -> None:
+        while not (home.base / "begun").exists():
+            time.sleep(0.02)
+        server.kill()
+        server.start()
+        (home.base / "restarted").touch()
+
+    operator = threading.Thread(target=restart)
+    operator.start()
+    try:
+        result = run_pipeline(home, pipe(f"Use(Misbehave(Make(), code={wait!r}))"))
+        assert set(states(result).values()) == {"COMPLETE"}, [node.reason for node in result.nodes.values()]
+        assert fsck(home.store, home.root).clean
+    finally:
+        operator.join()
+        home.close()
+        server.close()
