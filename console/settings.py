@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 import shlex
 import sys
 from collections.abc import Callable, Iterator
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 ROOT: Final = Path(".drivetrain")
+_PASSWORD: Final = re.compile(r"(?<=//)([^@/:?]*):[^@/]*(?=@)|\bpassword=[^&]*&?")
 OK: Final = 0
 CRASH: Final = 1
 USER_ERROR: Final = 2
@@ -55,9 +57,13 @@ class Settings:
 
     @property
     def spelled(self) -> str:
-        """The options as they would be typed, for a command that is advised; empty where they are the defaults."""
+        """The options as they would be typed, for a command that is advised; empty where they are the defaults.
+
+        A password is left out: PGPASSWORD or ~/.pgpass can give it.
+        """
         root = "" if self.root == ROOT else f" --root {shlex.quote(str(self.root))}"
-        return root + (f" --store {shlex.quote(self.store)}" if self.store else "")
+        store = _PASSWORD.sub(r"\1", self.store or "")
+        return root + (f" --store {shlex.quote(store)}" if store else "")
 
     @contextmanager
     def home(self, *, readonly: bool = True) -> Iterator[Home]:

@@ -90,8 +90,8 @@ def acquire(transaction: Transaction, key: str, owner: Owner, lease: float, sile
 def redate(transaction: Transaction, key: str | None = None) -> int:
     """End leases one lease from now that end later, as they do where the clock was set back since; gives how many."""
     return transaction.run(
-        "UPDATE claim SET expires_at = :now + CAST(lease * 1e6 AS INTEGER) WHERE state = 'HELD' "
-        "AND (:key IS NULL OR cache_key = :key) AND expires_at > :now + 1 + lease * 1e6",
+        "UPDATE claim SET expires_at = :now + CAST(lease * 1e6 AS BIGINT) WHERE state = 'HELD' "
+        "AND (CAST(:key AS TEXT) IS NULL OR cache_key = :key) AND expires_at > :now + 1 + lease * 1e6",
         now=transaction.now,
         key=key,
     )

@@ -1,21 +1,20 @@
-"""Connections and transactions: one connection per thread, every write BEGIN IMMEDIATE, busy is retried with jitter."""
+"""Connections and transactions: one connection per thread, each write alone, busy is retried with jitter."""
 
 from __future__ import annotations
 
 import os
 import random
-import sqlite3
 import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from ..errors import InputError
-from .dialect import Sqlite, newer
+from .dialect import Connection, Dialect, newer
 from .errors import SchemaMismatch, StoreUnavailable
 
 _T = TypeVar("_T")
@@ -26,21 +25,17 @@ _MIGRATIONS = Path(__file__).parent / "migrations"
 _INHERITED: list[_Handle] = []
 
 
-def microseconds() -> int:
-    """Now, in microseconds since 1970, UTC: the store's clock unless another is given."""
-    return time.time_ns() // 1000
-
-
 class Transaction:
     """What runs inside one transaction."""
 
-    def __init__(self, connection: sqlite3.Connection, now: int) -> None:
+    def __init__(self, connection: Connection, now: int) -> None:
         self._connection = connection
         self.now = now
 
     def all(self, sql: str, **params: Any) -> list[Row]:
         """Every row."""
-        return self._connection.execute(sql, params).fetchall()
+        rows: list[Row] = self._connection.execute(sql, params).fetchall()
+        return rows
 
     def one(self, sql: str, **params: Any) -> Row | None:
         """The first row, None if there is none."""
@@ -49,11 +44,11 @@ class Transaction:
 
     def run(self, sql: str, **params: Any) -> int:
         """How many rows the statement changed."""
-        return self._connection.execute(sql, params).rowcount
+        return int(self._connection.execute(sql, params).rowcount)
 
     def many(self, sql: str, params: Sequence[Params]) -> int:
         """How many rows one statement changed, run once for each of the parameters, in their order."""
-        return self._connection.executemany(sql, params).rowcount if params else 0
+        return int(self._connection.executemany(sql, params).rowcount) if params else 0
 
     def insert(self, sql: str, **params: Any) -> int:
         """The id of the inserted row (`RETURNING id` in the statement)."""
@@ -63,12 +58,13 @@ class Transaction:
 class Database:
     """A database shared by the threads of a process (and safe across a fork)."""
 
-    def __init__(self, dialect: Sqlite, *, clock: Callable[[], int] = microseconds) -> None:
+    def __init__(self, dialect: Dialect, *, clock: Callable[[], int] | None = None) -> None:
         self.dialect = dialect
         self.clock = clock
         self._local = threading.local()
         self._open: weakref.WeakSet[_Handle] = weakref.WeakSet()
         self._closed = False
+        self._proven = False  # whether it was there once: then it is waited for
 
     @contextmanager
     def write(self, *, durable: bool = True) -> Iterator[Transaction]:
@@ -78,7 +74,7 @@ class Database:
             durable: Whether it survives a power loss on return. What a run does again anyway need not.
         """
         if self.dialect.readonly:
-            raise StoreUnavailable(f"{self.dialect.path} was opened to read only", fix="open it without readonly")
+            raise StoreUnavailable(f"{self.dialect.place} was opened to read only", fix="open it without readonly")
         with self._transaction(partial(self.dialect.begin_write, durable=durable)) as transaction:
             yield transaction
 
@@ -90,18 +86,20 @@ class Database:
 
     def all(self, sql: str, **params: Any) -> list[Row]:
         """The rows of one statement outside any transaction."""
-        connection = self._connection()
-        return self._patiently(lambda: connection.execute(sql, params).fetchall())
+        return self._patiently(lambda connection: connection.execute(sql, params).fetchall())
 
     def one(self, sql: str, **params: Any) -> Row | None:
         """The first row of one statement, None if there is none."""
         rows = self.all(sql, **params)
         return rows[0] if rows else None
 
+    def now(self) -> int:
+        """The store's clock, in microseconds since 1970, UTC."""
+        return self._patiently(self.dialect.now) if self.clock is None else self.clock()
+
     def integrity(self) -> list[str]:
         """What the database finds wrong with itself."""
-        connection = self._connection()
-        return self._patiently(lambda: self.dialect.integrity(connection))
+        return self._patiently(self.dialect.integrity)
 
     def close(self) -> None:
         """Close every thread's connection."""
@@ -115,18 +113,20 @@ class Database:
         Raises:
             SchemaMismatch: A newer version, an older one without `upgrade`, or a file of somebody else.
         """
-        scripts = {int(path.name[:4]): path for path in sorted(_MIGRATIONS.glob("[0-9]*.sql"))}
+        folder = _MIGRATIONS / self.dialect.migrations
+        scripts = {int(path.name[:4]): path for path in sorted(folder.glob("[0-9]*.sql"))}
         known = max(scripts)
-        connection = self._connection()
-        if self._patiently(lambda: self._version(connection)) == known:
+        version = self._patiently(self._version)
+        self._proven = True
+        if version == known:
             return
         if self.dialect.readonly:
-            self._check(self._patiently(lambda: self._version(connection)), known, upgrade=False)
-            raise SchemaMismatch(f"{self.dialect.path} is empty", fix="run a pipeline first")
-        self._patiently(lambda: self.dialect.enable(connection))
+            self._check(version, known, upgrade=False)
+            raise SchemaMismatch(f"{self.dialect.place} is empty", fix="run a pipeline first")
+        self._patiently(self.dialect.enable)
         with self.write() as transaction:
             # Asked again under the lock: of several first opens one makes the tables, the others find them.
-            version = self._version(connection)
+            version = self._version(self._connection())
             self._check(version, known, upgrade=upgrade)
             for number in range(version + 1, known + 1):
                 for statement in self.dialect.statements(scripts[number].read_text(encoding="utf-8")):
@@ -135,58 +135,80 @@ class Database:
                     "INSERT INTO schema_version VALUES (:version, :now)", version=number, now=transaction.now
                 )
 
-    def _version(self, connection: sqlite3.Connection) -> int:
+    def _version(self, connection: Connection) -> int:
         tables = self.dialect.tables(connection)
         if not tables:
             return 0
         if not {"schema_version", "artifact", "execution"} <= tables:
-            raise SchemaMismatch(f"{self.dialect.path} is no drivetrain store", fix="name another file")
-        return int(connection.execute("SELECT max(version) FROM schema_version").fetchone()[0] or 0)
+            raise SchemaMismatch(f"{self.dialect.place} is no drivetrain store", fix="name another")
+        return int(connection.execute("SELECT max(version) AS version FROM schema_version").fetchone()["version"] or 0)
 
     def _check(self, version: int, known: int, *, upgrade: bool) -> None:
         if version > known:
-            raise newer(self.dialect.path, version, known)
+            raise newer(self.dialect.place, version, known)
         if 0 < version < known and not upgrade:
             raise SchemaMismatch(
-                f"{self.dialect.path} has schema version {version}; this drivetrain writes {known}",
+                f"{self.dialect.place} has schema version {version}; this drivetrain writes {known}",
                 fix="back it up, then open it with upgrade=True",
             )
 
     @contextmanager
-    def _transaction(self, begin: Callable[[sqlite3.Connection], None]) -> Iterator[Transaction]:
-        connection = self._connection()
-        if connection.in_transaction:
+    def _transaction(self, begin: Callable[[Connection], int]) -> Iterator[Transaction]:
+        if self._patiently(lambda connection: bool(connection.in_transaction)):
             raise RuntimeError("a transaction is already open in this thread")
         try:
-            self._patiently(lambda: begin(connection))  # Ctrl-C may come right after it, so within the block
-            yield Transaction(connection, self.clock())
+            # Ctrl-C may come right after it, so within the block
+            connection, now = self._patiently(lambda connection: (connection, begin(connection)))
+            yield Transaction(connection, now if self.clock is None else self.clock())
             connection.execute("COMMIT")
         except BaseException as error:
-            _roll_back(connection)
-            if isinstance(error, sqlite3.Error):
+            self._roll_back()
+            if isinstance(error, self.dialect.failure):
                 raise self.dialect.translate(error) from error
             raise
 
-    def _connection(self) -> sqlite3.Connection:
+    def _roll_back(self) -> None:
+        connection = self._local.handle.connection if hasattr(self._local, "handle") else None
+        if connection is None:
+            return
+        with suppress(self.dialect.failure):  # what is lost has rolled back
+            if connection.in_transaction:  # after some errors, such as a full disk, SQLite has rolled back itself
+                connection.execute("ROLLBACK")
+        self._drop_lost()
+
+    def _connection(self) -> Connection:
         if self._closed:
-            raise StoreUnavailable(f"{self.dialect.path} was closed", fix="open it again")
+            raise StoreUnavailable(f"{self.dialect.place} was closed", fix="open it again")
         handle: _Handle | None = getattr(self._local, "handle", None)
         if handle is None or handle.pid != os.getpid():
-            # SQLite forbids a forked child to use, or even close, its parent's connections: they are kept, untouched.
+            # SQLite forbids a forked child to use, or even close, its parent's connections, and PostgreSQL's server
+            # would take it for its parent: they are kept, untouched.
             _INHERITED.extend(other for other in self._open if other.pid != os.getpid())
-            handle = _Handle(self._patiently(self.dialect.connect))
+            handle = _Handle(self.dialect.connect())
             self._local.handle = handle
             self._open.add(handle)
         return handle.connection
 
-    def _patiently(self, attempt: Callable[[], _T]) -> _T:
+    def _drop_lost(self) -> bool:
+        """Whether this thread's connection was lost; the next is a new one."""
+        handle: _Handle | None = getattr(self._local, "handle", None)
+        if handle is None or handle.pid != os.getpid():
+            return self.dialect.is_lost(None)
+        if not self.dialect.is_lost(handle.connection):
+            return False
+        handle.close()
+        del self._local.handle
+        return True
+
+    def _patiently(self, attempt: Callable[[Connection], _T]) -> _T:
         deadline = time.monotonic() + _PATIENCE
         pause = 0.001
         while True:
             try:
-                return attempt()
-            except sqlite3.Error as error:
-                if not self.dialect.is_busy(error) or time.monotonic() > deadline:
+                return attempt(self._connection())
+            except self.dialect.failure as error:
+                again = self.dialect.is_busy(error) or (self._drop_lost() and self._proven)
+                if not again or time.monotonic() > deadline:
                     raise self.dialect.translate(error) from error
             except UnicodeEncodeError as error:
                 raise InputError(f"text holds a lone surrogate: {error.object!r:.80}", fix="remove it") from error
@@ -194,15 +216,10 @@ class Database:
             pause = min(pause * 1.5, 0.05)
 
 
-def _roll_back(connection: sqlite3.Connection) -> None:
-    if connection.in_transaction:  # after some errors, such as a full disk, SQLite has rolled back itself
-        connection.execute("ROLLBACK")
-
-
 class _Handle:
     """A connection that closes itself when its thread is gone."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self.pid = os.getpid()
 

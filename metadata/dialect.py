@@ -1,11 +1,13 @@
-"""What is particular to SQLite: how to connect, what may be retried, what its errors mean. The seam for PostgreSQL."""
+"""What is particular to a database: how to connect, what may be retried, what its errors mean; and SQLite's answers."""
 
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any, Protocol, TypeAlias
 from urllib.parse import unquote, urlsplit
 
 from ..errors import DrivetrainError, InputError
@@ -18,15 +20,75 @@ _NETWORK = {
     "ncpfs", "nfs", "nfs4", "smb3", "smbfs",
 }  # fmt: skip
 
-# SQL: the numbers of a JSON list bound as `ids`.
+# SQL: the numbers of a JSON list bound as `ids`, the texts of one bound as `uids`.
 IDS = "(SELECT value FROM json_each(:ids))"
+UIDS = "(SELECT value FROM json_each(:uids))"
+# What a driver opens: `execute`, `executemany`, `in_transaction` and `close`, as sqlite3 has them. Any: the boundary.
+Connection: TypeAlias = Any
+
+
+def microseconds() -> int:
+    """Now by this machine's clock, in microseconds since 1970, UTC."""
+    return time.time_ns() // 1000
+
+
+class Dialect(Protocol):
+    """What the store asks of a database besides SQL that every one of them takes."""
+
+    place: str  # what to call it in messages; without a password
+    readonly: bool
+    failure: type[Exception]  # the driver's errors
+    migrations: str  # the folder of its schema
+
+    def prepare(self) -> None:
+        """Check that a store can be opened there."""
+
+    def connect(self) -> Connection:
+        """A new connection in autocommit mode: transactions are begun by name."""
+
+    def begin_write(self, connection: Connection, *, durable: bool = True) -> int:
+        """Begin a transaction that nobody else writes beside; gives the time, in microseconds since 1970, UTC."""
+
+    def begin_read(self, connection: Connection) -> int:
+        """Begin a transaction that sees one state of the store; gives the time."""
+
+    def now(self, connection: Connection) -> int:
+        """The time by the clock that all who share the store go by, in microseconds since 1970, UTC."""
+
+    def enable(self, connection: Connection) -> None:
+        """Settings that a new store keeps."""
+
+    def tables(self, connection: Connection) -> set[str]:
+        """The names of the tables there are."""
+
+    def statements(self, script: str) -> Iterator[str]:
+        """A migration in pieces that can be executed."""
+
+    def json_equals(self, column: str, key: str, value: str) -> str:
+        """SQL: the property whose name is bound as `key` has the canonical JSON text bound as `value`."""
+
+    def integrity(self, connection: Connection) -> list[str]:
+        """What the database finds wrong with itself; empty when it is sound."""
+
+    def is_busy(self, error: Exception) -> bool:
+        """Whether the same statement may succeed a moment later."""
+
+    def is_lost(self, connection: Connection | None) -> bool:
+        """Whether a connection (None: one that could not be made) is of no more use, and a new one may be."""
+
+    def translate(self, error: Exception) -> DrivetrainError:
+        """The one clear error for what the driver raised."""
 
 
 class Sqlite:
     """One database file in WAL mode: a durable commit that returned survives a power loss, any other a kill."""
 
+    failure: type[Exception] = sqlite3.Error
+    migrations = ""
+
     def __init__(self, path: Path, *, readonly: bool) -> None:
         self.path = path.absolute()
+        self.place = str(self.path)
         self.readonly = readonly
 
     def prepare(self) -> None:
@@ -69,15 +131,16 @@ class Sqlite:
         connection.execute("PRAGMA foreign_keys = ON")
         return connection
 
-    def begin_write(self, connection: sqlite3.Connection, *, durable: bool = True) -> None:
+    def begin_write(self, connection: sqlite3.Connection, *, durable: bool = True) -> int:
         """Begin with the write lock: a deferred transaction reads first and then fails at its first write.
 
         One that is not durable leaves it to the next durable one to sync the log, which keeps their order.
         """
         connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
         connection.execute("BEGIN IMMEDIATE")
+        return microseconds()
 
-    def begin_read(self, connection: sqlite3.Connection) -> None:
+    def begin_read(self, connection: sqlite3.Connection) -> int:
         """Begin with a snapshot: BEGIN alone takes it only at the first read, where nobody would retry."""
         connection.execute("BEGIN")
         try:
@@ -85,6 +148,11 @@ class Sqlite:
         except sqlite3.Error:
             connection.execute("ROLLBACK")
             raise
+        return microseconds()
+
+    def now(self, connection: sqlite3.Connection) -> int:
+        """The time by this machine's clock, in microseconds since 1970, UTC."""
+        return microseconds()
 
     def enable(self, connection: sqlite3.Connection) -> None:
         """Settings that the file itself keeps."""
@@ -114,13 +182,17 @@ class Sqlite:
         broken = connection.execute("PRAGMA foreign_key_check").fetchall()
         return found + [f"{row[0]} row {row[1]} refers to a missing {row[2]}" for row in broken]
 
-    def is_busy(self, error: sqlite3.Error) -> bool:
+    def is_busy(self, error: Exception) -> bool:
         """Whether the same statement may succeed a moment later."""
-        return error.sqlite_errorname.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")) if _coded(error) else False
+        return _code(error).startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
 
-    def translate(self, error: sqlite3.Error) -> DrivetrainError:
+    def is_lost(self, connection: sqlite3.Connection | None) -> bool:
+        """Whether a connection is of no more use, and a new one may be: none to a file is."""
+        return False
+
+    def translate(self, error: Exception) -> DrivetrainError:
         """The one clear error for what the driver raised."""
-        name, text = error.sqlite_errorname if _coded(error) else "", str(error)
+        name, text = _code(error), str(error)
         if name.startswith("SQLITE_CONSTRAINT"):
             return self._constraint(name, text)
         if name.startswith("SQLITE_READONLY") and self.readonly:
@@ -157,8 +229,10 @@ class Sqlite:
         return InputError(f"the store refused a value: {text}")
 
 
-def parse(url: str | Path, *, readonly: bool) -> Sqlite:
-    """The database that a path or a URL names: `path/metadata.db`, `sqlite:///relative.db`, `sqlite:////absolute.db`.
+def parse(url: str | Path, *, readonly: bool) -> Dialect:
+    """The database that a path or a URL names.
+
+    `path/metadata.db`, `sqlite:///relative.db`, `sqlite:////absolute.db`, or `postgresql://user@host:port/database`.
 
     Raises:
         InputError: Another kind of URL, or none.
@@ -167,26 +241,31 @@ def parse(url: str | Path, *, readonly: bool) -> Sqlite:
     if not text:
         raise InputError("no metadata store is named", fix="pass a path such as .drivetrain/metadata.db")
     if "\0" in text:
-        raise InputError(f"{text!r} holds a NUL", fix="pass a path such as .drivetrain/metadata.db")
+        raise InputError("the metadata store's name holds a NUL", fix="pass a path such as .drivetrain/metadata.db")
     if isinstance(url, Path) or "://" not in text:
         return Sqlite(Path(url), readonly=readonly)
+    if text.partition("://")[0] in ("postgresql", "postgres"):
+        from .postgres import Postgres
+
+        return Postgres(text, readonly=readonly)
     parts = urlsplit(text)
     if parts.scheme != "sqlite" or parts.netloc or len(parts.path) < 2 or parts.query or parts.fragment:
         raise InputError(
-            f"{parts.scheme}:// is no metadata store this version can open", fix="use sqlite:///path/to/metadata.db"
+            f"{parts.scheme}:// is no metadata store this version can open",
+            fix="use sqlite:///path/to/metadata.db or postgresql://user@host/database",
         )
     return Sqlite(Path(unquote(parts.path[1:])), readonly=readonly)
 
 
-def newer(path: Path, found: int, known: int) -> SchemaMismatch:
+def newer(place: str, found: int, known: int) -> SchemaMismatch:
     """The refusal of a database from the future."""
     return SchemaMismatch(
-        f"{path} has schema version {found}; this drivetrain knows up to {known}", fix="upgrade drivetrain"
+        f"{place} has schema version {found}; this drivetrain knows up to {known}", fix="upgrade drivetrain"
     )
 
 
-def _coded(error: sqlite3.Error) -> bool:
-    return getattr(error, "sqlite_errorname", None) is not None
+def _code(error: Exception) -> str:
+    return getattr(error, "sqlite_errorname", None) or ""
 
 
 def _filesystem(path: Path) -> str:

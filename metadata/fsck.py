@@ -30,7 +30,7 @@ class FsckReport:
 
     Attributes:
         checked: Payloads whose every byte was read.
-        database: What SQLite finds wrong with its file.
+        database: What the database finds wrong with itself.
         missing: URIs of LIVE artifacts without a payload.
         corrupt: URIs of LIVE artifacts whose bytes changed, each with what changed.
         orphans: Payloads that no artifact names: published, but the process died before its commit.

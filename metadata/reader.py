@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any, Literal
 
 from ..digest import canonical_json
@@ -38,16 +37,16 @@ class StoreReader:
         self._db = database
 
     @property
-    def path(self) -> Path:
-        """The database file."""
-        return self._db.dialect.path
+    def place(self) -> str:
+        """The database's file, or its URL without a password."""
+        return self._db.dialect.place
 
     def now(self) -> int:
         """The store's clock, in microseconds since 1970, UTC."""
-        return self._db.clock()
+        return self._db.now()
 
     def integrity(self) -> list[str]:
-        """What the database finds wrong with its own file; empty when it is sound."""
+        """What the database finds wrong with itself; empty when it is sound."""
         return self._db.integrity()
 
     # -- contexts
@@ -183,10 +182,11 @@ class StoreReader:
         row = self._db.one(
             "SELECT p.preimage FROM execution e JOIN type t ON t.id = e.type_id "
             "JOIN cache_preimage p ON p.cache_key = e.cache_key "
-            "WHERE (:component IS NULL OR t.name = :component) AND (:before IS NULL OR e.id < :before) "
-            "AND (:context IS NULL OR EXISTS (SELECT 1 FROM association s "
+            "WHERE (CAST(:component AS TEXT) IS NULL OR t.name = :component) "
+            "AND (CAST(:before AS BIGINT) IS NULL OR e.id < :before) "
+            "AND (CAST(:context AS BIGINT) IS NULL OR EXISTS (SELECT 1 FROM association s "
             "WHERE s.execution_id = e.id AND s.context_id = :context)) "
-            "AND (:outside IS NULL OR NOT EXISTS (SELECT 1 FROM association s "
+            "AND (CAST(:outside AS BIGINT) IS NULL OR NOT EXISTS (SELECT 1 FROM association s "
             "WHERE s.execution_id = e.id AND s.context_id = :outside)) ORDER BY e.id DESC LIMIT 1",
             component=component,
             context=None if context is None else context.id,
@@ -302,4 +302,4 @@ def _where(tests: list[str]) -> str:
 def _limit(limit: int | None) -> int:
     if limit is not None and limit < 0:
         raise InputError(f"a limit is not negative: {limit}")
-    return -1 if limit is None else limit
+    return 2**63 - 1 if limit is None else limit

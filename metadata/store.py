@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from . import claims as leases
 from . import foreign, rows, writes
-from .database import Database, microseconds
+from .database import Database
 from .dialect import parse
 from .errors import StateError
 from .owner import Owner
@@ -45,20 +45,22 @@ class MetadataStore(StoreReader):
         *,
         readonly: bool = False,
         upgrade: bool = False,
-        clock: Callable[[], int] = microseconds,
+        clock: Callable[[], int] | None = None,
     ) -> MetadataStore:
         """Open a store, making it where there is none; any number of processes may do so at once.
 
         Args:
-            url: The path of a SQLite file, or `sqlite:///` and the path.
-            readonly: Refuse every write; the file must exist.
+            url: The path of a SQLite file, `sqlite:///` and the path, or `postgresql://user@host:port/database`.
+            readonly: Refuse every write; the store must exist.
             upgrade: Bring an older schema up to date (back it up first).
-            clock: Microseconds since 1970, UTC; for tests.
+            clock: Microseconds since 1970, UTC; for tests. None is this machine's with SQLite, the server's with
+                PostgreSQL.
 
         Raises:
             InputError: The URL names nothing that can be opened.
             SchemaMismatch: A newer or older schema, or a file of something else.
-            StoreUnavailable: Not writable, damaged, or on a network filesystem.
+            StoreUnavailable: Not writable, damaged, on a network filesystem, or its server does not answer.
+            DrivetrainError: The driver of PostgreSQL is not installed.
         """
         dialect = parse(url, readonly=readonly)
         dialect.prepare()

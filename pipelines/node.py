@@ -28,7 +28,7 @@ from typing import Any, TextIO
 from ..errors import DrivetrainError, InputError
 from .form.tasks import parse_task
 from .launching import processes
-from .launching.home import Home, Run, open_run
+from .launching.home import STORE, Home, Run, open_run
 from .launching.launcher import Launcher
 from .launching.outcome import NodeResult, Overtime
 from .launching.tidy import Tidy
@@ -215,6 +215,7 @@ def main(argv: list[str] | None = None) -> int:
     what.add_argument("--serve", action="store_true", help="launch what standard input names, until it ends")
     parser.add_argument("--resuming", action="store_true", help="leave what ended well in this run as it is")
     parser.add_argument("--events", type=int, metavar="FD", help="a descriptor for events; else standard output")
+    parser.set_defaults(store=os.environ.pop(STORE, None))  # a component has no need to see it
     arguments = parser.parse_args(argv)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

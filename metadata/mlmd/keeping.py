@@ -13,7 +13,7 @@ from typing import Any, Final
 from ...errors import InputError
 from .. import rows, writes
 from ..database import Database, Transaction
-from ..dialect import IDS
+from ..dialect import UIDS
 from .source import Source
 from .values import Row
 
@@ -50,14 +50,14 @@ class Keeper:
     def resolved(self, tx: Transaction, table: str, wanted: Iterable[int]) -> dict[int, int]:
         """Our ids of rows, by theirs; without those that were not imported."""
         uids = {self.uid(table, one): one for one in wanted}
-        found = tx.all(f"SELECT uid, id FROM {table} WHERE uid IN {IDS}", ids=json.dumps(list(uids)))
+        found = tx.all(f"SELECT uid, id FROM {table} WHERE uid IN {UIDS}", uids=json.dumps(list(uids)))
         return {uids[row["uid"]]: row["id"] for row in found}
 
     def known(self, tx: Transaction, table: str, wanted: Iterable[int]) -> dict[str, Row]:
         """Those of our rows that an earlier import made, by uid."""
         uids = json.dumps([self.uid(table, one) for one in wanted])
         return {
-            row["uid"]: row for row in tx.all(f"SELECT uid, id, updated_at FROM {table} WHERE uid IN {IDS}", ids=uids)
+            row["uid"]: row for row in tx.all(f"SELECT uid, id, updated_at FROM {table} WHERE uid IN {UIDS}", uids=uids)
         }
 
     def update(self, tx: Transaction, table: str, number: int, changes: Mapping[str, Any], updated: int) -> None:

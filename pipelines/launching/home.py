@@ -34,6 +34,9 @@ from ..form.tasks import parse_task
 from ..sources.files import remove_fetched
 from .outbox import clear
 
+STORE = "DRIVETRAIN_NODE_STORE"
+"""The variable that tells the process of a node where the metadata lies, if not in the root."""
+
 
 class Home:
     """The root folder, `.drivetrain/` by default: `metadata.db`, `artifacts/`, `work/`.
@@ -78,7 +81,7 @@ class Home:
         if not begun and any(self.root.glob("artifacts/*/*/*/manifest.json")):
             self.store.close()
             raise InputError(
-                f"{self.store.path} is empty, though {self.root} holds artifacts: it was lost, or lies elsewhere",
+                f"{self.store.place} is empty, though {self.root} holds artifacts: it was lost, or lies elsewhere",
                 fix="restore it from a backup, name it with --store, or move the root away to begin anew",
             )
 

@@ -20,6 +20,7 @@ from ...errors import InputError
 from ..form.expressions import evaluate
 from ..form.tasks import parse_task
 from ..launching import processes
+from ..launching.home import STORE
 from ..launching.launcher import Launcher
 from ..launching.outcome import NodeResult, Observer, Overtime, brief
 from ..launching.retries import Retries
@@ -44,7 +45,6 @@ def command(launcher: Launcher) -> list[str]:
     return [
         # -P: a file of the working directory must not stand in for a module of Python's.
         *(sys.executable, "-P", "-m", "drivetrain.pipelines.node", "--root", str(home.root)),
-        *(["--store", home.url] if home.url else []),
         *("--run", run.id, "--ir", run.pipeline.digest),
         *(["--project", str(run.project)] if str(run.project) != run.context.properties["project"] else []),
         *(["--resuming"] if launcher.resuming else []),
@@ -93,6 +93,8 @@ class Child:
                         **os.environ,
                         # It finds what this process finds.
                         "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+                        # The URL may hold a password, and anyone on a machine may read a command line.
+                        **({STORE: launcher.home.url} if launcher.home.url else {}),
                         **(environment or {}),
                         **mark,
                     },

@@ -2,8 +2,10 @@
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -13,50 +15,71 @@ from typing import Any
 import pytest
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The URL of a PostgreSQL server of our own, on loopback."""
-    pytest.importorskip("psycopg")
-    installed = sorted(Path("/usr/lib/postgresql").glob("*/bin")) or [Path(shutil.which("initdb") or "/none").parent]
-    if not (installed[-1] / "initdb").exists():
-        pytest.skip("PostgreSQL is not installed")
-    folder = Path("/tmp") / f"drivetrain-postgres-{os.getpid()}"
-    folder.mkdir(mode=0o700)
-    # The server refuses to run as root; Debian's package brings an account for it.
-    account: dict[str, Any] = {"user": "postgres"} if os.geteuid() == 0 else {}
-    if account:
-        shutil.chown(folder, "postgres")
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.STDOUT, "cwd": "/", **account}
-    command: list[str | Path] = [
-        installed[-1] / "initdb",
-        "-D",
-        folder / "data",
-        "-U",
-        "me",
-        "-A",
-        "trust",
-        "-E",
-        "UTF8",
-        "--no-sync",
-    ]
-    subprocess.run(command, check=True, **quiet)
-    options = ["-c", "listen_addresses=127.0.0.1", "-c", f"unix_socket_directories={folder}", "-c", "fsync=off"]
-    server = subprocess.Popen(
-        [str(installed[-1] / "postgres"), "-D", str(folder / "data"), "-p", str(port), *options], **quiet
-    )
-    try:
-        url = f"postgresql://me:secret@127.0.0.1:{port}/postgres"
-        for _ in range(100):
-            if not subprocess.run(
-                [installed[-1] / "pg_isready", "-h", "127.0.0.1", "-p", str(port)], **quiet
-            ).returncode:
-                break
+class Server:
+    """A server that can be killed and started again; `url` is its database."""
+
+    def __init__(self) -> None:
+        pytest.importorskip("psycopg")
+        installed = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
+        self._programs = (installed or [Path(shutil.which("initdb") or "/none").parent])[-1]
+        if not (self._programs / "initdb").exists():
+            pytest.skip("PostgreSQL is not installed")
+        self._folder = Path(tempfile.mkdtemp(prefix="drivetrain-postgres-", dir="/tmp"))
+        # The server refuses to run as root; Debian's package brings an account for it.
+        account: dict[str, Any] = {"user": "postgres"} if os.geteuid() == 0 else {}
+        if account:
+            shutil.chown(self._folder, "postgres")
+        with closing(socket.socket()) as probe:
+            probe.bind(("127.0.0.1", 0))
+            self._port = probe.getsockname()[1]
+        self._quiet: dict[str, Any] = {
+            "stdout": subprocess.DEVNULL, "stderr": subprocess.STDOUT, "cwd": "/", **account,
+        }  # fmt: skip
+        data = str(self._folder / "data")
+        command = [str(self._programs / "initdb"), "-D", data, "-U", "me", "-A", "trust", "-E", "UTF8", "--no-sync"]
+        subprocess.run(command, check=True, **self._quiet)
+        self.url = f"postgresql://me:secret@127.0.0.1:{self._port}/postgres"
+
+    def start(self) -> None:
+        """Start it and wait until it answers."""
+        options = ["listen_addresses=127.0.0.1", f"unix_socket_directories={self._folder}", "fsync=off"]
+        command = [str(self._programs / "postgres"), "-D", str(self._folder / "data"), "-p", str(self._port)]
+        ready = [str(self._programs / "pg_isready"), "-h", "127.0.0.1", "-p", str(self._port)]
+        command += [word for option in options for word in ("-c", option)]
+        self._process = subprocess.Popen(command, **self._quiet)
+        for _ in range(200):
+            if not subprocess.run(ready, check=False, **self._quiet).returncode:
+                return
+            if self._process.poll() is not None:  # what is left of one that was killed holds its memory
+                self._process = subprocess.Popen(command, **self._quiet)
             time.sleep(0.1)
-        yield url
+        raise RuntimeError("PostgreSQL does not start")
+
+    def kill(self) -> None:
+        """Kill it with all it has started, as a machine that fails does."""
+        me = self._process.pid
+        children = Path(f"/proc/{me}/task/{me}/children").read_text().split()
+        for pid in (me, *map(int, children)):
+            os.kill(pid, signal.SIGKILL)
+        self._process.wait()
+
+    def stop(self) -> None:
+        """Stop it."""
+        self._process.send_signal(signal.SIGINT)
+        self._process.wait()
+
+    def close(self) -> None:
+        """Stop it and remove its files."""
+        self.stop()
+        shutil.rmtree(self._folder)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    """The URL of a PostgreSQL server of our own, on loopback."""
+    started = Server()
+    started.start()
+    try:
+        yield started.url
     finally:
-        server.terminate()
-        server.wait()
-        shutil.rmtree(folder)
+        started.close()

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from drivetrain.errors import InputError
 from drivetrain.metadata import Claim, LeaseLost, MetadataStore, NewArtifact, Owner, owner
+from drivetrain.tests.metadata.conftest import Place
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -33,8 +34,8 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def store(tmp_path: Path, clock: Clock) -> Iterator[MetadataStore]:
-    with MetadataStore.open(tmp_path / "metadata.db", clock=clock) as opened:
+def store(place: Place, clock: Clock) -> Iterator[MetadataStore]:
+    with MetadataStore.open(place("metadata"), clock=clock) as opened:
         yield opened
 
 

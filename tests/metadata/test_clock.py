@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from drivetrain.metadata import LocalPayloads, MetadataStore, NewArtifact, Owner, fsck
 from drivetrain.metadata.claims import Silence
-from drivetrain.metadata.database import microseconds
+from drivetrain.metadata.dialect import microseconds
+from drivetrain.tests.metadata.conftest import Place
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -30,7 +31,7 @@ class Clocks:
         self.wall += seconds
         self.steady += seconds
 
-    def open(self, path: Path) -> MetadataStore:
+    def open(self, path: str | Path) -> MetadataStore:
         store = MetadataStore.open(path, clock=lambda: round(self.wall * 1e6))
         store._silence = Silence(lambda: self.steady)
         return store
@@ -42,8 +43,8 @@ def clocks() -> Clocks:
 
 
 @pytest.fixture
-def store(tmp_path: Path, clocks: Clocks) -> Iterator[MetadataStore]:
-    with clocks.open(tmp_path / "metadata.db") as opened:
+def store(place: Place, clocks: Clocks) -> Iterator[MetadataStore]:
+    with clocks.open(place("metadata")) as opened:
         yield opened
 
 

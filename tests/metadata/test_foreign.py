@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from drivetrain.errors import InputError
 from drivetrain.metadata import ExecutionRecord, MetadataStore, NewArtifact, described
+from drivetrain.tests.metadata.conftest import Place
 
 PLACE = ("run", "node", "task")
 
 
 @pytest.fixture
-def stores(tmp_path: Path) -> Iterator[tuple[MetadataStore, MetadataStore]]:
-    ours, theirs = (MetadataStore.open(tmp_path / name) for name in ("ours.db", "theirs.db"))
+def stores(place: Place) -> Iterator[tuple[MetadataStore, MetadataStore]]:
+    ours, theirs = (MetadataStore.open(place(name)) for name in ("ours", "theirs"))
     yield ours, theirs
     ours.close()
     theirs.close()

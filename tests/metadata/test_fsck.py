@@ -17,14 +17,15 @@ from drivetrain.metadata import (
     Owner,
     fsck,
 )
-from drivetrain.metadata.database import microseconds
+from drivetrain.metadata.dialect import microseconds
+from drivetrain.tests.metadata.conftest import Place
 
 DEAD = replace(Owner.current(), start_time="1")
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[MetadataStore]:
-    with MetadataStore.open(tmp_path / "metadata.db") as opened:
+def store(place: Place) -> Iterator[MetadataStore]:
+    with MetadataStore.open(place("metadata")) as opened:
         yield opened
 
 
@@ -114,10 +115,10 @@ def test_what_a_living_process_is_doing_is_left_alone(
 
 
 def test_an_old_orphan_is_found_although_something_runs(
-    store: MetadataStore, payloads: LocalPayloads, tmp_path: Path
+    store: MetadataStore, payloads: LocalPayloads, place: Place, tmp_path: Path
 ) -> None:
     _, orphan = move(store, payloads, DEAD)
-    with MetadataStore.open(store.path, clock=lambda: microseconds() + 5_000_000) as later:
+    with MetadataStore.open(place("metadata"), clock=lambda: microseconds() + 5_000_000) as later:
         later.start("Make")
     assert fsck(store, tmp_path).orphans == (orphan.uri,)
 

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import tempfile
+import uuid
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal
 
 import pytest
 from drivetrain.errors import InputError
 from drivetrain.metadata import ArtifactRecord, ExecutionRecord, MetadataStore, NewArtifact
-from hypothesis import given, settings
+from drivetrain.tests.metadata.conftest import Place
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[MetadataStore]:
-    with MetadataStore.open(tmp_path / "metadata.db") as opened:
+def store(place: Place) -> Iterator[MetadataStore]:
+    with MetadataStore.open(place("metadata")) as opened:
         yield opened
 
 
@@ -70,15 +72,43 @@ plans = st.lists(st.tuples(st.lists(st.integers(0, 30), max_size=3), st.integers
 reuses = st.lists(st.tuples(st.integers(0, 30), st.lists(st.integers(0, 30), max_size=2)), max_size=4)
 
 
+ways = (plans, reuses, st.sampled_from(["upstream", "downstream"]), st.none() | st.integers(0, 8))
+
+
 @settings(max_examples=80, deadline=None)
-@given(plans, reuses, st.sampled_from(["upstream", "downstream"]), st.none() | st.integers(0, 8))
+@given(*ways)
 def test_lineage_is_what_a_search_finds(
     plan: list[tuple[list[int], int]],
     reused: list[tuple[int, list[int]]],
     direction: Literal["upstream", "downstream"],
     hops: int | None,
 ) -> None:
-    with tempfile.TemporaryDirectory() as folder, MetadataStore.open(Path(folder) / "metadata.db") as store:
+    with tempfile.TemporaryDirectory() as folder:
+        compare(Path(folder) / "metadata.db", plan, reused, direction, hops)
+
+
+@pytest.mark.postgres
+@pytest.mark.slow
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(*ways)
+def test_lineage_on_postgres_is_what_a_search_finds(
+    schema: Callable[[str], str],
+    plan: list[tuple[list[int], int]],
+    reused: list[tuple[int, list[int]]],
+    direction: Literal["upstream", "downstream"],
+    hops: int | None,
+) -> None:
+    compare(schema(uuid.uuid4().hex), plan, reused, direction, hops)
+
+
+def compare(
+    place: str | Path,
+    plan: list[tuple[list[int], int]],
+    reused: list[tuple[int, list[int]]],
+    direction: Literal["upstream", "downstream"],
+    hops: int | None,
+) -> None:
+    with MetadataStore.open(place) as store:
         graph, artifacts, executions = Graph(), list[ArtifactRecord](), list[ExecutionRecord]()
         for wanted, count in plan:
             inputs = [artifacts[index % len(artifacts)] for index in wanted] if artifacts else []

@@ -13,6 +13,7 @@ import pytest
 from drivetrain.metadata import ArtifactRecord, ExecutionRecord, MetadataStore, fsck
 from drivetrain.metadata.mlmd import Imported, import_mlmd
 from drivetrain.metadata.mlmd.order import sorted_by_flow
+from drivetrain.tests.metadata.conftest import Place
 from drivetrain.tests.metadata.mlmd import Json, execute, make, oracle, values
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,8 +23,8 @@ TAKEN, GIVEN = ("INPUT", "DECLARED_INPUT", "INTERNAL_INPUT"), ("OUTPUT", "DECLAR
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[MetadataStore]:
-    with MetadataStore.open(tmp_path / "metadata.db") as opened:
+def store(place: Place) -> Iterator[MetadataStore]:
+    with MetadataStore.open(place("metadata")) as opened:
         yield opened
 
 

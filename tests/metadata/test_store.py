@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sqlite3
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -26,11 +25,12 @@ from drivetrain.metadata import (
     dialect,
 )
 from drivetrain.metadata.records import EXECUTION_MOVES
+from drivetrain.tests.metadata.conftest import Place
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[MetadataStore]:
-    with MetadataStore.open(tmp_path / "metadata.db") as opened:
+def store(place: Place) -> Iterator[MetadataStore]:
+    with MetadataStore.open(place("metadata")) as opened:
         yield opened
 
 
@@ -59,7 +59,7 @@ def test_urls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert (tmp_path / place).is_file()
 
 
-@pytest.mark.parametrize("url", ["", "postgresql://host/db", "sqlite://host/x.db", "sqlite:///", "http://x", "a\0b"])
+@pytest.mark.parametrize("url", ["", "mysql://host/db", "sqlite://host/x.db", "sqlite:///", "http://x", "a\0b"])
 def test_bad_urls_are_refused(url: str) -> None:
     with pytest.raises(InputError):
         MetadataStore.open(url)
@@ -116,8 +116,8 @@ def test_a_failed_migration_leaves_nothing(tmp_path: Path, monkeypatch: pytest.M
     MetadataStore.open(tmp_path / "metadata.db").close()
 
 
-def test_commits_are_durable_and_walled(store: MetadataStore) -> None:
-    with store._db.read() as tx:
+def test_commits_are_durable_and_walled(tmp_path: Path) -> None:
+    with MetadataStore.open(tmp_path / "metadata.db") as store, store._db.read() as tx:
         assert tx.one("PRAGMA journal_mode")["journal_mode"] == "wal"  # type: ignore[index]
         assert tx.one("PRAGMA synchronous")["synchronous"] == 2  # type: ignore[index]
         assert tx.one("PRAGMA foreign_keys")["foreign_keys"] == 1  # type: ignore[index]
@@ -298,20 +298,17 @@ def test_an_artifact_has_one_producer(store: MetadataStore) -> None:
         ("(1, 'INPUT', 'in', 0, 3, 0)", "takes no further input"),  # what was made from it goes in
     ],
 )
-def test_the_database_itself_refuses_cycles_and_second_producers(
-    store: MetadataStore, tmp_path: Path, rows: str, law: str
-) -> None:
+def test_the_database_itself_refuses_cycles_and_second_producers(store: MetadataStore, rows: str, law: str) -> None:
     first = produce(store, "a")  # execution 1 makes 1
     second = produce(store, "b")
     consumer = store.start("Use", inputs={"in": [second]})
     third = produce(store, "c", {"in": [first]})
     assert (first.id, second.id, third.id, consumer.id) == (1, 2, 3, 3)
-    with sqlite3.connect(tmp_path / "metadata.db") as raw, pytest.raises(sqlite3.IntegrityError, match=law):
-        raw.execute(f"INSERT INTO event VALUES {rows.replace('(2,', '(3,')}")
-    raw.close()
+    with pytest.raises(StateError, match=law), store._db.write() as tx:
+        tx.run(f"INSERT INTO event VALUES {rows.replace('(2,', '(3,')}")
 
 
-def test_unknown_references_are_named(store: MetadataStore, tmp_path: Path) -> None:
+def test_unknown_references_are_named(store: MetadataStore, place: Place) -> None:
     made = produce(store, "a")
     run = store.context("run", "r")
     for call in (
@@ -324,7 +321,7 @@ def test_unknown_references_are_named(store: MetadataStore, tmp_path: Path) -> N
     ):
         with pytest.raises(NotFound):
             call()
-    with MetadataStore.open(tmp_path / "other.db") as other:
+    with MetadataStore.open(place("other")) as other:
         produce(other, "z")
         with pytest.raises(NotFound, match="not in this store"):
             other.start("Use", inputs={"in": [made]})

@@ -15,7 +15,7 @@ from drivetrain.metadata import (
     Owner,
     fsck,
 )
-from drivetrain.metadata.database import microseconds
+from drivetrain.metadata.dialect import microseconds
 from drivetrain.pipelines import (
     Home,
     PipelineFunction,

@@ -1,0 +1,245 @@
+"""PostgreSQL's answers: a store that machines share. Writers take turns, as with SQLite, by an advisory lock."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from ..errors import DrivetrainError, InputError, missing_extra
+from .dialect import IDS, UIDS
+from .errors import AlreadyExists, StateError, StoreUnavailable
+
+_NAMED = re.compile(r"(?<![:\w]):([a-z_]\w*)")
+_NOW = "CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT) AS now"
+# One lock for each schema of a database. A statement after it sees what the one before committed.
+_ALONE = "pg_advisory_xact_lock(1685221491, hashtext(coalesce(current_schema(), '')))"
+# A machine that vanishes amid a transaction must not hold the others up for longer than they wait. A commit that the
+# server has not synced is lost when the server dies, and with it a claim's token: each is synced, whatever is asked.
+_SESSION = (
+    "SET lock_timeout = '60s'; SET idle_in_transaction_session_timeout = '45s'; "
+    "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
+)
+_GIVEN = {
+    "connect_timeout": "10", "application_name": "drivetrain",
+    "keepalives_idle": "30", "keepalives_interval": "10", "keepalives_count": "3",
+}  # fmt: skip
+_OLDEST = 120000
+
+
+class Postgres:
+    """A schema of a PostgreSQL database (the first of the search path); a commit that returned is never lost.
+
+    Args:
+        url: As libpq takes it.
+        readonly: Refuse every write.
+
+    Raises:
+        DrivetrainError: psycopg is not installed.
+        InputError: The URL is none that PostgreSQL takes. It is not quoted: it may hold a password.
+    """
+
+    migrations = "postgres"
+
+    def __init__(self, url: str, *, readonly: bool) -> None:
+        try:
+            import psycopg
+        except ImportError as error:
+            raise missing_extra("psycopg", "postgres") from error
+        self._driver: Any = psycopg  # Any: its types want SQL known before the program runs
+        self.failure: type[Exception] = psycopg.Error
+        self.readonly = readonly
+        try:
+            found = psycopg.conninfo.conninfo_to_dict(url)
+        except psycopg.Error:
+            found = {"host": "@"}
+        user, host, port, name = (str(found.get(key) or "") for key in ("user", "host", "port", "dbname"))
+        # A password with special characters takes the rest of the URL for something else, and would be quoted by it.
+        if "@" in f"{host}{name}" or (port and not port.replace(",", "").isdigit()):
+            raise InputError(
+                "the metadata store's URL is none that PostgreSQL takes",
+                fix="write it postgresql://user:password@host:port/database, "
+                "with special characters of the password as %XX",
+            )
+        self._parameters = {**_GIVEN, **found, "client_encoding": "utf8"}
+        self._secrets = [str(found[key]) for key in ("password", "sslpassword") if found.get(key)]
+        self.place = f"postgresql://{user and f'{user}@'}{host}{port and f':{port}'}/{name}"
+
+    def prepare(self) -> None:
+        """Nothing can be said before the server is asked."""
+
+    def connect(self) -> _Connection:
+        """A new connection in autocommit mode: transactions are begun by name.
+
+        Raises:
+            StoreUnavailable: The server is too old.
+            InputError: The database does not hold Unicode.
+        """
+        from psycopg.types.numeric import Int8Dumper
+        from psycopg.types.string import TextLoader
+
+        opened = self._driver.connect(**self._parameters, autocommit=True, row_factory=self._driver.rows.dict_row)
+        try:
+            if opened.info.server_version < _OLDEST:
+                raise StoreUnavailable(f"the server of {self.place} is too old", fix="use PostgreSQL 12 or newer")
+            if opened.info.parameter_status("server_encoding") != "UTF8":
+                raise InputError(
+                    f"the database {self.place} does not hold Unicode", fix="create it with ENCODING 'UTF8'"
+                )
+            opened.adapters.register_dumper(int, Int8Dumper)  # else a number's size would change a statement's types
+            opened.adapters.register_loader("json", TextLoader)
+            opened.execute(_SESSION, prepare=False)
+            if self.readonly:
+                opened.execute("SET default_transaction_read_only = on")
+        except BaseException:
+            opened.close()
+            raise
+        return _Connection(opened)
+
+    def begin_write(self, connection: _Connection, *, durable: bool = True) -> int:
+        """Begin as the only writer; gives the server's time, in microseconds since 1970, UTC."""
+        return connection.begin(f"BEGIN ISOLATION LEVEL READ COMMITTED; SELECT {_ALONE}, {_NOW}")
+
+    def begin_read(self, connection: _Connection) -> int:
+        """Begin with a snapshot; gives the server's time."""
+        return connection.begin(f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SELECT {_NOW}")
+
+    def now(self, connection: _Connection) -> int:
+        """The server's time, in microseconds since 1970, UTC: one clock for all machines."""
+        return int(connection.execute(f"SELECT {_NOW}").fetchone()["now"])
+
+    def enable(self, connection: _Connection) -> None:
+        """A new store needs no settings."""
+
+    def tables(self, connection: _Connection) -> set[str]:
+        """The names of the tables in the schema."""
+        found = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = current_schema()")
+        return {row["tablename"] for row in found.fetchall()}
+
+    def statements(self, script: str) -> Iterator[str]:
+        """A migration whole: the server takes several statements at once."""
+        yield script
+
+    def json_equals(self, column: str, key: str, value: str) -> str:
+        """SQL: the property whose name is bound as `key` has the canonical JSON text bound as `value`."""
+        return f"CAST({column} -> CAST(:{key} AS TEXT) AS TEXT) = :{value}"
+
+    def integrity(self, connection: _Connection) -> list[str]:
+        """Indexes and constraints that do not hold; the server itself checks its pages as it reads them."""
+        found = connection.execute(
+            "SELECT 'the index ' || c.relname || ' is not valid' AS problem FROM pg_index i "
+            "JOIN pg_class c ON c.oid = i.indexrelid WHERE NOT i.indisvalid AND c.relnamespace = "
+            "CAST(quote_ident(current_schema()) AS regnamespace) UNION ALL "
+            "SELECT 'the constraint ' || conname || ' is not validated' FROM pg_constraint WHERE NOT convalidated "
+            "AND connamespace = CAST(quote_ident(current_schema()) AS regnamespace) ORDER BY 1"
+        )
+        return [row["problem"] for row in found.fetchall()]
+
+    def is_busy(self, error: Exception) -> bool:
+        """Whether the same statement may succeed a moment later: a conflict, a deadlock, a server that goes down."""
+        return _code(error) in {"40001", "40P01", "57P01", "57P02", "57P03"}
+
+    def is_lost(self, connection: _Connection | None) -> bool:
+        """Whether the server is no more at the other end, or was not there."""
+        return connection is None or connection.closed
+
+    def translate(self, error: Exception) -> DrivetrainError:
+        """The one clear error for what the driver raised; no password is in it."""
+        code, text = _code(error), self._scrubbed(error)
+        if text.startswith("drivetrain: "):
+            return StateError(text.removeprefix("drivetrain: "), fix="publish every output once, by one execution")
+        if code == "23505":
+            return self._twice(error)
+        if code.startswith(("22", "23", "54")) or (isinstance(error, self._driver.DataError) and not code):
+            return InputError(f"the store refused a value: {text}")
+        if code == "55P03":
+            return StoreUnavailable(
+                f"{self.place} has been locked by another process all the time", fix="end it, or try again later"
+            )
+        if code in {"25006", "42501"}:
+            return StoreUnavailable(
+                f"{self.place} may not be written: {text}", fix="connect as a role that may, to the primary server"
+            )
+        if code == "53100":
+            return StoreUnavailable(f"the server of {self.place} has no space left", fix="free space there")
+        for words, fix in (
+            (("too many clients", "connection slots", "too many connections"), "raise max_connections there"),
+            (("authentication", "no password", "pg_hba"), "check the user and the password"),
+            (("does not exist",), "create it: CREATE DATABASE … ENCODING 'UTF8'"),
+        ):
+            if not code and any(word in text for word in words):
+                return StoreUnavailable(f"{self.place} cannot be opened: {text}", fix=fix)
+        if isinstance(error, self._driver.OperationalError):
+            return StoreUnavailable(
+                f"{self.place} does not answer: {text}",
+                fix="see that the server runs and can be reached, and try again",
+            )
+        return StoreUnavailable(f"{self.place}: {text}", fix="run `drivetrain fsck`")
+
+    def _twice(self, error: Any) -> DrivetrainError:
+        table, detail = error.diag.table_name or "", error.diag.message_detail or ""
+        if table == "event":
+            return StateError("an artifact has one producer, and a key and index of an execution one artifact")
+        columns = re.match(r".*?\((.*?)\)=", detail)
+        named = f"{table}.{columns[1]}" if columns else table
+        return AlreadyExists(f"there is already a row with the same {named}", fix="choose another name or uid")
+
+    def _scrubbed(self, error: Any) -> str:
+        diag = getattr(error, "diag", None)
+        text = (diag and diag.message_primary) or (str(error).splitlines() or [type(error).__name__])[0]
+        for secret in self._secrets:
+            text = text.replace(secret, "***")
+        return text
+
+
+class _Connection:
+    """A connection of psycopg with sqlite3's face: names are bound as `:name`."""
+
+    def __init__(self, opened: Any) -> None:
+        self._opened = opened
+
+    @property
+    def in_transaction(self) -> bool:
+        return int(self._opened.info.transaction_status) in (1, 2, 3)  # ACTIVE, INTRANS, INERROR
+
+    @property
+    def closed(self) -> bool:
+        return bool(self._opened.closed)
+
+    def begin(self, sql: str) -> int:
+        """Several statements in one go; the last gives the time as `now`."""
+        try:
+            cursor = self._opened.execute(sql, prepare=False)
+            while cursor.nextset():
+                pass
+            return int(cursor.fetchone()["now"])
+        except self._opened.Error:
+            if self.in_transaction and not self.closed:
+                self._opened.execute("ROLLBACK")
+            raise
+
+    def execute(self, sql: str, parameters: Mapping[str, Any] | None = None) -> Any:
+        if not parameters:
+            return self._opened.execute(sql)
+        return self._opened.execute(_translated(sql), parameters)
+
+    def executemany(self, sql: str, parameters: Sequence[Mapping[str, Any]]) -> Any:
+        cursor = self._opened.cursor()
+        cursor.executemany(_translated(sql), parameters)
+        return cursor
+
+    def close(self) -> None:
+        self._opened.close()
+
+
+@lru_cache(512)
+def _translated(sql: str) -> str:
+    """SQL that names what is bound as `:name`, as psycopg takes it."""
+    values = "(SELECT CAST(value AS {}) FROM json_array_elements_text(CAST(:{} AS JSON)))"
+    sql = sql.replace(IDS, values.format("BIGINT", "ids")).replace(UIDS, values.format("TEXT", "uids"))
+    return _NAMED.sub(r"%(\1)s", sql.replace("%", "%%"))
+
+
+def _code(error: Exception) -> str:
+    return getattr(error, "sqlstate", None) or ""

@@ -1,0 +1,285 @@
+"""What befalls a store on PostgreSQL: servers that die or are not there; and who may know a password."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from drivetrain.errors import DrivetrainError, InputError
+from drivetrain.metadata import (
+    MetadataStore,
+    NewArtifact,
+    SchemaMismatch,
+    StateError,
+    StoreUnavailable,
+    database,
+)
+from drivetrain.tests.data.postgres import Server
+
+pytestmark = pytest.mark.postgres
+WORKERS = Path(__file__).with_name("workers.py")
+Fresh = Callable[[], str]
+
+
+def spawn(*arguments: object) -> subprocess.Popen[str]:
+    command = [sys.executable, str(WORKERS), *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def finish(processes: list[subprocess.Popen[str]]) -> None:
+    for process in processes:
+        _, errors = process.communicate(timeout=240)
+        assert process.returncode == 0, errors
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    """A server that a test may kill."""
+    server = Server()
+    server.start()
+    yield server
+    server.close()
+
+
+def publish(store: MetadataStore, name: str) -> None:
+    execution = store.start("Make")
+    store.publish(execution, {"out": [NewArtifact("Thing", f"artifacts/{name}", "f" * 64, 1)]})
+
+
+def test_a_server_that_is_killed_loses_nothing_and_is_found_again(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with MetadataStore.open(server.url) as store:
+        claim = store.claim("k")
+        assert claim is not None
+        publish(store, "before")
+        execution = store.start("Make", cache_key="k")
+        with pytest.raises(StoreUnavailable, match="does not answer"), store._db.write() as tx:  # noqa: PT012
+            tx.run("UPDATE execution SET state = 'FAILED' WHERE id = :id", id=execution.id)
+            server.kill()
+            tx.run("UPDATE execution SET error = 'half' WHERE id = :id", id=execution.id)
+        with monkeypatch.context() as patch:
+            patch.setattr(database, "_PATIENCE", 0.3)
+            for ask in (store.executions, lambda: store.heartbeat(claim), store.now):
+                with pytest.raises(StoreUnavailable, match="see that the server runs"):
+                    ask()
+        again = threading.Timer(1.0, server.start)
+        again.start()
+        store.heartbeat(claim)  # waits until it is there again
+        again.join()
+        assert store.execution(execution.id).state == "RUNNING"
+        store.publish(execution, {"out": [NewArtifact("Thing", "artifacts/after", "f" * 64, 1)]}, claim=claim)
+        assert {artifact.uri for artifact in store.artifacts()} == {"artifacts/before", "artifacts/after"}
+        assert store.integrity() == []
+
+
+def test_a_connection_that_idles_is_replaced_without_a_word(postgres: Server, schema: Fresh) -> None:
+    import psycopg
+
+    with MetadataStore.open(schema()) as store:
+        made = store.start("Make")
+        for ask in (lambda: store.context("run", "r"), store.executions, lambda: store.lineage(made)):
+            pid = store._db.one("SELECT pg_backend_pid() AS pid")
+            assert pid is not None
+            with psycopg.connect(postgres.url, autocommit=True) as other:
+                other.execute("SELECT pg_terminate_backend(%s, 5000)", (pid["pid"],))
+            ask()
+
+
+@pytest.mark.slow
+def test_acknowledged_writes_survive_kills_of_the_server(server: Server) -> None:
+    done: list[str] = []
+    stop = threading.Event()
+
+    def work(number: int) -> None:
+        with MetadataStore.open(server.url) as store:
+            index = 0
+            while not stop.is_set():
+                name = f"{number}-{index}"
+                index += 1
+                try:
+                    publish(store, name)
+                except StoreUnavailable:
+                    continue
+                done.append(name)
+
+    MetadataStore.open(server.url).close()
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for _ in range(3):
+        time.sleep(0.7)
+        server.kill()
+        server.start()
+    time.sleep(0.5)
+    stop.set()
+    for thread in threads:
+        thread.join()
+    with MetadataStore.open(server.url) as store:
+        there = {artifact.uri for artifact in store.artifacts()}
+        assert len(done) > 20
+        assert {f"artifacts/{name}" for name in done} <= there
+        for execution in store.executions(state="COMPLETE"):
+            assert store.outputs(execution)
+
+
+def test_first_opens_at_once(schema: Fresh) -> None:
+    url = schema()
+    finish([spawn("first_open", url) for _ in range(3)])
+    with MetadataStore.open(url) as store:
+        assert len(store.contexts("pipeline")) == 1
+
+
+def test_two_processes_publish_each_key_once(schema: Fresh) -> None:
+    url, keys = schema(), 12
+    MetadataStore.open(url).close()
+    finish([spawn("work_on_keys", url, keys, seed) for seed in range(2)])
+    with MetadataStore.open(url) as store:
+        complete = store.executions(state="COMPLETE")
+        assert Counter(execution.cache_key for execution in complete) == {f"key-{i}": 1 for i in range(keys)}
+        assert store.claims() == []
+
+
+@pytest.mark.slow
+def test_eight_processes_publish_two_hundred_each(schema: Fresh) -> None:
+    url = schema()
+    finish([spawn("publish", url, worker, 200) for worker in range(8)])
+    with MetadataStore.open(url) as store:
+        run = store.find_context("run", "shared")
+        assert run is not None
+        assert {e.state for e in store.executions(context=run)} == {"COMPLETE"}
+        assert Counter(a.properties["worker"] for a in store.artifacts(context=run)) == dict.fromkeys(range(8), 200)
+
+
+def test_a_forked_child_has_a_connection_of_its_own(schema: Fresh) -> None:
+    url = schema()
+    subprocess.run([sys.executable, str(WORKERS), "fork", url], check=True)
+    with MetadataStore.open(url) as store:
+        assert [context.name for context in store.contexts("run")] == ["parent again", "child", "parent"]
+
+
+def test_a_writer_waits_for_another_and_readers_do_not(schema: Fresh) -> None:
+    url = schema()
+    with MetadataStore.open(url) as store, MetadataStore.open(url) as other:
+        with other._db.write() as tx:
+            tx.run("INSERT INTO type (kind, name) VALUES ('artifact', 'T')")
+            assert store.contexts("run") == []
+            store._db._connection().execute("SET lock_timeout = '200ms'")
+            with pytest.raises(StoreUnavailable, match="locked by another process"):
+                store.context("run", "r")
+        store.context("run", "r")
+
+
+def test_what_a_killed_writer_held_is_free_at_once(schema: Fresh) -> None:
+    url = schema()
+    MetadataStore.open(url).close()
+    code = (
+        "import sys, time; from drivetrain.metadata import MetadataStore\n"
+        "with MetadataStore.open(sys.argv[1])._db.write() as tx:\n"
+        "    tx.run(\"INSERT INTO type (kind, name) VALUES ('artifact', 'Half')\")\n"
+        "    print('ready', flush=True); time.sleep(60)"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code, url], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    process.kill()
+    process.communicate()
+    with MetadataStore.open(url) as store:
+        store.context("run", "r")
+        assert store._db.all("SELECT * FROM type WHERE name = 'Half'") == []
+
+
+def test_the_clock_is_the_servers(schema: Fresh, monkeypatch: pytest.MonkeyPatch) -> None:
+    with MetadataStore.open(schema()) as store:
+        monkeypatch.setattr(time, "time_ns", lambda: 0)
+        before = store.now()
+        made = store.start("Make")
+        assert before > 1_600_000_000_000_000
+        assert abs(made.created_at.timestamp() - before / 1e6) < 60
+
+
+def test_readonly_and_foreign_schemas(postgres: Server, schema: Fresh) -> None:
+    import psycopg
+
+    url = schema()
+    with pytest.raises(SchemaMismatch, match="is empty"):
+        MetadataStore.open(url, readonly=True)
+    with MetadataStore.open(url) as store:
+        made = store.context("run", "r")
+    with MetadataStore.open(url, readonly=True) as store:
+        assert store.find_context("run", "r") == made
+        with pytest.raises(StoreUnavailable, match="read only"):
+            store.context("run", "other")
+    with psycopg.connect(url, autocommit=True) as other:
+        other.execute("DROP TABLE claim, artifact CASCADE")
+    with pytest.raises(SchemaMismatch, match="no drivetrain store"):
+        MetadataStore.open(url)
+
+
+def test_the_driver_may_not_change_an_event(schema: Fresh) -> None:
+    with MetadataStore.open(schema()) as store:
+        publish(store, "a")
+        with pytest.raises(StateError, match="never changed"), store._db.write() as tx:
+            tx.run("UPDATE event SET key = 'other'")
+
+
+def test_orders_are_those_of_sqlite(schema: Fresh, tmp_path: Path) -> None:
+    names = ["b", "B", "a", "Z", "é", "_", "aa", "a b", "日"]
+    found = []
+    for url in (schema(), tmp_path / "metadata.db"):
+        with MetadataStore.open(url) as store:
+            for name in names:
+                store.claim(name)
+            found.append([claim.cache_key for claim in store.claims()])
+    assert found[0] == found[1] == sorted(names)
+
+
+SECRET = "s3cr3t-w0rd"
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        (f"postgresql://me:{SECRET}@127.0.0.1:1/db", "refused"),
+        (f"postgresql://me:{SECRET}@no-such-host.invalid/db", "does not answer"),
+        (f"postgresql://me:x@{SECRET}@127.0.0.1:1/db", "none that PostgreSQL takes"),
+        (f"postgresql://me:{SECRET}/x@127.0.0.1:1/db", "none that PostgreSQL takes"),
+        (f"postgresql://me:123/{SECRET}@127.0.0.1:1/db", "none that PostgreSQL takes"),
+        (f"postgresql://me:{SECRET}@127.0.0.1:1/db?nonsense=1", "none that PostgreSQL takes"),
+        (f"postgresql://127.0.0.1:1/db?password={SECRET}&user=me", "refused"),
+    ],
+)
+def test_no_message_holds_a_password(url: str, says: str) -> None:
+    begun = time.monotonic()
+    with pytest.raises(DrivetrainError, match=says) as raised:
+        MetadataStore.open(url)
+    assert SECRET not in str(raised.value)
+    assert time.monotonic() - begun < 30  # a first look does not wait
+
+
+def test_what_the_server_refuses_is_named(postgres: Server) -> None:
+    import psycopg
+
+    with pytest.raises(StoreUnavailable, match=r"does not exist\n.*CREATE DATABASE"):
+        MetadataStore.open(postgres.url.replace("/postgres", "/nowhere"))
+    with psycopg.connect(postgres.url, autocommit=True) as admin:
+        admin.execute("CREATE DATABASE latin ENCODING 'LATIN1' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0")
+        admin.execute("CREATE ROLE one LOGIN CONNECTION LIMIT 1")
+        admin.execute("CREATE DATABASE apart OWNER one")
+    with pytest.raises(InputError, match="does not hold Unicode"):
+        MetadataStore.open(postgres.url.replace("/postgres", "/latin"))
+    alone = postgres.url.replace("//me:secret@", "//one@").replace("/postgres", "/apart")
+    with MetadataStore.open(alone), pytest.raises(StoreUnavailable, match="too many connections"):
+        MetadataStore.open(alone)
+
+
+def test_without_the_driver_one_line_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(DrivetrainError, match=r"psycopg is not installed\n.*drivetrain\[postgres\]"):
+        MetadataStore.open("postgresql://me@127.0.0.1/db")
