@@ -39,7 +39,7 @@ def schema(postgres: Server) -> Callable[[str], str]:
     return fresh
 
 
-@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=(pytest.mark.postgres, pytest.mark.slow))])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     """Gives where the store of a name lies."""
     if request.param == "sqlite":

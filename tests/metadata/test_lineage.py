@@ -87,6 +87,7 @@ def test_lineage_is_what_a_search_finds(
         compare(Path(folder) / "metadata.db", plan, reused, direction, hops)
 
 
+@pytest.mark.slow
 @pytest.mark.postgres
 @pytest.mark.slow
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -22,7 +22,7 @@ from drivetrain.metadata import (
 )
 from drivetrain.tests.data.postgres import Server
 
-pytestmark = pytest.mark.postgres
+pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 WORKERS = Path(__file__).with_name("workers.py")
 Fresh = Callable[[], str]
 

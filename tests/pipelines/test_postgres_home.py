@@ -17,7 +17,7 @@ from drivetrain.tests.data.postgres import Server, server
 from drivetrain.tests.pipelines.processes import ONE, Pipe, states
 
 __all__ = ["server"]
-pytestmark = pytest.mark.postgres
+pytestmark = [pytest.mark.postgres, pytest.mark.slow]
 
 CHAIN = "n = Make(count=count)\nUse(Add(n, Make.options(id='M2')(count=2)), amount=4)"
 GATE = "n = Make(count=5)\nCheck(n, limit=3)\nUse(n)\nMisbehave(Make.options(id='M2')(count=2), code='1/0')"
