@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from ...beam_job import elsewhere, job_options, run_job
 from ...errors import DrivetrainError, InputError
@@ -78,7 +79,8 @@ def refuse_options(flags: Sequence[str], home: Home) -> None:
     """See that a run can be carried out with these of Beam's options.
 
     Raises:
-        InputError: A runner that does other than it says, or one on other machines: they cannot share a SQLite file.
+        InputError: A runner that does other than it says, or one on other machines: they cannot share a SQLite file,
+            and are sent no password.
     """
     away = elsewhere(job_options(flags))
     if away and (home.url or "sqlite://").partition("://")[0] in ("sqlite", home.url):
@@ -86,6 +88,11 @@ def refuse_options(flags: Sequence[str], home: Home) -> None:
             f"the run's metadata is a SQLite file, {home.url or home.root / 'metadata.db'}, which {away} cannot share: "
             "its locks hold on one machine",
             fix="walk the pipeline here and send its data passes there: --runner process --executor beam",
+        )
+    if away and urlsplit(home.url or "").password:
+        raise InputError(
+            f"the store's URL holds a password, which the job would carry to {away}",
+            fix="leave it out of the URL, and give it here and to the workers by PGPASSWORD or a password file",
         )
 
 

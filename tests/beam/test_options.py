@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ from drivetrain.beam_job import elsewhere, job_options
 from drivetrain.data import LocalExecutor, Source, executor, open_parquet
 from drivetrain.errors import DrivetrainError, InputError
 from drivetrain.pipelines import Home, RunOptions, list_runs, load_pipeline, run_pipeline
+from drivetrain.pipelines.runners.beam import refuse_options
 from drivetrain.tests.beam import servers
 from drivetrain.tests.data import passes
 
@@ -92,6 +94,17 @@ def test_a_sqlite_file_is_not_for_many_hosts(tmp_path: Path) -> None:
     assert "--executor beam" in str(caught.value.fix)
     assert list_runs(home) == []
     home.close()
+
+
+def test_no_password_is_sent_to_other_machines(tmp_path: Path) -> None:
+    with closing(Home(tmp_path / ".drivetrain")) as home:
+        home.url = "postgresql://team:hunter2@db/runs"
+        refuse_options((), home)
+        with pytest.raises(InputError, match=r"holds a password.*10.1.2.3:8099") as caught:
+            refuse_options((PORTABLE, "--job_endpoint=10.1.2.3:8099"), home)
+        assert "hunter2" not in str(caught.value)
+        home.url = "postgresql://team@db/runs"
+        refuse_options((PORTABLE, "--job_endpoint=10.1.2.3:8099"), home)
 
 
 def test_a_wrong_flag_is_one_error(source: Source, capfd: pytest.CaptureFixture[str]) -> None:
