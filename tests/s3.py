@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import secrets
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from typing import Any
 
 import pytest
@@ -73,14 +75,19 @@ class S3:
         return [b""]
 
 
+@cache
+def _server() -> S3:
+    server = S3()
+    atexit.register(server.stop)
+    return server
+
+
 @pytest.fixture(scope="session")
-def s3_server() -> Iterator[S3]:
-    """One for all tests: its port must not change, as s3fs keeps its connections."""
+def s3_server() -> S3:
+    """One for all tests of all modules: its port must not change, as s3fs keeps its connections."""
     pytest.importorskip("moto")
     pytest.importorskip("s3fs")
-    server = S3()
-    yield server
-    server.stop()
+    return _server()
 
 
 @pytest.fixture
