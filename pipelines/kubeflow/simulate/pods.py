@@ -180,11 +180,13 @@ class Kubelet:
                 process.send_signal(signal.SIGTERM)
             with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self.killing.wait(), self.grace)
+        import psutil
+
         everyone = processes.family(process.pid, mark)
         with suppress(ProcessLookupError):
             process.kill()
         for each in everyone:
-            with suppress(Exception):  # psutil's: it is gone
+            with suppress(psutil.Error):  # it is gone
                 each.kill()
 
     def _command(self, container: Any, given: str) -> list[str]:
