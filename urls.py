@@ -70,7 +70,7 @@ def _opened(url: str, make: Callable[[Any], Any]) -> Any:
             f"{url}: there is no scheme {scheme}:// ({line(error)})", fix="give s3://, gs://, …"
         ) from error
     except Exception as error:  # of the store's own package
-        raise failed(url, "opened", error, 1) from error
+        raise failed(url, "opened", error, 1) from cause(error)
 
 
 def tried(
@@ -103,7 +103,7 @@ def tried(
             if isinstance(error, FileNotFoundError) or (isinstance(error, OSError) and error.errno in _FULL):
                 raise
             if pause is None or lasting(error):
-                raise failed(what, verb, error, number) from error
+                raise failed(what, verb, error, number) from cause(error)
             logging.getLogger(__name__).info("%s: %s; tried again in %g s", what, line(error), pause)
         wait(pause * random.uniform(1.0, 1.25))  # noqa: S311 - not a secret
     raise AssertionError("unreachable")
@@ -135,6 +135,15 @@ def failed(what: str, verb: str, error: Exception, tries: int) -> DrivetrainErro
     return StorageUnavailable(
         f"{what} cannot be {verb}{often} ({line(error)})", fix="check the network and the store, then try again"
     )
+
+
+class Cause(Exception):  # noqa: N818 - no error of its own
+    """What a store's own package raised, as a traceback may show it: tracebacks are kept with the runs."""
+
+
+def cause(error: BaseException) -> Cause:
+    """An error with its traceback, and without what is secret in its text or in those that led to it."""
+    return Cause(f"{type(error).__name__}: {line(error)}").with_traceback(error.__traceback__)
 
 
 def line(error: BaseException) -> str:

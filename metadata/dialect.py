@@ -125,7 +125,13 @@ class Sqlite:
         # The busy handler's waits grow without jitter and starve some process for a second: wait little here, and
         # let the caller retry.
         connection = sqlite3.connect(
-            uri, uri=True, timeout=0.02, isolation_level=None, check_same_thread=False, cached_statements=256
+            uri,
+            uri=True,
+            timeout=0.02,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=256,
+            factory=_Connection,
         )
         connection.row_factory = sqlite3.Row
         connection.execute("PRAGMA foreign_keys = ON")
@@ -227,6 +233,13 @@ class Sqlite:
                 return StateError("an artifact has one producer, and a key and index of an execution one artifact")
             return AlreadyExists(f"there is already a row with the same {columns}", fix="choose another name or uid")
         return InputError(f"the store refused a value: {text}")
+
+
+class _Connection(sqlite3.Connection):
+    """One that closes itself, also where the garbage collector takes it before what would have closed it."""
+
+    def __del__(self) -> None:
+        self.close()
 
 
 def parse(url: str | Path, *, readonly: bool) -> Dialect:

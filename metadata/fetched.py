@@ -1,7 +1,9 @@
 """Copies of what lies elsewhere: whole and checked, kept by what they hold, fetched once, bounded by least use.
 
 A lock file beside each copy is held exclusively while it is made or removed and shared while it is read, by the
-system's `flock`: it goes with the process, however that ends.
+system's `flock`: it goes with the process, however that ends. In it stands in which start of the machine the copy was
+whole: in another it is compared again, since a power loss may have kept its names and lost its bytes. To sync every
+copy would take longer than fetching most of them.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from typing import Final
 
 from ..errors import InputError
 from .errors import DiskFull
+from .owner import Owner
 from .payload import MANIFEST, PARTS, explain_full_disk
 
 LIMIT_VARIABLE: Final = "DRIVETRAIN_FETCHED_GIB"
@@ -74,9 +77,10 @@ class Fetched:
                 threading.Event().wait(_TICK)
                 continue
             try:
-                if not path.is_dir():
+                if not (path.is_dir() and _vouched(handle)):
                     self._make_room(size, path)
                     self._fill(path, fill)
+                    _vouch(handle)
             finally:
                 os.close(handle)
         return found
@@ -91,6 +95,7 @@ class Fetched:
                     self._make_room(0 if path.is_dir() else _size(folder), path)
                     if not path.is_dir():
                         folder.rename(path)
+                        _vouch(handle)
                 finally:
                     os.close(handle)
         shutil.rmtree(folder, ignore_errors=True)
@@ -114,7 +119,7 @@ class Fetched:
                 os.close(self._held.popitem()[1])
 
     def _share(self, path: Path) -> bool:
-        """Hold a copy for reading; whether it is still there."""
+        """Hold a copy for reading; whether it is still there, and need not be compared."""
         held = _READING.get()
         held = self._held if held is None else held
         with self._guard:
@@ -123,7 +128,7 @@ class Fetched:
             handle = self._lock(path, fcntl.LOCK_SH)
             if handle is None:
                 return False
-            if not path.is_dir():
+            if not (path.is_dir() and _vouched(handle)):
                 os.close(handle)
                 return False
             held[path] = handle
@@ -154,6 +159,9 @@ class Fetched:
 
     def _fill(self, path: Path, fill: Callable[[Path], None]) -> None:
         part = path.with_name(f".part-{path.name}")
+        if path.is_dir():
+            shutil.rmtree(part, ignore_errors=True)
+            path.rename(part)
         part.mkdir(exist_ok=True)
         try:
             fill(part)
@@ -208,6 +216,21 @@ class Fetched:
             os.close(handle)
         shutil.rmtree(doomed, ignore_errors=True)
         return True
+
+
+def _vouch(handle: int) -> None:
+    """Note in its lock file that a copy was whole after this start of the machine."""
+    os.ftruncate(handle, 0)
+    os.pwrite(handle, _start(), 0)
+
+
+def _vouched(handle: int) -> bool:
+    return os.pread(handle, 200, 0) == _start()
+
+
+def _start() -> bytes:
+    """Which start of the machine this is."""
+    return Owner.current().boot_id.partition("/")[0].encode()
 
 
 def _size(folder: Path) -> int:

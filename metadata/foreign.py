@@ -10,13 +10,13 @@ from typing import Any, TypeAlias
 
 from ..digest import canonical_json
 from ..errors import InputError
-from . import rows, writes
+from . import rows, uri, writes
 from .claims import owner_json
 from .database import Transaction
 from .dialect import IDS
 from .owner import Owner
 from .reader import StoreReader
-from .records import ArtifactRecord, ContextRecord, ExecutionRecord, NewArtifact
+from .records import EXECUTION_MOVES, ArtifactRecord, ContextRecord, ExecutionRecord, NewArtifact
 
 Body: TypeAlias = Mapping[str, Any]  # JSON: Any is its boundary
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -64,6 +64,8 @@ def bring_in(tx: Transaction, body: Body, place: Collection[str] = ()) -> bool:
     try:
         if _id(tx, "execution", body["uid"]) is not None:
             return False
+        if EXECUTION_MOVES.get(body["state"]) != frozenset():  # one that runs would do so for ever: nobody here ends it
+            raise ValueError(f"it has not ended, but is {body['state']!r:.40}")
         source: int | None = None
         if body["state"] == "CACHED":
             # Of what it reuses, the way it came about is the other store's to tell.
@@ -105,7 +107,7 @@ def bring_in(tx: Transaction, body: Body, place: Collection[str] = ()) -> bool:
         _outputs(tx, created, body["outputs"])
         _attribute(tx, created, source or created)
         return True
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise InputError(f"this is no record of an execution: {type(error).__name__}: {error}") from None
 
 
@@ -136,7 +138,7 @@ def _input(tx: Transaction, body: Body) -> ArtifactRecord:
             uid=rows.uid_text(body["uid"]),
             type=writes.type_id(tx, "artifact", body["type"]),
             name=body["name"],
-            uri=body["uri"],
+            uri=uri.check(body["uri"]),
             fingerprint=body["fingerprint"],
             size=body["size"],
             properties=rows.as_json(body["properties"]),

@@ -11,16 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
-from .errors import NotFound
+from .errors import ConflictError, NotFound
 from .payload import Lying, Payloads
 from .places import open_payloads
-from .records import ArtifactRecord, Claim, ExecutionRecord
+from .records import ArtifactRecord, ArtifactState, Claim, ExecutionRecord
 from .rows import when
 from .store import MetadataStore
 
 _SLACK = 1.0  # seconds: the filesystem's clock ticks coarser than ours, and what lives must never look dead
 _UNKNOWN = 7 * 86400.0
-"""Seconds that what lies behind a URL under the name of no execution is left: another store may bring its record in."""
+"""Seconds that what lies there under the name of no execution is left: another store may bring its record in."""
+_LEASE = 300.0  # seconds in which one orphan is removed
 Progress = Callable[[int, int], None]
 
 
@@ -63,26 +64,41 @@ class FsckReport:
         return {"clean": self.clean, **asdict(self)}
 
 
-def fsck(store: MetadataStore, root: Path, repair: bool = False, progress: Progress | None = None) -> FsckReport:
+def fsck(
+    store: MetadataStore,
+    root: Path,
+    repair: bool = False,
+    progress: Progress | None = None,
+    take_in: Callable[[], object] | None = None,
+) -> FsckReport:
     """Check every payload by digest, wherever it lies, and look for what crashes left; safe while pipelines run.
 
     Repair removes orphans and stale staging, makes the executions of dead processes ABANDONED, releases dead claims,
     and marks artifacts without a payload DELETED and those with a changed one ABANDONED, so that the next run makes
-    them anew. A changed payload stays where it is, to be looked at.
+    them anew. A changed payload stays where it is, to be looked at. What changed since it was found, which may be
+    hours ago, is left to the next time.
 
     Args:
         store: The store.
         root: What its URIs are relative to.
         repair: Put in order what was found.
         progress: Called with payloads checked and in all.
+        take_in: Called before a repair where payloads lie that no execution of this store has put there: brings in
+            what other stores have recorded of them.
+
+    Raises:
+        InputError: There is nothing at all behind the URL where all payloads should lie, and it is to be repaired.
     """
     payloads = open_payloads(store, root)
     # The payloads first, then the store: what is published in between is known to the store by then.
     lying, staged = payloads.published(), sorted(path for path in payloads.staging.glob("*") if path.is_dir())
+    if repair and take_in is not None and _strange(store, lying):
+        take_in()
     running = [execution for execution in store.executions(state="RUNNING") if not store.is_dead(execution)]
     artifacts = [*store.artifacts(), *store.artifacts(state="MARKED_FOR_DELETION")]
     every = store.artifacts(state=None)
     known = {artifact.uri for artifact in every}
+    _refuse_nothing(payloads, lying, artifacts, repair)
     strays = [each for each in lying if each.uri not in known]
     orphans = [each.uri for each in strays if not _in_flight(store, payloads, each, running)]
     stale = [path for path in staged if path.name not in {execution.uid for execution in running}]
@@ -101,14 +117,11 @@ def fsck(store: MetadataStore, root: Path, repair: bool = False, progress: Progr
         progress(len(artifacts), len(artifacts))
     if repair:
         store.abandon()
-        for uri in orphans:
-            payloads.remove(uri)
+        orphans = [uri for uri in orphans if _removed(store, payloads, uri)]
         for path in stale:
-            shutil.rmtree(path)
-        for artifact in missing:
-            store.update_artifact(artifact, state="DELETED", expected_version=artifact.version)
-        for artifact, _ in corrupt:
-            store.update_artifact(artifact, state="ABANDONED", expected_version=artifact.version)
+            shutil.rmtree(path, ignore_errors=True)  # a sweep may be at it too
+        missing = [each for each in missing if _gone(payloads, each.uri, set()) and _moved(store, each, "DELETED")]
+        corrupt = [(each, problem) for each, problem in corrupt if _moved(store, each, "ABANDONED")]
     return FsckReport(
         checked=len(artifacts) - len(missing),
         database=tuple(store.integrity()),
@@ -121,6 +134,41 @@ def fsck(store: MetadataStore, root: Path, repair: bool = False, progress: Progr
         external=sum(artifact.external is not None for artifact in every),
         repaired=repair,
     )
+
+
+def _refuse_nothing(payloads: Payloads, lying: list[Lying], artifacts: list[ArtifactRecord], repair: bool) -> None:
+    """A share that is not mounted looks like one from which all was deleted, and that cannot be taken back."""
+    if repair and payloads.url is not None and artifacts and not lying:
+        raise InputError(
+            f"nothing lies in {payloads.url}, where {len(artifacts)} artifacts should",
+            fix="see that it is mounted and the right one; if all was deleted, run a pipeline first, then repair",
+        )
+
+
+def _removed(store: MetadataStore, payloads: Payloads, uri: str) -> bool:
+    """Remove an orphan, unless somebody has gone on with it since it was found; whether it was removed."""
+    claim = None
+    if payloads.url is not None and (begun := _begun(store, uri)) is not None and begun.cache_key is not None:
+        claim = store.claim(begun.properties.get("claim", begun.cache_key), lease=_LEASE)
+        if claim is None:
+            return False
+    try:
+        if store.artifact_by_uri(uri) is not None:
+            return False
+        payloads.remove(uri)
+        return True
+    finally:
+        if claim is not None:
+            store.release(claim)
+
+
+def _moved(store: MetadataStore, artifact: ArtifactRecord, state: ArtifactState) -> bool:
+    """Move an artifact to a state, unless somebody has changed it since it was read; whether it was moved."""
+    try:
+        store.update_artifact(artifact, state=state, expected_version=artifact.version)
+    except ConflictError:
+        return False
+    return True
 
 
 def _problems(payloads: Payloads, artifact: ArtifactRecord) -> list[str]:
@@ -142,19 +190,26 @@ def _in_flight(store: MetadataStore, payloads: Payloads, stray: Lying, running: 
     segments = set(stray.uri.split("/"))
     if any(execution.uid in segments for execution in running):  # no clock can mislead about that
         return True
-    if payloads.url is not None:
-        return _awaited(store, stray, running, segments)
+    begun = _begun(store, stray.uri)
+    if begun is None:  # another store's record may still be brought in
+        return stray.changed is None or stray.changed > store.now() / 1e6 - _UNKNOWN
+    if payloads.url is not None:  # somebody may go on with an upload that another execution began
+        return begun.cache_key is not None and begun.cache_key in {execution.cache_key for execution in running}
     moved = (stray.changed or 0.0) + _SLACK
     return any(execution.started_at is not None and execution.started_at.timestamp() <= moved for execution in running)
 
 
-def _awaited(store: MetadataStore, stray: Lying, running: list[ExecutionRecord], segments: set[str]) -> bool:
-    """Whether somebody goes on with an upload that another execution began, or it may be of another store."""
-    for segment in segments:
-        with suppress(NotFound):
-            begun = store.execution(segment)
-            return begun.cache_key is not None and begun.cache_key in {execution.cache_key for execution in running}
-    return stray.changed is None or stray.changed > store.now() / 1e6 - _UNKNOWN
+def _strange(store: MetadataStore, lying: list[Lying]) -> bool:
+    """Whether some payload was put there by no execution of this store."""
+    known = {artifact.uri for artifact in store.artifacts(state=None)}
+    return any(each.uri not in known and _begun(store, each.uri) is None for each in lying)
+
+
+def _begun(store: MetadataStore, uri: str) -> ExecutionRecord | None:
+    """The execution of this store that began to publish there; None where it is another store's, or nobody's."""
+    with suppress(NotFound):
+        return store.execution(uri.split("/")[2])  # artifacts/NODE/UID/KEY
+    return None
 
 
 def _is_dead(claim: Claim, now: datetime) -> bool:

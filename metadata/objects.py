@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import binascii
+import inspect
 import os
 import re
+import secrets
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -16,13 +18,15 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from ..digest import sync_folder
-from ..urls import failed, open_url, tried
+from ..urls import cause, failed, open_url, tried
 from .transfer import Tell
 from .uri import check, check_root, resolve
 
 PAUSES: Final = [0.5, 1.0, 2.0, 4.0, 8.0, 16.0]
 """Seconds before the second try of what failed for a reason that may pass, before the third, …"""
 _BLOCK: Final = 8 << 20
+_PART: Final = 8 << 20  # bytes of a large file that are sent at once, and so held in memory
+_PARTS: Final = 9000  # of which S3 takes 10,000 at most
 _FOLDERS: Final = ("file", "hdfs", "webhdfs", "sftp", "smb", "ssh")  # where a file's folder must be made first
 
 T = TypeVar("T")
@@ -77,31 +81,29 @@ class Objects:
         """Write a small file."""
 
         def put() -> None:
-            self._make_folder(name)
-            self._files.pipe_file(self._at(name), data)
-            self._sync(name)
+            self._put(name, lambda at: self._files.pipe_file(at, data))
 
         self._sent(name, put, time.sleep)
 
-    def send(self, path: Path, name: str, tell: Tell, wait: Callable[[float], None]) -> None:
-        """Copy a local file there, a large one in parts where the store has such; tells its bytes so far."""
+    def send(self, path: Path, name: str, tell: Tell, wait: Callable[[float], None], parts: int = 1) -> None:
+        """Copy a local file there, a large one in so many parts at once; tells its bytes so far."""
         size = path.stat().st_size  # a FileNotFoundError from here on is the store's
 
         def put() -> None:
             tell(0)
-            self._make_folder(name)
-            self._files.put_file(str(path), self._at(name), callback=_told(tell))
-            self._sync(name)
+            how = self._in_parts("_put_file", parts, size)
+            self._put(name, lambda at: self._files.put_file(str(path), at, callback=_told(tell), **how))
             tell(size)
 
         self._sent(name, put, wait)
 
-    def fetch(self, name: str, path: Path, tell: Tell, wait: Callable[[float], None]) -> None:
-        """Copy a file to a local one; tells its bytes so far."""
+    def fetch(self, name: str, path: Path, tell: Tell, wait: Callable[[float], None], parts: int = 1) -> None:
+        """Copy a file to a local one, a large one in so many parts at once; tells its bytes so far."""
 
         def get() -> None:
             tell(0)
-            self._files.get_file(self._at(name), str(path), callback=_told(tell))
+            how = self._in_parts("_get_file", parts, 0)
+            self._files.get_file(self._at(name), str(path), callback=_told(tell), **how)
 
         self._tried(name, "read", get, wait)
 
@@ -114,7 +116,10 @@ class Objects:
         return True
 
     def entries(self, folder: str) -> dict[str, Entry]:
-        """The files below a folder, at any depth, by their names relative to it; none where there is no such folder."""
+        """The files below a folder, at any depth, by their names relative to it; none where there is no such folder.
+
+        Those whose names begin with a dot are left out: half-written ones, and what NFS makes of what was deleted.
+        """
         base = self._at(folder)
 
         def find() -> dict[str, Any]:
@@ -123,7 +128,7 @@ class Objects:
         found: dict[str, Entry] = {}
         for name, info in self._listed(folder, find).items():
             below = str(name).lstrip("/").removeprefix(base.lstrip("/"))
-            if below.startswith("/") and not below.endswith("/"):
+            if below.startswith("/") and below.rpartition("/")[2][:1] not in ("", "."):
                 found[below[1:]] = Entry(int(info.get("size") or 0), _md5(info), _changed(info))
         return found
 
@@ -163,35 +168,49 @@ class Objects:
         try:
             self._tried(name, "written", put, wait)
         except FileNotFoundError as error:
-            raise failed(f"{self.url}/{name}", "written", error, 1) from error
+            raise failed(f"{self.url}/{name}", "written", error, 1) from cause(error)
 
     def _listed(self, folder: str, do: Callable[[], T]) -> Any:  # Any: what fsspec gives
         try:
             return self._tried(folder, "listed", do)
         except FileNotFoundError as error:
             if re.search(r"specified (bucket|container) does not exist", str(error)):
-                raise failed(f"{self.url}/{folder}", "listed", error, 1) from error
+                raise failed(f"{self.url}/{folder}", "listed", error, 1) from cause(error)
             return {}
+
+    def _in_parts(self, method: str, parts: int, size: int) -> dict[str, int]:
+        """What bounds the memory that S3's package takes for a large file: its own choice is 500 MiB, or twice that."""
+        if self._scheme not in ("s3", "s3a"):
+            return {}
+        wanted = {"chunksize": max(_PART, -(-size // _PARTS)), "max_concurrency": parts}
+        taken = inspect.signature(getattr(self._files, method)).parameters  # older releases take neither
+        return {name: value for name, value in wanted.items() if name in taken}
 
     def _fresh(self) -> Any:
         """The file system without what it remembers of earlier listings."""
         self._files.invalidate_cache()
         return self._files
 
-    def _make_folder(self, name: str) -> None:
+    def _put(self, name: str, put: Callable[[str], object]) -> None:
+        """Put a file there; in a local or mounted folder as stores of objects do: whole or not at all, and durable."""
+        at = self._at(name)
         if self._scheme in _FOLDERS:  # elsewhere this may make a bucket that is not there
-            self._files.makedirs(self._at(name).rpartition("/")[0], exist_ok=True)
-
-    def _sync(self, name: str) -> None:
-        """Make a file of a local or mounted folder durable; elsewhere it is, once it was taken."""
+            self._files.makedirs(at.rpartition("/")[0], exist_ok=True)
         if self._scheme != "file":
+            put(at)
             return
-        path = Path(self._at(name))
-        handle = os.open(path, os.O_RDONLY)
+        path = Path(at)
+        unfinished = path.with_name(f".{secrets.token_hex(8)}")  # no name of ours: see `entries`
         try:
-            os.fsync(handle)
+            put(str(unfinished))
+            handle = os.open(unfinished, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+            unfinished.replace(path)
         finally:
-            os.close(handle)
+            unfinished.unlink(missing_ok=True)
         root = Path(self._root or "/")
         for folder in path.parents:
             sync_folder(folder)

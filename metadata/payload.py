@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import shutil
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
@@ -56,13 +57,13 @@ class Payloads(Protocol):
     url: str | None
 
     def stage(self, node: str, execution_uid: str, key: str) -> Path:
-        """A fresh folder for one output of an execution, with empty `content/` and `extra/`."""
+        """A fresh folder for one output of an execution, with an empty `content/`; who uses `extra/` makes it."""
         path = self.staging_folder(execution_uid) / check(f"{node}.{key}")
         with explain_full_disk(f"staging {key} of {node}"):
             if path.exists():
                 shutil.rmtree(path)
-            for part in PARTS:
-                (path / part).mkdir(parents=True)
+            path.mkdir(parents=True)
+            (path / "content").mkdir()
         return path
 
     @property
@@ -71,7 +72,7 @@ class Payloads(Protocol):
         return self.root / "work" / "staging"
 
     def staging_folder(self, execution_uid: str) -> Path:
-        """Where everything that an execution stages lies; it stays until whoever ran it has recorded how it ended."""
+        """Where everything that an execution stages lies, until its only output takes it along or it is over."""
         return resolve(self.root, f"work/staging/{execution_uid}")
 
     def discard(self, staged: Path) -> None:
@@ -158,7 +159,7 @@ def explain_full_disk(doing: str) -> Iterator[None]:
         ) from error
 
 
-def digests_of(path: Path, *, published: bool = False) -> dict[str, TreeDigest]:
+def digests_of(path: Path) -> dict[str, TreeDigest]:
     """The digests of `content/` and `extra/` of a payload's folder.
 
     Raises:
@@ -166,9 +167,8 @@ def digests_of(path: Path, *, published: bool = False) -> dict[str, TreeDigest]:
     """
     if not (path / "content").is_dir():
         raise InputError(f"{path} has no content folder", fix="write below the artifact's .content")
-    allowed = {*PARTS, MANIFEST} if published else set(PARTS)
     # A manifest in staging is what a crash left between writing it and the rename.
-    strange = sorted(entry.name for entry in path.iterdir() if entry.name not in allowed | {MANIFEST})
+    strange = sorted(set(os.listdir(path)) - {*PARTS, MANIFEST})  # noqa: PTH208 - a path object each would cost more
     if strange:
         raise InputError(f"{path} holds {strange[0]!r} beside content and extra", fix="write below .content or .extra")
     return {part: digest_tree(path / part) for part in PARTS}

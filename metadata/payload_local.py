@@ -8,7 +8,7 @@ import shutil
 from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 
-from ..digest import TreeDigest, digest_tree, sync_folder, sync_tree
+from ..digest import TreeDigest, digest_tree, sync_files, sync_folder
 from ..errors import DrivetrainError, InputError
 from .errors import AlreadyExists
 from .payload import (
@@ -23,7 +23,7 @@ from .payload import (
     read_manifest,
     silent,
 )
-from .uri import resolve
+from .uri import BELOW, resolve
 
 
 class LocalPayloads(Payloads):
@@ -60,18 +60,17 @@ class LocalPayloads(Payloads):
             digests = digests_of(staged)
             if target.exists():
                 self._same(target, uri, digests["content"])
-                sync_folder(target.parent)  # it may be there because only this failed
+                for folder in target.parents[:2]:  # it may be there because only this failed
+                    sync_folder(folder)
                 self.discard(staged)
                 return digests["content"]
             (staged / MANIFEST).write_bytes(manifest_of(digests))
             names = [f"{part}/{file.path}" for part, tree in digests.items() for file in tree.files]
-            for name in (*names, MANIFEST):
+            names.append(MANIFEST)
+            for name in names:
                 os.chmod(f"{staged}/{name}", 0o444)  # noqa: PTH101 - a path object each would cost more
-            _make_folder(target.parent)
-            sync_tree(staged)  # with it goes what was made on the way, so that syncing that costs next to nothing
-            self._sync_way(target.parent)
-            staged.rename(target)
-            sync_folder(target.parent)
+            sync_files(staged, names)
+            self._move(staged, target)
         return digests["content"]
 
     def present(self, uri: str) -> bool:
@@ -99,7 +98,7 @@ class LocalPayloads(Payloads):
         path = self.path(uri)
         try:
             before = read_manifest((path / MANIFEST).read_bytes())
-            return differences(before, digests_of(path, published=True), fingerprint)
+            return differences(before, digests_of(path), fingerprint)
         except (OSError, ValueError, KeyError, TypeError, InputError) as error:
             return [f"cannot be read: {error}"]
 
@@ -107,16 +106,40 @@ class LocalPayloads(Payloads):
         """The folders below `artifacts/` that look like a payload; a rename changes when."""
         found: list[Lying] = []
         folders = [self.root / "artifacts"]
-        while folders:
-            folder = folders.pop()
+        for _ in range(BELOW):  # not by what they hold: a node or an output may itself be named content
+            folders = [below for folder in folders for below in _folders(folder)]
+        for folder in folders:
             whole = (folder / MANIFEST).is_file()
             if whole or (folder / "content").is_dir():
                 with suppress(FileNotFoundError):  # it is being removed
                     changed = folder.stat().st_ctime
                     found.append(Lying(folder.relative_to(self.root).as_posix(), whole, changed))
-            elif folder.is_dir():
-                folders += [path for path in folder.iterdir() if path.is_dir() and not path.is_symlink()]
         return sorted(found, key=lambda lying: lying.uri)
+
+    def _move(self, staged: Path, target: Path) -> None:
+        """Put what is durable where it belongs.
+
+        The only output of an execution goes there with the execution's folder: to make and remove one takes longer
+        than to write a small file.
+        """
+        folder, own = staged.parent, target.parent
+        _make_folder(own.parent)
+        self._sync_way(own.parent)
+        if folder.parent == self.staging and os.listdir(folder) == [staged.name] and not own.exists():  # noqa: PTH208
+            ready = staged.rename(folder / target.name)
+            try:
+                sync_folder(folder)
+                folder.rename(own)
+            except BaseException:
+                with suppress(FileNotFoundError):  # Ctrl-C may come when the folder has moved already
+                    ready.rename(staged)
+                raise
+            sync_folder(own.parent)
+        else:
+            _make_folder(own)
+            sync_folder(own.parent)
+            staged.rename(target)
+            sync_folder(own)
 
     def _same(self, target: Path, uri: str, content: TreeDigest) -> None:
         there = digest_tree(target / "content") if (target / "content").is_dir() else None
@@ -130,12 +153,21 @@ class LocalPayloads(Payloads):
         while each != self.root:
             if each not in self._durable:
                 sync_folder(each.parent)
-                if each != folder:  # an execution's own is asked for no more
-                    self._durable.add(each)
+                self._durable.add(each)
             each = each.parent
 
 
+def _folders(folder: Path) -> list[Path]:
+    """The folders right in one; none where it is gone."""
+    with suppress(FileNotFoundError, NotADirectoryError):
+        return [path for path in folder.iterdir() if path.is_dir() and not path.is_symlink()]
+    return []
+
+
 def _make_folder(folder: Path) -> None:
-    if folder.exists() and not folder.is_dir():
-        raise DrivetrainError(f"{folder} is no folder", fix="move it away")
-    folder.mkdir(parents=True, exist_ok=True)
+    if folder.is_dir():
+        return
+    try:
+        folder.mkdir(parents=True, exist_ok=True)  # another thread or process may make it now
+    except (FileExistsError, NotADirectoryError):
+        raise DrivetrainError(f"{folder} is no folder", fix="move it away") from None

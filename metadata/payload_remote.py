@@ -36,10 +36,11 @@ from .payload import (
     tree_of,
 )
 from .transfer import Moving, Tell
-from .uri import check, is_plain
+from .uri import BELOW, check, is_plain
 
 _ROUNDS: Final = 3  # how often what does not lie there as it was sent is sent
 _FETCHES: Final = 2
+_PLACES: Final = [[each] for each in (*PARTS, MANIFEST)]
 
 
 @dataclass(frozen=True)
@@ -81,18 +82,16 @@ class RemotePayloads(Payloads):
             digests = digests_of(staged)
             manifest = manifest_of(digests)
             found = self.objects.entries(uri)
-            if MANIFEST not in found:
+            there = self._manifest(uri) if MANIFEST in found else None
+            if not _readable(there):  # or half-written: not every store writes files whole
                 self._upload(staged, uri, list(_files(digests)), found, progress)
                 self.objects.write(f"{uri}/{MANIFEST}", manifest)
-            there = self._manifest(uri)
+                there = self._manifest(uri)
             self._same(uri, there, digests["content"])
             if there == manifest:
-                (staged / MANIFEST).write_bytes(manifest)
-                for path in (
-                    *(staged / part / f.path for part in PARTS for f in digests[part].files),
-                    staged / MANIFEST,
-                ):
+                for path in (staged / part / file.path for part in PARTS for file in digests[part].files):
                     path.chmod(0o444)
+                _keep_manifest(staged, manifest)
                 self.fetched.put(_key(manifest), staged)
                 self._known[uri] = _key(manifest), digests["content"].fingerprint
             shutil.rmtree(staged, ignore_errors=True)
@@ -121,8 +120,7 @@ class RemotePayloads(Payloads):
         def fill(folder: Path) -> None:
             with explain_full_disk(f"fetching {uri}"):
                 self._fetch(folder, uri, files, progress)
-                (folder / MANIFEST).write_bytes(data)
-                (folder / MANIFEST).chmod(0o444)
+                _keep_manifest(folder, data)
 
         size = sum(tree.size for tree in digests.values())
         path = self.fetched.get(_key(data), size, fill, lambda: progress(0, size, "bytes fetched"))
@@ -178,9 +176,8 @@ class RemotePayloads(Payloads):
         found: dict[str, tuple[bool, float | None]] = {}
         for name, entry in self.objects.entries("artifacts").items():
             segments = name.split("/")
-            ends = (number for number, one in enumerate(segments) if number and one in (*PARTS, MANIFEST))
-            uri = "/".join(["artifacts", *segments[: next(ends, 0)]])
-            if uri == "artifacts" or not is_plain(uri):
+            uri = "/".join(["artifacts", *segments[:BELOW]])
+            if segments[BELOW : BELOW + 1] not in _PLACES or not is_plain(uri):
                 continue  # nothing that we have put there
             whole, changed = found.get(uri, (False, None))
             times = [time for time in (changed, entry.changed) if time is not None]
@@ -195,7 +192,7 @@ class RemotePayloads(Payloads):
 
         def send(file: _File, tell: Tell) -> None:
             path = staged / file.part / file.entry.path
-            self.objects.send(path, f"{uri}/{file.key}", tell, moving.pause)
+            self.objects.send(path, f"{uri}/{file.key}", tell, moving.pause, moving.parts)
             journal.note(file)
 
         for _ in range(_ROUNDS):
@@ -229,7 +226,8 @@ class RemotePayloads(Payloads):
         """Copy files to a folder, each compared with what the manifest says; those there whole stay."""
         moving = Moving(sum(file.entry.size for file in files), "bytes fetched", progress)
         half = folder / ".half"
-        half.mkdir(exist_ok=True)
+        shutil.rmtree(half, ignore_errors=True)
+        half.mkdir()
         for part in PARTS:
             (folder / part).mkdir(exist_ok=True)
 
@@ -242,7 +240,7 @@ class RemotePayloads(Payloads):
             target.parent.mkdir(parents=True, exist_ok=True)
             for _ in range(_FETCHES):
                 try:
-                    self.objects.fetch(f"{uri}/{file.key}", temporary, tell, moving.pause)
+                    self.objects.fetch(f"{uri}/{file.key}", temporary, tell, moving.pause, moving.parts)
                 except FileNotFoundError:
                     raise InputError(
                         f"{self.url}/{uri}/{file.key} is gone", fix="run `drivetrain fsck --repair`, then run again"
@@ -311,6 +309,20 @@ def _files(digests: dict[str, TreeDigest]) -> Iterable[_File]:
             if not is_plain(key):
                 key = f"{part}/_named-{hashlib.sha256(entry.path.encode(errors='surrogateescape')).hexdigest()}"
             yield _File(part, entry, key)
+
+
+def _keep_manifest(folder: Path, manifest: bytes) -> None:
+    """Write a copy's manifest, read-only as its files are; also over one that a process left that was killed."""
+    path = folder / MANIFEST
+    path.unlink(missing_ok=True)
+    path.write_bytes(manifest)
+    path.chmod(0o444)
+
+
+def _readable(manifest: bytes | None) -> bool:
+    with suppress(ValueError, KeyError, TypeError):
+        return manifest is not None and bool(read_manifest(manifest))
+    return False
 
 
 def _inside(path: str) -> bool:

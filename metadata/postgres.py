@@ -17,15 +17,19 @@ _NOW = "CAST(extract(epoch FROM clock_timestamp()) * 1000000 AS BIGINT) AS now"
 _ALONE = "pg_advisory_xact_lock(1685221491, hashtext(coalesce(current_schema(), '')))"
 # A machine that vanishes amid a transaction must not hold the others up for longer than they wait. A commit that the
 # server has not synced is lost when the server dies, and with it a claim's token: each is synced, whatever is asked.
+# What a role's limits would end is a writer that waits for its turn.
 _SESSION = (
     "SET lock_timeout = '60s'; SET idle_in_transaction_session_timeout = '45s'; "
+    "SELECT set_config(name, '0', false) FROM pg_settings WHERE name IN ('statement_timeout', 'transaction_timeout'); "
     "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
 )
 _GIVEN = {
     "connect_timeout": "10", "application_name": "drivetrain",
     "keepalives_idle": "30", "keepalives_interval": "10", "keepalives_count": "3",
+    "tcp_user_timeout": "30000",  # keepalives are for who idles; an answer is waited for, for 15 minutes
 }  # fmt: skip
 _OLDEST = 120000
+_SECRETS = ("password", "sslpassword", "oauth_client_secret")
 
 
 class Postgres:
@@ -63,7 +67,7 @@ class Postgres:
                 "with special characters of the password as %XX",
             )
         self._parameters = {**_GIVEN, **found, "client_encoding": "utf8"}
-        self._secrets = [str(found[key]) for key in ("password", "sslpassword") if found.get(key)]
+        self._secrets = [str(found[key]) for key in _SECRETS if found.get(key)]
         self.place = f"postgresql://{user and f'{user}@'}{host}{port and f':{port}'}/{name}"
 
     def prepare(self) -> None:
@@ -159,7 +163,12 @@ class Postgres:
             )
         if code in {"25006", "42501"}:
             return StoreUnavailable(
-                f"{self.place} may not be written: {text}", fix="connect as a role that may, to the primary server"
+                f"{self.place} may not be written: {text}",
+                fix="connect as a role that may, to the primary (of several hosts: ?target_session_attrs=read-write)",
+            )
+        if code == "3F000":
+            return StoreUnavailable(
+                f"{self.place} has no such schema: {text}", fix="create it: CREATE SCHEMA …, or mend the search_path"
             )
         if code == "53100":
             return StoreUnavailable(f"the server of {self.place} has no space left", fix="free space there")
@@ -193,6 +202,16 @@ class Postgres:
         return text
 
 
+def holds_password(url: str) -> bool:
+    """Whether a URL that PostgreSQL takes holds a password, wherever libpq looks for one.
+
+    Raises:
+        DrivetrainError: psycopg is not installed.
+        InputError: The URL is none that PostgreSQL takes.
+    """
+    return bool(Postgres(url, readonly=True)._secrets)
+
+
 class _Connection:
     """A connection of psycopg with sqlite3's face: names are bound as `:name`."""
 
@@ -221,7 +240,10 @@ class _Connection:
 
     def execute(self, sql: str, parameters: Mapping[str, Any] | None = None) -> Any:
         if not parameters:
-            return self._opened.execute(sql)
+            found = self._opened.execute(sql)
+            if sql == "COMMIT" and found.statusmessage != "COMMIT":  # the server takes it, and rolls back
+                raise self._opened.InternalError("a statement of the transaction had failed: nothing was stored")
+            return found
         return self._opened.execute(_translated(sql), parameters)
 
     def executemany(self, sql: str, parameters: Sequence[Mapping[str, Any]]) -> Any:

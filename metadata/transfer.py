@@ -25,7 +25,12 @@ class Moving:
         total: Bytes in all.
         unit: What the caller is told of, e.g. "bytes uploaded".
         progress: Told in the caller's thread; may raise to stop.
+
+    Attributes:
+        parts: How many parts of each file may be moved at once, so that a single large one is no slower than many.
     """
+
+    parts = 1
 
     def __init__(self, total: int, unit: str, progress: Progress) -> None:
         self._total, self._unit, self._progress = total, unit, progress
@@ -42,6 +47,7 @@ class Moving:
         """
         if not jobs:
             return
+        self.parts = max(1, AT_ONCE // len(jobs))
 
         def one(job: T, tell: Tell) -> None:
             if self._stop.is_set():

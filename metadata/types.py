@@ -49,6 +49,7 @@ class Artifact:
     fingerprint: str | None
     _declared: ClassVar[Mapping[str, Any]] = {}
     _nullable: ClassVar[frozenset[str]] = frozenset()
+    _fresh = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -77,7 +78,7 @@ class Artifact:
 
     @classmethod
     def new(cls, **properties: Any) -> Self:
-        """A fresh artifact to write to, with empty `content/` and `extra/`.
+        """A fresh artifact to write to, with an empty `content/`; `extra/` is made when it is asked for.
 
         The running launch gives the folder and publishes it; elsewhere it is temporary and goes with the process.
 
@@ -87,9 +88,9 @@ class Artifact:
         provider = staging.get()
         path = Path(tempfile.mkdtemp(prefix=f"{cls.__name__}-", dir=_scratch())) if provider is None else provider(cls)
         artifact = cls(path, **properties)
-        for folder in (artifact.content, artifact.extra):
-            if not folder.is_dir():
-                folder.mkdir(parents=True)
+        artifact.__dict__["_fresh"] = True
+        if not artifact.content.is_dir():
+            artifact.content.mkdir(parents=True)
         return artifact
 
     @classmethod
@@ -129,8 +130,11 @@ class Artifact:
 
     @property
     def extra(self) -> Path:
-        """The folder for reports, logs and caches, which no fingerprint covers."""
-        return self.path / "extra"
+        """The folder for reports, logs and caches, which no fingerprint covers; there may be none to read."""
+        folder = self.path / "extra"
+        if self._fresh:
+            folder.mkdir(exist_ok=True)
+        return folder
 
     @property
     def properties(self) -> dict[str, Any]:

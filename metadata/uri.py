@@ -11,6 +11,8 @@ from ..errors import InputError
 # An allow-list, not a list of tricks: no escape, query, fragment, scheme, drive, tilde or hidden name can be spelled.
 _SEGMENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._=+@,-]{0,254}", re.ASCII)
 _LONGEST = 1024
+BELOW = 3
+"""Segments of a payload's URI below `artifacts/`: its node, its execution's uid, its key."""
 
 _SCHEMES = (
     "abfs", "abfss", "adl", "az", "dbfs", "file", "gcs", "gs", "hdfs", "memory", "oci", "oss", "s3", "s3a", "sftp",

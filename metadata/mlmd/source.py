@@ -125,7 +125,7 @@ class Source:
         """The events of these executions, in the order in which they were recorded."""
         newest = self._newest["Event"]
         rows = self._all(
-            f"SELECT * FROM Event WHERE execution_id IN {_IDS} AND id <= ?2 ORDER BY id", executions, newest
+            f"SELECT * FROM Event WHERE execution_id IN {_IDS} AND id <= ? ORDER BY id", executions, newest
         )
         paths: dict[int, list[str | int]] = {}
         sql = f"SELECT * FROM EventPath WHERE event_id IN {_IDS} ORDER BY rowid"
@@ -162,15 +162,15 @@ class Source:
 
     def ids(self) -> list[int]:
         """The ids of all executions."""
-        rows = self._all("SELECT id FROM Execution WHERE id <= ?1 ORDER BY id", self._newest["Execution"])
+        rows = self._all("SELECT id FROM Execution WHERE id <= ? ORDER BY id", self._newest["Execution"])
         return [row["id"] for row in rows]
 
     def recorded_in_order(self, inputs: Sequence[int], outputs: Sequence[int]) -> bool:
         """Whether what took an artifact always has a later id than the first that made it."""
         found = self._all(
             "SELECT 1 FROM Event i JOIN (SELECT artifact_id, min(execution_id) AS maker FROM Event WHERE type IN "
-            "(SELECT value FROM json_each(?1)) GROUP BY artifact_id) o ON o.artifact_id = i.artifact_id "
-            "WHERE i.type IN (SELECT value FROM json_each(?2)) AND i.execution_id < o.maker LIMIT 1",
+            "(SELECT value FROM json_each(?)) GROUP BY artifact_id) o ON o.artifact_id = i.artifact_id "
+            "WHERE i.type IN (SELECT value FROM json_each(?)) AND i.execution_id < o.maker LIMIT 1",
             list(outputs),
             list(inputs),
         )
@@ -191,7 +191,7 @@ class Source:
     def _pages(self, table: str) -> Iterator[list[Row]]:
         last = -(2**63)
         while page := self._all(
-            f"SELECT * FROM {table} WHERE id > ?1 AND id <= ?2 ORDER BY id LIMIT {_PAGE}", last, self._newest[table]
+            f"SELECT * FROM {table} WHERE id > ? AND id <= ? ORDER BY id LIMIT {_PAGE}", last, self._newest[table]
         ):
             last = page[-1]["id"]
             yield [dict(row) for row in page]

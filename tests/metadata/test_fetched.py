@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from drivetrain.errors import Canceled, InputError
+from drivetrain.metadata import fetched as fetched_module
 from drivetrain.metadata.fetched import Fetched
 
 WORKERS = Path(__file__).with_name("workers.py")
@@ -152,6 +153,34 @@ def test_put_keeps_what_is_here_already(tmp_path: Path) -> None:
     found = fetched.find("key")
     assert found is not None
     assert (found / "data").read_text() == "first"
+
+
+def test_a_copy_from_before_the_machine_was_started_is_compared_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A power loss may have kept its names and lost its bytes."""
+    filled: list[dict[str, bytes]] = []
+
+    def compare(folder: Path) -> None:
+        filled.append({path.name: path.read_bytes() for path in folder.iterdir()})
+        (folder / "data").write_bytes(b"whole")
+
+    staged = tmp_path / "staged"
+    staged.mkdir()
+    (staged / "data").write_bytes(b"whole")
+    before = Fetched(tmp_path)
+    before.put("put", staged)
+    before.get("got", 5, compare, lambda: None)
+    before.close()
+    for key in ("put", "got"):
+        (tmp_path / key / "data").write_bytes(b"")
+    monkeypatch.setattr(fetched_module, "_start", lambda: b"another start")
+    fetched = Fetched(tmp_path)
+    for key in ("put", "got"):
+        assert fetched.find(key) is None
+        assert (fetched.get(key, 5, compare, lambda: None) / "data").read_bytes() == b"whole"
+        assert fetched.find(key) is not None
+    assert filled == [{}, {"data": b""}, {"data": b""}]
 
 
 @pytest.mark.parametrize("text", ["much", "-1", "nan", "inf"])

@@ -106,6 +106,28 @@ def test_what_is_no_record_changes_nothing(stores: tuple[MetadataStore, Metadata
     assert ours.artifacts(state=None) == []
 
 
+@pytest.mark.parametrize("state", ["NEW", "RUNNING", "nonsense", None, ["COMPLETE"]])
+def test_what_has_not_ended_is_not_brought_in(stores: tuple[MetadataStore, MetadataStore], state: object) -> None:
+    """Nobody would end it here."""
+    ours, theirs = stores
+    with pytest.raises(InputError, match="no record of an execution"):
+        ours.bring_in({**described(theirs, _made(theirs, "Node")), "state": state}, PLACE)
+    assert ours.executions() == []
+
+
+@pytest.mark.parametrize("changes", [{"uri": "../../etc/passwd"}, {"uri": "s3://other/x"}, {"size": 2**70}])
+def test_an_input_of_nonsense_is_not_brought_in(
+    stores: tuple[MetadataStore, MetadataStore], changes: dict[str, object]
+) -> None:
+    ours, theirs = stores
+    body = json.loads(json.dumps(described(theirs, _made(theirs, "Second", _made(theirs, "First")))))
+    body["inputs"]["given"][0] |= changes
+    with pytest.raises(InputError):
+        ours.bring_in(body, PLACE)
+    assert ours.executions() == []
+    assert ours.artifacts(state=None) == []
+
+
 def _names(store: MetadataStore, execution: ExecutionRecord) -> list[object]:
     linked = (store.inputs(execution), store.outputs(execution))
     contexts = [(context.type, context.name) for context in store.contexts_of(execution)]

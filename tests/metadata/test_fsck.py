@@ -41,6 +41,7 @@ def move(
     execution = store.start("Make", owner=owner, cache_key="k")
     staged = payloads.stage("Make", execution.uid, "out")
     (staged / "content" / "file.txt").write_text("hello")
+    (staged / "extra").mkdir()
     (staged / "extra" / "log.txt").write_text("log")
     uri = f"artifacts/Make/{execution.uid}/out"
     tree = payloads.publish(staged, uri)
@@ -49,7 +50,6 @@ def move(
 
 def make(store: MetadataStore, payloads: LocalPayloads) -> ArtifactRecord:
     execution, new = move(store, payloads)
-    payloads.staging_folder(execution.uid).rmdir()
     return store.publish(execution, {"out": [new]})["out"][0]
 
 

@@ -75,6 +75,7 @@ reuses = st.lists(st.tuples(st.integers(0, 30), st.lists(st.integers(0, 30), max
 ways = (plans, reuses, st.sampled_from(["upstream", "downstream"]), st.none() | st.integers(0, 8))
 
 
+@pytest.mark.slow
 @settings(max_examples=80, deadline=None)
 @given(*ways)
 def test_lineage_is_what_a_search_finds(

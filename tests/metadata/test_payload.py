@@ -13,6 +13,7 @@ from drivetrain.digest import digest_tree
 from drivetrain.errors import InputError
 from drivetrain.metadata import AlreadyExists, DiskFull, LocalPayloads
 from drivetrain.metadata import payload_local as payload_module
+from drivetrain.tests.metadata.payloads import staged
 
 URI = "artifacts/Node/uid/out"
 
@@ -22,15 +23,6 @@ def payloads(tmp_path: Path) -> LocalPayloads:
     return LocalPayloads(tmp_path)
 
 
-def staged(payloads: LocalPayloads, text: str = "hello", uid: str = "uid", key: str = "out") -> Path:
-    path = payloads.stage("Node", uid, key)
-    (path / "content" / "deep").mkdir()
-    (path / "content" / "deep" / "file.txt").write_text(text)
-    (path / "content" / "empty.txt").write_bytes(b"")
-    (path / "extra" / "report.html").write_text("<p>")
-    return path
-
-
 def test_publish_moves_whole_and_read_only(payloads: LocalPayloads) -> None:
     path = staged(payloads)
     expected = digest_tree(path / "content")
@@ -38,8 +30,7 @@ def test_publish_moves_whole_and_read_only(payloads: LocalPayloads) -> None:
     target = payloads.local(URI)
     assert tree == expected
     assert tree.size == 5
-    assert not path.exists()
-    assert list(payloads.staging_folder("uid").iterdir()) == []
+    assert list(payloads.staging.iterdir()) == []
     assert (target / "content" / "deep" / "file.txt").read_text() == "hello"
     assert all(file.stat().st_mode & 0o777 == 0o444 for file in target.rglob("*") if file.is_file())
     assert payloads.present(URI)
@@ -154,7 +145,7 @@ def _rewrite(path: Path, data: bytes) -> None:
 
 
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
-@pytest.mark.parametrize("step", ["sync_tree", "sync_folder"])
+@pytest.mark.parametrize("step", ["sync_files", "sync_folder"])
 def test_a_full_disk_publishes_nothing(
     payloads: LocalPayloads, monkeypatch: pytest.MonkeyPatch, code: int, step: str
 ) -> None:
@@ -171,10 +162,25 @@ def test_a_full_disk_publishes_nothing(
     payloads.publish(path, URI)  # space was freed: the same staging folder can be published
 
 
+def test_a_stop_as_the_folder_moves_stays_a_stop(payloads: LocalPayloads, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, rename = staged(payloads), Path.rename
+
+    def stopped(self: Path, target: Path) -> Path:
+        moved = rename(self, target)
+        if self == path.parent:
+            raise KeyboardInterrupt
+        return moved
+
+    monkeypatch.setattr(Path, "rename", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        payloads.publish(path, "artifacts/Node/uid/out")
+    assert payloads.problems("artifacts/Node/uid/out") == []  # whoever was stopped takes it back
+
+
 def test_other_errors_keep_their_name(payloads: LocalPayloads, monkeypatch: pytest.MonkeyPatch) -> None:
     def denied(*_: object) -> None:
         raise PermissionError(errno.EACCES, "no")
 
-    monkeypatch.setattr(payload_module, "sync_tree", denied)
+    monkeypatch.setattr(payload_module, "sync_files", denied)
     with pytest.raises(PermissionError):
         payloads.publish(staged(payloads), URI)

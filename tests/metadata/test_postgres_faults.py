@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -193,6 +196,51 @@ def test_what_a_killed_writer_held_is_free_at_once(schema: Fresh) -> None:
     with MetadataStore.open(url) as store:
         store.context("run", "r")
         assert store._db.all("SELECT * FROM type WHERE name = 'Half'") == []
+
+
+def test_limits_of_a_role_do_not_end_who_waits(postgres: Server, schema: Fresh) -> None:
+    import psycopg
+
+    with psycopg.connect(postgres.url, autocommit=True) as admin:
+        admin.execute("CREATE ROLE hasty LOGIN SUPERUSER")
+        admin.execute("ALTER ROLE hasty SET statement_timeout = '300ms'")
+    url = schema()
+    with MetadataStore.open(url) as store, MetadataStore.open(url.replace("//me:secret@", "//hasty@")) as hasty:
+        with store._db.write():
+            waiting = threading.Thread(target=hasty.context, args=("run", "r"))
+            waiting.start()
+            time.sleep(0.6)
+        waiting.join()
+        assert [context.name for context in store.contexts("run")] == ["r"]
+
+
+def test_a_machine_that_vanishes_is_noticed(schema: Fresh) -> None:
+    """What was sent and is not acknowledged; keepalives are for connections that idle."""
+    with MetadataStore.open(schema()) as store, socket.socket(fileno=os.dup(_descriptor(store))) as connection:
+        assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 30_000
+        assert connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+
+
+def _descriptor(store: MetadataStore) -> int:
+    return int(store._db._connection()._opened.fileno())
+
+
+def test_a_commit_that_stores_nothing_is_an_error(schema: Fresh) -> None:
+    """The server takes the COMMIT of a transaction in which a statement failed, and rolls back."""
+    import psycopg
+
+    with MetadataStore.open(schema()) as store:
+        with pytest.raises(StoreUnavailable, match="nothing was stored"), store._db.write() as tx:  # noqa: PT012
+            tx.run("INSERT INTO type (kind, name) VALUES ('artifact', 'Lost')")
+            with suppress(psycopg.Error):
+                tx.run("SELECT nonsense")
+        assert store._db.all("SELECT * FROM type WHERE name = 'Lost'") == []
+        store.context("run", "r")
+
+
+def test_a_schema_that_is_not_there_is_named(postgres: Server) -> None:
+    with pytest.raises(StoreUnavailable, match=r"has no such schema.*\n  fix: create it: CREATE SCHEMA"):
+        MetadataStore.open(f"{postgres.url}?options=-csearch_path%3Dnowhere")
 
 
 def test_the_clock_is_the_servers(schema: Fresh, monkeypatch: pytest.MonkeyPatch) -> None:

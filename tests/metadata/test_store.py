@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 from collections.abc import Iterator
@@ -482,3 +483,11 @@ def test_threads_share_a_store(store: MetadataStore) -> None:
     assert errors == []
     assert len(store.artifacts()) == 150
     assert store.context("run", "counter").properties == {"n": 150}
+
+
+def test_a_store_that_is_left_to_the_garbage_collector_closes_itself(tmp_path: Path) -> None:
+    """In a circle the order is any, and since Python 3.13 a connection that is not closed by then gives a warning."""
+    held: list[object] = [MetadataStore.open(tmp_path / "metadata.db")]
+    held.append(held)
+    del held
+    gc.collect()

@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from drivetrain.metadata import LeaseLost, LocalPayloads, MetadataStore, NewArtifact, StoreUnavailable
+from drivetrain.metadata import LeaseLost, LocalPayloads, MetadataStore, NewArtifact, Owner, StoreUnavailable
 from drivetrain.metadata.fetched import Fetched
 from drivetrain.metadata.payload import explain_full_disk
 
@@ -71,6 +71,7 @@ def publish_payloads(root: str) -> None:
             target = staged / "content" / name
             target.parent.mkdir(exist_ok=True)
             target.write_bytes(f"{count} {name}".encode() * 500)
+        (staged / "extra").mkdir()
         (staged / "extra" / "report.html").write_text("<p>report</p>")
         uri = f"artifacts/Producer/{execution.uid}/out"
         tree = payloads.publish(staged, uri)
@@ -95,10 +96,63 @@ def fill_disk(root: str, size: str) -> None:
 
 
 def upload(root: str, url: str, staged: str, uri: str) -> None:
-    """Publish a staged payload behind a URL."""
+    """Publish a staged payload behind a URL, and print the most memory that this took, in KiB."""
     from drivetrain.metadata.payload_remote import RemotePayloads
 
     RemotePayloads(Path(root), url).publish(Path(staged), uri)
+    print(_peak())
+
+
+def fetch(root: str, url: str, uri: str) -> None:
+    """Fetch a payload from behind a URL, and print the most memory that this took, in KiB."""
+    from drivetrain.metadata.payload_remote import RemotePayloads
+
+    RemotePayloads(Path(root), url).local(uri)
+    print(_peak())
+
+
+def send_little(url: str, path: str, name: str) -> None:
+    """Send a file where a file holds no more than 100,000 bytes, both ways, and say which errors came."""
+    from drivetrain.metadata.objects import Objects
+
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+    objects = Objects(url)
+
+    def send() -> None:
+        objects.send(Path(path), name, lambda done: None, lambda seconds: None)
+
+    def write() -> None:
+        objects.write(name, Path(path).read_bytes())
+
+    for each in (send, write):
+        try:
+            each()
+        except OSError as error:
+            print(error)
+
+
+def go_on_as_nobody(root: str, url: str) -> None:
+    """Publish and fetch, as a user who owns nothing, where processes were killed that had made files read-only."""
+    from drivetrain.metadata.payload_remote import RemotePayloads
+
+    payloads, other = RemotePayloads(Path(root, "one"), url), RemotePayloads(Path(root, "other"), url)
+    Owner.current()  # by libraries that the other user may not read
+    if os.geteuid() == 0:
+        os.setuid(65534)
+    staged = payloads.stage("Node", "uid", "out")
+    (staged / "content" / "file.txt").write_text("hello")
+    left = [staged / "manifest.json"]
+    for again in range(2):
+        for path in left:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(b"half")
+            path.chmod(0o444)
+        if not again:
+            payloads.publish(staged, "artifacts/Node/uid/out")
+            (key,) = (path.name for path in payloads.fetched.folder.glob("[!.]*"))
+            part = other.fetched.folder / f".part-{key}"
+            left = [part / "manifest.json", part / ".half" / "0"]
+    print((other.local("artifacts/Node/uid/out") / "content" / "file.txt").read_text())
 
 
 def copy_slowly(folder: str, seconds: str, log: str) -> None:
@@ -135,6 +189,12 @@ def open_as_nobody(path: str, readonly: str) -> None:
             store.context("run", "r")
     except StoreUnavailable as error:
         print(error)
+
+
+def _peak() -> int:
+    """The most memory that this program held, in KiB; `getrusage` counts that of who started it too."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))
 
 
 if __name__ == "__main__":
