@@ -1,26 +1,30 @@
 """What passes cost and save: trace and lower each graph of the zoo as traced, and after them with their time included.
 
-    python benchmarks/passes.py [--repeat 9] [graph …]
+    python benchmarks/passes.py [--repeat 15] [graph …]
 
-The passes are `EXPORTED`, which a model's export runs among others, and `outline`, as a program is written.
+The passes are `EXPORTED`, which a model's export runs among others, and `write_scans` and `outline`, as a program is
+written.
 
-CPU milliseconds of `jax.jit(...).lower` at 512 rows, medians of interleaved rounds, garbage collection in between. Each
-round begins with a lowering that is not counted: the first one after a collection costs some 1.5 ms more than the same
-again, and stood to the account of the graph as traced. Where nothing can be removed, the graph is not lowered again, so
-that the ratio shows what looking at it costs. For the joined graphs there is also what the ratio would be were the
-passes free, and what JAX takes for a program of the same arguments that does nothing, which no pass removes; for the
-zoo's also the ratio of the same written by hand with the preparation once, which is all that sharing can give.
+CPU milliseconds of `jax.jit(...).lower` at 512 rows. As traced, JAX traces each equation anew; after the passes the
+equations are written as they stand, as an export does; what that gives without passes is shown too. Each round traces
+the graph anew for either side, lowers it as it is and after the passes, now one first, now the other, with garbage
+collection in between rounds: a ratio is the median of those of the rounds, given with where it lies with 95 %
+certainty. Each round begins with a lowering that is not counted: the first one after a collection costs some 1.5 ms
+more than the same again. For the joined graphs there is also what the ratio would be were the passes free, and what JAX
+takes for a program of the same arguments that does nothing, which no pass removes; for the zoo's also the ratio of the
+same written by hand with the preparation once, which is all that sharing can give.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
+import math
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -28,24 +32,33 @@ import numpy as np
 from drivetrain.benchmarks.common import Bars, show
 from drivetrain.engine.graphs.graph import Graph
 from drivetrain.engine.graphs.nodes import DeviceOp
-from drivetrain.engine.passes import EXPORTED, optimize, outline
+from drivetrain.engine.passes import EXPORTED, optimize, outline, write_scans
 from drivetrain.engine.tracing.equations import as_function, aval_of, function_of
 from drivetrain.engine.tracing.primitives import shaped
 from drivetrain.tests.engine.zoo import Animal, joined_by_hand, zoo
+from jax.extend.core import jaxpr_as_fun
 
 ROWS = 512
+CHAIN = (*EXPORTED, write_scans, outline)
 NEVER_SLOWER = 1.0
 JOINED = 0.6
 
+T = TypeVar("T")
 
-def lowered(graph: Graph) -> Any:  # jax.stages.Lowered
-    """The graph as one jitted function, traced and lowered."""
+
+def lowered(graph: Graph, write: Callable[[Any], Callable[..., Any]] = jaxpr_as_fun) -> Any:  # jax.stages.Lowered
+    """The graph as one jitted function, traced and lowered: each equation anew, or as `write` says."""
     (outputs,) = graph.signatures.values()
     ops = [node for node in graph.nodes if isinstance(node, DeviceOp)]
     given = [*graph.inputs.values(), *graph.weights.values()]
-    run = as_function(function_of(graph, ops, [t.id for t in given], [o.tensor for o in outputs.values()]))
+    run = write(function_of(graph, ops, [t.id for t in given], [o.tensor for o in outputs.values()]))
     avals = [aval_of(tensor, graph.dims) for tensor in given]
     return jax.jit(lambda *arrays: run(*arrays)).lower(*(shaped(aval.shape, aval.dtype) for aval in avals))
+
+
+def as_written(graph: Graph) -> Any:  # jax.stages.Lowered
+    """The same, its equations as they stand."""
+    return lowered(graph, as_function)
 
 
 def empty(graph: Graph) -> Any:  # jax.stages.Lowered
@@ -54,55 +67,96 @@ def empty(graph: Graph) -> Any:  # jax.stages.Lowered
     return jax.jit(lambda *arrays: arrays).lower(*(shaped(aval.shape, aval.dtype) for aval in given))
 
 
-def milliseconds(work: Callable[[], object]) -> float:
-    """CPU time of a call."""
+def milliseconds(work: Callable[[Graph], T], graph: Graph) -> tuple[float, T]:
+    """CPU time of a call, and what it gives."""
     start = time.process_time()
-    work()
-    return (time.process_time() - start) * 1e3
+    made = work(graph)
+    return (time.process_time() - start) * 1e3, made
 
 
-def measured(graph: Graph, hand: Graph | None, repeat: int) -> list[float]:
-    """Milliseconds to lower it as it is, to run the passes, to lower what they give, nothing, and what a hand wrote.
+class Round(NamedTuple):
+    """CPU milliseconds: to lower a graph as traced, to run the passes, to lower what they give; other programs.
 
-    Medians; 0 for the last where there is none.
+    Attributes:
+        nothing: A program of the same arguments that does nothing.
+        by_hand: The graph that shares by hand; 0 where nobody wrote it.
+        written: The graph as traced, written as it stands.
     """
-    rounds: list[tuple[float, ...]] = []
+
+    before: float
+    own: float
+    after: float
+    nothing: float
+    by_hand: float
+    written: float
+
+    @property
+    def ratio(self) -> float:
+        """Lowering with the passes to lowering without."""
+        return (self.own + self.after) / self.before
+
+
+def measured(animal: Animal, hand: Animal | None, repeat: int) -> list[Round]:
+    """Rounds of the graph, after one that does not count."""
+    rounds: list[Round] = []
     for index in range(repeat + 1):
-        made: list[Graph] = []
         gc.collect()
         gc.disable()
-        lowered(graph)
-        before = milliseconds(lambda: lowered(graph))
-        own = milliseconds(lambda: made.append(optimize(graph, (*EXPORTED, outline))[0]))  # noqa: B023  # called at once
-        after = before if made[0] is graph else milliseconds(lambda: lowered(made[0]))  # noqa: B023  # as above
-        nothing = milliseconds(lambda: empty(graph))
-        written = 0.0 if hand is None else milliseconds(lambda: lowered(hand))
+        lowered(animal.graph(ROWS))
+        if index % 2:
+            before = milliseconds(lowered, animal.graph(ROWS))[0]
+            own, after = optimized(animal.graph(ROWS))
+        else:
+            own, after = optimized(animal.graph(ROWS))
+            before = milliseconds(lowered, animal.graph(ROWS))[0]
+        nothing = milliseconds(empty, animal.graph(ROWS))[0]
+        by_hand = 0.0 if hand is None else milliseconds(lowered, hand.graph(ROWS))[0]
+        written = milliseconds(as_written, animal.graph(ROWS))[0]
         gc.enable()
-        if index:
-            rounds.append((before, own, after, nothing, written))
-    return [statistics.median(column) for column in zip(*rounds, strict=True)]
+        rounds.append(Round(before, own, after, nothing, by_hand, written))
+    return rounds[1:]
 
 
-def passes(repeat: int = 9, names: Sequence[str] = ()) -> tuple[dict[str, float], Bars]:
+def optimized(graph: Graph) -> tuple[float, float]:
+    """Milliseconds of the passes, and to lower what they give."""
+    own, (made, _) = milliseconds(lambda graph: optimize(graph, CHAIN), graph)
+    return own, milliseconds(as_written, made)[0]
+
+
+def certain(values: Sequence[float]) -> tuple[float, float]:
+    """Between which of the values their median lies, 95 % certain (Conover, Practical Nonparametric Statistics)."""
+    ordered = sorted(values)
+    place = max(0, math.floor(len(ordered) / 2 - 0.98 * math.sqrt(len(ordered))))
+    return ordered[place], ordered[-1 - place]
+
+
+def passes(repeat: int = 15, names: Sequence[str] = ()) -> tuple[dict[str, float], Bars]:
     """Figures by name, and their bars."""
     figures: dict[str, float] = {}
     bars: dict[str, tuple[float, bool]] = {}
     for animal in (*zoo(), *joined_graphs()):
         if names and animal.name not in names:
             continue
-        hand = replace(animal, apply=joined_by_hand).graph(ROWS) if animal.name == "joined" else None
-        before, own, after, nothing, written = measured(animal.graph(ROWS), hand, repeat)
-        figures[f"{animal.name}: as traced, ms"] = before
-        figures[f"{animal.name}: passes, ms"] = own
-        figures[f"{animal.name}: lowered after them, ms"] = after
-        figures[f"{animal.name}: ratio"] = (own + after) / before
+        hand = replace(animal, apply=joined_by_hand) if animal.name == "joined" else None
+        rounds = measured(animal, hand, repeat)
+        middle = Round(*map(statistics.median, zip(*rounds, strict=True)))
+        figures[f"{animal.name}: as traced, ms"] = middle.before
+        figures[f"{animal.name}: passes, ms"] = middle.own
+        figures[f"{animal.name}: lowered after them, ms"] = middle.after
+        alone = statistics.median(each.written / each.before for each in rounds)
+        figures[f"{animal.name}: ratio without passes, written as it stands"] = alone
+        ratios = [each.ratio for each in rounds]
+        figures[f"{animal.name}: ratio"] = statistics.median(ratios)
+        figures[f"{animal.name}: ratio, from"], figures[f"{animal.name}: ratio, to"] = certain(ratios)
         joined = animal.name.startswith("joined")
         bars[f"{animal.name}: ratio"] = (JOINED if joined else NEVER_SLOWER, True)
         if joined:
-            figures[f"{animal.name}: ratio were the passes free"] = after / before
-            figures[f"{animal.name}: an empty program of the same arguments, ms"] = nothing
+            free = statistics.median(each.after / each.before for each in rounds)
+            figures[f"{animal.name}: ratio were the passes free"] = free
+            figures[f"{animal.name}: an empty program of the same arguments, ms"] = middle.nothing
         if hand is not None:
-            figures[f"{animal.name}: ratio of the same prepared once by hand, without passes"] = written / before
+            by_hand = statistics.median(each.by_hand / each.before for each in rounds)
+            figures[f"{animal.name}: ratio of the same prepared once by hand, without passes"] = by_hand
     return figures, bars
 
 
@@ -199,7 +253,7 @@ def _animal(name: str, apply: Any, heads: Sequence[str]) -> Animal:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repeat", type=int, default=9)
+    parser.add_argument("--repeat", type=int, default=15)
     parser.add_argument("graphs", nargs="*")
     chosen = parser.parse_args()
     show(*passes(chosen.repeat, chosen.graphs))

@@ -8,6 +8,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from ..errors import missing_module
+
 if TYPE_CHECKING:
     from . import extending as extending
     from . import hub as hub
@@ -119,10 +121,15 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> object:
-    if name in ("extending", "hub", "ops", "ragged"):
-        return import_module(f"{__name__}.{name}")
-    if name in _HOMES:
-        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    try:
+        if name in ("extending", "hub", "ops", "ragged"):
+            return import_module(f"{__name__}.{name}")
+        if name in _HOMES:
+            return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    except ModuleNotFoundError as error:
+        if (missing := missing_module(error)) is not None:
+            raise missing from error
+        raise
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -108,18 +108,18 @@ class ExamplesDiff:
         ends = [f"difference_{name}" for name in _ENDS]
         return pd.DataFrame(lines, columns=["base", "test", *_COLUMNS, *ends])
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: Path | str) -> None:
         """Write `to_json` to a folder."""
-        write_durably(folder / FILE, self.to_json().encode())
+        write_durably(Path(folder) / FILE, self.to_json().encode())
 
     @classmethod
-    def load(cls, folder: Path) -> ExamplesDiff:
+    def load(cls, folder: Path | str) -> ExamplesDiff:
         """What `save` wrote.
 
         Raises:
             InputError: There is none, or of a format this release does not read.
         """
-        path = folder / FILE
+        path = Path(folder) / FILE
         try:
             document = json.loads(path.read_text("utf-8"))
         except (OSError, ValueError) as error:

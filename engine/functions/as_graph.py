@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any, Final
 
 import jax
@@ -18,7 +17,6 @@ SIGNATURE: Final = "call"
 """The name of the one signature of a function's graph."""
 
 _RESULT: Final = "result"  # what a function returns that returns one tensor
-_NUMBERED: Final = re.compile(r"_?t\d+")
 Path = tuple[Any, ...]  # Any: JAX's entries of the way to a leaf
 
 
@@ -26,8 +24,7 @@ def graph_of(jaxpr: ClosedJaxpr, signature: CallSignature, out_tree: Any) -> Gra
     """See `ConcreteFunction.graph`."""
     inputs = [(item.name, _tensor(item, item.spec)) for item in signature.arguments if item.spec is not None]
     outputs = {written(path): place for place, path in enumerate(paths(out_tree))}
-    prefix = f"{SIGNATURE}/" if any(_NUMBERED.fullmatch(name) for name, _ in inputs) else ""
-    return graph_of_jaxpr(jaxpr, inputs, outputs, signature=SIGNATURE, prefix=prefix)
+    return graph_of_jaxpr(jaxpr, inputs, outputs, signature=SIGNATURE)
 
 
 def _tensor(item: Argument, spec: Spec) -> Tensor:

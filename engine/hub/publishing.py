@@ -178,7 +178,7 @@ def record(store: Store, number: int) -> Version:
         data = store.read(_place(number))
     except FileNotFoundError as error:
         raise InputError(
-            f"{store.address} has no version {number}", fix="hub.versions(address) lists what there is"
+            f"{store.address} has no version {number}", fix=f"see `drivetrain hub list {store.address}`"
         ) from error
     where = f"{store.address}/{_place(number)}"
     try:

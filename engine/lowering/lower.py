@@ -20,7 +20,7 @@ from ..extending.registry import call_targets
 from ..graphs.cost import costs
 from ..graphs.graph import Graph, Output
 from ..graphs.nodes import BATCH, DeviceOp, DeviceStage, GraphNode, HostNode, Tensor
-from ..passes import outline
+from ..passes import outline, write_scans
 from ..passes.text import fuse_text
 from ..ragged.feeding import values_of
 from ..tracing.equations import as_function, aval_of, function_of
@@ -207,7 +207,7 @@ class _Stage:
         return stage, program
 
     def _parts(self, graph: Graph) -> list[Graph | DeviceStage]:
-        """The nodes as runs of equations, what repeats in them outlined, and stages each on its own."""
+        """The nodes as runs of equations, scans written out and what repeats outlined, and stages each on its own."""
         runs: list[list[_Device]] = []
         for node in self.nodes:
             if isinstance(node, DeviceOp) and runs and isinstance(runs[-1][0], DeviceOp):
@@ -224,7 +224,7 @@ class _Stage:
                 made = dict.fromkeys(tensor.id for node in run for tensor in node.outputs)
                 given = {name: tensors[name] for node in run for name in node.inputs if name and name not in made}
                 results = {name: Output(name) for name in made if name in wanted}
-                parts.append(outline(Graph(given, tuple(run), {_PART: results}, dims=graph.dims)))
+                parts.append(outline(write_scans(Graph(given, tuple(run), {_PART: results}, dims=graph.dims))))
             wanted.update(name for node in run for name in node.inputs if name)
         return parts[::-1]
 
@@ -255,7 +255,7 @@ def _evaluate(part: Graph | DeviceStage, env: dict[str, Any], calls: Mapping[str
     if isinstance(part, Graph):
         ops = [node for node in part.nodes if isinstance(node, DeviceOp)]
         made = part.signatures[_PART]
-        run = as_function(function_of(part, ops, list(part.inputs), list(made)))
+        run = as_function(function_of(part, ops, list(part.inputs), [output.tensor for output in made.values()]))
         env.update(zip(made, run(*(env[name] for name in part.inputs)), strict=True))
         return
     given = [(name, shape[0]) for name, (_, shape) in zip(part.inputs, part.slots, strict=True) if name and shape]

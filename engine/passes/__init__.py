@@ -13,6 +13,7 @@ from .constants import fold as fold
 from .layers import fold_batch_norm as fold_batch_norm
 from .layers import fold_scaling as fold_scaling
 from .outlining import outline as outline
+from .scans import write_scans as write_scans
 from .structural import forget_gradients as forget_gradients
 from .structural import inline as inline
 from .structural import prune as prune

@@ -68,6 +68,14 @@ def simpler(node: DeviceOp, tensors: dict[str, Tensor], makers: dict[str, Device
     return None
 
 
+def may_be_simpler(node: DeviceOp) -> bool:
+    """Whether `simpler` may find something: a look at the node alone."""
+    if node.op not in _NEUTRAL:
+        return node.op in _RULES
+    x, y = node.operands
+    return _is(y, _NEUTRAL[node.op]) or _is(x, _NEUTRAL[node.op]) or _is(y, -0.0) or _is(x, -0.0)
+
+
 def _alike(operand: Operand, output: Tensor, tensors: dict[str, Tensor]) -> bool:
     """Whether an operand has the dtype and shape of what it would stand for."""
     if isinstance(operand, Literal):
@@ -77,8 +85,8 @@ def _alike(operand: Operand, output: Tensor, tensors: dict[str, Tensor]) -> bool
 
 
 def _is(operand: Operand, value: float) -> bool:
-    """Whether an operand is this very number; 0.0 is not −0.0."""
-    if not isinstance(operand, Literal):
+    """Whether an operand is this very number; 0.0 is not −0.0, and (∞ + i)·1 is no identity."""
+    if not isinstance(operand, Literal) or operand.dtype.startswith("complex"):
         return False
     number = float(operand.value)  # JAX's own numbers take microseconds to compare
     return number == value and math.copysign(1.0, number) == math.copysign(1.0, value)
@@ -96,18 +104,18 @@ def _neutral(value: float, *, left: bool) -> _Rule:
 
     def rule(node: DeviceOp, tensors: dict[str, Tensor], makers: dict[str, DeviceOp]) -> Operand | DeviceOp | None:
         x, y = node.operands
-        if _kind(node.outputs[0].dtype) == "c":  # (∞ + i)·1 is no identity
-            return None
-        if _is(y, value):
-            return x
-        return y if left and _is(x, value) else None
+        return x if _is(y, value) else y if left and _is(x, value) else None
 
     return rule
 
 
+_ADDED: Final = _neutral(0, left=True)
+_ADDED_FLOAT: Final = _neutral(-0.0, left=True)
+
+
 def _add(node: DeviceOp, tensors: dict[str, Tensor], makers: dict[str, DeviceOp]) -> Operand | DeviceOp | None:
     # x + 0.0 is no identity for floats: −0.0 + 0.0 is 0.0.
-    return _neutral(-0.0 if _kind(node.outputs[0].dtype) == "f" else 0, left=True)(node, tensors, makers)
+    return (_ADDED_FLOAT if _kind(node.outputs[0].dtype) == "f" else _ADDED)(node, tensors, makers)
 
 
 def _first(node: DeviceOp, tensors: dict[str, Tensor], makers: dict[str, DeviceOp]) -> Operand | DeviceOp | None:
@@ -152,7 +160,10 @@ def _cast(node: DeviceOp, tensors: dict[str, Tensor], makers: dict[str, DeviceOp
     inner = _before(node, makers)
     if inner is None:
         return node.operands[0]
-    source, between = tensors[str(inner.operands[0])].dtype, inner.outputs[0].dtype
+    source, between, target = tensors[str(inner.operands[0])].dtype, inner.outputs[0].dtype, node.outputs[0].dtype
+    if _kind(between) not in "iub" and _kind(source) in "iu" and _kind(target) in "iu":
+        # Of what is too large a cast from a float gives the largest number, one from a whole number wraps around.
+        return _after(node, inner) if _exact(source, between) and _exact(source, target) else node.operands[0]
     return _after(node, inner) if _exact(source, between) else node.operands[0]
 
 
@@ -228,3 +239,4 @@ _RULES: Final[dict[str, _Rule]] = {
     "broadcast_in_dim": _broadcast,
     "squeeze": _first,
 }
+_NEUTRAL: Final = {"mul": 1, "div": 1, "sub": 0, "add": 0}

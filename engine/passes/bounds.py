@@ -1,8 +1,8 @@
 """Simplification by what is known of bounds: limits as one clamp, no wrapping of ids that are never negative.
 
-Bitwise the same, infinities too, NaN stays NaN. Float limits of zero stay as they are: which zero a maximum of −0.0 and
-0.0 gives is its own affair. What chooses numbers in the place of infinities, as `nan_to_num`, is no clamp: a clamp may
-take the smallest numbers for zero, a choice does not.
+Bitwise the same, infinities too, NaN stays NaN. Float limits of zero, and of what a device may take for zero, stay as
+they are: which zero a maximum of −0.0 and 0.0 gives is its own affair. What chooses numbers in the place of infinities,
+as `nan_to_num`, is no clamp: a clamp may take the smallest numbers for zero, a choice does not.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+import jax.numpy as jnp
 import numpy as np
 from jax.extend.core.primitives import clamp_p
 
@@ -48,7 +49,7 @@ def clamped(node: DeviceOp, tensors: _Tensors, makers: _Makers) -> DeviceOp | No
     if (
         np.dtype(a.dtype).kind in "bc"
         or not a.value <= b.value
-        or (_is_float(a.dtype) and 0.0 in (float(a.value), float(b.value)))
+        or (_is_float(a.dtype) and min(abs(float(a.value)), abs(float(b.value))) < _least(a.dtype))
     ):
         return None
     place = inner.operands.index(limit[1])
@@ -153,3 +154,8 @@ def _implies(which: Operand, chosen: Operand, makers: _Makers, depth: int) -> bo
 
 def _is_float(dtype: str) -> bool:
     return np.dtype(dtype).kind in "fV"  # V: JAX's own floats
+
+
+def _least(dtype: str) -> float:
+    """The smallest number that no device takes for zero."""
+    return float(jnp.finfo(np.dtype(dtype)).tiny)  # type: ignore[no-untyped-call]  # JAX types it not

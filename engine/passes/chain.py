@@ -61,16 +61,21 @@ def optimize(graph: Graph, passes: Sequence[Pass] = STRUCTURAL) -> tuple[Graph, 
     """
     reports = []
     counted: tuple[Graph, Counter[str]] | None = None
-    last: dict[Pass, Graph] = dict.fromkeys(SPARED, graph) if at_rest(graph) else {}
+    rests = at_rest(graph)
+    last: dict[Pass, Graph] = {}
     for step in passes:
+        if (rests and step in SPARED) or last.get(step) is graph:  # what found nothing does not the next time
+            reports.append(PassReport(step.__name__, len(graph.nodes), len(graph.nodes), {}, 0.0))
+            continue
         start = perf_counter()
-        made = graph if last.get(step) is graph else step(graph)  # what found nothing does not the next time
+        made = step(graph)
         seconds = perf_counter() - start
         removed: dict[str, int] = {}
         if made is not graph:
             before = counted[1] if counted is not None and counted[0] is graph else _ops(graph)
             counted = (made, _ops(made))
             removed = dict(before - counted[1])
+            rests = False
         reports.append(PassReport(step.__name__, len(graph.nodes), len(made.nodes), removed, seconds))
         last[step] = graph = made
     return graph, tuple(reports)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from ..graphs.graph import Graph
-from ..graphs.nodes import DeviceOp, Tensor
+from ..graphs.nodes import DeviceOp
 from ..tracing.equations import is_captured
-from .arithmetic import simpler, simplify
+from .arithmetic import may_be_simpler, simpler, simplify
 from .bodies import BODIES, tidy, tidy_bodies
 from .constants import drop_training
 from .structural import CALLED, forget_gradients, inline, prune, share
@@ -25,36 +25,42 @@ def at_rest(graph: Graph) -> bool:
     The graph is of device ops alone. No op is a call, or gives back an operand; none stands there twice, whatever its
     params and numbers; every result, input and weight is read; loops and branches have tidy bodies.
     """
-    read: set[str | None] = {output.tensor for outputs in graph.signatures.values() for output in outputs.values()}
-    if graph.updates or graph.checks:
-        read.update(root for name in graph.signatures for root in graph.roots(name))
-    tensors: dict[str, Tensor] = {tensor.id: tensor for tensor in graph.inputs.values()}
-    tensors.update(graph.weights)
-    makers: dict[str, DeviceOp] = {}
     ops: list[DeviceOp] = []
-    done = set()
+    read = {output.tensor for outputs in graph.signatures.values() for output in outputs.values()}
     for node in graph.nodes:
         if not isinstance(node, DeviceOp) or node.op in CALLED:
             return False
-        names = []
-        for operand in node.operands:
-            names.append(operand if isinstance(operand, str) else None)
-        key = (node.op, *names)
-        if key in done or simpler(node, tensors, makers) is not None:
-            return False
         ops.append(node)
-        done.add(key)
-        read.update(names)
-        for tensor in node.outputs:
-            tensors[tensor.id] = tensor
-            makers[tensor.id] = node
-    given = [tensor.id for tensor in graph.inputs.values()]
-    if not read.issuperset(given) or not read.issuperset(graph.weights):
+        for operand in node.operands:
+            if isinstance(operand, str):
+                read.add(operand)
+    kinds = {node.op for node in ops}
+    if len(kinds) < len(ops) and len(set(map(_work, ops))) < len(ops):
+        return False
+    if graph.updates or graph.checks:
+        read.update(root for name in graph.signatures for root in graph.roots(name))
+    if not read.issuperset([tensor.id for tensor in graph.inputs.values()]) or not read.issuperset(graph.weights):
         return False
     for node in ops:
-        if read.isdisjoint([tensor.id for tensor in node.outputs]) and not node.equation.effects:
+        made = [tensor.id in read for tensor in node.outputs]
+        if not any(made) and not node.equation.effects:
             return False
-        if node.op in BODIES and not tidy(node, read):
+        if node.op in BODIES and not tidy(node, made):
             return False
+    asked = [node for node in ops if may_be_simpler(node)]
+    if asked and _simpler(graph, asked):
+        return False
     captured = [(value.dtype, value.shape) for name, value in graph.values.items() if is_captured(name)]
     return len(set(captured)) == len(captured)
+
+
+def _work(node: DeviceOp) -> tuple[str | None, ...]:
+    """What an op does, whatever its params and numbers."""
+    return (node.op, *[operand if isinstance(operand, str) else None for operand in node.operands])
+
+
+def _simpler(graph: Graph, asked: Sequence[DeviceOp]) -> bool:
+    """Whether a rule of arithmetic makes one of these ops simpler."""
+    tensors = graph.tensors()
+    makers = {tensor.id: node for node in graph.nodes if isinstance(node, DeviceOp) for tensor in node.outputs}
+    return any(simpler(node, tensors, makers) is not None for node in asked)

@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
-from typing import Any, Final
-
-import jax
+from typing import Final
 
 from ..graphs.graph import Graph
 from ..graphs.nodes import DeviceOp, GraphNode, Tensor
-from ..tracing.equations import aval_of, function_of
+from ..tracing.equations import aval_of, calling, function_of
 from .structural import UNSHARED, Settings, bits
 
 _LEAST: Final = 16  # nodes of a graph that is looked at
 _CALL: Final = 2  # nodes that cost as much as a call to trace and lower
 _FUNCTION: Final = 6  # as much as a function
+_OTHERS: Final = 0.4  # as a share of the nodes, those that repeat no other
 _NAME: Final = "repeated"
 
 
@@ -28,11 +26,11 @@ def outline(graph: Graph) -> Graph:
     XLA puts the bodies in their place again.
     """
     nodes = graph.nodes
-    if len(nodes) < _LEAST:
+    if len(nodes) < _LEAST or not all(node.outputs for node in nodes):
         return graph
     shades, constants = _shades(graph)
-    if len(set(shades)) > len(shades) - _FUNCTION:
-        return graph
+    if len(set(shades)) > len(shades) * _OTHERS:
+        return graph  # to look costs what there is to save
     if any(isinstance(node, DeviceOp) and node.equation.effects for node in nodes):
         return graph  # what has effects keeps its order
     parts = _Parts(nodes, shades, constants)
@@ -188,7 +186,7 @@ def _calls(
     body = function_of(
         graph, [*held, *first], given, [first[at].outputs[place].id for at, place in wanted], avals=avals
     )
-    equation = _calling(body, first[0].equation.source_info)
+    equation = calling(body, _NAME).replace(source_info=first[0].equation.source_info)
     return [
         (places, DeviceOp(equation.primitive.name, names, _made(nodes, wanted), equation, nodes[0].device))
         for places, nodes, names in same
@@ -219,23 +217,3 @@ def _reads(
             else:
                 found.append(given.setdefault(operand, len(given)))
     return found, tuple(given), list(held.values())
-
-
-def _calling(body: Any, source: Any) -> Any:  # a ClosedJaxpr, what JAX knows of the source; a JaxprEqn
-    """The equation that calls a function, as JAX makes them of jitted ones."""
-    template = _template()
-    invars, outvars = body.jaxpr.invars, body.jaxpr.outvars
-    params = dict(template.params, jaxpr=body, name=_NAME)
-    for name, count in (
-        ("in_shardings", len(invars)), ("in_layouts", len(invars)), ("donated_invars", len(invars)),
-        ("out_shardings", len(outvars)), ("out_layouts", len(outvars)),
-    ):  # fmt: skip
-        params[name] = template.params[name] * count
-    return template.replace(invars=list(invars), outvars=list(outvars), params=params, source_info=source)
-
-
-@cache
-def _template() -> Any:  # a jax.extend.core.JaxprEqn
-    """A call of a function with one operand and one result, which JAX places and lays out as it likes."""
-    (equation,) = jax.make_jaxpr(jax.jit(lambda x: x + x))(0.0).jaxpr.eqns
-    return equation

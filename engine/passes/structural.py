@@ -179,12 +179,12 @@ class Settings:
         self._jaxprs: dict[int, Hashable] = {}  # the graph keeps them, so their ids stay their own
 
     def equal(self, a: GraphNode, b: GraphNode) -> bool:
-        """Whether their params, devices and assets are equal, and the same of their outputs are read.
+        """Whether their params, settings, devices and assets are equal, and the same of their outputs are read.
 
         What an equation gives follows from its params and operands; what a host op or an analyzer gives does not.
         """
         if isinstance(a, DeviceOp) and isinstance(b, DeviceOp):
-            if a.device != b.device:
+            if a.device != b.device or a.equation.ctx != b.equation.ctx or len(a.outputs) != len(b.outputs):
                 return False
             for made, other in zip(a.outputs, b.outputs, strict=True):
                 if (made.id[0] == "_") != (other.id[0] == "_"):
@@ -267,7 +267,7 @@ class Settings:
                 return ("effects", id(jaxpr))
             operands = read(equation.invars)
             params = self._params(equation.params)
-            steps.append((equation.primitive.name, operands, params, made(equation.outvars)))
+            steps.append((equation.primitive.name, equation.ctx, operands, params, made(equation.outvars)))
         return (len(jaxpr.constvars), given, tuple(steps), read(jaxpr.outvars))
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any, Final
 
 import jax
@@ -19,6 +20,8 @@ from .primitives import KIND, settings_of
 _NO_SOURCE: Final = jex.DebugInfo("graph", "drivetrain", None, None)
 _ON: Final = "on="
 _CAPTURED: Final = "constant:"
+_MADE: Final = "made/"
+_NUMBERED: Final = re.compile(r"_?t[0-9]+")
 _RANDOM: Final = ("threefry2x32", "rbg", "unsafe_rbg")
 
 
@@ -39,15 +42,22 @@ def graph_of_jaxpr(
         outputs: Output name → place among the jaxpr's results.
         weights: Names of the arrays taken after the inputs, with their values where known.
         signature: The name of the graph's one signature.
-        prefix: Starts the ids of what it adds: "transform/".
+        prefix: Starts the ids of what it adds: "transform/"; with more after it where an input or weight is called so.
 
     Raises:
-        InputError: A weight has the name of a captured array, or a host op stands inside a loop or branch.
+        InputError: A weight has the name of a captured array or of an input, or a host op stands inside a loop or
+            branch.
     """
     given = dict(weights or {})
     reserved = next((name for name in given if is_captured(name)), None)
     if reserved is not None:
         raise InputError(f"a weight is called {reserved!r}, as captured arrays are", fix="rename it")
+    taken = {tensor.id for _, tensor in inputs}
+    twice = next((name for name in given if name in taken), None)
+    if twice is not None:
+        raise InputError(f"a weight is called {twice!r}, as an input is", fix="rename one of them")
+    while any(name.startswith(prefix) and _NUMBERED.fullmatch(name, len(prefix)) for name in (*taken, *given)):
+        prefix += _MADE
     builder = Builder(prefix)
     invars: Sequence[Any] = closed.jaxpr.invars
     for (_, tensor), var in zip(inputs, invars, strict=False):
@@ -336,6 +346,39 @@ def ours(equation: Any) -> Iterator[tuple[str, str | None]]:
 
 
 def as_function(closed: Any) -> Callable[..., list[Any]]:  # arrays in, arrays out
-    """A closed jaxpr as a Python function."""
-    run: Callable[..., list[Any]] = jex.jaxpr_as_fun(closed)
+    """A closed jaxpr as a Python function.
+
+    Traced for the very types that it takes, its equations are written down as they stand, for a part of what tracing
+    each of them anew costs; for other types that is done.
+    """
+    traced: Callable[..., list[Any]] = jex.jaxpr_as_fun(closed)
+    takes = [var.aval for var in closed.jaxpr.invars]
+    call = calling(closed, "graph", inline=True)
+
+    def run(*arrays: Any) -> list[Any]:
+        if [jax.typeof(array) for array in arrays] != takes:
+            return traced(*arrays)
+        made: list[Any] = call.primitive.bind(*arrays, **call.params)
+        return made
+
     return run
+
+
+def calling(closed: Any, name: str, *, inline: bool = False) -> Any:  # a ClosedJaxpr; a JaxprEqn
+    """The equation that calls a closed jaxpr as JAX makes them of jitted functions; inlined, it stands in its place."""
+    template = _template()
+    invars, outvars = closed.jaxpr.invars, closed.jaxpr.outvars
+    params = dict(template.params, jaxpr=closed, name=name, inline=inline)
+    for key, count in (
+        ("in_shardings", len(invars)), ("in_layouts", len(invars)), ("donated_invars", len(invars)),
+        ("out_shardings", len(outvars)), ("out_layouts", len(outvars)),
+    ):  # fmt: skip
+        params[key] = template.params[key] * count
+    return template.replace(invars=list(invars), outvars=list(outvars), params=params)
+
+
+@cache
+def _template() -> Any:  # a jax.extend.core.JaxprEqn
+    """A call of a function with one operand and one result, which JAX places and lays out as it likes."""
+    (equation,) = jax.make_jaxpr(jax.jit(lambda x: x + x))(0.0).jaxpr.eqns
+    return equation

@@ -145,6 +145,7 @@ def taxi_by_pandas(train: pd.DataFrame, rows: pd.DataFrame) -> np.ndarray:
     return np.concatenate([numbers, np.eye(6)[buckets], np.eye(13)[month], np.eye(24)[hour]], axis=-1).astype(float)
 
 
+@pytest.mark.slow
 def test_trips_scaled_per_company(tmp_path: Path) -> None:
     table = taxi_rows()
     bundle, trained, made = whole_way(tmp_path, table, taxi, linear(47))
@@ -206,6 +207,7 @@ def texts() -> pa.Table:
     return pa.Table.from_pylist(rows)
 
 
+@pytest.mark.slow
 def test_hashed_pairs_of_words_and_triples_of_letters(tmp_path: Path) -> None:
     """The hashes themselves are TFT's in other tests; here each n-gram's place is asked for by itself."""
     table = texts()
@@ -300,6 +302,7 @@ print(json.dumps([float(np.ravel(bundle.run_row("predict", row)["logit"])[0]) fo
 """
 
 
+@pytest.mark.slow
 def test_bags_of_tags_are_served_in_a_process_alone(tmp_path: Path) -> None:
     table = baskets()
     bundle, trained, _ = whole_way(tmp_path, table, basket, bag_model())
@@ -335,6 +338,7 @@ def weighed_model() -> Model:
     return Model(init, run)
 
 
+@pytest.mark.slow
 def test_ids_and_their_weights_meet_in_a_bag(tmp_path: Path) -> None:
     table = baskets().drop(["minutes"])
     bundle, trained, _ = whole_way(tmp_path, table, weighed, weighed_model())

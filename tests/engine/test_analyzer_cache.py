@@ -88,6 +88,7 @@ def one_phase(c: Any) -> Any:
     return {name: given[name] for name in ("z", "log", "bucket", "word", "by", "cov")}
 
 
+@pytest.mark.slow
 def test_a_new_span_reads_only_itself_and_no_bit_differs(tmp_path: Path) -> None:
     every = days(tmp_path, 4)
     without, read = run(one_phase, every, None)
@@ -113,6 +114,7 @@ def test_one_pass_over_everything_gives_the_same(tmp_path: Path) -> None:
     assert same(spans, analyze(preprocess, whole, data.LocalExecutor()))
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=6), st.integers(0, 2**32))
 @settings(max_examples=10, deadline=None)
 def test_however_the_rows_are_divided(tmp_path_factory: pytest.TempPathFactory, sizes: list[int], seed: int) -> None:
@@ -223,6 +225,7 @@ def test_a_damaged_cache_is_noticed_and_mended(tmp_path: Path, kind: str) -> Non
     assert (read, mended.damaged) == ({}, 0)
 
 
+@pytest.mark.slow
 def test_every_flipped_bit_and_every_length_is_survived(tmp_path: Path) -> None:
     every = days(tmp_path, 1)
     cache = tmp_path / "cache"

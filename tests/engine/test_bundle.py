@@ -122,7 +122,8 @@ def test_batch_and_row_and_fresh_process_agree(made: Path, tmp_path: Path, name:
     pq.write_table(table, tmp_path / "table.parquet")
     arguments = [str(made / name), str(tmp_path / "table.parquet"), str(tmp_path / "out.npz")]
     subprocess.run([sys.executable, "-c", FRESH, *arguments], check=True, cwd=tmp_path, timeout=200, env=os.environ)
-    found = np.load(tmp_path / "out.npz")
+    with np.load(tmp_path / "out.npz") as file:
+        found = dict(file)
     bundle = Bundle.load(made / name)
     (batch,) = table.combine_chunks().to_batches()
     here = bundle.run(next(iter(bundle.signatures)), batch)
@@ -287,6 +288,26 @@ def test_stages_between_host_nodes_and_odd_dtypes_export(tmp_path: Path) -> None
     np.testing.assert_allclose(bundle.run("predict", batch)["p"], wanted, rtol=1e-2)
     rows = np.array([bundle.run_row("predict", row)["p"] for row in raw.to_pylist()])
     np.testing.assert_allclose(rows, wanted, rtol=1e-2)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [("t0", "t1"), ("t1", "t0"), ("made/t0", "t0"), ("inlined/0/t0", "t1:folded")],
+    ids="-".join,
+)
+def test_params_may_be_called_as_the_graphs_own_tensors(made: Path, tmp_path: Path, names: tuple[str, str]) -> None:
+    factor, offset = names
+
+    def apply_fn(params: Any, features: Any) -> Any:
+        scaled = jax.nn.relu(features["delay"] * 2.0) * params[factor]
+        return jnp.tanh(scaled + params[offset]) * params[factor]
+
+    params = {factor: np.float32(0.5), offset: np.float32(0.25)}
+    export_model(made / "graph", apply_fn, params, lambda o: {"p": o}, label="late", out=tmp_path / "model")
+    (batch,) = rows(50, seed=6).to_batches()
+    features = Bundle.load(made / "graph").run("transform", batch)
+    found = Bundle.load(tmp_path / "model").run("predict", batch)["p"]
+    np.testing.assert_allclose(found, apply_fn(params, features), rtol=1e-6, atol=1e-6)
 
 
 def test_a_stream_of_batches_comes_in_order_and_fails_in_its_turn(made: Path) -> None:

@@ -29,6 +29,7 @@ print(json.dumps({"folder": str(folder), "probability": found["probability"],
 """
 
 
+@pytest.mark.slow
 def test_the_next_process_compiles_nothing_anew(tmp_path: Path) -> None:
     build(tmp_path / "made")
     row = json.dumps(dict.fromkeys(flights(1, 1).column_names))

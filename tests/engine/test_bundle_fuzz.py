@@ -103,6 +103,7 @@ def check(found: Counter[tuple[str, str]], least: int) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_hundred_mutations(model: Path) -> None:
     check(outcomes(model, 0, 104, 120), 40)
 

@@ -65,6 +65,7 @@ def test_what_ends_the_child_is_an_error_that_names_the_program(
         assert says in told.value.message
 
 
+@pytest.mark.slow
 def test_a_program_is_tried_once_per_user(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stranger: Path
 ) -> None:
@@ -94,6 +95,7 @@ def test_what_this_user_saved_is_not_tried(model: Path, tmp_path: Path, monkeypa
     assert list(marks.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_folder_that_others_can_write_to_is_not_believed(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stranger: Path
 ) -> None:

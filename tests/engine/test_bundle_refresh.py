@@ -47,6 +47,7 @@ def conventions(path: Path) -> set[int]:
     return {program.calling_convention_version for program in programs}
 
 
+@pytest.mark.slow
 def test_an_aging_bundle_warns_and_refreshed_gives_the_same_bits(old: Path, tmp_path: Path) -> None:
     assert conventions(old) == {9}
     with pytest.warns(FutureWarning, match=rf"a coming JAX will refuse.*drivetrain bundle refresh {old} NEW_FOLDER"):

@@ -129,6 +129,7 @@ def test_a_gradient_that_calls_back_is_refused(made: Path, tmp_path: Path) -> No
         use(folder)
 
 
+@pytest.mark.slow
 def test_a_program_of_other_shapes_or_no_program_is_refused(made: Path, tmp_path: Path) -> None:
     (program,) = made.glob("device/*.stablehlo")
     other = jax.export.export(jax.jit(lambda x: x + 1))(STRUCT((4,), jnp.float32))

@@ -147,6 +147,7 @@ def test_slow_saves_come_less_often(tmp_path: Path) -> None:
     assert [checkpoints.due(3, 800) for _ in range(10)] == [False] * 8 + [True] * 2  # no eighth: after 9 × 5 s
 
 
+@pytest.mark.slow
 def test_checkpoints_of_another_training_are_refused(problem: ModuleType, tmp_path: Path) -> None:
     content = problem.examples(tmp_path / "content", train=640, evaluation=64)
     run = TrainingRun(problem.SPECS, content, batch_size=16, work_dir=tmp_path / "work")

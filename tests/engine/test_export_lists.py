@@ -43,6 +43,7 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "graph"
 
 
+@pytest.mark.slow
 def test_a_ragged_prediction_is_a_column_of_lists(graph: Path, tmp_path: Path) -> None:
     def predict(features: Any) -> Any:
         return {

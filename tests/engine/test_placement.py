@@ -99,6 +99,7 @@ print(json.dumps({
 """
 
 
+@pytest.mark.slow
 def test_hints_become_stages_on_their_devices_with_the_same_results() -> None:
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT],

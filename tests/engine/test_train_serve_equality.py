@@ -164,6 +164,7 @@ def assert_it_met_everything(served: pa.Table, train: pa.Table) -> None:
     assert None in tags
 
 
+@pytest.mark.slow
 def test_500_rows(tmp_path: Path) -> None:
     check(tmp_path, 500)
 

@@ -160,11 +160,13 @@ def test_a_model_that_cannot_be_exported_is_told_before_it_is_trained(
         assert trained == []
 
 
+@pytest.mark.slow
 def test_two_trainings_give_equal_content(inputs: tuple[Examples, TransformGraph]) -> None:
     first, second = (Trainer(*inputs, fn=train, batch_size=256) for _ in range(2))
     assert digest_tree(first.content) == digest_tree(second.content)
 
 
+@pytest.mark.slow
 def test_64_bits_elsewhere_change_nothing(inputs: tuple[Examples, TransformGraph], tmp_path: Path) -> None:
     """JAX_ENABLE_X64 is the process's, and no part of a cache key."""
     source = data.open_examples(inputs[0].content, "train")
@@ -226,6 +228,7 @@ def test_what_is_refused(inputs: tuple[Examples, TransformGraph], tmp_path: Path
     assert (caught.value.where or "").startswith(f"{__file__}:")
 
 
+@pytest.mark.slow
 def test_a_stopped_training_goes_on(inputs: tuple[Examples, TransformGraph], tmp_path: Path) -> None:
     """The launch's work folder carries the checkpoint from one attempt to the next."""
     from drivetrain.pipelines.sources.context import LaunchContext, enter

@@ -30,6 +30,7 @@ def run(problem: ModuleType, content: Path) -> TrainingRun:
     return TrainingRun(problem.SPECS, content, epochs=2, batch_size=128, seed=3)
 
 
+@pytest.mark.slow
 def test_equals_a_loop_of_plain_optax(run: TrainingRun, problem: ModuleType) -> None:
     """The reference is written with jax and optax alone, a step at a time, on the run's batches."""
     import jax
@@ -99,12 +100,14 @@ def test_a_linear_model_reaches_the_optimum_that_sklearn_finds(tmp_path: Path, p
     assert trained.history[-1].eval_loss is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", [{}, {"depth": 1}, {"depth": 7}], ids=str)
 def test_runs_are_equal_bit_by_bit(run: TrainingRun, problem: ModuleType, change: dict[str, int]) -> None:
     again = dataclasses.replace(run, **change)  # type: ignore[arg-type]
     assert problem.digest(problem.fit(run).params) == problem.digest(problem.fit(again).params)
 
 
+@pytest.mark.slow
 def test_another_seed_is_another_model(run: TrainingRun, problem: ModuleType) -> None:
     other = dataclasses.replace(run, seed=4)
     assert problem.digest(problem.fit(run).params) != problem.digest(problem.fit(other).params)
@@ -122,6 +125,7 @@ def test_progress_and_notes(run: TrainingRun, problem: ModuleType) -> None:
     assert [note.split(":")[0] for note in notes] == ["epoch 1 of 2", "epoch 2 of 2"]
 
 
+@pytest.mark.slow
 def test_cancel_keeps_what_was_done(run: TrainingRun, problem: ModuleType, tmp_path: Path) -> None:
     def stop(done: int, total: int | None, unit: str) -> None:
         if done >= 20 * 128:

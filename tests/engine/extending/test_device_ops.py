@@ -69,6 +69,7 @@ def test_settings_are_constants() -> None:
     assert (error.value.where or "").startswith(__file__)
 
 
+@pytest.mark.slow
 def test_a_pallas_kernel_is_interpreted_on_a_cpu_and_portable_in_an_export() -> None:
     op = extending.pallas_op("math.doubled", plain=lambda x: x * 2)(doubled)
     text = str(jax.make_jaxpr(op)(X))

@@ -51,6 +51,7 @@ def batch(table: pa.Table = TABLE) -> pa.RecordBatch:
     return table.combine_chunks().to_batches()[0]
 
 
+@pytest.mark.slow
 def test_host_ops_and_words_come_along(embedding: Path, source: Any, tmp_path: Path) -> None:
     module = hub.load(embedding)
 
@@ -84,6 +85,7 @@ def test_host_ops_and_words_come_along(embedding: Path, source: Any, tmp_path: P
         bundle.run("transform", batch(TABLE.set_column(1, "size", pa.array([1.0, 500.0] * 4))))
 
 
+@pytest.mark.slow
 def test_a_module_of_arrays_is_a_feature_column_and_a_layer(embedding: Path, source: Any, tmp_path: Path) -> None:
     weights = np.random.default_rng(1).normal(size=(3, 2)).astype(np.float32)
     hub.save(hub.module(lambda p, x: jnp.tanh(x @ p), weights, VECTORS), tmp_path / "layer")
@@ -150,6 +152,7 @@ def test_what_a_module_of_columns_refuses(embedding: Path, source: Any) -> None:
         hub.load(embedding, trainable=True)
 
 
+@pytest.mark.slow
 def test_lists_of_any_length_are_refused(source: Any, tmp_path: Path) -> None:
     def lists(columns: ops.Columns) -> ops.Columns:
         found = ops.to_ragged(ops.hash_buckets(ops.split(columns["word"]), 9))

@@ -211,6 +211,7 @@ def test_scaled_features_side_by_side_go_into_the_heads_that_each_put_them_elsew
     assert ops(made)["mul"] == 2  # c is read by a sine too
 
 
+@pytest.mark.slow
 def test_scaling_stays_where_something_else_reads_or_digits_would_go() -> None:
     weights = {**STATISTICS, "w": normal(5, 2)}
     for fn in (

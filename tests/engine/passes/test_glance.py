@@ -56,6 +56,10 @@ def counted(carry: Any, _: Any) -> Any:
     return (jnp.tanh(carry[0]), carry[1] + 1), None
 
 
+def turning(x: Any, kept: Any, step: Callable[[Any, Any, Any], Any]) -> Any:
+    return jax.lax.while_loop(lambda c: c[1] < 3, lambda c: step(*c), (x, 0, kept))
+
+
 LADDER = np.asarray([1, 2, 3, 4], np.float32)
 
 DISTURBED: dict[str, Callable[[Any, Any], Any]] = {
@@ -66,6 +70,12 @@ DISTURBED: dict[str, Callable[[Any, Any], Any]] = {
     "a carry that only makes itself": lambda x, w: steps((x @ w, 0), lambda c, _: ((jnp.tanh(c[0]), c[1] + 1), None))[
         0
     ][0],
+    "a count while, for nobody": lambda x, w: turning(x @ w, 0.0, lambda c, n, k: (jnp.tanh(c), n + 1, k + 2))[0],
+    "a branch's second result": lambda x, w: jax.lax.cond(
+        (x @ w).max() > 0, lambda y: (y, jnp.sin(y)), lambda y: (jnp.cos(y), y), x
+    )[0],
+    "work for nobody in a loop": lambda x, w: steps(x @ w, lambda c, _: (jnp.tanh(c), (jnp.sin(c), None)[1]))[0],
+    "work twice in a loop": lambda x, w: steps(x @ w, lambda c, _: (jnp.tanh(c) - jnp.exp(jnp.tanh(c)), None))[0],
     "the same twice": lambda x, w: jnp.tanh(x @ w) - jnp.exp(jnp.tanh(x @ w)),
     "arrays that are equal": lambda x, w: jnp.tanh(x @ w + LADDER) + LADDER.copy(),
     "times one": lambda x, w: (x @ w) * 1.0,
@@ -93,6 +103,8 @@ AT_REST: dict[str, Callable[[Any, Any], Any]] = {
     "other numbers": lambda x, w: jnp.tanh(x @ w * 2.0) / 3.0,
     "arrays that differ in shape": lambda x, w: jnp.tanh(x @ w + np.ones((1, 4), np.float32)) * np.ones(1, np.float32),
     "a loop of which everything is read": lambda x, w: steps(x @ w, lambda c, _: (jnp.tanh(c), jnp.sin(c))),
+    "a count that ends a loop": lambda x, w: turning(x @ w, 0.5, lambda c, n, k: (jnp.tanh(c) * k, n + 1, k + 2))[0],
+    "a branch": lambda x, w: jax.lax.cond((x @ w).max() > 0, jnp.sin, jnp.cos, x),
     "a carry that makes what is read": lambda x, w: steps(x @ w, lambda c, _: (jnp.tanh(c), jnp.sin(c)))[1],
     "an effect": lambda x, w: (jax.debug.callback(lambda _: None, x), jnp.tanh(x @ w))[1],
 }

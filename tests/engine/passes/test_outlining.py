@@ -123,9 +123,14 @@ def test_what_comes_back_from_outside_begins_another_part() -> None:
 
 def test_parts_of_parts_that_read_one_another_run_in_order() -> None:
     def chained(a: Any, b: Any, c: Any, d: Any) -> list[Any]:
-        return [scaled(scaled(a) + b) + scaled(scaled(c) + d)]
+        return [scaled(scaled(a) + b) + scaled(scaled(c) + d) + scaled(scaled(d) + a)]
 
-    outlined(chained, 2)
+    outlined(chained, 3)
+
+
+def test_what_little_repeats_is_left() -> None:
+    """To look for the parts costs as much as they would save."""
+    unchanged(lambda a, b, c, d: [scaled(a) + scaled(b), c * d])
 
 
 def test_ops_with_several_results_are_told_apart_by_place() -> None:
@@ -209,3 +214,17 @@ def test_any_preparation_of_columns_keeps_its_bits(first: Any, then: Any, times:
     before = run(graph, **COLUMNS)
     for passes in ((inline, outline), (*EXPORTED, outline)):
         same_bits(run(optimized(graph, passes), **COLUMNS), before)
+
+
+def test_what_makes_nothing_is_no_part() -> None:
+    def silent(*columns: Any) -> Any:
+        jax.lax.scan(lambda *_: (None, None), None, length=2)
+        return [scaled(column) for column in columns]
+
+    unchanged(silent)
+
+    def heard(*columns: Any) -> Any:
+        jax.debug.callback(lambda: None)
+        return [scaled(column) for column in columns]
+
+    unchanged(heard)

@@ -69,6 +69,40 @@ def test_share_tells_literals_apart_by_their_bits() -> None:
     check(lambda x: (x.astype(jnp.int8), x.astype(jnp.int16)), share, {})
 
 
+def test_share_tells_branches_apart_that_give_one_thing_and_several() -> None:
+    def both(x: Any) -> Any:
+        positive = x.sum() > 0
+        one = jax.lax.cond(positive, jnp.sin, jnp.cos, x)
+        return one, *jax.lax.cond(positive, lambda y: (y, jnp.sin(y)), lambda y: (jnp.cos(y), y), x)
+
+    check(both, share, {"convert_element_type": 1})
+
+
+def drawn(partitionable: bool) -> Any:
+    with jax.threefry_partitionable(partitionable):
+        return jax.random.bits(jax.random.key(0), (4,))
+
+
+def test_share_tells_apart_what_is_done_under_other_settings() -> None:
+    """An equation's context is no param of it: here it is which numbers a key gives."""
+    graph = traced(lambda x: (x, drawn(True), drawn(False), drawn(True)), x=MATRIX)
+    made = optimized(graph, EXPORTED)
+    assert ops(made)["random_bits"] == 2
+    found = run(made, x=MATRIX)
+    assert found["1"].tolist() == drawn(True).tolist() != found["2"].tolist() == drawn(False).tolist()
+
+
+@pytest.mark.slow
+def test_share_tells_loops_apart_whose_bodies_have_other_settings() -> None:
+    def looped(partitionable: bool) -> Any:
+        return jax.lax.scan(lambda c, _: (c + drawn(partitionable), None), jnp.zeros(4, jnp.uint32), length=2)[0]
+
+    graph = traced(lambda x: (x, looped(True), looped(False)), x=MATRIX)
+    made = optimized(graph, EXPORTED)
+    assert ops(made)["scan"] == 2
+    same_bits(run(made, x=MATRIX), run(graph, x=MATRIX))
+
+
 RAW = Tensor("raw", "int64", column=True)
 HOST = HostNode("values", ("raw",), (Tensor("a", "int32"),), {"column": "x"}, ("words",))
 ANALYZER = AnalyzerNode("min", ("raw",), (Tensor("a", "int32", ()),), {"column": "x"})
@@ -220,6 +254,22 @@ def test_exact_casts_there_and_back_go_and_others_become_one() -> None:
     wide = np.asarray([2**30 + 1, -7], np.int32)
     check(lambda x: x.astype(jnp.float32).astype(jnp.int32), (simplify, prune), {}, wide)
     check(lambda x: x.astype(jnp.uint8).astype(jnp.int32), (simplify, prune), {}, wide)
+
+
+WHOLE = ("int8", "uint8", "int16")
+
+
+def test_casts_of_whole_numbers_by_way_of_floats_still_stop_at_the_largest() -> None:
+    """A cast from a float gives the largest number for what is larger, one from a whole number wraps around."""
+    given = {name: np.asarray([np.iinfo(name).min, 1, 127, 128, np.iinfo(name).max]).astype(name) for name in WHOLE}
+
+    def cast(*columns: Any) -> Any:
+        return [x.astype(way).astype(target) for x in columns for way in ("float32", "int32") for target in WHOLE]
+
+    graph = traced(cast, None, **given)
+    same_bits(run(optimized(graph, EXPORTED), **given), run(graph, **given))
+    few = np.asarray([-3, 200], np.int16)
+    check(lambda x: x.astype(jnp.float32).astype(jnp.int32), EXPORTED, {"convert_element_type": 1}, few)
 
 
 def test_of_two_reshapes_broadcasts_and_transposes_one_is_enough() -> None:

@@ -52,6 +52,7 @@ def test_the_form_is_what_it_says(rows: list[list[float] | None]) -> None:
     np.testing.assert_array_equal(made.positions[:count], [p for row in plain(rows) for p in range(len(row))])
 
 
+@pytest.mark.slow
 @laws
 @given(lists)
 def test_there_and_back(rows: list[list[float] | None]) -> None:

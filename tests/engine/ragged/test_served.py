@@ -140,7 +140,8 @@ def test_batches_rows_a_fresh_process_and_numpy_agree(made: tuple[Path, Any], tm
     pq.write_table(table, tmp_path / "table.parquet")
     arguments = [str(folder / "model"), str(tmp_path / "table.parquet"), str(tmp_path / "out.npz")]
     subprocess.run([sys.executable, "-c", FRESH, *arguments], check=True, cwd=tmp_path, timeout=200, env=os.environ)
-    found = np.load(tmp_path / "out.npz")
+    with np.load(tmp_path / "out.npz") as file:
+        found = dict(file)
     np.testing.assert_array_equal(found["batch"], here)
     np.testing.assert_allclose(found["rows"], here[:60], atol=1e-6)
     # and the function that was trained, on what the loader would give of the same rows

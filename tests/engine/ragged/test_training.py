@@ -163,6 +163,7 @@ def problem_with_tags(tmp_path_factory: pytest.TempPathFactory, problem: ModuleT
     return made
 
 
+@pytest.mark.slow
 def test_a_model_learns_from_bags_alone(problem_with_tags: Path) -> None:
     trained = fit(TrainingRun(features=FEATURES, examples=problem_with_tags, epochs=6, batch_size=50, depth=8))
     first, last = trained.history[0], trained.history[-1]
@@ -182,6 +183,7 @@ def test_a_model_learns_from_bags_alone(problem_with_tags: Path) -> None:
     np.testing.assert_allclose(once.history[0].loss, wanted, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_resumed_training_ends_with_the_same_bits(
     problem_with_tags: Path, tmp_path: Path, problem: ModuleType
 ) -> None:
