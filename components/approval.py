@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 
 from ..errors import InputError
 from ..metadata import Artifact, Decision
@@ -12,11 +11,7 @@ from ..pipelines import component, current
 _POLL = 0.5
 
 
-def _asked_in_each_run(outputs: Mapping[str, Artifact], parameters: Mapping[str, object], base: object) -> str:
-    return "a person decides in each run"
-
-
-@component(verify=_asked_in_each_run, deterministic=False)
+@component(deterministic=False, asks=True)
 def Approval(artifact: Artifact | None = None, *, message: str = "", wait: float | None = None) -> Decision:
     """Wait until somebody says `drivetrain approve`, or `drivetrain approve --deny`; the decision may come before.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -35,6 +36,8 @@ class Shard(Protocol):
 
 
 _REFERENCE: Final = 8  # bytes per row below which a column of strings is taken to repeat itself
+_FOOTERS: Final = 64  # that a process keeps
+_FOOTER_BYTES: Final = 16 << 20  # of them, as they lie in their files; the last is kept whatever its size
 
 
 @dataclass(frozen=True)
@@ -107,11 +110,13 @@ class ParquetShard:
         """See `Shard.read`."""
         strings = {field.name for field in schema if pa.types.is_string(field.type)} if dictionaries else set()
         try:
-            metadata = pq.read_metadata(self.path)
+            stamp, metadata = _footers.of(self.path)
             if self.row_group >= metadata.num_row_groups or metadata.row_group(self.row_group).num_rows != self.rows:
                 raise _changed(self.path)
             repeated = _repeated(metadata.row_group(self.row_group), strings)
             with pq.ParquetFile(self.path, metadata=metadata, read_dictionary=repeated) as file:
+                if _stamp(self.path) != stamp:  # replaced between the look and the opening
+                    raise _changed(self.path)
                 batches = file.iter_batches(
                     batch_size=batch_rows, row_groups=[self.row_group], columns=schema.names, use_threads=False
                 )
@@ -121,6 +126,40 @@ class ParquetShard:
                     yield restore(batch, schema, dictionaries=dictionaries)
         except (pa.ArrowException, OSError) as error:
             raise damaged_parquet(self.path, error) from error
+
+
+class _Footers:
+    """The footers of the files read last: a pass asks for the same one at each row group, and to parse it is dear."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, tuple[tuple[int, ...], pq.FileMetaData]] = {}  # the oldest first
+        self._guard = threading.Lock()
+
+    def of(self, path: str) -> tuple[tuple[int, ...], pq.FileMetaData]:
+        """A file's stamp and the footer that it has with it; read anew where the file is another by now."""
+        stamp = _stamp(path)
+        with self._guard:
+            found = self._kept.get(path)
+        if found is None or found[0] != stamp:
+            found = stamp, pq.read_metadata(path)
+        with self._guard:
+            self._kept.pop(path, None)
+            self._kept[path] = found
+            size = sum(footer.serialized_size for _, footer in self._kept.values())
+            for oldest in list(self._kept)[:-1]:
+                if size <= _FOOTER_BYTES and len(self._kept) <= _FOOTERS:
+                    break
+                size -= self._kept.pop(oldest)[1].serialized_size
+        return found
+
+
+_footers = _Footers()
+
+
+def _stamp(path: str) -> tuple[int, ...]:
+    """What differs where a file was written again."""
+    found = Path(path).stat()
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def _repeated(group: Any, names: set[str]) -> list[str]:

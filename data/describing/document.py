@@ -118,20 +118,22 @@ class Statistics:
         """The document as indented JSON; equal statistics give equal text."""
         return json.dumps(self.document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
-    def save(self, content: Path) -> None:
+    def save(self, content: Path | str) -> None:
         """Write `statistics.json` and `states/split=<name>.bin` into a folder that exists."""
+        content = Path(content)
         (content / "states").mkdir(exist_ok=True)
         for name in self.splits:
             write_durably(_state_path(content, name), self.state(name).to_bytes())
         write_durably(content / "statistics.json", self.to_json().encode())
 
     @classmethod
-    def load(cls, content: Path) -> Statistics:
+    def load(cls, content: Path | str) -> Statistics:
         """The statistics that `save` wrote; states are read when asked for.
 
         Raises:
             InputError: The folder holds no statistics, or of a format this release does not read.
         """
+        content = Path(content)
         path = content / "statistics.json"
         try:
             document = json.loads(path.read_text("utf-8"))

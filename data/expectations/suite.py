@@ -211,19 +211,19 @@ class ExpectationResults:
         """The document as indented JSON."""
         return json.dumps(self.document, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
-    def save(self, path: Path) -> None:
+    def save(self, path: Path | str) -> None:
         """Write `to_json`."""
-        write_durably(path, self.to_json().encode())
+        write_durably(Path(path), self.to_json().encode())
 
     @classmethod
-    def load(cls, path: Path) -> ExpectationResults:
+    def load(cls, path: Path | str) -> ExpectationResults:
         """What `save` wrote.
 
         Raises:
             InputError: No such file, or none of ours: GX's own results do not say which way each was decided.
         """
         try:
-            document = json.loads(path.read_text("utf-8"))
+            document = json.loads(Path(path).read_text("utf-8"))
         except (OSError, ValueError) as error:
             raise InputError(f"{path} cannot be read: {error}", fix="check the expectations again") from error
         if not isinstance(document, dict) or "drivetrain" not in (document.get("meta") or {}):

@@ -172,20 +172,20 @@ class SchemaPatch:
 
         return f"<pre>{escape(self.diff or 'nothing to change')}</pre>"
 
-    def save(self, path: Path) -> None:
+    def save(self, path: Path | str) -> None:
         """Write the patch as YAML, for `SchemaPatch.load` and for a person to cut down."""
         text = yaml.dump(self.to_dict(), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
-        write_durably(path, (_HEAD + text).encode())
+        write_durably(Path(path), (_HEAD + text).encode())
 
     @classmethod
-    def load(cls, path: Path) -> SchemaPatch:
+    def load(cls, path: Path | str) -> SchemaPatch:
         """The patch in a file, without the anomalies in `unresolved`.
 
         Raises:
             InputError: It cannot be read, or is no patch.
         """
         try:
-            document = yaml.safe_load(path.read_text("utf-8"))
+            document = yaml.safe_load(Path(path).read_text("utf-8"))
         except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
             raise InputError(
                 f"the patch {path} cannot be read: {error}", fix="write one with `drivetrain schema update`"

@@ -127,7 +127,10 @@ def _kind(path: Path) -> str:
     if path.is_dir():
         raise InputError(f"{path} is a folder", fix=f"name its files, e.g. {path}/*.csv")
     if not path.exists():
-        raise InputError(f"{path} does not exist", fix="check the path; a relative one starts at the parent of --root")
+        raise InputError(
+            f"{path} does not exist",
+            fix="check the path" if path.is_absolute() else f"check the path, which starts at {Path.cwd()}",
+        )
     if not path.is_file():
         raise InputError(
             f"{path} is a pipe or a device", fix="write what it gives to a file: it is read more than once"

@@ -79,14 +79,14 @@ class Imported(NamedTuple):
     notes: tuple[str, ...]
 
 
-def load_pbtxt(path: Path) -> Imported:
+def load_pbtxt(path: Path | str) -> Imported:
     """The schema in a file of TFX.
 
     Raises:
         InputError: It cannot be read, or see `schema_from_pbtxt`.
     """
     try:
-        text = path.read_text("utf-8-sig")
+        text = Path(path).read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"the schema {path} cannot be read: {error}", fix="name a schema.pbtxt in UTF-8") from error
     return schema_from_pbtxt(text, str(path))

@@ -206,14 +206,14 @@ def schema_from_yaml(text: str, where: str = "schema.yaml") -> Schema:
     return _Reader(where).schema(root)
 
 
-def load_schema(path: Path) -> Schema:
+def load_schema(path: Path | str) -> Schema:
     """The schema in a file.
 
     Raises:
         InputError: It cannot be read, or see `schema_from_yaml`.
     """
     try:
-        text = path.read_text("utf-8")
+        text = Path(path).read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"the schema {path} cannot be read: {error}", fix="name a schema.yaml in UTF-8") from error
     return schema_from_yaml(text, str(path))

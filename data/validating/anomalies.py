@@ -140,19 +140,19 @@ class Anomalies:
             ),
         )  # fmt: skip
 
-    def save(self, path: Path) -> None:
+    def save(self, path: Path | str) -> None:
         """Write `to_json`."""
-        write_durably(path, self.to_json().encode())
+        write_durably(Path(path), self.to_json().encode())
 
     @classmethod
-    def load(cls, path: Path) -> Anomalies:
+    def load(cls, path: Path | str) -> Anomalies:
         """What `save` wrote.
 
         Raises:
             InputError: No such file, or of a format this release does not read.
         """
         try:
-            document = json.loads(path.read_text("utf-8"))
+            document = json.loads(Path(path).read_text("utf-8"))
         except (OSError, ValueError) as error:
             raise InputError(f"{path} cannot be read: {error}", fix="validate again") from error
         if document.get("format") != FORMAT:

@@ -63,14 +63,14 @@ def checks_from_pbtxt(text: str, where: str = "text") -> tuple[Check, ...]:
     return tuple(checks)
 
 
-def load_checks(path: Path) -> tuple[Check, ...]:
+def load_checks(path: Path | str) -> tuple[Check, ...]:
     """The checks in a file.
 
     Raises:
         InputError: It cannot be read, or see `checks_from_pbtxt`.
     """
     try:
-        text = path.read_text("utf-8")
+        text = Path(path).read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{path} cannot be read: {error}", fix="name a CustomValidationConfig in text format") from (
             error

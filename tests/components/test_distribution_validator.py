@@ -22,7 +22,7 @@ from drivetrain.metadata import Statistics
 from drivetrain.pipelines import Home, RunOptions, RunResult, load_pipeline, run_pipeline
 from scipy import stats
 
-EXECUTORS = ["local", pytest.param("beam", marks=pytest.mark.beam)]
+EXECUTORS = ["local", pytest.param("beam", marks=[pytest.mark.beam, pytest.mark.slow])]
 
 
 def span(path: Path, shift: float = 0.0, rows: int = 900, seed: int = 0, **more: Any) -> str:

@@ -52,6 +52,7 @@ def properties(result: RunResult) -> dict[str, Any]:
     return dict(result.nodes["ExampleDiff"].outputs["examples_diff"][0].properties)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("executor", EXECUTORS)
 def test_what_a_second_version_of_the_data_corrects(tmp_path: Path, executor: str) -> None:
     home = Home(tmp_path / "home" / ".drivetrain")

@@ -27,6 +27,7 @@ from drivetrain.metadata import Examples
 from drivetrain.pipelines import Home, RunOptions, RunResult, load_pipeline, run_pipeline
 from drivetrain.pipelines.launching.outcome import Silent
 from drivetrain.pipelines.sources.context import LaunchContext, enter
+from drivetrain.pipelines.sources.secret import blotted
 from drivetrain.tests.data.postgres import server  # noqa: F401 - a fixture
 from drivetrain.tests.data.test_remote import Web
 
@@ -124,7 +125,7 @@ def test_fetching_tells_how_far_it_is_and_can_be_stopped(shop: Shop, monkeypatch
     web = Web()
     try:
         web.files = {"/a.csv": b"x\n" + b"1\n" * 500_000, "/b.csv": b"x\n1\n"}
-        web.failures = ["hang"]
+        web.failures, web.failing = ["hang"], "/a.csv"
         # Another node beside it, so that neither runs in the main thread, which hears the signal
         home, run = shop(f'"{web.url}/a.csv")); (ExampleGen.options(id="Other")("{web.url}/b.csv"')
         told: list[tuple[int, int | None, str]] = []
@@ -183,6 +184,7 @@ def test_no_secret_is_written_anywhere(
         'dt.query("select g, g * 0.5::float8 as h from generate_series(1, 99) g", connection="env:SHOP_DB")'
     )
     assert states(run()) == ["COMPLETE", "COMPLETE"]
+    assert blotted(f"{os.environ['SHOP_DB']} fails") == "*** fails"
     assert states(run()) == ["CACHED", "CACHED"]
     for broken in (
         "postgresql://me:hunter2/slash@h:x/db",

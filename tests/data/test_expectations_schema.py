@@ -296,6 +296,7 @@ NAN_IS_A_VALUE = {
 }
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @example(NAN_IS_A_VALUE, expect("column_unique_value_count_to_be_between", column="f", min_value=1, max_value=2))
 @given(columns, wanted())

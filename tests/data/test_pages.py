@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
@@ -89,6 +90,18 @@ def test_a_pages_python_runs(page: str, setting: Callable[[Path], dict[str, Any]
     for block in found:
         if "@dt.pipeline" not in block:  # a part of a pipeline's file
             exec(compile(block, page, "exec"), names)
+
+
+@pytest.mark.slow
+def test_the_stream_of_the_streams_page(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "incoming").mkdir()
+    january = month(1)
+    pa_csv.write_csv(january, here / "incoming" / "2013-01.csv")
+    (here / "schema.yaml").write_text(schema_to_yaml(infer_schema(january)))
+    (block,) = (block for block in blocks("streams.md", "python") if "data.stream(" in block)
+    assert "idle=600" in block
+    exec(compile(block.replace("idle=600", "idle=3"), "streams.md", "exec"), {})
+    assert capsys.readouterr().out == f"1 {january.num_rows} passed\n"
 
 
 @pytest.mark.parametrize("page", ["schema.md", "expectations.md"])

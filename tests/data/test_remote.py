@@ -30,7 +30,8 @@ class Web:
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
-        self.failures: list[int | str] = []
+        self.failures: list[int | str] = []  # of the next GETs below `failing`
+        self.failing = "/"
         self.asked: list[str] = []
         self.tags = True
         self.knows_head = True
@@ -49,7 +50,8 @@ class Web:
 
             def answer(self, *, with_body: bool) -> None:
                 web.asked.append(f"{self.command} {self.path}")
-                failure = web.failures.pop(0) if web.failures and with_body else None
+                fails = web.failures and with_body and self.path.startswith(web.failing)
+                failure = web.failures.pop(0) if fails else None
                 data = web.files.get(self.path)
                 self.send_response(failure if isinstance(failure, int) else 404 if data is None else 200)
                 self.send_header("Content-Length", str(len(data or b"")))

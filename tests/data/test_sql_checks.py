@@ -158,6 +158,7 @@ def test_ctrl_c(what: str) -> None:
         check_sql(pa.table({"a": range(1000)}), [query], timeout=30)
 
 
+@pytest.mark.slow
 def test_more_than_memory_spills(tmp_path: Path) -> None:
     from drivetrain.data.duckdb_session import open_session
 

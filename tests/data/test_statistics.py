@@ -130,6 +130,7 @@ def test_a_huge_text_is_quoted_in_part() -> None:
     assert {item["value"] for item in found["top_values"]["value"]} == {"y", "x" * 1000 + "… (5,000,000 bytes)"}
 
 
+@pytest.mark.slow
 def test_five_thousand_columns() -> None:
     names = [f"c{i}" for i in range(5_000)]
     found = accumulate(pa.RecordBatch.from_arrays([pa.array([1, None])] * 5_000, names))

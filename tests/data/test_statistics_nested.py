@@ -96,6 +96,7 @@ def test_every_number_is_a_walks(deep: list[Any], records: list[Any], maps: list
         walk(described(pa.array(rows, arrow)), rows, arrow)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.lists(deep, min_size=3, max_size=3), st.lists(records, min_size=3, max_size=3), st.sampled_from([2, 100]))
 def test_parts_merge_as_the_whole(deep: list[Any], records: list[Any], limit: int) -> None:

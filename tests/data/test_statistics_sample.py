@@ -140,6 +140,7 @@ def test_a_state_of_an_older_release_is_refused() -> None:
         StatisticsAccumulator.from_bytes(bytes(data))
 
 
+@pytest.mark.slow
 @pytest.mark.beam
 @pytest.mark.parametrize("limit", [100_000, 300])
 def test_beam_gives_the_same_bytes_with_everything_on(tmp_path: Path, limit: int) -> None:

@@ -68,6 +68,7 @@ def test_flights_by_carrier_and_origin_as_pandas_groups_them() -> None:
         assert feature["missing"] == frame[frame.carrier == key].dep_delay.isna().sum()
 
 
+@pytest.mark.slow
 def test_a_slice_is_validated_and_compared_like_a_data_set(tmp_path: Path) -> None:
     january, june = (statistics(month(number), slices=["origin"]) for number in (1, 6))
     january.save(tmp_path)

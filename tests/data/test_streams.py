@@ -200,6 +200,7 @@ def test_whole_numbers_that_no_float_holds(incoming: Path, tmp_path: Path) -> No
     assert "column 'v' does not fit double" in spans[0].rejected[0]["error"]
 
 
+@pytest.mark.slow
 def test_a_column_that_changes_its_type_begins_a_new_window(incoming: Path, tmp_path: Path) -> None:
     values: list[list[Any]] = [[1, 2], [3], [4.5], [5.5], ["six"]]
     seen = []
@@ -385,6 +386,7 @@ def test_every_message_in_one_span(producer: Any, tmp_path: Path) -> None:
     assert window.features("data")["n"]["mean"]["value"] == pc.mean(table["n"]).as_py()
 
 
+@pytest.mark.slow
 def test_messages_that_are_no_rows(producer: Any, tmp_path: Path) -> None:
     address = servers(producer)
     deep = '{"n": ' + "[" * 100_000 + "]" * 100_000 + "}"
