@@ -56,7 +56,7 @@ def translated(api: Api, host: str, what: str, *, changes: bool = False) -> Iter
             warnings.simplefilter("ignore")
             yield
     except ApiException as error:
-        raise _answered(place, what, int(error.status or 0), error.body, str(error.reason)) from None
+        raise _answered(place, what, int(error.status or 0), error.body, str(error.reason), changes=changes) from None
     except NotAnApi as error:
         raise ApiError(
             f"{place} cannot {what}: it answers with {error}, as a page to log in does, not with KFP's API",
@@ -77,7 +77,10 @@ def translated(api: Api, host: str, what: str, *, changes: bool = False) -> Iter
         log.setLevel(level)
 
 
-def _answered(place: str, what: str, status: int, body: object, reason: str) -> ApiError:
+_LOOK = "whether it was done is not known: see `drivetrain kubeflow status`, or `schedule list`, before you do it again"
+
+
+def _answered(place: str, what: str, status: int, body: object, reason: str, *, changes: bool) -> ApiError:
     told = _told(body) or reason
     fixes = {
         400: "mend what it names",
@@ -89,7 +92,11 @@ def _answered(place: str, what: str, status: int, body: object, reason: str) -> 
     words = {401: "it does not know who asks", 403: "it may not be asked that", 404: "it has no such thing"}
     fix = fixes.get(status, "see the log of its pod ml-pipeline, then ask again")
     because = f"{words[status]}: {told}" if status in words else told
-    return ApiError(f"{place} cannot {what}: {because} ({status})", fix=fix, status=status)
+    # A gateway's 504 says that it waited no longer, not what became of the request behind it.
+    sent = changes and status >= 500
+    return ApiError(
+        f"{place} cannot {what}: {because} ({status})", fix=_LOOK if sent else fix, status=status, sent=sent
+    )
 
 
 def _unanswered(api: Api, place: str, what: str, error: Exception, *, changes: bool) -> ApiError:
@@ -110,7 +117,7 @@ def _unanswered(api: Api, place: str, what: str, error: Exception, *, changes: b
     else:
         because, fix = f"the connection broke: {cause}", "ask again"
     if sent:
-        fix = "whether it was done is not known: look with `drivetrain kubeflow status` before you do it again"
+        fix = _LOOK
     return ApiError(blotted(f"{place} cannot {what}: {because}"), fix=fix, sent=sent)
 
 

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import time
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-from ...errors import missing_extra
 from ..sources.secret import blotted
-from .api_errors import ApiError, NotAnApi, translated
+from .api_errors import ApiError, translated
+from .bounded import connect, despite_others
 from .connection import Api
 
 ENDED = ("SUCCEEDED", "FAILED", "SKIPPED", "CANCELED")
@@ -112,7 +110,7 @@ class Client:
     def __init__(self, api: Api) -> None:
         self.api = api
         self.host = api.url
-        self._kfp = _connect(api, self.host)
+        self._kfp = connect(api, self.host)
         self._place = {"namespace": api.namespace} if api.namespace else {}
 
     def greet(self) -> None:
@@ -131,14 +129,16 @@ class Client:
     ) -> KfpRun:
         """Start a run of a compiled pipeline (`*.yaml`), in an experiment made if need be. KFP's own cache is off."""
         with self._asking(f"start {name}", changes=True):
-            result = self._kfp.create_run_from_pipeline_package(
-                str(package),
-                arguments=dict(arguments),
-                run_name=name,
-                experiment_name=experiment,
-                **self._place,
-                service_account=service_account or None,
-                enable_caching=False,
+            result = despite_others(
+                lambda: self._kfp.create_run_from_pipeline_package(
+                    str(package),
+                    arguments=dict(arguments),
+                    run_name=name,
+                    experiment_name=experiment,
+                    **self._place,
+                    service_account=service_account or None,
+                    enable_caching=False,
+                )
             )
             return self._run(result.run_info)
 
@@ -184,7 +184,7 @@ class Client:
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
-            found = self.run(run)
+            found = self._seen_anew(run)
             seen(found)
             if found.ended:
                 return found
@@ -193,6 +193,16 @@ class Client:
                     f"the KFP run {run} is still {found.state} after {timeout:g} s", fix="it goes on: ask again"
                 )
             time.sleep(every)
+
+    def _seen_anew(self, run: str) -> KfpRun:
+        """A run, after the token has been read again where it was let in before and is not now: tokens are rotated."""
+        try:
+            return self.run(run)
+        except ApiError as error:
+            if error.status != 401:
+                raise
+        self._kfp = connect(self.api, self.host)
+        return self.run(run)
 
     def recur(
         self,
@@ -212,7 +222,7 @@ class Client:
     ) -> Recurring:
         """Start a recurring run, by six fields of cron or an interval in seconds."""
         with self._asking(f"schedule {name}", changes=True):
-            place = self._kfp.create_experiment(experiment, **self._place)
+            place = despite_others(lambda: self._kfp.create_experiment(experiment, **self._place))
             made = self._kfp.create_recurring_run(
                 experiment_id=place.experiment_id,
                 job_name=name,
@@ -273,69 +283,6 @@ class Client:
 
     def _asking(self, what: str, *, changes: bool = False) -> contextlib.AbstractContextManager[None]:
         return translated(self.api, self.host, what, changes=changes)
-
-
-def _connect(api: Api, host: str) -> Any:  # Any: kfp has no types
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # deprecations within kfp
-        try:
-            import kfp
-            import kfp.client
-            from kfp.client import set_volume_credentials
-        except ImportError:
-            raise missing_extra("kfp", "kubeflow") from None
-
-    class Quick(kfp.Client):  # type: ignore[misc]  # no types
-        """Does not ask for the server's health, to guess a namespace that is always said here."""
-
-        def get_kfp_healthz(self, sleep_duration: int = 5) -> Any:  # Any: kfp's model
-            return SimpleNamespace(multi_user=False)
-
-    credentials = None
-    if api.service_account_token:
-        credentials = set_volume_credentials.ServiceAccountTokenVolumeCredentials(api.service_account_token)
-    with translated(api, host, "be asked"):
-        made = Quick(
-            host=host or None,
-            ui_host=api.ui_host or None,
-            existing_token=api.token() or None,
-            cookies=api.cookies() or None,
-            credentials=credentials,
-            client_id=api.iap_client_id or None,
-            other_client_id=api.iap_other_client_id or None,
-            other_client_secret=api.iap_secret() or None,
-            ssl_ca_cert=api.ca_cert or None,
-            verify_ssl=None if api.verify_ssl else False,
-            proxy=api.proxy or None,
-            kube_context=api.kube_context or None,
-        )
-    _bound(made, api)
-    return made
-
-
-def _bound(client: Any, api: Api) -> None:  # Any: kfp has no types
-    """Give all its requests a timeout, retries, and eyes for what is no answer of an API."""
-    import urllib3
-
-    rest = client.runs.api_client.rest_client
-    rest.pool_manager.connection_pool_kw["retries"] = urllib3.Retry(
-        api.retries,
-        backoff_factor=0.25,
-        status_forcelist=(429, 500, 502, 503, 504),
-        allowed_methods=("GET", "HEAD"),  # of others only those that did not leave are sent again
-        raise_on_status=False,
-    )
-    send = rest.request
-
-    def request(method: str, url: str, **more: Any) -> Any:  # Any: what the generated client passes on
-        more["_request_timeout"] = more.get("_request_timeout") or (min(10.0, api.timeout), api.timeout)
-        answer = send(method, url, **more)
-        kind = answer.getheader("content-type") or "nothing"
-        if "json" not in kind:
-            raise NotAnApi(kind)
-        return answer
-
-    rest.request = request
 
 
 def _recurring(found: Any) -> Recurring:  # Any: kfp's model

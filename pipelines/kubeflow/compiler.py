@@ -12,24 +12,21 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from ..form.ir import Edge, Node, Pipeline
 from . import cel
+from .about import about
 from .containers import container
 from .findings import LONGEST_NAME
+from .levels import Json, Level, artifact_type
+from .manifests import ITEMS, PASSED, RUN, STATUS
 from .plan import Plan, Task, kubernetes_name, plan
 from .platform import platform_document
+from .protobufs import SCHEMA
 from .refusals import parameter_type, plain, refuse
 from .settings import Settings
 
-Json: TypeAlias = dict[str, Any]  # a JSON object, as protobuf reads it
-
-SCHEMA = "2.1.0"
-RUN = "drivetrain_run"
-STATUS = "status"
-PASSED = "drivetrain-passed"
-"""A gate's output parameter: false where it vetoed."""
 WORK, LEAVE, EXITS, CLOSE = "work", "leave", "exits", "drivetrain-close"
 _COMPLETED = "ALL_UPSTREAM_TASKS_COMPLETED"
 
@@ -96,17 +93,6 @@ def compile_pipeline(
     return Compiled(spec["pipelineInfo"]["name"], digest or pipeline.digest, spec, platform, compiler.nodes)
 
 
-class _Level:
-    """One DAG that is being written: its tasks, and what comes into it from the one around."""
-
-    def __init__(self, above: _Level | None) -> None:
-        self.above = above
-        self.here: set[str] = set()  # names of its tasks
-        self.parameters: dict[str, Json] = {}  # of its component
-        self.artifacts: dict[str, Json] = {}
-        self.given: Json = {"parameters": {}, "artifacts": {}}  # by the task that it is, where it is used
-
-
 class _Compiler:
     def __init__(self, pipeline: Pipeline, settings: Settings, project: str, digest: str) -> None:
         self.pipeline = pipeline
@@ -132,9 +118,9 @@ class _Compiler:
                 self.read.setdefault(self.plan.names[node], set()).add(_key(output, name))
 
     def spec(self) -> Json:
-        root = _Level(None)
+        root = Level(None)
         root.here = {WORK, CLOSE, LEAVE}
-        work = _Level(root)
+        work = Level(root)
         tasks = {WORK: self.dag(WORK, self.plan.work, work)}
         if self.plan.exits:
             tasks[LEAVE] = self.leave(root)
@@ -152,11 +138,11 @@ class _Compiler:
             "deploymentSpec": {"executors": self.containers},
         }
 
-    def dag(self, name: str, tasks: tuple[Task, ...], level: _Level) -> Json:
+    def dag(self, name: str, tasks: tuple[Task, ...], level: Level) -> Json:
         """A task that is a DAG of its own; its component is written too."""
         level.here = {task.name for task in tasks}
         for parameter in self.parameters:
-            self._pass(level, parameter, self.parameters[parameter])
+            level.pass_on(parameter, self.parameters[parameter])
         body = {task.name: self.task(task, level) for task in tasks}
         self.components[f"comp-{name}"] = {
             "dag": {"tasks": body},
@@ -164,7 +150,7 @@ class _Compiler:
         }
         return self._task(name, name, level.given, [])
 
-    def task(self, task: Task, level: _Level) -> Json:
+    def task(self, task: Task, level: Level) -> Json:
         if task.kind == "loop":
             return self.loop(task, level)
         scope = _scope(self.pipeline, task)
@@ -178,28 +164,28 @@ class _Compiler:
         if task.kind == "node":
             node = self.pipeline[task.id]
             for name, producer, key, kind in self._edges(node):
-                found = self._artifact(level, producer, key, kind)
+                found = level.artifact(self.plan.names[producer], key, kind)
                 if found is not None:
                     inputs["artifacts"][name] = found
-                    artifacts[name] = {"artifactType": _type(kind)}
-            outputs["artifacts"] = {key: {"artifactType": _type(kind)} for key, kind in node.outputs}
+                    artifacts[name] = artifact_type(kind)
+            outputs["artifacts"] = {key: artifact_type(kind) for key, kind in node.outputs}
             outputs["parameters"] = {key: {"parameterType": "LIST"} for key in self.read.get(task.name, ())}
             if task.id in self.gates:
                 outputs["parameters"][PASSED] = {"parameterType": "BOOLEAN"}
         else:
-            outputs["parameters"] = {"items": {"parameterType": "LIST"}}
+            outputs["parameters"] = {ITEMS: {"parameterType": "LIST"}}
         condition = self.condition(task, level, inputs, defined)
         what = ["--node", task.id] if node is not None else ["--open", task.id]
         self.component(task.name, what, defined, artifacts, outputs, node)
         made = self._task(task.name, task.id if node is not None else f"open {task.id}", inputs, list(task.after))
         return self._with(made, condition, node)
 
-    def loop(self, task: Task, level: _Level) -> Json:
-        inside = _Level(level)
+    def loop(self, task: Task, level: Level) -> Json:
+        inside = Level(level)
         item = f"loop--{task.id}"
         inside.parameters[item] = {"parameterType": "NUMBER_INTEGER"}
         for loop in _scope(self.pipeline, task):
-            self._pass(inside, f"loop--{loop}", {"parameterType": "NUMBER_INTEGER"})
+            inside.pass_on(f"loop--{loop}", {"parameterType": "NUMBER_INTEGER"})
         made = self.dag(task.name, task.inside, inside)
         made["taskInfo"]["name"] = f"for {task.id}"
         made["dependentTasks"] = list(task.after)
@@ -207,8 +193,8 @@ class _Compiler:
             del made["dependentTasks"]
         items: Json = {"raw": json.dumps(list(range(task.count)))}
         if task.opened:
-            name = f"pipelinechannel--{task.opened}--items"
-            source = {"producerTask": task.opened, "outputParameterKey": "items"}
+            name = f"pipelinechannel--{task.opened}--{ITEMS}"
+            source = {"producerTask": task.opened, "outputParameterKey": ITEMS}
             made["inputs"]["parameters"][name] = {"taskOutputParameter": source}
             inside.parameters[name] = {"parameterType": "LIST"}
             items = {"inputParameter": name}
@@ -220,13 +206,13 @@ class _Compiler:
         self.components[f"comp-{task.name}"]["inputDefinitions"] = _definitions(inside.parameters, inside.artifacts)
         return self._with(made, condition, None)
 
-    def condition(self, task: Task, level: _Level, inputs: Json, defined: dict[str, Json]) -> str:
+    def condition(self, task: Task, level: Level, inputs: Json, defined: dict[str, Json]) -> str:
         """What stands in a task's trigger policy; what it reads becomes an input of the task."""
 
         def take(node: str, key: str, kind: str) -> str:
             producer = self.plan.names[node]
             name = f"pipelinechannel--{producer}--{key}"
-            inputs["parameters"][name] = self._parameter(level, producer, key, kind)
+            inputs["parameters"][name] = level.parameter(producer, key, kind)
             defined[name] = {"parameterType": kind}
             return name
 
@@ -237,13 +223,13 @@ class _Compiler:
         said = [cel.condition(task.conditions, read, self.kinds)] if task.conditions else []
         return " && ".join([*passed, *said])
 
-    def leave(self, root: _Level) -> Json:
+    def leave(self, root: Level) -> Json:
         """The one task after the work, as KFP starts one only: the exit nodes, then what closes the run."""
-        level = _Level(root)
-        exits = self.dag(EXITS, self.plan.exits, _Level(level))
+        level = Level(root)
+        exits = self.dag(EXITS, self.plan.exits, Level(level))
         level.here = {EXITS, CLOSE}
         for name, body in self.parameters.items():
-            self._pass(level, name, body)
+            level.pass_on(name, body)
         close = self.close([EXITS])
         close["inputs"]["parameters"][STATUS] = {"componentInputParameter": STATUS}
         definitions = _definitions(level.parameters | {STATUS: {"parameterType": "TASK_FINAL_STATUS"}}, {})
@@ -278,7 +264,9 @@ class _Compiler:
             body["outputDefinitions"] = found
         self.components[f"comp-{name}"] = body
         self.executors[f"exec-{name}"] = node
-        self.containers[f"exec-{name}"] = {"container": container(self.settings, self.project, self.digest, what, node)}
+        described = about(self.pipeline, node) if node is not None else ""
+        made = container(self.settings, self.project, self.digest, what, node, described)
+        self.containers[f"exec-{name}"] = {"container": made}
 
     def _task(self, name: str, shown: str, inputs: Json, after: list[str]) -> Json:
         made: Json = {
@@ -314,37 +302,6 @@ class _Compiler:
                 number += 1
                 kinds = dict(self.pipeline[source.node].outputs)
                 yield name if number == 1 else f"{name}--{number}", source.node, source.output, kinds[source.output]
-
-    def _artifact(self, level: _Level, producer: str, key: str, kind: str) -> Json | None:
-        """Where a task in this DAG has an artifact from; None where it is gathered, or made for what runs before."""
-        name, task = f"{self.plan.names[producer]}--{key}", self.plan.names[producer]
-        if task in level.here:
-            return {"taskOutputArtifact": {"producerTask": task, "outputArtifactKey": key}}
-        if level.above is None:
-            return None
-        if name not in level.artifacts:
-            found = self._artifact(level.above, producer, key, kind)
-            if found is None:
-                return None
-            level.artifacts[name] = {"artifactType": _type(kind)}
-            level.given["artifacts"][name] = found
-        return {"componentInputArtifact": name}
-
-    def _parameter(self, level: _Level, task: str, key: str, kind: str) -> Json:
-        """Where a task in this DAG has an output parameter from."""
-        if task in level.here:
-            return {"taskOutputParameter": {"producerTask": task, "outputParameterKey": key}}
-        assert level.above is not None
-        name = f"pipelinechannel--{task}--{key}"
-        if name not in level.parameters:
-            level.given["parameters"][name] = self._parameter(level.above, task, key, kind)
-            level.parameters[name] = {"parameterType": kind}
-        return {"componentInputParameter": name}
-
-    def _pass(self, level: _Level, name: str, body: Json) -> None:
-        """Hand a parameter of the DAG around on to this one."""
-        level.parameters[name] = body
-        level.given["parameters"][name] = {"componentInputParameter": name}
 
 
 def _reads(conditions: tuple[Any, ...]) -> Iterator[tuple[str, str, str]]:
@@ -396,10 +353,6 @@ def _parameter(hint: str, default: Any) -> Json:  # Any: JSON
 def _definitions(parameters: Mapping[str, Json], artifacts: Mapping[str, Json]) -> Json:
     found = {"parameters": dict(parameters), "artifacts": dict(artifacts)}
     return {kind: body for kind, body in found.items() if body}
-
-
-def _type(kind: str) -> Json:
-    return {"schemaTitle": f"drivetrain.{kind}", "schemaVersion": "0.0.1"}
 
 
 def _version() -> str:

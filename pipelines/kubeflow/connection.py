@@ -89,6 +89,8 @@ class Api:
                 value = Path(self.token_file).expanduser().read_text(encoding="utf-8").strip()
             except (OSError, ValueError) as error:
                 raise InputError(f"api.token_file {self.token_file} cannot be read: {error}", fix="mend it") from None
+            if not value:
+                raise InputError(f"api.token_file {self.token_file} is empty", fix="have a token written into it")
             conceal(value)
             return value
         return _variable("api.token_env", self.token_env, TOKEN)

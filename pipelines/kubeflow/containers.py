@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import math
 from typing import Any, TypeAlias
 
-from ...digest import canonical_json, digest
 from ..form.ir import Node
-from .platform import SCRATCH
-from .settings import Settings
+from . import about
+from .settings import SCRATCH, Settings
 
 Json: TypeAlias = dict[str, Any]  # a JSON object, as protobuf reads it
 
 COMMAND = ("python", "-m", "drivetrain.pipelines.kubeflow.pod")
-ABOUT = "DRIVETRAIN_NODE"
-"""Of a node's container: what the node is, so that `diff` can tell what changed of it. Pods do not read it."""
-_LONG = 2000
-"""Characters of a parameter that is written out there."""
 
 
-def container(settings: Settings, project: str, version: str, what: list[str], node: Node | None) -> Json:
+def container(
+    settings: Settings, project: str, version: str, what: list[str], node: Node | None, described: str = ""
+) -> Json:
     """A PipelineContainerSpec.
 
     Args:
@@ -29,11 +25,12 @@ def container(settings: Settings, project: str, version: str, what: list[str], n
         version: Of the pipeline, which the image must hold.
         what: What the pod does, as arguments.
         node: Whose pod it is; None for one of the pipeline's own.
+        described: What that node is, see `about`.
     """
     pod = settings.pod(node.id if node else "")
     env = {**dict(pod.env), "DRIVETRAIN_ARTIFACTS": settings.artifacts, "DRIVETRAIN_ROOT": f"{SCRATCH}/.drivetrain"}
     if node is not None:
-        env[ABOUT] = _about(node)
+        env[about.VARIABLE] = described
     made: Json = {
         "image": settings.image,
         "command": list(COMMAND),
@@ -56,13 +53,3 @@ def _resources(node: Node, gpu: str) -> Json:
     if options.accelerators:
         found |= {"accelerator": {"resourceType": gpu, "resourceCount": str(options.accelerators)}}
     return found
-
-
-def _about(node: Node) -> str:
-    """What a node is that the spec does not say: its code and its parameters."""
-    parameters = {
-        name: value if len(json.dumps(value)) <= _LONG else f"sha256:{digest('drivetrain-parameter', value)}"
-        for name, value in node.parameters
-    }
-    about = {"component": node.component, "code": node.code, "cache": node.cache, "parameters": parameters}
-    return canonical_json(about).decode()

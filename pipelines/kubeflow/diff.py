@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
 from ...errors import InputError
-from .containers import ABOUT
+from .about import VARIABLE
 
 Json: TypeAlias = Any  # a JSON value; Any because the type is recursive and read by key
 Facts: TypeAlias = dict[str, Json]
@@ -28,30 +28,29 @@ def compare(old: str, new: str, names: tuple[str, str] = ("old", "new")) -> dict
     Raises:
         InputError: One of them is no compiled pipeline.
     """
-    before, after = (_read(text, name) for text, name in zip((old, new), names, strict=True))
-    one, two = _nodes(*before), _nodes(*after)
+    (before, one), (after, two) = (_read(text, name) for text, name in zip((old, new), names, strict=True))
     changed = {name: found for name in two if name in one and (found := _changed(one[name], two[name]))}
     return {
-        "pipeline": _changed(_whole(*before), _whole(*after)),
+        "pipeline": _changed(before, after),
         "nodes": changed,
         "added": [name for name in two if name not in one],
         "removed": [name for name in one if name not in two],
     }
 
 
-def _read(text: str, name: str) -> tuple[Json, Json]:
+def _read(text: str, name: str) -> tuple[Facts, dict[str, Facts]]:
+    """What there is to say of a compiled pipeline as a whole, and of its nodes."""
     import yaml
 
     try:
         loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
         documents = [each for each in yaml.load_all(text, Loader=loader) if each is not None]
-        spec = documents[0]
-        spec["root"]["dag"]["tasks"], spec["components"], spec["deploymentSpec"]["executors"]
-    except (yaml.YAMLError, LookupError, TypeError):
+        both = documents[0], documents[1] if len(documents) > 1 else {}
+        return _whole(*both), _nodes(*both)
+    except (yaml.YAMLError, AttributeError, LookupError, TypeError, ValueError):  # of another shape than is read here
         raise InputError(
             f"{name} is no compiled pipeline", fix="see what `drivetrain kubeflow lint` says of it, or compile it again"
         ) from None
-    return spec, documents[1] if len(documents) > 1 else {}
 
 
 def _whole(spec: Json, platform: Json) -> Facts:
@@ -83,9 +82,12 @@ def _nodes(spec: Json, platform: Json) -> dict[str, Facts]:
         for task, body in tasks.items():
             label = _component(spec, body).get("executorLabel", "")
             container = spec["deploymentSpec"]["executors"].get(label, {}).get("container", {})
+            own = _pod(container)
             facts = _facts(body, lambda other, path=path: ours.get((path, other), other))
+            if "component" in own:  # it says itself what its inputs are, and KFP's manifests are no more than that
+                facts = {name: fact for name, fact in facts.items() if not name.startswith("artifact ")}
             facts["in"] = path.rstrip("/")
-            facts |= _pod(container) | {f"platform {key}": value for key, value in configs.get(label, {}).items()}
+            facts |= own | {f"platform {key}": value for key, value in configs.get(label, {}).items()}
             found[ours[path, task]] = facts
     return found
 
@@ -105,10 +107,10 @@ def _component(spec: Json, task: Json) -> Json:
 
 def _facts(task: Json, name: Any) -> Facts:  # Any: a task's name -> its node
     facts: Facts = {"waits for": sorted(map(name, task.get("dependentTasks", [])))}
-    for kind in ("parameters", "artifacts"):
-        for key, source in task.get("inputs", {}).get(kind, {}).items():
+    for kind in ("parameter", "artifact"):
+        for key, source in task.get("inputs", {}).get(f"{kind}s", {}).items():
             if source != {"componentInputParameter": key}:
-                facts[f"input {key}"] = source
+                facts[f"{'input' if kind == 'parameter' else kind} {key}"] = source
     policy = task.get("triggerPolicy", {})
     facts |= {"condition": policy.get("condition"), "strategy": policy.get("strategy")}
     facts |= {"retries": task.get("retryPolicy"), "at once": task.get("iteratorPolicy")}
@@ -124,12 +126,12 @@ def _pod(container: Json) -> Facts:
         del args[args.index("--ir") : args.index("--ir") + 2]  # of the whole pipeline
     facts["arguments"] = args
     for variable in container.get("env", []):
-        if variable["name"] != ABOUT:
+        if variable["name"] != VARIABLE:
             facts[f"env {variable['name']}"] = variable.get("value")
             continue
-        about = json.loads(variable["value"])
-        facts |= {name: about.get(name) for name in ("component", "code", "cache")}
-        facts |= {f"parameter {name}": value for name, value in about.get("parameters", {}).items()}
+        for kind, fact in json.loads(variable["value"]).items():
+            named = fact.items() if isinstance(fact, dict) else ()
+            facts |= {f"{kind} {name}": value for name, value in named} or {kind: fact}
     return facts
 
 

@@ -33,7 +33,7 @@ class Finding:
         return {"place": self.place, "message": self.message, "fix": self.fix}
 
 
-def kubernetes_name(name: str, place: str, what: str, longest: int = 63) -> Iterator[Finding]:
+def of_name(name: str, place: str, what: str, longest: int = 63) -> Iterator[Finding]:
     """Whether Kubernetes takes a name."""
     if not _NAME.fullmatch(name):
         yield Finding(

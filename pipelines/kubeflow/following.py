@@ -6,7 +6,6 @@ import contextlib
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
 
 from ...errors import DrivetrainError, InputError
 from ..form.tasks import parse_task
@@ -18,12 +17,14 @@ from . import settling
 from .api_errors import ApiError
 from .client import Client, KfpRun
 from .cluster import Cluster, Pod
-from .ownership import Submission, hand_over, on_cluster, submission
-from .submit import PARAMETER, SLACK
+from .ownership import Submission, end, on_cluster, simulated, submission, within_reach
+from .submit import traced
 
 _GRACE = 30.0
 """Seconds that the closing pod's last word may take to be seen after KFP says that the run has ended."""
 
+_ENDED = {"SUCCEEDED": "COMPLETE", "SKIPPED": "COMPLETE", "FAILED": "FAILED", "CANCELED": "CANCELED"}
+"""KFP's state of a run that has ended -> ours."""
 _STATES = {
     "PENDING": "PENDING",
     "RUNNING": "PENDING",  # its pod has not told the store
@@ -92,12 +93,13 @@ def find(home: Home, name: str | None) -> Run:
     contexts = home.store.contexts("run", limit=1000)
     known = [context for context in contexts if context.properties.get("kubeflow")]
     if name is None:
-        if not known:
+        newest = next((run for each in known if not simulated(run := open_run(home, each.name))), None)
+        if newest is None:
             raise InputError(f"there is no run of a cluster in {home.root}", fix="drivetrain kubeflow submit PROJECT")
-        return open_run(home, known[0].name)
+        return newest
     by_kfp = [context for context in known if context.properties["kubeflow"].get("run") == name]
     run = open_run(home, by_kfp[0].name if by_kfp else name)
-    if run.options.runner != "kubeflow" and not on_cluster(run):
+    if simulated(run) or (run.options.runner != "kubeflow" and not on_cluster(run)):
         raise InputError(f"run {run.id} is no cluster's", fix=f"drivetrain show {run.id}")
     return run
 
@@ -115,10 +117,8 @@ def status(home: Home, run: Run, client: Client, cluster: Callable[[], Cluster] 
     known = submission(run)
     kfp: KfpRun | None = None
     try:
-        since = datetime.fromisoformat(run.context.properties["started"]) - SLACK
-        if not known.run and (found := client.find(PARAMETER, run.id, since)) is not None:
-            run = hand_over(home, run, Submission(found.id, client.host))  # its submitter died before it could say so
-            known = submission(run)
+        run = traced(home, run, client)
+        known = submission(run)
         kfp = client.run(known.run) if known.run else None
     except ApiError as error:
         notes.append(error.message)
@@ -130,6 +130,8 @@ def status(home: Home, run: Run, client: Client, cluster: Callable[[], Cluster] 
         except DrivetrainError as error:
             notes.append(error.message)
     tasks = _tasks(home, run, kfp, known, pods)
+    if not _seen_from(home, known):
+        notes.append(f"the pods keep their record at {known.artifacts}, unseen from here: of tasks this is KFP's word")
     if kfp is not None and kfp.ended and run.state == "RUNNING":
         notes.append(f"KFP's run is {kfp.state}, and no pod has closed ours: `drivetrain kubeflow sync {run.id}`")
     return RunStatus(run.id, run.state, kfp, tasks, tuple(notes))
@@ -151,30 +153,62 @@ def wait(
         InputError: It has no KFP run.
         ApiError: It did not end in time, or KFP cannot be asked.
     """
-    known = submission(run)
-    if not known.run:
-        raise InputError(f"run {run.id} has no KFP run", fix=f"drivetrain kubeflow status {run.id}")
-    kfp = client.wait(known.run, seen=seen, every=every, timeout=timeout)
-    deadline = time.monotonic() + grace
+    kfp = client.wait(_kfp_run(run), seen=seen, every=every, timeout=timeout)
+    deadline = time.monotonic() + (grace if _seen_from(home, submission(run)) else 0.0)
     while (run := open_run(home, run.id)).state == "RUNNING":
         if time.monotonic() >= deadline:
-            settling.leave(home, run, kfp.state)
-            return open_run(home, run.id)
+            return _closed(home, run, kfp)
         time.sleep(min(every, 1.0))
     return run
+
+
+def close(home: Home, run: Run, client: Client) -> Run:
+    """A run, closed if KFP says that it has ended and no pod has closed it.
+
+    Raises:
+        ApiError: KFP cannot be asked.
+    """
+    run = traced(home, run, client)
+    if run.state != "RUNNING" or not submission(run).run:
+        return run
+    kfp = client.run(submission(run).run)
+    return _closed(home, run, kfp) if kfp.ended else run
+
+
+def _closed(home: Home, run: Run, kfp: KfpRun) -> Run:
+    """A run that KFP has ended and no pod closed; how its tasks ended is said only where pods could have said it."""
+    if not _seen_from(home, submission(run)):
+        return end(home, run, _ENDED[kfp.state])
+    settling.leave(home, run, kfp.state)
+    return open_run(home, run.id)
+
+
+def _seen_from(home: Home, known: Submission) -> bool:
+    """Whether what the pods of a run record gets to this home."""
+    return not known.artifacts or within_reach(home, known.artifacts)
+
+
+def _kfp_run(run: Run) -> str:
+    if not (found := submission(run).run):
+        raise InputError(f"run {run.id} has no KFP run", fix=f"drivetrain kubeflow status {run.id}")
+    return found
 
 
 def terminate(home: Home, run: Run, client: Client, *, every: float = 2.0, timeout: float = 120.0) -> Run:
     """End a run on its cluster, and see how it ended.
 
     Raises:
-        InputError: It has no KFP run.
-        ApiError: It has ended already, does not end in time, or KFP cannot be asked.
+        InputError: It has no KFP run, or has ended already.
+        ApiError: It does not end in time, or KFP cannot be asked.
     """
-    known = submission(run)
-    if not known.run:
-        raise InputError(f"run {run.id} has no KFP run", fix=f"drivetrain kubeflow status {run.id}")
-    client.terminate(known.run)
+    run = traced(home, run, client)
+    kfp = client.run(_kfp_run(run))
+    if not kfp.ended:
+        client.terminate(kfp.id)
+    elif run.state != "RUNNING":
+        raise InputError(
+            f"run {run.id} has ended: it is {run.state}, and KFP's run {kfp.state}", fix=f"drivetrain resume {run.id}"
+        )
     return wait(home, run, client, every=every, timeout=timeout, grace=every)
 
 
@@ -220,19 +254,31 @@ def log(home: Home, run: Run, task: str, cluster: Callable[[], Cluster], *, line
         InputError: There is no such node, or no pod of it.
         ApiError: Kubernetes cannot be asked.
     """
-    run.pipeline[parse_task(task)[0]]  # raises where there is none
+    node, index = parse_task(task)
+    run.pipeline[node]  # raises where there is none
+    depth = len(run.pipeline.scope(node))
     here = Logs(home.root, run.id).path(task)
     if here.exists():  # of the simulator, or of a run that began here
         text = blotted(here.read_text(encoding="utf-8", errors="replace"))
         return Log("".join(text.splitlines(keepends=True)[-lines:] if lines else text))
     known = submission(run)
     if task in known.ended:
-        raise InputError(f"{task} had no pod: it was cached, or skipped", fix=f"drivetrain why {task} --run {run.id}")
+        raise InputError(
+            f"{task} has no pod in KFP's run {known.run}: it was cached, skipped, or had ended before",
+            fix=f"drivetrain why {task} --run {run.id}",
+        )
+    if len(index) != depth:
+        items = f"{node} has one for each item: {node}[{','.join('0' * depth)}]" if depth else f"there is {node}"
+        raise InputError(f"{task} is no task of run {run.id}", fix=items)
+    kfp_run = _kfp_run(run)
+    gone = f"a log is gone with its pod; how the task ended stays: `drivetrain show {run.id}`"
     with contextlib.closing(cluster()) as asked:
-        pods = [pod for pod in asked.pods(known.run, run.pipeline) if pod.task == task]
+        pods = [pod for pod in asked.pods(kfp_run, run.pipeline) if pod.task == task]
         if not pods:
-            raise InputError(
-                f"the cluster has no pod of {task} in run {run.id}",
-                fix=f"see `drivetrain kubeflow status {run.id}`; pods that have ended are removed after a while",
-            )
-        return Log(asked.log(pods[-1].name, lines), pods[-1].name)
+            raise InputError(f"the cluster has no pod of {task} in run {run.id}, or no longer has it", fix=gone)
+        try:
+            return Log(asked.log(pods[-1].name, lines), pods[-1].name)
+        except ApiError as error:
+            if error.status != 404:
+                raise
+            raise ApiError(f"{error.message}: the pod has been removed", fix=gone, status=404) from None

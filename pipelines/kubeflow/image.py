@@ -1,6 +1,7 @@
 """What a pipeline's image is built from: a Dockerfile, pinned versions and the project; the same bytes twice.
 
 `kubeflow.yaml` is not in it: it holds the image's own digest, and facts of a cluster that change without the pipeline.
+Of these the scheme of `artifacts` counts, by whose package pods reach their payloads.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ EPOCH = 315532800
 """1980-01-01 in seconds since 1970: the date of every file, as in our wheels."""
 EXTRAS = ("cloud", "engine", "kubeflow", "postgres")
 """What pods need as a rule: payloads behind a URL, jax, the command of pods, a shared store."""
+STORAGE = {"s3": "s3fs", "s3a": "s3fs", "gs": "gcsfs", "gcs": "gcsfs", "abfs": "adlfs", "abfss": "adlfs", "az": "adlfs"}
+"""The package by which a pod reaches the payloads, by the scheme of their URL."""
 _OURS = "drivetrain"
 _USER = 65532
 
@@ -74,18 +77,24 @@ class Context:
         return out.getvalue()
 
     def write(self, folder: Path) -> None:
-        """All of it as files below a folder, dated alike.
+        """All of it as files below a folder, dated alike; of an earlier context there what is no part of this goes.
 
         Raises:
-            InputError: Something else is in the folder, or it cannot be written.
+            InputError: Something is in the folder that was not written so, or it cannot be written.
         """
         try:
-            there = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
-            if others := sorted(there - set(self.files)):
-                if "Dockerfile" not in there or not _written_by_us(folder / "Dockerfile"):
-                    raise InputError(f"{folder} holds {others[0]}", fix="name a folder that does not exist yet")
-                for name in others:
-                    (folder / name).unlink()
+            there = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if not path.is_dir()}
+            ours = "Dockerfile" in there and _written_by_us(there["Dockerfile"])
+            old = {name: path for name, path in there.items() if not (ours and name in self.files)}
+            # What somebody put beside a Dockerfile of ours, or copied one to, has a date of its own.
+            others = sorted(name for name, path in old.items() if not ours or path.lstat().st_mtime != EPOCH)
+            if others:
+                raise InputError(
+                    f"{folder} holds {others[0]}, which is of no image's context that was written here",
+                    fix="name a folder that does not exist yet",
+                )
+            for path in old.values():
+                path.unlink()
             for name, data in self.files.items():
                 path = folder / name
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -105,6 +114,7 @@ def context(
     base: str = "",
     drivetrain: Path | None = None,
     extras: Iterable[str] = EXTRAS,
+    artifacts: str = "",
 ) -> Context:
     """The build context of a project's image.
 
@@ -116,6 +126,7 @@ def context(
         base: The image to start from, by its digest; the slim one of this Python by its tag where empty.
         drivetrain: A wheel of drivetrain, where it does not come from an index.
         extras: Of drivetrain.
+        artifacts: Where the pods' payloads lie.
 
     Raises:
         InputError: Of drivetrain itself there is no wheel, or a name is none for an image.
@@ -138,6 +149,8 @@ def context(
     else:
         wanted += f"=={_released(distribution(_OURS))}"
     modules, requirements = _project(wheel)
+    if (package := STORAGE.get(artifacts.partition("://")[0])) is not None:
+        requirements.append(package)
     files |= modules
     files["requirements.txt"] = "".join(f"{each}\n" for each in [wanted, *requirements]).encode()
     files["constraints.txt"] = "".join(f"{each}\n" for each in _constraints()).encode()

@@ -15,13 +15,15 @@ from typing import TypeVar
 from ...errors import InputError
 from ...metadata import MetadataStore, StoreUnavailable, keep_payloads_at
 from ..form.ir import Pipeline
-from ..launching.home import Home, Run, RunOptions, open_run
+from ..launching.home import ALONE, Home, Run, RunOptions, open_run
 from . import records
-from .ownership import CLUSTER, Submission, hand_over
+from .manifests import RUN
+from .ownership import CLUSTER, Submission, hand_over, submission
 
 T = TypeVar("T")
 _PAUSES = (1.0, 2.0, 4.0, 8.0)
 """Seconds between tries to reach the store, before the pod goes on without it."""
+_CLONED = f"leave the parameter {RUN} empty where a run is cloned in KFP: it then gets a record of its own"
 PATIENCE = "DRIVETRAIN_STORE_PATIENCE"
 """The environment variable that scales them."""
 
@@ -87,7 +89,7 @@ def join(place: Place, name: str, pipeline: Pipeline, project: Path, parameters:
     Of pods that make it at once all find the same one. What the records know and the store does not is taken in.
 
     Raises:
-        InputError: The run is of another pipeline.
+        InputError: The run is of another pipeline, has other parameters, or was ended by another run of KFP's.
     """
     facts = _facts(pipeline, project, parameters) | {"kubeflow": {"run": place.kfp_run}}
     body = {"id": name, "facts": facts, "ir": pipeline.to_json()}
@@ -107,14 +109,14 @@ def alone(place: Place, body: records.Body) -> Joined:
         place: Of the pod.
         body: What the run is, where the records do not say: its "id", "facts" and "ir".
     """
-    path = place.root / "work" / "alone" / secrets.token_hex(4) / "metadata.db"
+    path = place.root / ALONE / secrets.token_hex(4) / "metadata.db"
     with MetadataStore.open(path) as store:
         if place.artifacts is not None:
             keep_payloads_at(store, place.artifacts)
         records.make_run(store, body)
     home = place.home(str(path))
     try:
-        run = _same(open_run(home, body["id"]), body)
+        run = _same(open_run(home, body["id"]), body, place)
         told = records.read_run(home, run.id)
         if told is not None:
             run = replace(run, context=home.store.update_context(run.context, {"options": told["facts"]["options"]}))
@@ -146,7 +148,7 @@ def _together(place: Place, body: records.Body) -> Joined:
     try:
         if home.store.find_context("run", body["id"]) is None:
             records.make_run(home.store, records.read_run(home, body["id"]) or body)
-        run = _same(open_run(home, body["id"]), body)
+        run = _same(open_run(home, body["id"]), body, place)
         records.write_run(home, run)
         return Joined(home, hand_over(home, run, Submission(place.kfp_run)), alone=False)
     except BaseException:
@@ -154,13 +156,35 @@ def _together(place: Place, body: records.Body) -> Joined:
         raise
 
 
-def _same(run: Run, body: records.Body) -> Run:
+def _same(run: Run, body: records.Body, place: Place) -> Run:
+    """A run, seen to be the one that is meant: KFP's pages copy its id into whatever is cloned from it."""
     if run.pipeline.digest != body["facts"]["ir"]:
         raise InputError(
             f"run {run.id} is of the pipeline {run.pipeline.digest[:12]}, the image holds {body['facts']['ir'][:12]}",
             fix="submit what was compiled from the sources that the image was built of",
         )
+    given, known = json.loads(body["facts"]["parameters"]), submission(run).run
+    for name, value in given.items():
+        if _plain(value) != _plain(run.parameters.get(name)):
+            raise InputError(
+                f"run {run.id} has {name}={run.parameters.get(name)!r}, and KFP's run {place.kfp_run} {name}={value!r}",
+                fix=_CLONED,
+            )
+    if run.context.properties["state"] != "RUNNING" and known and known != place.kfp_run:
+        raise InputError(
+            f"run {run.id} has ended, as KFP's run {known}; this is KFP's run {place.kfp_run}", fix=_CLONED
+        )
     return run
+
+
+def _plain(value: object) -> object:
+    """A parameter as KFP hands it on: its numbers are doubles, and what may be None is a text."""
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    if isinstance(value, dict):
+        return {key: _plain(each) for key, each in value.items()}
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return float(value) if number else "null" if value is None else value  # type: ignore[arg-type]  # it is a number
 
 
 def _facts(pipeline: Pipeline, project: Path, parameters: Mapping[str, object]) -> dict[str, object]:

@@ -6,17 +6,17 @@ that is not there. KFP finds them when the run stands still, or never.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ...errors import suggest
-from .findings import LONGEST_NAME, Finding, kubernetes_name
+from ...errors import InputError, suggest
+from .findings import LONGEST_NAME, Finding, of_name
 from .lint_platform import of_platform
 from .lint_tasks import of_tasks
-from .protobufs import pipeline_spec
+from .protobufs import SCHEMA, pipeline_spec
 
-SCHEMA = "2.1.0"
 _QUANTITY = re.compile(r"[0-9]+(\.[0-9]+)?(m|k|Ki|[MGTPE]i?)?|\{\{.*\}\}")
 _PLACEHOLDER = re.compile(r"\{\{\$\.(?!inputs\b|outputs\b|json_escape\[)[^}]*\}\}")
 
@@ -48,6 +48,10 @@ def lint_documents(spec: Mapping[str, Any], platform: Mapping[str, Any] | None =
     pb = pipeline_spec()
     from google.protobuf import json_format
 
+    try:
+        json.dumps([spec, platform], allow_nan=False)
+    except (TypeError, ValueError) as error:
+        return [Finding("file", f"it holds what is no JSON: {_first(str(error))}", "compile it again")]
     found: list[Finding] = []
     parsed: dict[str, Any] = {}  # Any: protobuf messages, which have no types
     deployment = spec.get("deploymentSpec", spec.get("deployment_spec")) or {}
@@ -73,12 +77,23 @@ def lint_documents(spec: Mapping[str, Any], platform: Mapping[str, Any] | None =
     return list(dict.fromkeys(found))
 
 
+def refuse(found: list[Finding]) -> None:
+    """See that nothing was found.
+
+    Raises:
+        InputError: Something was; names the first thing.
+    """
+    if found:
+        more = f" (and {len(found) - 1} more)" if found[1:] else ""
+        raise InputError(f"a cluster would stumble over {found[0].place}: {found[0].message}{more}", fix=found[0].fix)
+
+
 def _of_spec(spec: Any) -> Iterator[Finding]:
     if spec.schema_version != SCHEMA:
         yield Finding(
             "spec", f"schemaVersion is {spec.schema_version!r}, and KFP takes {SCHEMA} only", "compile it again"
         )
-    yield from kubernetes_name(spec.pipeline_info.name, "spec.pipelineInfo", "the pipeline's name", LONGEST_NAME)
+    yield from of_name(spec.pipeline_info.name, "spec.pipelineInfo", "the pipeline's name", LONGEST_NAME)
     if not spec.root.dag.tasks:
         yield Finding("root", "it has no tasks", "compile it again")
     if "root" in spec.components:

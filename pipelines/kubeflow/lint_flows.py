@@ -9,10 +9,10 @@ from typing import Any, TypeAlias
 
 from ...errors import suggest
 from .findings import Finding
+from .protobufs import EXIT
 
 Message: TypeAlias = Any  # a protobuf message: they have no types
 
-EXIT = 2  # TriggerPolicy.ALL_UPSTREAM_TASKS_COMPLETED
 _TEXT, _LIST, _FINAL_STATUS = 3, 5, 7  # of ParameterType
 _TYPES = {
     1: "NUMBER_DOUBLE",

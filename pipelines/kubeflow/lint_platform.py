@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ...errors import suggest
-from .findings import Finding, kubernetes_name
+from .findings import Finding, of_name
 
 _PARAMETER: Mapping[str, Any] = {"runtimeValue": None, "componentInputParameter": None, "taskOutputParameter": None}
 _METADATA: Mapping[str, Any] = {"labels": None, "annotations": None}
@@ -98,14 +98,14 @@ def _values(config: Mapping[str, Any], place: str) -> Iterator[Finding]:
             if field in each:
                 # Kubernetes allows dots and 253 characters here.
                 for part in str(each[field]).split("."):
-                    yield from kubernetes_name(part, f"{place}.{key}", f"the {field}", 253)
+                    yield from of_name(part, f"{place}.{key}", f"the {field}", 253)
         if "mountPath" in each and not str(each["mountPath"]).startswith("/"):
             yield Finding(
                 f"{place}.{key}", f"it is mounted at {each['mountPath']!r}, which is no absolute path", "mend it"
             )
     volumes = Counter(str(each[_VOLUMES[key]]) for key, each in objects if _VOLUMES.get(key, "") in each)
     for name, count in sorted(volumes.items()):
-        yield from kubernetes_name(name, place, "the volume")
+        yield from of_name(name, place, "the volume")
         if count > 1:
             yield Finding(place, f"{count} volumes are called {name}, as KFP names them", "mount it once")
     for path, count in sorted(mounts.items()):

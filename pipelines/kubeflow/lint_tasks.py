@@ -9,8 +9,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
 from ...errors import suggest
-from .findings import Finding, kubernetes_name
-from .lint_flows import EXIT, Flows
+from .findings import Finding, of_name
+from .lint_flows import Flows
+from .protobufs import EXIT
 
 Message: TypeAlias = Any  # a protobuf message: they have no types
 
@@ -87,7 +88,7 @@ class _Rules:
 
     def task(self, around: Message, tasks: Mapping[str, Message], name: str, place: str) -> Iterator[Finding]:
         task = tasks[name]
-        yield from kubernetes_name(name, place, "the task's name")
+        yield from of_name(name, place, "the task's name")
         if name.removesuffix("-driver") != name and name.removesuffix("-driver") in tasks:
             yield Finding(place, "KFP gives this name to the driver of another task", "call the node otherwise")
         for dependency, count in sorted(Counter(task.dependent_tasks).items()):

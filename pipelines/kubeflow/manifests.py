@@ -13,6 +13,10 @@ from ...errors import InputError
 from ...metadata import ArtifactRecord
 
 FORMAT = "drivetrain-manifest/1"
+RUN = "drivetrain_run"
+"""The parameter of a KFP run that holds the id of ours."""
+STATUS = "status"
+"""The parameter that says to what runs on exit how the work ended."""
 ITEMS = "items"
 """The output parameter that holds the items of a loop."""
 PASSED = "drivetrain-passed"

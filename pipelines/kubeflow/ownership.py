@@ -1,4 +1,4 @@
-"""Who works on a run of the cluster: no process that could be looked up here, but a KFP run."""
+"""Who works on a run of the cluster: no process that could be looked up here, but a KFP run; where its record is."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from ..launching.home import Home, Run
 
 CLUSTER = Owner("kubeflow", "", 0, "")
 """The owner of a run that a cluster works on: whether it lives cannot be told from here, so it is never called dead."""
+SIMULATED = "simulate"
+"""The option of the runner in a run that is carried out on this machine: its owner is the process that does so."""
 
 
 @dataclass(frozen=True)
@@ -22,19 +24,23 @@ class Submission:
         host: The API server that took it, "" where a pod made the record.
         ended: The tasks that were found ended when it was submitted, and so have no pod.
         tasks: KFP's name of a task -> the node that it is.
+        artifacts: Where its pods keep payloads and records, "" where a pod made the record, which is in their store.
     """
 
     run: str = ""
     host: str = ""
     ended: tuple[str, ...] = ()
     tasks: Mapping[str, str] = field(default_factory=dict)
+    artifacts: str = ""
 
 
 def hand_over(home: Home, run: Run, submission: Submission) -> Run:
     """Record that a cluster works on a run from here on; what was known of it and is not told anew stays."""
     told = vars(submission) | {"ended": list(submission.ended), "tasks": dict(submission.tasks)}
     known = run.context.properties.get("kubeflow") or {}
-    wanted = {"owner": CLUSTER.to_dict(), "kubeflow": known | {name: value for name, value in told.items() if value}}
+    wanted: dict[str, object] = {"kubeflow": known | {name: value for name, value in told.items() if value}}
+    if not simulated(run):
+        wanted["owner"] = CLUSTER.to_dict()
     if all(run.context.properties.get(name) == value for name, value in wanted.items()):
         return run
     return replace(run, context=home.store.update_context(run.context, wanted))
@@ -44,12 +50,24 @@ def submission(run: Run) -> Submission:
     """What is known of a run's KFP run."""
     facts = run.context.properties.get("kubeflow") or {}
     ended = tuple(facts.get("ended", ()))
-    return Submission(facts.get("run", ""), facts.get("host", ""), ended, facts.get("tasks", {}))
+    tasks, artifacts = facts.get("tasks", {}), facts.get("artifacts", "")
+    return Submission(facts.get("run", ""), facts.get("host", ""), ended, tasks, artifacts)
 
 
 def on_cluster(run: Run) -> bool:
     """Whether a cluster works, or worked, on a run."""
     return Owner.from_dict(run.context.properties["owner"]) == CLUSTER
+
+
+def simulated(run: Run) -> bool:
+    """Whether no cluster has a run, but a process that does as if it were one."""
+    return SIMULATED in run.options.runner_options
+
+
+def within_reach(home: Home, artifacts: str) -> bool:
+    """Whether what pods keep there can be seen from here: the payloads of this home lie behind the same URL."""
+    url = home.payloads.url
+    return url is not None and artifacts in (url, url.removeprefix("file://"))
 
 
 def end(home: Home, run: Run, state: str) -> Run:

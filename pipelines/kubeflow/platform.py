@@ -7,11 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..form.ir import Node
-from .settings import Key, PodSettings, Settings
+from .settings import SCRATCH, SHM, Key, PodSettings, Settings
 
 RUN_LABEL = "metadata.labels['pipeline/runid']"
-SCRATCH = "/drivetrain"
-"""Where a pod works: its root is a folder in it."""
 _STARTING = 600
 """Seconds that a pod may take to get its image and start, beside a node's own timeout."""
 
@@ -92,8 +90,7 @@ def executor_config(settings: Settings, node: Node | None) -> dict[str, Any]:  #
 
 def _memory(pod: PodSettings) -> list[dict[str, Any]]:
     """Shared memory: KFP's own field for it is not read by its backend 2.17; a volume in memory is the same."""
-    at = "/dev/shm"  # noqa: S108 - not a file of ours
-    return [{"volumeName": "shm", "mountPath": at, "medium": "Memory", "sizeLimit": pod.shm}] if pod.shm else []
+    return [{"volumeName": "shm", "mountPath": SHM, "medium": "Memory", "sizeLimit": pod.shm}] if pod.shm else []
 
 
 def _reference(field: str, name: str) -> dict[str, Any]:

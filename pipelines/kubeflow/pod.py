@@ -31,10 +31,11 @@ from ..launching.outcome import NodeResult
 from ..run import state_of
 from ..runners.children import Attending
 from ..runners.pool import Pool
-from ..sources.secret import Secret, blotted
+from ..sources.secret import blotted
 from . import records, settling
+from .about import blot_out
 from .joining import Joined, Place, alone, join, patiently
-from .manifests import ExecutorInput, Made
+from .manifests import RUN, STATUS, ExecutorInput, Made
 from .workers import gathered
 
 TOLD = "its pod was told to end: evicted, deleted, or its run was terminated"
@@ -77,7 +78,7 @@ class Pod:
                 f"({self.arguments.ir[:12]})",
                 fix="build the image from the sources that were compiled, or compile what the image holds",
             )
-        name = self.given.parameters.get("drivetrain_run") or f"kubeflow-{self.place.kfp_run}"
+        name = self.given.parameters.get(RUN) or f"kubeflow-{self.place.kfp_run}"
         self._project = function.project
         self._joined = join(self.place, name, pipeline, self._project, values)
         if self.arguments.leave:
@@ -268,7 +269,7 @@ class Pod:
 
     @property
     def _status(self) -> str:
-        told = self.given.parameters.get("status")
+        told = self.given.parameters.get(STATUS)
         return str(told.get("state", "")) if isinstance(told, dict) else ""
 
     def _launcher(self, *, resuming: bool = True) -> Launcher:
@@ -283,11 +284,7 @@ def _address(home: Home) -> Callable[[ArtifactRecord], str]:
 @contextlib.contextmanager
 def _followed(launcher: Launcher, task: str) -> Iterator[None]:
     """What the task's log says within the block is said here too, line by line and without its secrets."""
-    node = launcher.run.pipeline[parse_task(task)[0]]
-    for _, value in (*node.parameters, *node.options.env):
-        if isinstance(value, dict) and "$secret" in value:
-            with contextlib.suppress(InputError):
-                Secret(value["$secret"]).reveal()
+    blot_out(launcher.run.pipeline[parse_task(task)[0]])
     over, start = threading.Event(), launcher.logs.size(task)
 
     def follow() -> None:

@@ -7,6 +7,10 @@ from typing import Any
 
 from ...errors import missing_extra
 
+SCHEMA = "2.1.0"
+"""The only version of the PipelineSpec that Kubeflow takes."""
+EXIT = 2
+"""`ALL_UPSTREAM_TASKS_COMPLETED` of a trigger policy: the task is an exit hook of the one that it depends on."""
 _LIGHT = "_KFP_RUNTIME"
 """What KFP sets in its own pods, so that `import kfp` brings neither its compiler nor its client."""
 

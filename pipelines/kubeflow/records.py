@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from ...digest import sync_folder
-from ...errors import InputError
+from ...errors import BuildError, InputError
 from ...metadata import MetadataStore, described
+from ..form.ir import Pipeline
 from ..form.tasks import parse_task
 from ..launching.flow import Flow
 from ..launching.home import Home, Run
@@ -25,6 +28,8 @@ FORMAT = "drivetrain-record/1"
 RUN, END = "run.json", "end.json"
 PLACE = ("run", "node", "task")
 """The contexts that say together which task an execution is of."""
+_FACTS = ("pipeline", "ir", "project", "parameters", "options", "state", "started")
+"""What is said of every run, in text."""
 Body: TypeAlias = Mapping[str, Any]  # JSON: Any is its boundary
 
 
@@ -56,9 +61,14 @@ class Folder:
     Args:
         home: Where the payloads lie, in a local root or behind a URL.
         run: Id of the run.
+
+    Raises:
+        InputError: It is none.
     """
 
     def __init__(self, home: Home, run: str) -> None:
+        if not re.fullmatch(r"\w[\w.+=@,-]*", run, re.ASCII):  # whoever starts a run in KFP's pages may write anything
+            raise InputError(f"{run!r:.80} is no id of a run", fix="see `drivetrain runs`; in KFP leave it empty")
         self._name = f"records/{run}"
         self._path = home.root / "records" / run
         self._objects = None
@@ -138,9 +148,18 @@ def write_end(home: Home, run: Run) -> None:
 
 
 def read_run(home: Home, run: str) -> Body | None:
-    """What the records say that a run is; None where they say nothing."""
+    """What the records say that a run is; None where they say nothing.
+
+    Raises:
+        InputError: What they say is half-written, or of another run.
+    """
     folder = Folder(home, run)
-    return folder.read(RUN) if RUN in folder.names() else None
+    if RUN not in folder.names():
+        return None
+    body = folder.read(RUN)
+    if (wrong := _wrong(RUN, body, run)) is not None:
+        raise InputError(f"records/{run}/{RUN} is no record: {wrong}", fix="remove it, and let a pod run again")
+    return body
 
 
 def sync(home: Home, run: str) -> Synced:
@@ -155,12 +174,14 @@ def sync(home: Home, run: str) -> Synced:
     ignored: list[tuple[str, str]] = []
     for name in names:
         try:
-            bodies[name] = folder.read(name)
-            if name not in (RUN, END) and not isinstance(bodies[name].get("execution"), dict):
-                ignored.append((name, "it tells of no execution"))
-                del bodies[name]
+            body = folder.read(name)
         except InputError as error:
             ignored.append((name, error.message))
+            continue
+        if (wrong := _wrong(name, body, run)) is None:
+            bodies[name] = body
+        else:
+            ignored.append((name, wrong))
     if home.store.find_context("run", run) is None:
         if RUN not in bodies:
             raise InputError(f"there is no run {run}, nor a record of it", fix="see `drivetrain runs`, or --artifacts")
@@ -173,8 +194,8 @@ def sync(home: Home, run: str) -> Synced:
     for name in _in_order(bodies):
         try:
             fresh = home.store.bring_in(bodies[name]["execution"], PLACE)
-        except InputError as error:
-            ignored.append((name, error.message))
+        except (InputError, OverflowError) as error:
+            ignored.append((name, getattr(error, "message", "it holds a number that no store keeps")))
             continue
         known += not fresh
         if fresh:
@@ -182,6 +203,41 @@ def sync(home: Home, run: str) -> Synced:
     if ended is not None:
         _end(home.store, run, ended)
     return Synced(run, tuple(brought), known, tuple(ignored))
+
+
+def sync_all(home: Home) -> list[Synced]:
+    """Take in the records of all runs that lie with the home's payloads; those that say nothing are left out."""
+    if home.payloads.url is not None:
+        from ...metadata.objects import Objects
+
+        runs = Objects(home.payloads.url).names("records")
+    else:
+        runs = sorted(path.name for path in home.root.glob("records/*"))
+    found = []
+    for run in runs:
+        with suppress(InputError):
+            found.append(sync(home, run))
+    return found
+
+
+def _wrong(name: str, body: Body, run: str) -> str | None:
+    """What keeps a file from being a record of a run, None where nothing does."""
+    try:
+        if name == END:
+            return None if isinstance(body["end"], dict) and "state" in body["end"] and "kfp_run" in body else "no end"
+        if name == RUN:
+            facts = body["facts"]
+            told = all(isinstance(facts[each], str) for each in _FACTS) and isinstance(facts["owner"], dict)
+            right = Pipeline.from_json(body["ir"]).digest == facts["ir"]
+            return None if told and right and body["id"] == run else "it tells of another run, or another pipeline"
+        int(body["execution"].get("created") or 0)
+        answers = body.get("answers", ())
+        if not all(key.startswith(f"{run}/") and isinstance(told, dict) for key, told in answers):
+            return "its answers are none of its run's"
+        uids = [*_uids(body, "inputs"), *_uids(body, "outputs")]
+        return None if all(isinstance(uid, str) for uid in uids) else "its artifacts have no uids"
+    except (AttributeError, KeyError, TypeError, ValueError, BuildError):
+        return "it does not tell what a record does"
 
 
 def make_run(store: MetadataStore, body: Body) -> None:

@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from ...errors import InputError
 from ..dsl.pipeline import PipelineFunction
+from .api_errors import ApiError
 from .client import Client, Recurring
 from .compiler import compile_pipeline
 from .cron import to_six, zone
@@ -155,7 +156,13 @@ def create(
             **vars(resolved),
         )
     for one in there:
-        client.change_schedule(one.id, "deleted")
+        try:
+            client.change_schedule(one.id, "deleted")
+        except ApiError as error:
+            raise ApiError(
+                f"{error.message}; the new one, {made.id}, stands beside it, and both start runs",
+                fix=f"drivetrain kubeflow schedule delete PROJECT {one.id}",
+            ) from None
     return Scheduled(made, "replaced" if there else "created")
 
 

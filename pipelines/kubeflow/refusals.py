@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 from ...errors import InputError, suggest
-from ..form.ir import Node, NodeOptions, Pipeline
+from ..form.ir import Node, Pipeline
+from ..form.options import NodeOptions
+from .about import secrets
+from .manifests import ITEMS, RUN, STATUS
 from .settings import Settings
 
 _TYPES = {
@@ -22,7 +24,7 @@ _TYPES = {
     "dict": "STRUCT",
     "Mapping": "STRUCT",
 }
-OURS = ("drivetrain_run", "status", "items")
+OURS = (RUN, STATUS, ITEMS)
 """Inputs that tasks have beside a pipeline's parameters."""
 _SECRETS = "/run/secrets"
 
@@ -121,25 +123,20 @@ def _refuse_options(node: Node, where: str | None) -> None:
 
 def _refuse_secrets(node: Node, settings: Settings, where: str | None) -> None:
     pod = settings.pod(node.id)
-    given = {name for name, _ in pod.secrets}
+    named, connections = secrets(node)
     if any(folder == _SECRETS for folder, _ in (*pod.secret_volumes, *pod.pvcs)):
-        return
-    for name in _secrets([value for _, value in (*node.parameters, *node.options.env)]):
-        if name not in given:
-            place = Path(settings.file).name if settings.file else "kubeflow.yaml"
-            raise InputError(
-                f"{node.id} needs the secret {name}, which {place} does not give to its pods",
-                fix=f"add defaults: {{secrets: {{{name}: {{secret: NAME, key: KEY}}}}}}, or mount one at {_SECRETS}",
-                where=where,
-            )
-
-
-def _secrets(value: Any) -> Iterator[str]:  # Any: JSON
-    if isinstance(value, dict):
-        if isinstance(value.get("$secret"), str):
-            yield value["$secret"]
-        for each in value.values():
-            yield from _secrets(each)
-    elif isinstance(value, (list, tuple)):
-        for each in value:
-            yield from _secrets(each)
+        named = frozenset()
+    variables = {name for part in (pod.env, pod.secrets, pod.configmaps) for name, _ in part}
+    place = settings.file.name if settings.file else "kubeflow.yaml"
+    for name in sorted(named - {name for name, _ in pod.secrets}):
+        raise InputError(
+            f"{node.id} needs the secret {name}, which {place} does not give to its pods",
+            fix=f"add defaults: {{secrets: {{{name}: {{secret: NAME, key: KEY}}}}}}, or mount one at {_SECRETS}",
+            where=where,
+        )
+    for name in sorted(connections - variables - {name for name, _ in node.options.env}):
+        raise InputError(
+            f"{node.id} asks a database whose URL is in the variable {name}, which {place} does not give to its pods",
+            fix=f"add defaults: {{secrets: {{{name}: {{secret: NAME, key: KEY}}}}}}",
+            where=where,
+        )

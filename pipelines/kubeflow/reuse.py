@@ -11,17 +11,10 @@ from ..form.ir import Chosen, Edge, Loop, Node, Pipeline, Query, Source
 from ..form.tasks import parse_task
 from ..launching.launcher import Launcher
 from ..launching.outcome import NodeResult
-from .settings import Settings
 
 Json: TypeAlias = Any  # a JSON value; Any because the type is recursive and read by key
 _SCALARS = frozenset({"$property", "$collect", "$optional", "$one_of", "$op"})
 _LATER = frozenset({"$param", "$item", "$status"})
-
-
-def within_reach(launcher: Launcher, settings: Settings) -> bool:
-    """Whether pods find the payloads that this process does: they lie behind the same URL."""
-    url = launcher.home.payloads.url
-    return url is not None and settings.artifacts in (url, url.removeprefix("file://"))
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -14,6 +15,9 @@ from .yaml_lines import Place, read_yaml
 
 NAME = "kubeflow.yaml"
 Texts = tuple[tuple[str, str], ...]
+SCRATCH = "/drivetrain"
+"""Where a pod works: its root is a folder in it."""
+SHM = "/dev/shm"  # noqa: S108 - not a file of ours
 
 
 @dataclass(frozen=True)
@@ -216,7 +220,16 @@ def _artifacts(place: Place) -> str:
             f"the payloads would lie in {found!r}, which each pod has for itself",
             "write a URL that all pods reach, e.g. s3://bucket/folder, or a folder below one of defaults.pvcs",
         )
+    _refuse_password(place, found)
     return found
+
+
+def _refuse_password(place: Place, url: str) -> None:
+    if re.match(r"[^/]*//[^/@]*:[^/]*@", url):  # Azure's container@account is no secret
+        raise place.wrong(
+            f"{place.name} holds a password, which has no place in a file of the project",
+            "leave out what stands before the @: Secrets bring it to pods, token_env: or cookies_env: to KFP",
+        )
 
 
 def _mounted(settings: Settings) -> None:
@@ -246,6 +259,8 @@ def _api(place: Place) -> Api:
             )
     for name, value in place.fields(list(kinds)).items():
         given[name] = readers[kinds[name]](value)
+        if name in ("host", "ui_host"):
+            _refuse_password(value, given[name])
     return Api(**given)
 
 
@@ -255,7 +270,7 @@ def _key(place: Place, kind: str) -> Key:
 
 
 def _folder(name: str, place: Place) -> str:
-    if not re.fullmatch(r"/[^:]*[^:/]", name):
+    if not re.fullmatch(r"/[^:]*[^:/]", name) or posixpath.normpath(name) != name or name.startswith("//"):
         raise place.wrong(f"{name!r} is no folder to mount at", "write an absolute path, e.g. /data")
     return name
 
@@ -316,16 +331,16 @@ def _affinity(place: Place) -> Affinity:
 
 
 _MAPS: Mapping[str, Callable[[str, Place], tuple[str, Any]]] = {  # Any: by the field's type
-    "env": lambda name, place: (_variable(name, place), place.text()),
+    "env": lambda name, place: (_variable(name, place), place.text(empty=True)),
     "secrets": lambda name, place: (_variable(name, place), _key(place, "secret")),
     "secret_volumes": lambda name, place: (_folder(name, place), place.text()),
     "configmaps": lambda name, place: (_variable(name, place), _key(place, "configmap")),
     "configmap_volumes": lambda name, place: (_folder(name, place), place.text()),
     "pvcs": lambda name, place: (_folder(name, place), place.text()),
     "volumes": lambda name, place: (_folder(name, place), _volume(place)),
-    "node_selector": lambda name, place: (name, place.text()),
-    "labels": lambda name, place: (name, place.text()),
-    "annotations": lambda name, place: (name, place.text()),
+    "node_selector": lambda name, place: (name, place.text(empty=True)),
+    "labels": lambda name, place: (name, place.text(empty=True)),
+    "annotations": lambda name, place: (name, place.text(empty=True)),
 }
 _OTHERS: Mapping[str, Callable[[Place], Any]] = {
     "shm": Place.size,
@@ -355,7 +370,10 @@ def _pod(place: Place, base: PodSettings) -> PodSettings:
         for part in ("secret_volumes", "configmap_volumes", "pvcs", "volumes")
         for folder, _ in getattr(made, part)
     ]
+    taken = (SCRATCH, SHM) if made.shm else (SCRATCH,)
     for folder in mounts:
+        if folder in taken:
+            raise place.wrong(f"{folder} is where a pod has a volume of its own", "mount it at another folder")
         if mounts.count(folder) > 1:
             raise place.wrong(f"two things are mounted at {folder}", "give one of them another folder")
     volumes = [name for part in ("secret_volumes", "configmap_volumes", "pvcs") for _, name in getattr(made, part)]

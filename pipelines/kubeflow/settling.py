@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 
 from ...metadata import Owner
 from ..form.tasks import parse_task, task_name
+from ..launching.heartbeat import heartbeat
 from ..launching.home import Home, Run, open_run
 from ..launching.launcher import LEASE, Launcher
 from ..launching.outcome import NodeResult
@@ -18,6 +19,7 @@ from . import records
 
 _NEVER = "its pod never started"
 _DIED = "its pod ended without a word: evicted, killed, or out of memory"
+_TERMINATED = "its run was terminated while its pod worked"
 
 
 def settle(home: Home, run: Run, kfp_state: str = "") -> tuple[Run, bool]:
@@ -26,7 +28,7 @@ def settle(home: Home, run: Run, kfp_state: str = "") -> tuple[Run, bool]:
     Args:
         home: The run's home.
         run: The run, of whose work no pod is left.
-        kfp_state: How KFP says that the work ended: "SUCCEEDED", "FAILED"; "" where it did not say.
+        kfp_state: How KFP says that the work ended: "SUCCEEDED", "FAILED", "CANCELED"; "" where it did not say.
 
     Returns:
         The run with that status, and whether it had been told the very same before.
@@ -98,16 +100,18 @@ def _results(launcher: Launcher, nodes: Iterable[str], kfp_state: str) -> dict[s
         for name in launcher.flow.task_names(node):
             # KFP failed, and nothing that is known of did: it is what died before it could say a word.
             failed = kfp_state == "FAILED" and all(result.state != "FAILED" for result in found.values())
-            found[name] = _result(launcher, name, died=failed)
+            found[name] = _result(launcher, name, died=failed, terminated=kfp_state == "CANCELED")
     return found
 
 
-def _result(launcher: Launcher, name: str, *, died: bool) -> NodeResult:
+def _result(launcher: Launcher, name: str, *, died: bool, terminated: bool) -> NodeResult:
     home, run = launcher.home, launcher.run
     node, index = parse_task(name)
     execution = launcher.flow.execution(node, index)
     if execution is not None and execution.state == "RUNNING":
-        home.store.finish(execution, "FAILED", error=_DIED, properties={"reason": _DIED, "user_error": False})
+        reason = _TERMINATED if terminated else _DIED
+        facts = {"reason": reason, "user_error": False}
+        home.store.finish(execution, "CANCELED" if terminated else "FAILED", error=reason, properties=facts)
         home.take_back(execution)
     elif execution is None and ((run.options.only and node not in run.options.only) or launcher.hindered(name)):
         launcher.launch(name)  # which says why it is not to run
@@ -126,6 +130,7 @@ def _alone(home: Home, run: Run) -> Iterator[None]:
     while (claim := home.store.claim(f"kubeflow-settle/{run.id}", owner=Owner.current(), lease=LEASE)) is None:
         time.sleep(0.2)
     try:
-        yield
+        with heartbeat.of(home.store, claim):  # of many tasks it takes longer than a lease
+            yield
     finally:
         home.store.release(claim)

@@ -24,14 +24,13 @@ from . import records
 from .api_errors import ApiError
 from .client import Client, KfpRun
 from .compiler import Compiled, compile_pipeline
-from .lint import lint_documents
-from .ownership import Submission, hand_over, on_cluster, submission
+from .lint import lint_documents, refuse
+from .manifests import RUN
+from .ownership import Submission, hand_over, on_cluster, simulated, submission, within_reach
 from .refusals import parameter_type
-from .reuse import Foreseen, foresee, remaining, within_reach
+from .reuse import Foreseen, foresee, remaining
 from .settings import Settings
 
-PARAMETER = "drivetrain_run"
-"""The parameter of a KFP run that holds the id of ours."""
 SLACK = timedelta(hours=1)
 """How far the clocks of this machine and of the cluster may be apart."""
 
@@ -118,9 +117,15 @@ def resubmit(
     """
     if run.options.runner != "kubeflow":
         raise InputError(f"run {run.id} is no cluster's", fix=f"drivetrain resume {run.id}")
+    if simulated(run):
+        raise InputError(
+            f"run {run.id} was simulated on this machine, and no cluster has it",
+            fix="simulate it again: what ended well is cached",
+        )
     client = connect(settings)
-    known = submission(run)
-    if known.run and not (there := client.run(known.run)).ended:
+    run = traced(home, run, client)
+    there = _still_there(client, submission(run).run)
+    if there is not None and not there.ended:
         raise InputError(
             f"the run {run.id} is being worked on by the KFP run {there.id}, which is {there.state}",
             fix=f"wait for it, or end it: drivetrain kubeflow terminate {run.id}",
@@ -130,6 +135,32 @@ def resubmit(
         records.sync(home, run.id)
     run = _taken_over(home, open_run(home, run.id))
     return _send(home, run, settings, client, "", "", resuming=True)
+
+
+def traced(home: Home, run: Run, client: Client) -> Run:
+    """A run with what KFP knows of it, where its submitter died before it could say which KFP run it is.
+
+    Raises:
+        ApiError: KFP cannot be asked.
+    """
+    if submission(run).run or simulated(run):
+        return run
+    found = client.find(RUN, run.id, _started(run) - SLACK)
+    return run if found is None else hand_over(home, run, Submission(found.id, client.host))
+
+
+def _still_there(client: Client, kfp_run: str) -> KfpRun | None:
+    """A KFP run; None where there is none, or none any more."""
+    try:
+        return client.run(kfp_run) if kfp_run else None
+    except ApiError as error:
+        if error.status != 404:
+            raise
+        return None
+
+
+def _started(run: Run) -> datetime:
+    return datetime.fromisoformat(run.context.properties["started"])
 
 
 def _taken_over(home: Home, run: Run) -> Run:
@@ -147,11 +178,11 @@ def _send(
     home: Home, run: Run, settings: Settings, client: Client, name: str, experiment: str, *, resuming: bool = False
 ) -> Submitted:
     """From the recorded run to KFP; where it does not get there, the run does not stay RUNNING."""
-    started = datetime.fromisoformat(run.context.properties["started"])
+    before = submission(run).run
     ended, compiled = Foreseen(), None
     try:
         launcher = Launcher(home, run, resuming=resuming)
-        if resuming or within_reach(launcher, settings):
+        if within_reach(home, settings.artifacts):
             ended = foresee(launcher)
         left = remaining(launcher, ended)
         if not left.nodes:
@@ -163,19 +194,27 @@ def _send(
             records.write_record(home, run, task)
         settings = replace(settings, nodes={name: pod for name, pod in settings.nodes.items() if name in left.ids})
         compiled = checked(compile_pipeline(left, settings, project=run.project, digest=run.pipeline.digest))
+        run = _announced(home, run, settings)
         kfp = _start(client, run, settings, compiled, name, experiment)
     except BaseException as error:
         stopped = isinstance(error, KeyboardInterrupt)
         if compiled is not None and (stopped or (isinstance(error, ApiError) and error.sent)):
             with contextlib.suppress(DrivetrainError):
-                found = client.find(PARAMETER, run.id, since=started - SLACK)
-                if found is not None and not stopped:
-                    return _handed(home, run, client, found, ended, compiled)
-                if found is not None:
+                found = client.find(RUN, run.id, since=_started(run) - SLACK)
+                if found is not None and found.id != before:  # not the one that is resumed
+                    if not stopped:
+                        return _handed(home, run, client, found, ended, compiled)
                     client.terminate(found.id)
         close_run(home, run, "CANCELED" if stopped else "FAILED")
         raise
     return _handed(home, run, client, kfp, ended, compiled)
+
+
+def _announced(home: Home, run: Run, settings: Settings) -> Run:
+    """A run that is about to be handed over: where its record will be is known from here on, whatever becomes of it."""
+    told = run.context.properties.get("kubeflow") or {}
+    context = home.store.update_context(run.context, {"kubeflow": told | {"artifacts": settings.artifacts}})
+    return replace(run, context=context)
 
 
 def _handed(home: Home, run: Run, client: Client, kfp: KfpRun, ended: Foreseen, compiled: Compiled) -> Submitted:
@@ -193,7 +232,7 @@ def _start(client: Client, run: Run, settings: Settings, compiled: Compiled, nam
             package,
             name=name or f"{run.pipeline.name} {run.id}",
             experiment=experiment or settings.api.experiment or run.pipeline.name,
-            arguments=arguments | {PARAMETER: run.id},
+            arguments=arguments | {RUN: run.id},
             service_account=settings.service_account,
         )
 
@@ -204,10 +243,7 @@ def checked(compiled: Compiled) -> Compiled:
     Raises:
         InputError: It does not; names the first thing that the linter finds.
     """
-    found = lint_documents(compiled.spec, compiled.platform)
-    if found:
-        more = f" (and {len(found) - 1} more)" if found[1:] else ""
-        raise InputError(f"a cluster would stumble over {found[0].place}: {found[0].message}{more}", fix=found[0].fix)
+    refuse(lint_documents(compiled.spec, compiled.platform))
     return compiled
 
 

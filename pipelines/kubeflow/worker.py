@@ -1,23 +1,31 @@
 """One of the other processes of a node with replicas: `python -m drivetrain.pipelines.kubeflow.worker`.
 
-It calls the component as the first process does, on the same inputs, and keeps nothing of what it gives.
+It calls the component as the first process does, on the same inputs, and keeps nothing of what it gives. What is
+printed is what its pod's log holds, so secrets are blotted out of it.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import os
 import sys
 import threading
+import traceback
 from pathlib import Path
+from typing import TextIO
 
 from ...errors import DrivetrainError, InputError
 from ..dsl.pipeline import load_pipeline
+from ..form.tasks import parse_task
 from ..launching.home import open_run
 from ..launching.launcher import Launcher
 from ..launching.spin import spin
 from ..runners.children import Attending
+from ..sources.secret import blotted
 from . import records
+from .about import blot_out
 from .joining import Place
 from .workers import PROCESS
 
@@ -25,8 +33,27 @@ _INDEX = "JOB_COMPLETION_INDEX"
 """What Kubernetes tells a pod of an indexed Job: its number, from 0."""
 
 
+class _Blotted(io.TextIOBase):
+    """A stream without the secrets that this process has revealed."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+
+    def write(self, text: str) -> int:
+        self._out.write(blotted(text))
+        return len(text)
+
+    def flush(self) -> None:
+        self._out.flush()
+
+
 def main(argv: list[str] | None = None) -> int:
     """Take part in a task; 0 where it ended well there."""
+    with contextlib.redirect_stdout(_Blotted(sys.stdout)), contextlib.redirect_stderr(_Blotted(sys.stderr)):
+        return _main(argv)
+
+
+def _main(argv: list[str] | None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m drivetrain.pipelines.kubeflow.worker",
         description="Take part in a task whose node has replicas.",
@@ -49,6 +76,7 @@ def main(argv: list[str] | None = None) -> int:
         try:
             records.sync(home, arguments.run)
             run = open_run(home, arguments.run)
+            blot_out(run.pipeline[parse_task(arguments.task)[0]])
             asked = Attending(Launcher(home, run), threading.Event())
             os.environ.update(asked.environment(arguments.task))
             folder = home.root / "work" / "replicas" / f"{arguments.task}-{os.environ[PROCESS]}"
@@ -58,6 +86,9 @@ def main(argv: list[str] | None = None) -> int:
     except DrivetrainError as error:
         print(error, file=sys.stderr, flush=True)
         return 2
+    except Exception:
+        traceback.print_exc()
+        return 1
     print(f"{arguments.task}, process {os.environ.get(PROCESS)}: done in {spun.seconds:.1f} s", flush=True)
     return 0
 

@@ -8,6 +8,7 @@ no Service is needed. Outside of a cluster they are processes of this machine.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import socket
 import subprocess
@@ -103,7 +104,7 @@ def job(
             "completions": replicas,
             "parallelism": replicas,
             "backoffLimit": 0,  # a training that lost one begins again as a whole, by the node's own retries
-            "activeDeadlineSeconds": int(timeout or _LONGEST),
+            "activeDeadlineSeconds": math.ceil(timeout or _LONGEST),  # 0 is none, to Kubernetes
             "ttlSecondsAfterFinished": _KEPT,
             "template": {"metadata": {"labels": labels}, "spec": template},
         },

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -86,8 +87,8 @@ class Place:
         """The items of a list, each read."""
         return tuple(read(item) for item in self.list())
 
-    def text(self) -> str:
-        """A text.
+    def text(self, *, empty: bool = False) -> str:
+        """A text; of no characters only where that is said to be one.
 
         Raises:
             InputError: It is none; numbers and truth values want quotes.
@@ -95,25 +96,25 @@ class Place:
         if not isinstance(self.node, yaml.ScalarNode) or self.node.tag != "tag:yaml.org,2002:str":
             shown = self.node.value if isinstance(self.node, yaml.ScalarNode) else "more than one value"
             raise self.wrong(f"{self.name} is no text: {shown}", f'put it into quotes: "{shown}"')
-        if not self.node.value:
+        if not self.node.value and not empty:
             raise self.wrong(f"{self.name} is empty", "write a value, or leave it out")
         return str(self.node.value)
 
-    def texts(self) -> tuple[tuple[str, str], ...]:
-        """A map of texts."""
-        return tuple((key, value.text()) for key, value in self.items())
-
     def whole(self) -> int:
-        """A whole number."""
-        if not isinstance(self.node, yaml.ScalarNode) or self.node.tag != "tag:yaml.org,2002:int":
-            raise self.wrong(f"{self.name} is no whole number", "write e.g. 1000")
-        return int(yaml.safe_load(self.node.value))
+        """A whole number, 0 or more."""
+        named = isinstance(self.node, yaml.ScalarNode) and self.node.tag == "tag:yaml.org,2002:int"
+        found = int(yaml.safe_load(self.node.value)) if named else -1
+        if found < 0:
+            raise self.wrong(f"{self.name} is no whole number of 0 or more", "write e.g. 1000")
+        return found
 
     def number(self) -> float:
-        """A number."""
-        if not isinstance(self.node, yaml.ScalarNode) or self.node.tag.rpartition(":")[2] not in ("int", "float"):
-            raise self.wrong(f"{self.name} is no number", "write e.g. 2.5")
-        return float(yaml.safe_load(self.node.value))
+        """A number above 0."""
+        named = isinstance(self.node, yaml.ScalarNode) and self.node.tag.rpartition(":")[2] in ("int", "float")
+        found = float(yaml.safe_load(self.node.value)) if named else math.nan
+        if not 0 < found < math.inf:
+            raise self.wrong(f"{self.name} is no number above 0", "write e.g. 2.5")
+        return found
 
     def truth(self) -> bool:
         """True or false."""
@@ -130,9 +131,10 @@ class Place:
 
     def size(self) -> str:
         """A size as Kubernetes writes it: 8Gi, 500M; ours (8GB, 8GiB) are taken too."""
-        found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([kMGTPE]i?|Ki)?B?", str(self.node.value))
-        if found is None:
-            raise self.wrong(f"{self.name} is no size: {self.node.value}", "write e.g. 8Gi or 500M")
+        text = str(self.node.value) if isinstance(self.node, yaml.ScalarNode) else "more than one value"
+        found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([KMGTPE]i|[kMGTPE])?B?", text)
+        if found is None or not float(found[1]):
+            raise self.wrong(f"{self.name} is no size: {text}", "write e.g. 8Gi or 500M")
         return found[1] + (found[2] or "")
 
     def one_of(self, *options: str) -> str:

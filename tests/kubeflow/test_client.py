@@ -19,7 +19,7 @@ from drivetrain.pipelines.kubeflow.api_errors import ApiError
 from drivetrain.pipelines.kubeflow.client import Client
 from drivetrain.pipelines.kubeflow.connection import Api
 
-from .api_server import KfpServer, serving
+from .api_server import KfpServer, Refused, Request, serving
 
 pytest.importorskip("kfp")
 
@@ -153,6 +153,63 @@ def test_a_run_is_found_by_what_it_was_started_with(server: KfpServer, package: 
     assert client.find("drivetrain_run", "r3", since=since) is None  # it looks no further back than a page
 
 
+def test_a_gateway_that_gives_up_leaves_open_whether_it_was_done(server: KfpServer, package: Path) -> None:
+    """It waited no longer; what stands behind it went on."""
+    answer = server.answer
+
+    def late(request: Request) -> dict[str, Any]:
+        found = answer(request)
+        if request.method == "POST" and request.path.endswith("/runs"):
+            raise Refused(504, "upstream request timeout")
+        return found
+
+    server.answer = late  # type: ignore[method-assign]
+    with pytest.raises(ApiError, match="upstream request timeout") as caught:
+        _submit(_client(server), package)
+    assert caught.value.sent
+    assert "whether it was done is not known" in str(caught.value.fix)
+    assert len(server.runs) == 1
+
+
+def test_two_that_make_an_experiment_at_once_both_submit(server: KfpServer, package: Path) -> None:
+    answer, others = server.answer, 0
+
+    def beaten(request: Request) -> dict[str, Any]:
+        nonlocal others
+        found = answer(request)
+        if request.method == "POST" and request.path.endswith("/experiments") and not others:
+            others += 1  # made by another, a moment before
+            raise Refused(409, "Already exist error: trials")
+        return found
+
+    server.answer = beaten  # type: ignore[method-assign]
+    _submit(_client(server), package)
+    assert (len(server.experiments), len(server.runs), others) == (1, 1, 1)
+
+
+def test_a_token_that_is_rotated_while_it_waits(server: KfpServer, package: Path, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("token-of-9am")
+    server.token = "token-of-9am"
+    client = _client(server, token_file=str(file))
+    run, looks = _submit(client, package), 0
+
+    def advance(run: dict[str, Any]) -> None:
+        nonlocal looks
+        looks += 1
+        if looks == 2:
+            file.write_text("token-of-10am")
+            server.token = "token-of-10am"
+        if looks == 4:
+            run["state"] = "SUCCEEDED"
+
+    server.advance = advance
+    assert client.wait(run, every=0.01).state == "SUCCEEDED"
+    server.token = "token-of-11am"
+    with pytest.raises(ApiError, match="does not know who asks"):
+        client.wait(run, every=0.01)
+
+
 def test_terminating(server: KfpServer, package: Path) -> None:
     client = _client(server)
     run = _submit(client, package)
@@ -204,6 +261,27 @@ def test_a_token_goes_with_every_request_and_into_no_error(
     assert "wr0ng" not in str(caught.value)
     with pytest.raises(InputError, match=r"variable OTHER, which .* names, is not set"):
         _client(server, token_env="OTHER")
+
+
+def test_an_empty_token_file_is_told_of(server: KfpServer, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("\n")
+    with pytest.raises(InputError, match=r"api\.token_file .* is empty"):
+        _client(server, token_file=str(tmp_path / "token"))
+
+
+def test_who_is_asked_to_log_in_sees_it(
+    server: KfpServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """kfp prints where to log in and waits; on standard output, which holds the answer to --json."""
+
+    def asks(client_id: str, *others: object) -> tuple[str, bool]:
+        print(f"Please visit https://accounts.example/{client_id}")
+        return "iap-token", False
+
+    monkeypatch.setattr("kfp.client.auth.get_auth_token", asks)
+    _client(server, iap_client_id="flights")
+    told = capsys.readouterr()
+    assert (told.out, "https://accounts.example/flights" in told.err) == ("", True)
 
 
 def test_service_account_tokens_are_kfps_own_affair(server: KfpServer, tmp_path: Path) -> None:
@@ -329,7 +407,7 @@ def test_no_host_is_one_line(monkeypatch: pytest.MonkeyPatch, server: KfpServer)
 def test_without_kfp_the_extra_is_named(monkeypatch: pytest.MonkeyPatch, server: KfpServer) -> None:
     import sys
 
-    monkeypatch.setitem(sys.modules, "kfp", None)
+    monkeypatch.setitem(sys.modules, "kfp.client", None)
     with pytest.raises(Exception, match="kfp is not installed") as caught:
         _client(server)
     assert "drivetrain[kubeflow]" in str(caught.value)

@@ -221,6 +221,7 @@ TOLD = {"DRIVETRAIN_COORDINATOR": "10.0.0.1:8476", "DRIVETRAIN_PROCESSES": "4"}
 
 
 def test_the_job_is_made_after_its_pods_likeness() -> None:
+    assert workers.job(POD, 3, WORDS, TOLD, timeout=0.5)["spec"]["activeDeadlineSeconds"] == 1
     made = workers.job(POD, 3, WORDS, TOLD, timeout=7200.0)
     spec, template = made["spec"], made["spec"]["template"]["spec"]
     assert (spec["completionMode"], spec["completions"], spec["parallelism"]) == ("Indexed", 3, 3)

@@ -20,7 +20,7 @@ from drivetrain.pipelines.kubeflow.compiler import Compiled, compile_pipeline
 from drivetrain.pipelines.kubeflow.lint import lint
 from drivetrain.pipelines.kubeflow.protobufs import pipeline_spec
 from drivetrain.pipelines.kubeflow.refusals import parameter_type
-from drivetrain.pipelines.kubeflow.settings import PodSettings, Settings
+from drivetrain.pipelines.kubeflow.settings import Key, PodSettings, Settings
 from drivetrain.tests.kubeflow.cluster import CASES, CLUSTER, REFUSED, built, compiled, conformance, original
 
 pytestmark = pytest.mark.kubeflow
@@ -307,6 +307,27 @@ def test_settings_of_a_node_that_is_not_there(project: Project, tmp_path: Path) 
         compiled(function, Settings.load(tmp_path))
     assert caught.value.where == f"{tmp_path / 'kubeflow.yaml'}:5"
     assert "Make" in (caught.value.fix or "")
+
+
+def test_the_variable_of_a_querys_connection_must_be_in_the_pod(project: Project) -> None:
+    function = built(
+        project,
+        """
+        from drivetrain.pipelines import Files, SqlQuery
+
+        @dt.component
+        def Rows(*, data: Files | SqlQuery) -> int:
+            return 1
+
+        @dt.pipeline
+        def shop() -> None:
+            Rows(data=dt.query("SELECT 1", connection="env:SHOP_DB"))
+        """,
+    )
+    with pytest.raises(InputError, match="URL is in the variable SHOP_DB, which") as caught:
+        compiled(function, replace(CLUSTER, defaults=PodSettings(secret_volumes=(("/run/secrets", "all"),))))
+    assert "secrets: {SHOP_DB: {secret: NAME, key: KEY}}" in str(caught.value.fix)
+    compiled(function, replace(CLUSTER, defaults=PodSettings(secrets=(("SHOP_DB", Key("shop", "db")),))))
 
 
 def test_secrets_may_come_as_files(project: Project) -> None:

@@ -77,6 +77,47 @@ def test_a_condition_and_its_node(project: Project) -> None:
     assert found["nodes"].keys() == {"Count"}
     before, after = found["nodes"]["Count"]["condition"]
     assert before == after.replace("5.0", "2.0")
+    assert found["nodes"]["Count"]["when"] == ["Make.total > 2", "Make.total > 5"]
+
+
+LOOP = """
+    @dt.pipeline
+    def shop(count: int = 3) -> None:
+        made = Make(count=count)
+
+        def each(item: int):
+            one = Double.options(id="One")(made)
+            two = Double.options(id="Two")(one)
+            return one
+
+        Sum(dt.map_(each, over=[1, 2]))
+        Add.options(id="Late")(made, dt.latest(Numbers))
+        with dt.when(Count(made) != Total(values=[1])):
+            Double.options(id="Held")(made)
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "node", "what", "values"),
+    [
+        ("return one", "return two", "Sum", "input numbers", [["One.numbers"], ["Two.numbers"]]),
+        ("[1, 2]", "[1, 3]", "One", "over map", [[1, 2], [1, 3]]),
+        ("Count(made) != Total", "Count(made) == Total", "Held", "when", ["Count != Total", "Count == Total"]),
+        ("Sum(", "Sum.options(env={'A': 'b'})(", "Sum", "node's env A", [None, "b"]),
+        ("Sum(", "Sum.options(replicas=2)(", "Sum", "option replicas", [None, 2]),
+        ("Sum(", "Sum.options(retries=1, retry_on=OSError)(", "Sum", "option retry_on", [None, ["OSError"]]),
+        (
+            "latest(Numbers)", "latest(Numbers, node='Make')", "Late", "input right",
+            [[{"query": "latest", "type": "Numbers"}], [{"query": "latest", "type": "Numbers", "made_by": "Make"}]],
+        ),
+    ],
+)  # fmt: skip
+def test_what_the_spec_does_not_say(
+    project: Project, old: str, new: str, node: str, what: str, values: list[object]
+) -> None:
+    """What differs here is between our launcher and our store; to KFP it is the same DAG of the same containers."""
+    one, other = (compiled(built(project, text)).yaml for text in (LOOP, LOOP.replace(old, new)))
+    assert compare(one, other)["nodes"][node][what] == values
 
 
 def test_code(project: Project) -> None:
@@ -110,7 +151,14 @@ def test_the_platform(project: Project) -> None:
 
 def test_what_is_no_compiled_pipeline(project: Project) -> None:
     good = compiled(built(project, SHOP)).yaml
-    for bad in ("", "a: 1\n", "- 1\n", "a: ["):
+    spec = yaml.safe_load(good.partition("\n---")[0])
+    (label, *_) = spec["deploymentSpec"]["executors"]
+    containers = {}
+    for name, variables in (("text", "x"), ("number", 3), ("nameless", [{"value": "x"}])):
+        containers[name] = {"container": {"env": variables}}
+    executors = [{"executors": {**spec["deploymentSpec"]["executors"], label: each}} for each in containers.values()]
+    shapes = [spec | {"components": []}, *(spec | {"deploymentSpec": each} for each in executors)]
+    for bad in ("", "a: 1\n", "- 1\n", "a: [", *map(yaml.safe_dump, shapes)):
         with pytest.raises(InputError, match="new is no compiled pipeline"):
             compare(good, bad)
 

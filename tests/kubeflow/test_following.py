@@ -12,7 +12,8 @@ import pytest
 from click.testing import CliRunner
 from drivetrain.console.cli import cli
 from drivetrain.errors import InputError
-from drivetrain.pipelines import Home, PipelineFunction, open_run
+from drivetrain.metadata import Owner
+from drivetrain.pipelines import Home, PipelineFunction, RunOptions, open_run
 from drivetrain.pipelines.kubeflow import following, ownership
 from drivetrain.pipelines.kubeflow.api_errors import ApiError
 from drivetrain.pipelines.kubeflow.client import Client
@@ -20,10 +21,11 @@ from drivetrain.pipelines.kubeflow.cluster import Cluster
 from drivetrain.pipelines.kubeflow.connection import Api
 from drivetrain.pipelines.kubeflow.settings import Settings
 from drivetrain.pipelines.kubeflow.submit import Submitted, submit
+from drivetrain.pipelines.launching.home import new_run
 from drivetrain.pipelines.launching.launcher import Launcher
 
 from . import kubernetes_server
-from .api_server import KfpServer
+from .api_server import KfpServer, Refused, Request
 from .kubernetes_server import KubernetesServer
 from .shop import PARTS, PLAIN
 
@@ -165,6 +167,21 @@ def test_runs_are_found_by_either_id(home: Home, done: Submitted) -> None:
         following.find(home, "nobody")
 
 
+def test_what_was_simulated_is_no_clusters(
+    home: Home, done: Submitted, pipe: Callable[..., PipelineFunction[..., object]]
+) -> None:
+    options = RunOptions("kubeflow", (ownership.SIMULATED,))
+    run = new_run(home, pipe(PLAIN).build(), pipe(PLAIN).project, {"count": 3}, options)
+    there = ownership.hand_over(home, run, ownership.Submission("as its pods do"))
+    assert following.find(home, None).id == done.run
+    with pytest.raises(InputError, match="is no cluster's"):
+        following.find(home, run.id)
+    gone = Owner(Owner.current().host, Owner.current().boot_id, 2**22 - 1, "0")
+    assert there.context.properties["owner"] == Owner.current().to_dict()  # so its death is seen
+    home.store.update_context(there.context, {"owner": gone.to_dict()})
+    assert open_run(home, run.id).state == "INTERRUPTED"
+
+
 def test_waiting_takes_the_closing_pods_word(
     home: Home, settings: Settings, server: KfpServer, done: Submitted
 ) -> None:
@@ -192,8 +209,56 @@ def test_terminating_ends_both(home: Home, settings: Settings, server: KfpServer
     run = following.terminate(home, open_run(home, done.run), Client(settings.api), every=0.01)
     assert run.state == "CANCELED"
     assert server.runs[done.kfp.id]["state"] == "CANCELED"
-    with pytest.raises(ApiError, match="it has ended"):
+    with pytest.raises(InputError, match="has ended: it is CANCELED, and KFP's run CANCELED"):
         following.terminate(home, run, Client(settings.api), every=0.01)
+
+
+CLUSTER_POD = Owner("another-host", "", 7, "0")
+
+
+def test_what_is_at_work_when_its_run_is_terminated_is_cancelled(
+    home: Home, settings: Settings, server: KfpServer, done: Submitted
+) -> None:
+    run = open_run(home, done.run)
+    contexts = [home.store.context("node", "shop.Make"), run.context]
+    home.store.start("parts:Make", contexts=contexts, properties={"run": run.id, "node": "Make"}, owner=CLUSTER_POD)
+    run = following.terminate(home, run, Client(settings.api), every=0.01)
+    assert run.state == "CANCELED"
+    states = _states(_status(home, settings, done.run))
+    assert states["Make"] == ("CANCELED", "its run was terminated while its pod worked")
+
+
+def test_a_run_that_kfp_has_ended_can_still_be_closed(
+    home: Home, settings: Settings, server: KfpServer, done: Submitted
+) -> None:
+    assert done.kfp is not None
+    server.runs[done.kfp.id]["state"] = "FAILED"
+    assert "kubeflow sync" in _status(home, settings, done.run).notes[-1]
+    assert following.terminate(home, open_run(home, done.run), Client(settings.api), every=0.01).state == "FAILED"
+    assert server.asked("POST", "terminate") == []
+
+
+@pytest.mark.parametrize(("kfp", "ours"), [("SUCCEEDED", "COMPLETE"), ("FAILED", "FAILED"), ("CANCELED", "CANCELED")])
+def test_of_pods_whose_record_cannot_be_seen_from_here_nothing_is_made_up(
+    tmp_path: Path,
+    settings: Settings,
+    server: KfpServer,
+    pipe: Callable[..., PipelineFunction[..., object]],
+    kfp: str,
+    ours: str,
+) -> None:
+    home = Home(tmp_path / "local" / ".drivetrain")  # its payloads lie in the root, those of the pods in a bucket
+    done = submit(home, pipe(PLAIN), settings)
+    server.advance = lambda run: run.update(
+        state=kfp, run_details={"task_details": [{"task_id": "1", "display_name": "make", "state": "SUCCEEDED"}]}
+    )
+    run = following.wait(home, open_run(home, done.run), Client(settings.api), every=0.01, grace=3600.0)
+    assert run.state == ours
+    assert home.store.executions(context=run.context) == []
+    found = following.status(home, run, Client(settings.api))
+    assert _states(found)["Make"] == ("COMPLETE", "")
+    assert "unseen from here" in found.notes[0]
+    home.close()
 
 
 def test_logs_come_from_the_newest_pod(home: Home, kubernetes: KubernetesServer, done: Submitted) -> None:
@@ -203,11 +268,14 @@ def test_logs_come_from_the_newest_pod(home: Home, kubernetes: KubernetesServer,
     kubernetes.logs |= {"shop-1": "first try\n", "shop-2": "second try\n"}
     run = open_run(home, done.run)
     assert following.log(home, run, "Make", _kubernetes) == following.Log("second try\n", "shop-2")
-    with pytest.raises(InputError, match="the cluster has no pod of First"):
+    with pytest.raises(InputError, match="the cluster has no pod of First") as caught:
         following.log(home, run, "First", _kubernetes)
+    assert caught.value.fix == f"a log is gone with its pod; how the task ended stays: `drivetrain show {run.id}`"
     del kubernetes.logs["shop-2"]
-    with pytest.raises(ApiError, match="cannot read the log of shop-2"):
+    with pytest.raises(ApiError, match=r"cannot read the log of shop-2 .*: the pod has been removed"):
         following.log(home, run, "Make", _kubernetes)
+    with pytest.raises(InputError, match=r"Make\[1\] is no task of run"):
+        following.log(home, run, "Make[1]", _kubernetes)
 
 
 @pytest.fixture
@@ -260,6 +328,38 @@ def test_the_verbs(
         result = CliRunner().invoke(cli, [*map(str, (*words, *root))], prog_name="drivetrain")
         assert result.exit_code == 0, result.output
         assert again["run"][:8] in result.output
+    assert "note: the pods' artifacts, at s3://bucket/shop, are not this root's" in result.output
+
+
+def test_a_run_that_pods_made_is_followed_and_closed_from_another_machine(
+    shop: Path,
+    server: KfpServer,
+    kubernetes: KubernetesServer,
+    home: Home,
+    pipe: Callable[..., PipelineFunction[..., object]],
+) -> None:
+    """One of a schedule: its record names the project's folder in the image, which is not here."""
+    server.experiments["e"] = {"experiment_id": "e", "display_name": "shop"}
+    kfp_run = server.add_run(count=3)
+    built = pipe(PLAIN).build()
+    options = RunOptions("kubeflow")
+    run = new_run(home, built, Path("/app/shop"), {"count": 3}, options)
+    ownership.hand_over(home, run, ownership.Submission(kfp_run))
+    place = ("--root", home.root)
+    refused = _run("kubeflow", "status", *place, code=2)["stderr"]
+    assert "the project of run" in refused
+    assert "give --project DIR" in refused
+    found = _run("kubeflow", "status", kfp_run, "--project", shop, *place)
+    assert (found["run"], found["kfp"]["state"]) == (run.id, "PENDING")
+    assert "not on this machine" in _run("resume", run.id, *place, code=2)["stderr"]
+    synced = _run("kubeflow", "sync", run.id, *place)
+    assert synced["state"] == "RUNNING"
+    assert "whether KFP has ended it is not known: the project of run" in synced["notes"][0]
+    server.runs[kfp_run]["state"] = "FAILED"
+    synced = _run("kubeflow", "sync", run.id, "--project", shop, *place)
+    assert (synced["state"], synced["notes"]) == ("FAILED", [])
+    states = {each.properties["node"]: each.state for each in home.store.executions(context=run.context)}
+    assert states == {"Make": "FAILED", "First": "BLOCKED", "Second": "BLOCKED"}
 
 
 @pytest.mark.slow
@@ -309,6 +409,24 @@ def test_schedules_by_the_verbs(shop: Path, server: KfpServer) -> None:
     assert verb("delete", shop, "shop")["change"] == "deleted"
     assert verb("list", shop)["schedules"] == []
     assert "has no schedule 'shop'" in verb("delete", shop, "shop", code=2)["stderr"]
+
+
+def test_a_schedule_that_cannot_be_deleted_stands_beside_the_one_that_replaces_it(
+    shop: Path, server: KfpServer
+) -> None:
+    made = _run("kubeflow", "schedule", "create", shop, "--every", "6h")
+    answer = server.answer
+
+    def kept(request: Request) -> dict[str, Any]:
+        if request.method == "DELETE":
+            raise Refused(403, "not yours")
+        return answer(request)
+
+    server.answer = kept  # type: ignore[method-assign]
+    told = _run("kubeflow", "schedule", "create", shop, "--every", "5h", "--replace", code=2)["stderr"]
+    assert "stands beside it, and both start runs" in told
+    assert f"kubeflow schedule delete PROJECT {made['id']}" in told
+    assert len(server.recurring) == 2
 
 
 @pytest.mark.parametrize(

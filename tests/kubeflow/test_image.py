@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import tarfile
 import time
+import tomllib
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ import pytest
 from click.testing import CliRunner, Result
 from drivetrain.console.cli import cli
 from drivetrain.pipelines import load_pipeline
+from drivetrain.pipelines.kubeflow.image import STORAGE
 
 from .shop import PARTS, PLAIN
 
@@ -54,6 +56,7 @@ def _made(*words: str | Path) -> dict[str, object]:
     return answer
 
 
+@pytest.mark.slow
 def test_two_contexts_are_the_same_bytes(shop: Path, wheel: Path, tmp_path: Path) -> None:
     tars = []
     for name in ("one", "two"):
@@ -78,9 +81,10 @@ def test_what_is_in_it(shop: Path, wheel: Path, tmp_path: Path) -> None:
         "Dockerfile", "constraints.txt", "project/parts.py", "project/pipeline.py",
         "requirements.txt", f"wheels/{wheel.name}",
     ]  # fmt: skip
-    first, second = (tmp_path / "c" / "requirements.txt").read_text().splitlines()
+    first, second, third = (tmp_path / "c" / "requirements.txt").read_text().splitlines()
     assert first == f"drivetrain[beam,cloud,engine,kubeflow,postgres] @ file:///build/wheels/{wheel.name}"
     assert second == "tinydb<5"
+    assert third == "s3fs"  # by which pods reach s3://
     pinned = (tmp_path / "c" / "constraints.txt").read_text().splitlines()
     assert all(re.fullmatch(r"[a-z0-9-]+==\S+", line) for line in pinned)
     import numpy
@@ -89,6 +93,25 @@ def test_what_is_in_it(shop: Path, wheel: Path, tmp_path: Path) -> None:
     assert not any(line.startswith("drivetrain==") for line in pinned)
     shutil.move(tmp_path / "c" / "project", tmp_path / "elsewhere" / "shop")  # as it lies in the image
     assert load_pipeline(tmp_path / "elsewhere" / "shop").build().digest == made["pipeline"]
+
+
+def test_the_files_that_nodes_read_are_in_it(project: Callable[..., Path], wheel: Path, tmp_path: Path) -> None:
+    folder = project(
+        "shop",
+        pipeline="""
+            import drivetrain as dt
+            from drivetrain.components import ImportSchema
+
+            @dt.pipeline
+            def shop() -> None:
+                ImportSchema("schema.yaml")
+        """,
+    )
+    (folder / "schema.yaml").write_text("format: drivetrain.schema/1\nfeatures: {}\n")
+    (folder / "notes.txt").write_text("nobody reads them\n")
+    files = _made(folder, "-o", tmp_path / "c", "--wheel", wheel)["files"]
+    assert isinstance(files, list)
+    assert [name for name in files if name.startswith("project/")] == ["project/pipeline.py", "project/schema.yaml"]
 
 
 def test_the_dockerfile(shop: Path, wheel: Path, tmp_path: Path) -> None:
@@ -120,6 +143,44 @@ def test_a_changed_pipeline_is_another_image(shop: Path, wheel: Path, tmp_path: 
     assert not (tmp_path / "c" / "project" / "extra.py").exists()
 
 
+def test_nothing_is_removed_or_written_over_that_is_not_its_own(shop: Path, wheel: Path, tmp_path: Path) -> None:
+    def refused(folder: Path) -> str:
+        before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+        result = _image(shop, "-o", folder, "--wheel", wheel)
+        assert result.exit_code == 2, result.output
+        assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+        return result.stderr
+
+    _made(shop, "-o", tmp_path / "c", "--wheel", wheel)
+    shutil.copyfile(tmp_path / "c" / "Dockerfile", shop / "Dockerfile")  # to have it under version control, say
+    assert "holds " in refused(shop)
+    (tmp_path / "c" / "project" / "notes.md").write_text("my own")
+    assert "holds project/notes.md" in refused(tmp_path / "c")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "Dockerfile").write_text("FROM scratch\n")
+    assert "holds Dockerfile" in refused(tmp_path / "mine")
+
+
+@pytest.mark.parametrize(
+    ("artifacts", "package"),
+    [("s3://b/x", "s3fs"), ("gs://b/x", "gcsfs"), ("abfs://c@a.dfs.core.windows.net/x", "adlfs"), ("/data/x", None)],
+)
+def test_pods_can_reach_their_payloads(
+    shop: Path, wheel: Path, tmp_path: Path, artifacts: str, package: str | None
+) -> None:
+    """fsspec names the same package for the scheme."""
+    from fsspec.registry import known_implementations  # type: ignore[import-untyped]  # it ships none
+
+    (shop / "kubeflow.yaml").write_text(
+        f"image: x\nartifacts: {artifacts}\nstore: {{secret: s, key: k}}\ndefaults: {{pvcs: {{/data: claim}}}}\n"
+    )
+    _made(shop, "-o", tmp_path / "c", "--wheel", wheel)
+    lines = (tmp_path / "c" / "requirements.txt").read_text().splitlines()
+    assert lines[2:] == ([package] if package else [])
+    if package:
+        assert known_implementations[artifacts.partition(":")[0]]["class"].startswith(f"{package}.")
+
+
 def test_settings_of_the_cluster_do_not_change_the_image(shop: Path, wheel: Path, tmp_path: Path) -> None:
     _made(shop, "-o", tmp_path / "a", "--tar", tmp_path / "a.tar", "--wheel", wheel)
     (shop / "kubeflow.yaml").write_text("image: y@sha256:1\nartifacts: s3://b/y\nstore: {secret: s, key: k}\n")
@@ -144,3 +205,29 @@ def test_what_is_wrong_is_one_line(shop: Path, wheel: Path, tmp_path: Path) -> N
         "image: x\nartifacts: s3://b/x\nstore: {secret: s, key: k}\nproject: /app/other\n"
     )
     assert "imported by the name of its folder, shop" in refused("-o", tmp_path / "c", "--wheel", wheel)
+
+
+def test_the_dockerfile_of_the_examples() -> None:
+    """It is built from a checkout: what it copies and asks for must be in one."""
+    checkout = Path(__file__).parents[2]
+    text = (checkout / "examples" / "Dockerfile").read_text()
+    project = tomllib.loads((checkout / "pyproject.toml").read_text())["project"]
+    (extras,) = re.findall(r"^ARG EXTRAS=(\S+)$", text, re.MULTILINE)
+    assert set(extras.split(",")) <= project["optional-dependencies"].keys()
+    (storage,) = re.findall(r"^ARG STORAGE=(\S+)$", text, re.MULTILINE)
+    assert storage in STORAGE.values()
+    left_out = (checkout / "examples" / "Dockerfile.dockerignore").read_text().split()
+    copied = re.findall(r"^COPY (?!--from)(\S+) \S+$", text, re.MULTILINE)
+    assert copied == [".", "examples/${PROJECT}"]
+    needed = [
+        "constraints.txt",
+        "pyproject.toml",
+        project["readme"],
+        *project["license-files"],
+        "examples",
+        "pipelines",
+    ]
+    assert [name for name in needed if name in left_out or not (checkout / name).exists()] == []
+    assert re.search(r'^RUN test -f "/app/\$\{PROJECT\}/pipeline.py" \|\| ', text, re.MULTILINE)  # else all are copied
+    if shutil.which("hadolint") is not None:
+        subprocess.run(["hadolint", checkout / "examples" / "Dockerfile"], check=True)

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
 import signal
+import sqlite3
+import subprocess
+import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -236,6 +242,64 @@ def test_a_secret_comes_by_the_environment_and_is_blotted_out(image: Make) -> No
     assert "the token is ***" in pod.out
     everything = [path for path in shop.base.rglob("*") if path.is_file()]
     assert not [path for path in everything if b"sesame-open" in path.read_bytes()]
+
+
+@pytest.mark.slow
+def test_what_is_cloned_in_kfp_is_no_run_that_was(image: Make) -> None:
+    """KFP's pages copy all parameters of a run, the id of ours among them, for whoever changes one of them."""
+    shop = image()
+    pod = shop.start("--node", "Make", artifacts=("numbers",))
+    assert pod.end() == 0, pod.err
+    clone = replace(shop, kfp_run="0d9f6a30-0000-4000-8000-000000000000")
+    clone.parameters = {"drivetrain_run": shop.run, "count": 7}
+    pod = clone.start("--node", "Make", artifacts=("numbers",))
+    assert pod.end() == 1
+    assert f"run {shop.run} has count=3, and KFP's run {clone.kfp_run} count=7" in pod.err
+    assert "leave the parameter drivetrain_run empty" in pod.err
+    assert shop.start("--leave", status={"state": "FAILED"}).end() == 1
+    clone.parameters = {"drivetrain_run": shop.run, "count": 3}
+    pod = clone.start("--node", "Make", artifacts=("numbers",))
+    assert pod.end() == 1
+    assert f"has ended, as KFP's run {shop.kfp_run}" in pod.err
+    assert _count(shop, "Make") == 1
+
+
+LEAKING = """
+from drivetrain.pipelines import Files, SqlQuery
+
+@dt.component
+def Leaks(*, data: Files | SqlQuery, token: dt.Secret) -> int:
+    print("the database is", os.environ["SHOP_DB"], "the token", token.reveal().replace("\\n", "; "), flush=True)
+    raise ValueError(f"{os.environ['SHOP_DB']} does not take {token.reveal()}")
+"""
+
+
+@pytest.mark.slow
+def test_no_log_of_a_pod_tells_a_secret(project: Callable[..., Path], tmp_path: Path) -> None:
+    """Of the first process of a node, and of another one, as where it has replicas."""
+    sqlite3.connect(tmp_path / "open-sesame.db").close()
+    url = f"sqlite:///{tmp_path}/open-sesame.db"
+    text = (
+        "import drivetrain as dt\nfrom shop.parts import Leaks\n\n@dt.pipeline\ndef shop() -> None:\n"
+        "    Leaks(data=dt.query('SELECT 1', connection='env:SHOP_DB'), token=dt.secret('SHOP_TOKEN'))\n"
+    )
+    environment = {"SHOP_TOKEN": "sesame-open\nsesame-close", "SHOP_DB": url}  # as a private key has several lines
+    shop = Image(project(pipeline=text, parts=PARTS + LEAKING), tmp_path, environment)
+    pod = shop.start("--node", "Leaks")
+    assert pod.end() == 1
+    words = ["--project", str(shop.folder), "--ir", shop.digest, "--run", shop.run, "--task", "Leaks"]
+    other = subprocess.run(
+        [sys.executable, "-P", "-m", "drivetrain.pipelines.kubeflow.worker", *words], check=False,
+        capture_output=True, text=True, cwd=tmp_path, timeout=60,
+        env={**os.environ, "DRIVETRAIN_KUBEFLOW_RUN": shop.kfp_run, "DRIVETRAIN_ROOT": str(shop.root),
+             "DRIVETRAIN_PROCESS": "1", **environment},
+    )  # fmt: skip
+    assert other.returncode == 1
+    for said in (pod.out + pod.err, other.stdout + other.stderr):
+        # As it is printed, or as the log is left, where as many signs as before stand
+        assert re.search(r"the database is \*+ the token \*+; \*+\n", said)
+        assert "*** does not take ***" in said
+        assert "sesame" not in said
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -145,6 +146,10 @@ def test_half_a_record_is_told_of_and_the_others_are_taken(ran: Ran, kept: int) 
         {"format": records.FORMAT, "task": "Make"},
         {"format": records.FORMAT, "task": "Make", "execution": {"uid": "no uuid", "state": "COMPLETE"}},
         {"format": records.FORMAT, "task": "Make", "execution": {"created": 1}},
+        {"format": records.FORMAT, "task": "Make", "execution": {"created": "yesterday"}},
+        {"format": records.FORMAT, "task": "Make", "execution": {"created": 1, "inputs": 3}},
+        {"format": records.FORMAT, "task": "Make", "execution": {"created": 1}, "answers": [1]},
+        {"format": records.FORMAT, "task": "Make", "execution": {"created": 1}, "answers": [["other/x", {}]]},
     ],
 )
 def test_what_is_no_record_is_told_of(ran: Ran, body: dict[str, object]) -> None:
@@ -153,6 +158,50 @@ def test_what_is_no_record_is_told_of(ran: Ran, body: dict[str, object]) -> None
     found = records.sync(home, result.run)
     assert [name for name, _ in found.ignored] == ["Strange.json"]
     assert found.known == 5
+
+
+@pytest.mark.parametrize(
+    ("file", "change"),
+    [
+        ("run.json", {"facts": {}}),
+        ("run.json", {"facts": None}),
+        ("run.json", {"id": "another"}),
+        ("run.json", {"ir": "{}"}),
+        ("end.json", {"end": []}),
+    ],
+)
+def test_a_run_that_is_told_of_wrongly_is_not_made_up(ran: Ran, file: str, change: dict[str, object]) -> None:
+    home, result = ran
+    records.write_end(home, open_run(home, result.run))
+    path = home.root / "records" / result.run / file
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    other = _elsewhere(home)
+    if file == "run.json":
+        with pytest.raises(InputError, match="nor a record of it"):
+            records.sync(other, result.run)
+        assert other.store.contexts("run") == []
+    else:
+        assert [name for name, _ in records.sync(other, result.run).ignored] == [file]
+    other.close()
+
+
+def test_the_pipeline_of_a_record_is_the_one_that_it_names(ran: Ran) -> None:
+    """Who may write beside the payloads cannot have a store take another pipeline for that of a digest."""
+    home, result = ran
+    path = home.root / "records" / result.run / "run.json"
+    body = json.loads(path.read_text())
+    path.write_text(json.dumps(body | {"ir": body["ir"].replace("parts:Double", "parts:Other")}))
+    other = _elsewhere(home)
+    with pytest.raises(InputError, match="nor a record of it"):
+        records.sync(other, result.run)
+    other.close()
+
+
+@pytest.mark.parametrize("name", ["../../else", "a/b", ".hidden", "a b", "", "x\n"])
+def test_what_is_no_id_of_a_run_is_no_path_either(ran: Ran, name: str) -> None:
+    home, _ = ran
+    with pytest.raises(InputError, match="is no id of a run"):
+        records.sync(home, name)
 
 
 def test_records_lie_behind_the_url_of_the_payloads(project: Callable[..., Path], tmp_path: Path) -> None:
@@ -173,6 +222,26 @@ def test_records_lie_behind_the_url_of_the_payloads(project: Callable[..., Path]
     assert (joined.home.payloads.local(made.uri) / "content" / "total.txt").read_text() == "12"
     joined.home.close()
     home.close()
+
+
+def test_pods_with_and_without_the_store_keep_what_the_others_stage(ran: Ran) -> None:
+    """In one root, as the simulator's pods are: what one store does not know may be at work by another."""
+    home, result = ran
+    run = open_run(home, result.run)
+    body = {"id": run.id, "facts": run.context.properties, "ir": run.pipeline.to_json()}
+    joined = alone(Place(home.root, None, None, "kfp"), body)
+    staged = []
+    for one in (home, joined.home):
+        execution = one.store.start("parts:Make", properties={"run": run.id, "node": "Make"})
+        staged.append(one.payloads.staging / execution.uid)
+        staged[-1].mkdir(parents=True)
+    for one in (home, joined.home):
+        one.sweep()
+        assert [path.is_dir() for path in staged] == [True, True]
+    joined.home.close()
+    shutil.rmtree(Path(str(joined.home.url)).parent)  # as a pod does when it ends
+    home.sweep()
+    assert [path.is_dir() for path in staged] == [True, False]
 
 
 def test_what_a_run_was_told_of_things_that_change_is_the_same_for_all(ran: Ran) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 from drivetrain.pipelines.form.expressions import dependencies, evaluate
 from drivetrain.pipelines.kubeflow.reuse import _Known
 from hypothesis import given
@@ -74,6 +75,7 @@ def _expressions(gone: frozenset[str]) -> st.SearchStrategy[Any]:
 GONE = st.frozensets(st.sampled_from("AC"))
 
 
+@pytest.mark.slow
 @given(GONE.flatmap(lambda gone: st.tuples(st.just(gone), _expressions(gone))))
 def test_an_expression_says_the_same_without_what_has_ended(given: tuple[frozenset[str], Any]) -> None:
     gone, expression = given

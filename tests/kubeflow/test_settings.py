@@ -99,6 +99,21 @@ nodes:
         ("image: i\nartifacts: s3://b\nstore: sqlite:///m.db\n", 3, "SQLite file", "PostgreSQL"),
         ("image: i\nartifacts: s3://b\nstore: .drivetrain/metadata.db\n", 3, "SQLite file", "Secret"),
         ("image: i\nartifacts: s3://b\nstore: postgresql://u:p@h/d\n", 3, "holds a password", "secret: NAME"),
+        (
+            "image: i\nartifacts: s3://KEY:SECRET@b\nstore: {secret: s, key: k}\n",
+            2,
+            "artifacts holds a password",
+            "Secrets",
+        ),
+        (BASE + "api: {host: 'https://u:p@x'}\n", 4, "api.host holds a password", "token_env"),
+        (BASE + "api: {timeout: .nan}\n", 4, "api.timeout is no number above 0", "2.5"),
+        (BASE + "api: {retries: -1}\n", 4, "api.retries is no whole number of 0 or more", "1000"),
+        (BASE + "defaults: {run_as_user: -1}\n", 4, "is no whole number of 0 or more", "1000"),
+        (BASE + "defaults: {shm: 8ki}\n", 4, "is no size: 8ki", "8Gi"),
+        (BASE + "defaults: {shm: {a: 1}}\n", 4, "is no size: more than one value", "8Gi"),
+        (BASE + "defaults: {pvcs: {/drivetrain: c}}\n", 4, "has a volume of its own", "another folder"),
+        (BASE + "defaults: {shm: 1Gi, pvcs: {/dev/shm: c}}\n", 4, "has a volume of its own", "another folder"),
+        (BASE + "defaults: {pvcs: {/a/../drivetrain: c}}\n", 4, "is no folder to mount at", "absolute"),
         ("image: [\n", 2, "it is no YAML", "mend it"),
         ("- image\n", 1, "is no map", "key: value"),
     ],
@@ -109,6 +124,13 @@ def test_what_is_wrong_is_told_at_its_line(tmp_path: Path, text: str, line: int,
     assert says in caught.value.message
     assert fix in (caught.value.fix or "")
     assert caught.value.where == f"{tmp_path / 'kubeflow.yaml'}:{line}"
+
+
+def test_labels_and_variables_may_be_empty(tmp_path: Path) -> None:
+    """Roles of nodes are labels without a value."""
+    role = "node-role.kubernetes.io/gpu"
+    found = load(tmp_path, BASE + f'defaults: {{node_selector: {{{role}: ""}}, env: {{A: ""}}}}\n').pod()
+    assert (found.node_selector, found.env) == (((role, ""),), (("A", ""),))
 
 
 def test_a_folder_of_a_volume_holds_the_payloads(tmp_path: Path) -> None:

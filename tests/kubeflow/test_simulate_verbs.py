@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 from drivetrain.tests.kubeflow.pods import PARTS
 
 pytestmark = [pytest.mark.kubeflow, pytest.mark.slow]
@@ -48,7 +49,7 @@ def test_a_project_and_what_was_compiled_of_it(project: Callable[..., Path], tmp
     assert any("the image holds another version of shop" in log for log in logs)
     synced = _drivetrain("sync", told["run"], "--json", where=tmp_path)
     assert (synced.returncode, json.loads(synced.stdout)) == (
-        0, {"run": told["run"], "brought": [], "known": 2, "ignored": []},
+        0, {"run": told["run"], "brought": [], "known": 2, "ignored": [], "state": "COMPLETE", "notes": []},
     )  # fmt: skip
     (tmp_path / ".drivetrain" / "records" / told["run"] / "Make.00000000.json").write_text('{"format": "drive')
     half = _drivetrain("sync", told["run"], where=tmp_path)
@@ -62,6 +63,9 @@ def test_a_project_and_what_was_compiled_of_it(project: Callable[..., Path], tmp
         (("simulate", "FILE"), "a compiled FILE needs --project"),
         (("simulate", "PROJECT", "--project", "PROJECT"), "--project is for a compiled FILE"),
         (("simulate", "FILE", "--project", "PROJECT"), "does not hold the documents of a pipeline"),
+        (("simulate", "circle.yaml", "--project", "PROJECT"), "tasks wait for each other: double → make → double"),
+        (("simulate", "PROJECT", "--evict", "Nobody"), "no node 'Nobody'"),
+        (("simulate", "PROJECT", "--evict", "Make[1]"), "Make[1] is no pod of shop"),
         (("sync", "nonesuch"), "there is no run nonesuch, nor a record of it"),
     ],
 )
@@ -71,6 +75,10 @@ def test_what_cannot_be_done_is_told(
     folder = project(pipeline=PIPELINE, parts=PARTS)
     (folder / "kubeflow.yaml").write_text(SETTINGS)
     (tmp_path / "nothing.yaml").write_text("- 1\n")
+    _drivetrain("compile", str(folder), "-o", "shop.yaml", where=tmp_path)
+    spec, platform = yaml.safe_load_all((tmp_path / "shop.yaml").read_text())
+    spec["components"]["comp-work"]["dag"]["tasks"]["make"]["dependentTasks"] = ["double"]
+    (tmp_path / "circle.yaml").write_text(yaml.safe_dump_all([spec, platform]))
     given = [{"FILE": "nothing.yaml", "PROJECT": str(folder)}.get(word, word) for word in words]
     done = _drivetrain(*given, where=tmp_path)
     assert done.returncode == 2

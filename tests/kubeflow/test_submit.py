@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -17,8 +21,9 @@ from drivetrain.pipelines.kubeflow.api_errors import ApiError
 from drivetrain.pipelines.kubeflow.client import Client
 from drivetrain.pipelines.kubeflow.settings import PodSettings, Settings
 from drivetrain.pipelines.kubeflow.submit import arguments_of, resubmit, submit
+from drivetrain.pipelines.launching.home import new_run
 
-from .api_server import KfpServer
+from .api_server import KfpServer, Request
 from .shop import PLAIN
 
 pytest.importorskip("kfp")
@@ -265,6 +270,90 @@ def test_resuming_submits_what_did_not_end_well(
     run = open_run(home, done.run)
     assert run.state == "RUNNING"
     assert ownership.submission(run).run == again.kfp.id
+
+
+def test_a_run_whose_submitter_was_killed_is_not_submitted_twice(
+    tmp_path: Path, server: KfpServer, settings: Settings, pipe: Callable[..., PipelineFunction[..., object]]
+) -> None:
+    """The server kills the submitter, a process of its own, once it has taken the run and before it answers."""
+    folder = pipe(PLAIN).project
+    (folder / "kubeflow.yaml").write_text(
+        "image: x\nartifacts: s3://bucket/shop\nstore: {secret: store, key: url}\n"
+        f'api: {{host: "{server.url}", timeout: 5, retries: 0}}\n'
+    )
+    root = tmp_path / "local" / ".drivetrain"
+    words = [sys.executable, "-m", "drivetrain", "kubeflow", "submit", str(folder), "--root", str(root)]
+    (tmp_path / "objects").mkdir()
+    answer = server.answer
+
+    def killing(request: Request) -> dict[str, Any]:
+        found = answer(request)
+        if server.runs:
+            process.kill()
+        return found
+
+    server.answer = killing  # type: ignore[method-assign]
+    process = subprocess.Popen(words, env={**os.environ, "DRIVETRAIN_ARTIFACTS": f"file://{tmp_path}/objects"})
+    assert process.wait() == -signal.SIGKILL
+    server.answer = answer  # type: ignore[method-assign]
+    home = Home(root)
+    run = open_run(home, None)
+    assert run.state == "INTERRUPTED"
+    with pytest.raises(InputError, match="is being worked on by the KFP run"):
+        resubmit(home, run, settings)
+    (sent,) = server.runs.values()
+    assert ownership.submission(open_run(home, run.id)).run == sent["run_id"]
+    sent["state"] = "FAILED"
+    assert resubmit(home, open_run(home, run.id), settings).kfp is not None
+    assert len(server.runs) == 2
+    home.close()
+
+
+def test_what_ended_here_stands_in_for_nothing_that_pods_cannot_see(
+    tmp_path: Path, settings: Settings, server: KfpServer, pipe: Callable[..., PipelineFunction[..., object]]
+) -> None:
+    home, pipeline = Home(tmp_path / "local" / ".drivetrain"), pipe(PLAIN)
+    run_pipeline(home, pipeline)
+    done = submit(home, pipeline, settings)
+    server.runs[done.kfp.id]["state"] = "FAILED"  # type: ignore[union-attr]
+    ownership.end(home, open_run(home, done.run), "FAILED")
+    again = resubmit(home, open_run(home, done.run), settings)
+    assert (again.ended, again.pods) == ({}, 3)
+    home.close()
+
+
+def test_an_answer_that_was_lost_when_resuming_is_not_the_runs_before(
+    home: Home, settings: Settings, server: KfpServer, pipe: Callable[..., PipelineFunction[..., object]]
+) -> None:
+    done = submit(home, pipe(PLAIN), settings)
+    server.runs[done.kfp.id]["state"] = "FAILED"  # type: ignore[union-attr]
+    ownership.end(home, open_run(home, done.run), "FAILED")
+    # Asked of the old run, asked whether it lets this one in, experiment looked up; then the run's connection drops.
+    server.faults = [None, None, None, "drop"]
+    with pytest.raises(ApiError, match="the connection broke"):
+        resubmit(home, open_run(home, done.run), settings)
+    assert server.faults == []
+    assert open_run(home, done.run).state == "FAILED"
+
+
+def test_a_run_that_kfp_no_longer_has_can_be_resumed(
+    home: Home, settings: Settings, server: KfpServer, pipe: Callable[..., PipelineFunction[..., object]]
+) -> None:
+    done = submit(home, pipe(PLAIN), settings)
+    ownership.end(home, open_run(home, done.run), "FAILED")
+    server.runs.clear()
+    assert resubmit(home, open_run(home, done.run), settings).kfp is not None
+
+
+def test_what_was_simulated_is_sent_to_no_cluster(
+    home: Home, settings: Settings, server: KfpServer, pipe: Callable[..., PipelineFunction[..., object]]
+) -> None:
+    pipeline = pipe(PLAIN)
+    options = RunOptions("kubeflow", (ownership.SIMULATED,))
+    run = new_run(home, pipeline.build(), pipeline.project, {"count": 3}, options)
+    with pytest.raises(InputError, match="was simulated on this machine"):
+        resubmit(home, run, settings)
+    assert server.requests == []
 
 
 def test_a_run_of_this_machine_is_not_resubmitted(

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from ..protobufs import EXIT
 from . import driver
-from .document import EXIT, Document
+from .document import Document
 from .driver import DriverError, Ended, Values
 
 

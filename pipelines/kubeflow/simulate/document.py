@@ -9,10 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ....errors import InputError
-from ..protobufs import pipeline_spec
-
-EXIT = 2
-"""`ALL_UPSTREAM_TASKS_COMPLETED`: the task is an exit hook of the one that it depends on."""
+from ..protobufs import EXIT, SCHEMA, pipeline_spec
 
 
 @dataclass(frozen=True)
@@ -61,10 +58,10 @@ def read(documents: Path | tuple[Mapping[str, Any], Mapping[str, Any]]) -> Docum
         deployment = pb.PipelineDeploymentConfig()
         json_format.ParseDict(json_format.MessageToDict(parsed.deployment_spec), deployment)
         json_format.ParseDict(dict(platform), pb.PlatformSpec())
-    except json_format.ParseError as error:
+    except (json_format.ParseError, TypeError, ValueError) as error:
         raise InputError(f"KFP does not accept the document: {error}", fix="see `drivetrain kubeflow lint`") from None
-    if parsed.schema_version != "2.1.0":
-        raise InputError(f"the schema version is {parsed.schema_version!r}, not '2.1.0'", fix="compile it again")
+    if parsed.schema_version != SCHEMA:
+        raise InputError(f"the schema version is {parsed.schema_version!r}, not {SCHEMA!r}", fix="compile it again")
     kubernetes = platform.get("platforms", {}).get("kubernetes", {}).get("deploymentSpec", {}).get("executors", {})
     document = Document(parsed, deployment.executors, kubernetes)
     for dag in (parsed.root.dag, *(each.dag for each in parsed.components.values() if each.HasField("dag"))):

@@ -19,6 +19,7 @@ from ...launching.launcher import Launcher
 from ...launching.outcome import NodeResult, Observer, Silent
 from ...run import RunResult, state_of
 from .. import settling
+from ..manifests import RUN
 from .dag import Walk
 from .document import Document
 from .pods import Eviction, Kubelet, Ran
@@ -156,7 +157,7 @@ class _Simulation:
             lambda *told: self._decided.append(told), kubelet.stopping.is_set,
         )  # fmt: skip
         watching = asyncio.create_task(_watch(stop, kubelet))
-        given: dict[str, Any] = {**parameters, "drivetrain_run": self._run.id if self._run else ""}
+        given: dict[str, Any] = {**parameters, RUN: self._run.id if self._run else ""}
         try:
             state = await walk.root(given)
         finally:
