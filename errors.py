@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
+from typing import Final
 
 
 class DrivetrainError(Exception):
@@ -53,6 +54,16 @@ def missing_extra(module: str, extra: str) -> DrivetrainError:
         extra: The extra of drivetrain that brings it.
     """
     return DrivetrainError(f"{module} is not installed", fix=f"pip install 'drivetrain[{extra}]'")
+
+
+def missing_module(error: BaseException) -> DrivetrainError | None:
+    """The error to tell a user in place of one that says that a module of the extra `engine` is not there."""
+    name = str(error.name).partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+    return missing_extra(name, "engine") if name in _ENGINE else None
+
+
+# The modules that the extra brings: the engine imports them in too many places to ask at each.
+_ENGINE: Final = ("flatbuffers", "flax", "jax", "jaxlib", "optax", "orbax", "safetensors")
 
 
 def suggest(name: str, names: Sequence[str], there: str = "it has") -> str:

@@ -30,6 +30,7 @@ from .form.tasks import parse_task
 from .launching import processes
 from .launching.home import STORE, Home, Run, open_run
 from .launching.launcher import Launcher
+from .launching.logs import flush
 from .launching.outcome import NodeResult, Overtime
 from .launching.tidy import Tidy
 from .sources.functions import package_name
@@ -112,6 +113,7 @@ class Server:
         while (task := self._tasks.get()) is not None:
             self._do(self._launcher, task["task"], task["retried"])
         processes.end(os.getpid(), self._mark, _PATIENCE)
+        threading.Thread(target=_leave, name="drivetrain-leave", daemon=True).start()
 
     def stop(self) -> None:
         """End the attempt at work; called in the main thread. Once, so that its end can be recorded."""
@@ -181,6 +183,14 @@ def _stop(server: Server | None) -> None:
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
+
+
+def _leave() -> None:
+    """End this process although threads that a task left go on: the interpreter would wait for them."""
+    time.sleep(_PATIENCE)
+    if any(not thread.daemon and thread is not threading.main_thread() for thread in threading.enumerate()):
+        flush()
+        os._exit(0)
 
 
 def _conceal(run: Run, task: str) -> None:

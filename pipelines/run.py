@@ -9,10 +9,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
-from ..errors import InputError
+from ..errors import DrivetrainError, InputError
 from .dsl.pipeline import PipelineFunction
-from .launching.home import Home, Run, RunOptions, close_run, new_run, open_run, reopen_run
-from .launching.launcher import Launcher
+from .launching.heartbeat import heartbeat
+from .launching.home import Home, Run, RunOptions, close_run, new_run, open_run, reopen_run, run_lease
+from .launching.launcher import LEASE, Launcher
 from .launching.outcome import NodeResult, Observer
 from .launching.partial import Selection, base_run
 from .runners.keeps import refuse_what_is_not_kept
@@ -87,7 +88,7 @@ def _carry_out(
     on_exit = [node.id for node in run.pipeline.nodes if node.on_exit]
     results: dict[str, NodeResult] = {}
     try:
-        with _terminable():
+        with _terminable(), _leased(home, run):
             results = _walk(launcher, runner, [name for name in run.pipeline.ids if name not in on_exit])
             if on_exit:
                 results |= _leave(launcher, runner, on_exit, results)
@@ -175,6 +176,23 @@ def _runner(options: RunOptions, home: Home) -> Runner:
             fix="`drivetrain kubeflow submit PROJECT` starts one, `drivetrain resume RUN` goes on with one",
         )
     raise InputError(f"there is no runner {name!r}", fix=f"choose one of {', '.join(RUNNERS)}")
+
+
+@contextmanager
+def _leased(home: Home, run: Run) -> Iterator[None]:
+    """Within the block other hosts, which cannot see this process, see that it works on the run."""
+    claim = None
+    with suppress(DrivetrainError):  # a store on a full disk: the run will say so itself
+        claim = home.store.claim(run_lease(run.id), lease=LEASE)
+    if claim is None:
+        yield
+        return
+    try:
+        with heartbeat.of(home.store, claim):
+            yield
+    finally:
+        with suppress(DrivetrainError):
+            home.store.release(claim)
 
 
 @contextmanager

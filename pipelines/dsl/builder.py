@@ -146,7 +146,7 @@ class Builder:
             raise BuildError(
                 f"{consumer} uses every output of {producer} where there are not all of them yet",
                 where=where,
-                fix=f"use what dt.map_ returns right around {scope[-1]}" if scope else "use the output itself",
+                fix=f"give them to a component right around {scope[-1]}" if scope else "use the output itself",
             )
         if self.nodes[producer].on_exit and not self.exiting:
             raise BuildError(f"{consumer} uses what {producer} makes on exit", where=where, fix="move it inside")
@@ -182,7 +182,8 @@ class Builder:
             conditions=tuple(self.conditions),
             gates=component.gates,
             after=tuple(self._before(name, output, where) for output in options.after),
-            cache=options.cache and not self.exiting,
+            cache=options.cache and not self.exiting and not component.asks,  # each run asks, and waits for no other
+            asks=component.asks,
             loop=self.loops_open[-1] if self.loops_open else "",
             on_exit=self.exiting,
             options=replace(options.node, env=tuple((k, encode(v, where)) for k, v in options.node.env)),

@@ -15,7 +15,7 @@ from typing import Any, Generic, Literal, Never, ParamSpec, Protocol, TypeVar, o
 
 from ...errors import BuildError, suggest
 from ...metadata import Artifact, Value
-from ..form.ir import NodeOptions
+from ..form.options import NodeOptions
 from ..sources.files import FileSet
 from ..sources.functions import FunctionRef, user_line
 from .hints import is_artifact, is_value, members
@@ -98,12 +98,14 @@ class Component(Generic[P, R]):
         gates: str | None = None,
         verify: Verify | None = None,
         deterministic: bool = True,
+        asks: bool = False,
     ) -> None:
         self.fn = fn
         self.name = fn.__name__
         self.gates = gates
         self.verify = verify
         self.deterministic = deterministic
+        self.asks = asks
         self.options_: Options = Options()
         update_wrapper(self, fn)
 
@@ -187,7 +189,9 @@ class Component(Generic[P, R]):
             replicas=replicas,
             env=tuple((env or {}).items()),
         )
-        copy = Component(self.fn, gates=self.gates, verify=self.verify, deterministic=self.deterministic)
+        copy = Component(
+            self.fn, gates=self.gates, verify=self.verify, deterministic=self.deterministic, asks=self.asks
+        )
         copy.options_ = Options(id or self.options_.id, cache, tuple(after), node)
         return copy
 
@@ -292,7 +296,7 @@ class Component(Generic[P, R]):
 def component(fn: Callable[P, R], /) -> Component[P, R]: ...
 @overload
 def component(
-    *, gates: str | None = None, verify: Verify | None = None, deterministic: bool = True
+    *, gates: str | None = None, verify: Verify | None = None, deterministic: bool = True, asks: bool = False
 ) -> Callable[[Callable[P, R]], Component[P, R]]: ...
 def component(
     fn: Callable[P, R] | None = None,
@@ -301,6 +305,7 @@ def component(
     gates: str | None = None,
     verify: Verify | None = None,
     deterministic: bool = True,
+    asks: bool = False,
 ) -> Component[P, R] | Callable[[Callable[P, R]], Component[P, R]]:
     """Make a component of a typed function.
 
@@ -316,13 +321,15 @@ def component(
             asked, and holds nothing back.
         verify: For effects outside the root: asked before a cache hit is believed.
         deterministic: False for a component whose equal inputs may give another content.
+        asks: Whether it waits for what a person decides (`current().decision()`): `drivetrain approve` lists its nodes,
+            and each run asks anew.
 
     Raises:
         BuildError: When used in a pipeline: an annotation is missing or not one of these.
     """
     if fn is not None:
         return Component(fn)
-    return lambda function: Component(function, gates=gates, verify=verify, deterministic=deterministic)
+    return lambda function: Component(function, gates=gates, verify=verify, deterministic=deterministic, asks=asks)
 
 
 def _input(name: str, hint: Any) -> InputSpec | None:

@@ -74,6 +74,12 @@ def map_(fn: Callable[[T], R], over: Sequence[T], *, max_parallel: int | None = 
     builder = _builder("dt.map_")
     where = user_line()
     given: object = list(over) if isinstance(over, range) else over
+    if isinstance(given, Handle) and given._collected:
+        raise BuildError(
+            f"dt.map_ goes over values, not artifacts, as {given!r} of every item are",
+            where=where,
+            fix="do what follows for each of them in the function that makes it",
+        )
     if not isinstance(given, (Scalar, list, tuple)) or (isinstance(given, Scalar) and not _is_list(given.hint)):
         raise BuildError(
             f"dt.map_ goes over a list, not {given!r:.60}",
@@ -228,8 +234,15 @@ def _collected(result: object) -> object:
         return Property(result.node, result.output, result.name, list[result.hint], collected=True)  # type: ignore[name-defined]
     if result is None:
         return None
+    if isinstance(result, (Handle, Property)):
+        raise BuildError(
+            f"the function of dt.map_ returns a list, {result!r:.60} of every item of a loop inside: "
+            "lists of lists are not gathered",
+            where=user_line(),
+            fix="give that list to a component in the function, and return what it makes of it",
+        )
     raise BuildError(
         f"the function of dt.map_ returns {result!r:.60}",
         where=user_line(),
-        fix="return a component's output, or a tuple of outputs; gather an inner loop's with a component first",
+        fix="return a component's output, or a tuple of outputs",
     )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 import types
 import typing
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from ...errors import InputError
 from ...metadata import Artifact
 from ..sources.files import SqlQuery
 from .symbolic import Typed
@@ -115,3 +117,19 @@ def _kinds(hint: Any) -> set[type]:
 def spell(hint: Any) -> str:
     """A type expression as a user wrote it."""
     return hint.__name__ if isinstance(hint, type) else re.sub(r"\b(typing|collections\.abc)\.", "", str(hint))
+
+
+def read_value(name: str, hint: Any, value: object) -> object:
+    """A parameter's value as it is given; text, as of a command line, is read as JSON where the type is not text.
+
+    Raises:
+        InputError: It is of another type.
+    """
+    if isinstance(value, str) and not accepts(hint, value):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            value = {"true": True, "false": False, "none": None}.get(str(value).lower(), value)
+    if not accepts(hint, value):
+        raise InputError(f"the parameter {name!r} takes {spell(hint)}, not {value!r}", fix="give a value of that type")
+    return value

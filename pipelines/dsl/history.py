@@ -161,7 +161,7 @@ def artifact(
     """
     tests: list[object] = []
     for name, wanted in where.items():
-        _declares("dt.artifact", kind, name)
+        declares("dt.artifact", kind, name)
         sign, value = wanted if isinstance(wanted, tuple) and len(wanted) == 2 else ("==", wanted)
         if sign not in OPERATORS:
             raise BuildError(
@@ -355,10 +355,15 @@ def _handle(name: str, what: object) -> Handle:
 
 
 def _spanned(name: str, kind: type[Artifact]) -> None:
-    _declares(name, kind, "span")
+    declares(name, kind, "span")
 
 
-def _declares(name: str, kind: type[Artifact], wanted: str) -> None:
+def declares(name: str, kind: type[Artifact], wanted: str) -> None:
+    """See that artifacts of a type have a property that is wanted of them.
+
+    Raises:
+        BuildError: They have not.
+    """
     if wanted not in kind.declared():
         raise BuildError(
             f"{name}: {kind.__name__} has no property {wanted!r}",

@@ -8,7 +8,7 @@ from dataclasses import fields
 from typing import Any
 
 from ...errors import BuildError
-from ..form.ir import NodeOptions
+from ..form.options import NodeOptions
 from ..sources.functions import user_line
 
 _DECIMAL = {"B": 1, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
@@ -37,22 +37,26 @@ def node_options(**given: Any) -> NodeOptions:  # Any: whatever the user wrote
     given["memory"] = parse_bytes(given["memory"])
     for name, least in _AT_LEAST.items():
         value = given[name]
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= least:
+        if not _is_number(value) or not value >= least:
             raise BuildError(f"{name}={value!r:.60} makes no sense", where=user_line(), fix=f"give {least} or more")
         if name in _WHOLE and not float(value).is_integer():
             raise BuildError(f"{name}={value!r} makes no sense", where=user_line(), fix="give a whole number")
         given[name] = int(value) if name in _WHOLE else float(value)
     timeout = given["timeout"]
-    if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or timeout <= 0):
+    if timeout is not None and (not _is_number(timeout) or timeout <= 0):
         raise BuildError(f"timeout={timeout!r} makes no sense", where=user_line(), fix="give seconds above 0, or None")
     for name, value in given["env"]:
         if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
             raise BuildError(
                 f"{name!r} is no name of an environment variable", where=user_line(), fix="use A-Z, 0-9, _"
             )
-        if isinstance(value, (int, float, list, dict)) or value is None:
+        if isinstance(value, (int, float, list, dict)) or value is None or (isinstance(value, str) and "\0" in value):
             raise BuildError(f"the environment variable {name} is {value!r:.60}", where=user_line(), fix="give text")
     return NodeOptions(**{field.name: given[field.name] for field in fields(NodeOptions)})
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def parse_bytes(value: int | str) -> int:

@@ -16,7 +16,8 @@ from .builder import Builder
 from .component import recorder
 from .encoding import encode
 from .handles import Known, Parameter
-from .hints import accepts, spell
+from .hints import accepts, read_value, spell
+from .names import check_names
 from .symbolic import Symbolic
 
 P = ParamSpec("P")
@@ -121,7 +122,9 @@ class PipelineFunction(Generic[P, R]):
         if not builder.nodes:
             raise BuildError(f"the pipeline {self.name} has no nodes", where=self._where, fix="call a component in it")
         self.lines = {"": self._where, **builder.lines}
-        return Pipeline(self.name, tuple(parameters), builder.finish(), tuple(builder.loops.values()))
+        nodes = builder.finish()
+        check_names(self.name, nodes, self.lines)
+        return Pipeline(self.name, tuple(parameters), nodes, tuple(builder.loops.values()))
 
     def values(self, given: Mapping[str, object]) -> dict[str, object]:
         """The parameters of a run: what is given over the defaults. Text is read as the parameter's type.
@@ -137,7 +140,7 @@ class PipelineFunction(Generic[P, R]):
                 )
         for name, parameter in self.parameters.items():
             if name in given:
-                found[name] = _read(name, parameter.annotation, given[name])
+                found[name] = read_value(name, parameter.annotation, given[name])
             elif parameter.default is parameter.empty:
                 raise InputError(f"the parameter {name!r} has no value", fix=f"give --param {name}=...")
             else:
@@ -177,6 +180,8 @@ def load_pipeline(folder: str | Path) -> PipelineFunction[..., object]:
 
     folder = Path(folder).resolve()
     if not (folder / "pipeline.py").is_file():
+        if folder.is_file():
+            raise InputError(f"{folder} is a file", fix=f"name its folder, {folder.parent}")
         raise InputError(f"{folder} holds no pipeline.py", fix="name the folder of a pipeline, e.g. examples/flights")
     with blamed(folder):
         module = import_project_module(folder, f"{package_name(folder)}.pipeline")
@@ -191,17 +196,3 @@ def load_pipeline(folder: str | Path) -> PipelineFunction[..., object]:
             fix="keep one function under @dt.pipeline, or give the one to run the folder's name",
         )
     return next(iter(found.values()))
-
-
-def _read(name: str, hint: Any, value: object) -> object:
-    """A given value; text from a command line is read as JSON where the type is not text."""
-    if isinstance(value, str) and not accepts(hint, value):
-        import json
-
-        try:
-            value = json.loads(value)
-        except ValueError:
-            value = {"true": True, "false": False, "none": None}.get(str(value).lower(), value)
-    if not accepts(hint, value):
-        raise InputError(f"the parameter {name!r} takes {spell(hint)}, not {value!r}", fix="give a value of that type")
-    return value

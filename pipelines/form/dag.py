@@ -50,7 +50,10 @@ def _node(pipeline: Pipeline, node: Node) -> Json:
         "gate": node.gates is not None,
         "conditions": [spelled(condition) for condition in node.conditions if condition not in outer],
         "history": [f"{query.strategy} {query.type}" for query in queries],
-        "told": [f"{name} = {value}" for name, value in options.items() if name != "env"],
+        "told": [
+            *(["a person decides"] if node.asks else []),
+            *(f"{name} = {value}" for name, value in options.items() if name != "env"),
+        ],
     }
 
 

@@ -9,14 +9,15 @@ those a parameter may be `{"$fn": "module:attribute", "code": digest}`, `{"$file
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any, TypeAlias
 
 from ...digest import canonical_json, digest
 from ...errors import BuildError
 from .expressions import Dependency, dependencies
+from .options import NodeOptions
 
 FORMAT = "drivetrain-pipeline/2"
 FIRST = "drivetrain-pipeline/1"
@@ -91,53 +92,6 @@ Source: TypeAlias = Edge | Query | Chosen
 
 
 @dataclass(frozen=True)
-class NodeOptions:
-    """How a node is carried out; but for `env` nothing of it changes what its artifacts hold.
-
-    Attributes:
-        retries: How often it is tried again after a failure that is not the user's to mend.
-        backoff: Seconds before the first retry.
-        backoff_factor: By what they grow for each further one.
-        backoff_max: Seconds at most.
-        retry_on: Names of exception types, or one predicate as "module:function"; any where empty.
-        timeout: Seconds after which an attempt is ended; None for never.
-        priority: Among ready nodes, the highest goes first.
-        cpus: Cores that it needs.
-        memory: Bytes that it needs.
-        accelerators: Devices that it needs for itself.
-        replicas: How many processes do its work together.
-        env: Environment variables of its process.
-    """
-
-    retries: int = 0
-    backoff: float = 1.0
-    backoff_factor: float = 2.0
-    backoff_max: float = 3600.0
-    retry_on: tuple[str, ...] = ()
-    timeout: float | None = None
-    priority: int = 0
-    cpus: float = 0.0
-    memory: int = 0
-    accelerators: int = 0
-    replicas: int = 1
-    env: tuple[tuple[str, Json], ...] = ()
-
-    def to_json(self) -> Json:
-        """What differs from the default, as IR."""
-        return {f.name: value for f in fields(self) if (value := getattr(self, f.name)) != f.default}
-
-    @classmethod
-    def from_json(cls, body: Mapping[str, Json]) -> NodeOptions:
-        """Read the IR."""
-        values: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in body.items()
-        }
-        if "env" in values:
-            values["env"] = tuple((name, value) for name, value in values["env"])
-        return cls(**values)
-
-
-@dataclass(frozen=True)
 class Loop:
     """Nodes that are launched once for each item of a list.
 
@@ -181,6 +135,7 @@ class Node:
         gates: The input this node may veto.
         after: Nodes that must have ended, and where they are gates, passed.
         cache: Whether an earlier execution may stand in.
+        asks: Whether it waits for what a person decides.
         loop: The innermost loop it is in, "" for none.
         on_exit: Whether it runs after all others, however they ended.
         options: How it is carried out.
@@ -196,6 +151,7 @@ class Node:
     gates: str | None = None
     after: tuple[str, ...] = ()
     cache: bool = True
+    asks: bool = False
     loop: str = ""
     on_exit: bool = False
     options: NodeOptions = field(default_factory=NodeOptions)
@@ -245,6 +201,7 @@ class Node:
             "gates": self.gates,
             "after": list(self.after),
             "cache": self.cache,
+            **({"asks": True} if self.asks else {}),
             "loop": self.loop,
             "on_exit": self.on_exit,
             "options": self.options.to_json(),
@@ -378,6 +335,7 @@ def _node(body: Json) -> Node:
         gates=body["gates"],
         after=tuple(body["after"]),
         cache=body["cache"],
+        asks=body.get("asks", False),
         loop=body.get("loop", ""),
         on_exit=body.get("on_exit", False),
         options=NodeOptions.from_json(body.get("options", {})),

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 from ...errors import InputError
 from ..launching import processes
@@ -61,29 +62,24 @@ def run(
     import shlex
 
     mark, marks = processes.marked() if marked else ("", {})
+    said = _Said(hear)
+    process: subprocess.Popen[bytes] | None = None
     try:
-        process = subprocess.Popen(  # noqa: S603 - what the user declared, without a shell
-            list(argv),
-            env={**env, **marks},
-            cwd=cwd,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-    except (OSError, ValueError) as error:
-        raise InputError(f"{name}: {argv[0]} cannot be started: {error}", fix="install it, or check the name") from None
-    said = _Said(process, hear)
-    try:
+        with processes.unstopped():
+            process = _start(name, argv, {**env, **marks}, cwd)
+            said.listen(process)
         _wait(process, said)
     except BaseException:
-        try:
-            abandon()
-        finally:
-            _end(process)
+        if process is not None:
+            try:
+                abandon()
+            finally:
+                _ask(process)
         raise
     finally:
-        processes.end(process.pid, mark, 0)
+        if process is not None:
+            _end(process)
+            processes.end(process.pid, mark, 0)
         said.finish()
     said.show()
     if process.returncode:
@@ -93,11 +89,25 @@ def run(
         raise CommandError(f"{name}: `{shlex.join(told)}` {how}{last}", fix="see what it printed: `drivetrain logs`")
 
 
+def _start(name: str, argv: Sequence[str], env: Mapping[str, str], cwd: Path) -> subprocess.Popen[bytes]:
+    try:
+        return subprocess.Popen(  # noqa: S603 - what the user declared, without a shell
+            list(argv),
+            env=env,
+            cwd=cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    except (OSError, ValueError) as error:
+        raise InputError(f"{name}: {argv[0]} cannot be started: {error}", fix="install it, or check the name") from None
+
+
 @dataclass
 class _Said:
     """What a command prints: on to the log in whole lines, the last ones kept."""
 
-    process: subprocess.Popen[bytes]
     hear: Hear | None
     last: deque[str] = field(default_factory=lambda: deque(maxlen=_TOLD))
     now: str = ""
@@ -105,7 +115,11 @@ class _Said:
     def __post_init__(self) -> None:
         self._printed = current().printed
         self._shown = 0.0
-        self._thread = threading.Thread(target=self._read, name="drivetrain-hear", daemon=True)
+        self._thread: threading.Thread | None = None
+
+    def listen(self, process: subprocess.Popen[bytes]) -> None:
+        """Take down what a process prints from now on."""
+        self._thread = threading.Thread(target=self._read, args=[process.stdout], name="drivetrain-hear", daemon=True)
         self._thread.start()
 
     def show(self) -> None:
@@ -117,12 +131,10 @@ class _Said:
 
     def finish(self) -> None:
         """See that all of it was heard."""
-        self._thread.join(_GRACE)  # what no mark reaches may hold the pipe open
+        if self._thread is not None and self._thread.ident is not None:
+            self._thread.join(_GRACE)  # what no mark reaches may hold the pipe open
 
-    def _read(self) -> None:
-        stream = self.process.stdout
-        if stream is None:
-            return
+    def _read(self, stream: IO[bytes]) -> None:
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
         rest = ""
         with stream, contextlib.suppress(OSError):
@@ -155,27 +167,38 @@ class _Said:
 def _wait(process: subprocess.Popen[bytes], said: _Said) -> None:
     """Until it has ended; whoever asks the node to stop is heard here."""
     context = current()
-    pause = 0.005
+    while not _ended(process, within=0.2):
+        context.check()
+        said.show()
+
+
+def _ended(process: subprocess.Popen[bytes], within: float) -> bool:
+    """Whether it ends within so many seconds."""
+    pause, begin = 0.001, time.monotonic()
     while True:
-        try:
-            process.wait(pause)
-        except subprocess.TimeoutExpired:
-            pause = min(2 * pause, 0.2)
-            context.check()
-            said.show()
-        else:
-            return
+        with processes.unstopped():  # stopped amid a look, a Popen is never to be waited for again
+            if process.poll() is not None:
+                return True
+        left = begin + within - time.monotonic()
+        if left <= 0:
+            return False
+        time.sleep(min(pause, left))
+        pause = min(2 * pause, 0.05)
+
+
+def _ask(process: subprocess.Popen[bytes]) -> None:
+    """Ask the group to end; what left it is found by its mark."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+    _ended(process, within=_GRACE)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the group; what left it is found by its mark."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGTERM)
-    try:
-        process.wait(_GRACE)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+    """End the group that did not do so itself, or did not get the time to: a second stop waits no longer."""
+    with processes.unstopped():
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
 
 
 def _signal(number: int) -> str:

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar, cast
 
+from ...digest import canonical_json
 from ...errors import BuildError
-from ...metadata import Artifact
+from ...metadata import Artifact, Value, artifact_type
 from ..dsl.builder import Builder
 from ..dsl.component import component, recorder
 from ..dsl.handles import Chosen, Expression, Handle, operand
-from ..dsl.history import all_spans
+from ..dsl.history import all_spans, declares
 from ..sources.files import FileSet
 from ..sources.functions import user_line
 from .windows import Spanned, paired_spans, sequential_rolling_range, sliding_window
@@ -31,28 +32,31 @@ def Spans(*, found: list[int]) -> list[int]:
 
 # Of what has the same content the uids still differ, and what they name may be deleted: nothing earlier may stand in.
 @component(deterministic=False)
-def SlidingWindows(artifacts: list[Artifact], *, size: int, stride: int) -> list[list[str]]:
-    """Windows over artifacts of different spans, as uids."""
-    return sliding_window([_uid(one) for one in every_span(_spanned(artifacts))], size, stride=stride)
+def SlidingWindows(artifacts: list[Artifact], *, size: int, stride: int) -> Value:
+    """Windows over artifacts of different spans."""
+    return _lists(sliding_window(every_span(_spanned(artifacts)), size, stride=stride))
 
 
 @component(deterministic=False)
 def SequentialWindows(
     artifacts: list[Artifact], *, size: int, stride: int, start: int | None, skip: int, exclude: list[int]
-) -> list[list[str]]:
-    """Windows over the spans that follow each other without a gap, as uids."""
-    found = sequential_rolling_range(_spanned(artifacts), size, start=start, skip=skip, exclude=exclude, stride=stride)
-    return [[_uid(one) for one in window] for window in found]
+) -> Value:
+    """Windows over the spans that follow each other without a gap."""
+    given = _spanned(artifacts)
+    return _lists(sequential_rolling_range(given, size, start=start, skip=skip, exclude=exclude, stride=stride))
 
 
 @component(deterministic=False)
 def PairedSpans(
     first: list[Artifact], second: list[Artifact], *, names: list[str], match_version: bool, keep_all_versions: bool
-) -> list[dict[str, str]]:
-    """Artifacts of two kinds of the same span, as uids by name."""
+) -> Value:
+    """Artifacts of two kinds of the same span, by name."""
     named = dict(zip(names, (_spanned(first), _spanned(second)), strict=True))
     pairs = paired_spans(named, match_version=match_version, keep_all_versions=keep_all_versions)
-    return [{name: _uid(one) for name, one in pair.items()} for pair in pairs]
+    return _items(
+        [{name: _uid(one) for name, one in pair.items()} for pair in pairs],
+        [{name: _told(one) for name, one in pair.items()} for pair in pairs],
+    )
 
 
 def spans(pattern: str | Mapping[str, str], *, id: str = "") -> list[int]:  # noqa: A002 - as of components
@@ -101,9 +105,9 @@ def sliding(
     Returns:
         What stands for the list of windows; an item of it is an input that takes a list.
     """
-    given = _listed(what, node, passed, keep_all_versions=False)
+    given = _listed("dt.sliding", what, node, passed, keep_all_versions=False)
     windows = SlidingWindows.options(id=_id(id, "Sliding", "dt.sliding"), cache=False)(given, size=size, stride=stride)
-    return cast("list[list[T]]", windows)
+    return cast("list[list[T]]", Expression(operand(windows.value), list[list[str]]))
 
 
 def sequential(
@@ -134,11 +138,11 @@ def sequential(
     Returns:
         What stands for the list of windows; an item of it is an input that takes a list.
     """
-    given = _listed(what, node, passed, keep_all_versions=False)
+    given = _listed("dt.sequential", what, node, passed, keep_all_versions=False)
     windows = SequentialWindows.options(id=_id(id, "Sequential", "dt.sequential"), cache=False)(
         given, size=size, stride=stride, start=start, skip=skip, exclude=list(exclude)
     )
-    return cast("list[list[T]]", windows)
+    return cast("list[list[T]]", Expression(operand(windows.value), list[list[str]]))
 
 
 def paired(
@@ -170,11 +174,11 @@ def paired(
         raise BuildError(
             "dt.paired: keep_all_versions needs match_version", where=user_line(), fix="leave one of them out"
         )
-    first, second = (_listed(what, None, passed, keep_all_versions=True) for what in named.values())
+    first, second = (_listed("dt.paired", what, None, passed, keep_all_versions=True) for what in named.values())
     pairs = PairedSpans.options(id=_id(id, "Paired", "dt.paired"), cache=False)(
         first, second, names=list(named), match_version=match_version, keep_all_versions=keep_all_versions
     )
-    return cast("list[dict[str, Any]]", pairs)
+    return cast("list[dict[str, Any]]", Expression(operand(pairs.value), list[dict[str, str]]))
 
 
 def _id(given: str, name: str, function: str) -> str:
@@ -193,8 +197,10 @@ def _id(given: str, name: str, function: str) -> str:
     return given or found
 
 
-def _listed(what: object, node: str | None, passed: bool, *, keep_all_versions: bool) -> list[Artifact]:
+def _listed(name: str, what: object, node: str | None, passed: bool, *, keep_all_versions: bool) -> list[Artifact]:
     if isinstance(what, Chosen) or (isinstance(what, Handle) and what._collected):
+        kind = artifact_type(what.query.type) if isinstance(what, Chosen) else what._type
+        declares(name, kind, "span")
         if node is not None or passed:
             raise BuildError(
                 f"node= and passed= are for a type, and {what!r} is chosen already",
@@ -209,6 +215,23 @@ def _spanned(artifacts: Sequence[Artifact]) -> list[Spanned[Artifact]]:
     return [Spanned(one.properties.get("span") or 0, one.properties.get("version"), one) for one in artifacts]
 
 
+def _lists(windows: Sequence[Sequence[Spanned[Artifact]]]) -> Value:
+    return _items(
+        [[_uid(one) for one in window] for window in windows], [[_told(one) for one in window] for window in windows]
+    )
+
+
+def _items(uids: list[Any], told: list[Any]) -> Value:  # Any: lists and maps of them
+    """The items of a loop by uid, as they are looked up; its content by what is the same in every store."""
+    made = Value.new(value=uids)
+    (made.content / "value.json").write_bytes(canonical_json(told))
+    return made
+
+
 def _uid(one: Spanned[Artifact]) -> str:
     assert one.item.uid is not None
     return one.item.uid
+
+
+def _told(one: Spanned[Artifact]) -> list[Any]:  # Any: JSON
+    return [one.span, one.version, one.item.fingerprint]

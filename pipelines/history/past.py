@@ -67,7 +67,10 @@ class Past:
                             yield from (
                                 one
                                 for one in records
-                                if one.type == kind and one.state == "LIVE" and self.present(one.uri)
+                                if one.type == kind
+                                and one.state == "LIVE"
+                                and self._is_before(one)
+                                and self.present(one.uri)
                             )
 
     def judged(self, verdict: ArtifactRecord) -> list[ArtifactRecord]:

@@ -7,6 +7,7 @@ all versions are kept; of several of the same version, the last that is given. W
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Generic, NamedTuple, TypeVar
 
 from ...errors import InputError
@@ -83,8 +84,9 @@ def static_range(
         if (start is None or thing.span >= start) and (end is None or thing.span <= end) and thing.span not in exclude
     ]
     if min_spans is None and start is not None and end is not None:
-        wanted = [span for span in range(start, end + 1) if span not in exclude]
-        return _enough(found, max(len(wanted), 1), wanted)
+        without = {span for span in exclude if start <= span <= end}
+        wanted = (span for span in range(start, end + 1) if span not in without)  # seconds are spans too: no list
+        return _enough(found, max(end - start + 1 - len(without), 1), wanted)
     return _enough(found, 1 if min_spans is None else min_spans)
 
 
@@ -214,12 +216,13 @@ def _sorted(things: Iterable[Spanned[T]]) -> list[Spanned[T]]:
     return sorted(things, key=lambda thing: thing.place)  # stable: of equal ones, the last given stays last
 
 
-def _enough(found: list[Spanned[T]], wanted: int, which: Collection[int] = ()) -> list[Spanned[T]]:
-    there = sorted({thing.span for thing in found})
+def _enough(found: list[Spanned[T]], wanted: int, which: Iterable[int] = ()) -> list[Spanned[T]]:
+    spans = {thing.span for thing in found}
+    there = sorted(spans)
     missing = wanted - len(there)
     if missing <= 0:
         return found
-    named = [str(span) for span in which if span not in there]
+    named = list(islice((str(span) for span in which if span not in spans), 6))
     lacks = f" ({', '.join(named[:5])}{', …' if len(named) > 5 else ''})" if named else ""
     raise Absent(f"{missing} of {wanted} spans missing{lacks}; found {_shown(there)}")
 

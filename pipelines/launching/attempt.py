@@ -53,8 +53,11 @@ class Attempt:
     observer: Logged
     cancel: threading.Event
 
-    def carry_out(self) -> tuple[ExecutionRecord, Outputs | BaseException]:
+    def carry_out(self, begun: list[ExecutionRecord]) -> tuple[ExecutionRecord, Outputs | BaseException]:
         """Do the work and publish it, or record why not.
+
+        Args:
+            begun: Is given the execution once there is one: an error may come at any step, also after the commit.
 
         Returns:
             The execution as it is now with what it published; or else as it was, with what ended it.
@@ -62,10 +65,12 @@ class Attempt:
         Raises:
             LeaseLost: Another process took over meanwhile.
             KeyboardInterrupt, Canceled: The run was stopped; that is recorded.
+            BaseException: Whatever ended it when it had published already.
         """
         execution, begin = self._start(), time.monotonic()
         folder = self.home.root / "work" / "nodes" / self.claim.cache_key
         try:
+            begun.append(execution)
             with self._staged(execution), heartbeat.of(self.home.store, self.claim), self.home.payloads.reading():
                 if self.home.payloads.url is None:
                     outputs = self._call(execution, folder)
@@ -77,18 +82,18 @@ class Attempt:
         except BaseException as error:  # SystemExit too: a component that exits has failed, and the run goes on
             canceled = isinstance(error, (KeyboardInterrupt, Canceled))
             try:
-                self._give_up(execution, error, time.monotonic() - begin, canceled=canceled)
+                failed = self._give_up(execution, error, time.monotonic() - begin, canceled=canceled)
             finally:
                 self._take_back(execution)
-            if canceled:
+            if canceled or not failed:
                 raise
             return execution, error
         finally:
-            # Last of all: where it is left, a sweep finds what was published and never committed.
-            shutil.rmtree(self.home.payloads.staging / execution.uid, ignore_errors=True)
+            # Last of all; where it is left, a sweep removes it, and what was published and never committed.
+            _remove(self.home.payloads.staging / execution.uid)
         if self.home.payloads.url is not None:
             drop(folder, self.home.payloads, self.home.store.artifact_by_uri)
-        shutil.rmtree(folder, ignore_errors=True)
+        _remove(folder)
         self._remove_left(folder.parent)
         return replace(execution, state="COMPLETE"), published
 
@@ -116,8 +121,11 @@ class Attempt:
                 store.release(self.claim)
             raise
 
-    def _give_up(self, execution: ExecutionRecord, error: BaseException, seconds: float, *, canceled: bool) -> None:
+    def _give_up(self, execution: ExecutionRecord, error: BaseException, seconds: float, *, canceled: bool) -> bool:
         """Record that an execution failed or was cancelled.
+
+        Returns:
+            False where it had published already.
 
         Raises:
             LeaseLost: The work is another's by now, so that this error is none; not where the run was cancelled.
@@ -132,9 +140,12 @@ class Attempt:
             )
         except LeaseLost:
             if not canceled:
-                raise
+                if self.home.store.execution(execution.uid).state != "COMPLETE":
+                    raise
+                return False
         except DrivetrainError:
             pass  # a store on a full disk: the owner's death will tell
+        return True
 
     def _take_back(self, execution: ExecutionRecord) -> None:
         """Remove the payloads of an execution that did not become COMPLETE; what this cannot reach, fsck finds."""
@@ -223,6 +234,16 @@ class Attempt:
 
     def _uri(self, execution: ExecutionRecord, key: str) -> str:
         return f"artifacts/{self.task.node.id}/{execution.uid}/{key}"
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder, which mostly is empty or was never made."""
+    try:
+        folder.rmdir()
+    except FileNotFoundError:
+        pass
+    except OSError:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def arguments(home: Home, work: Work, progress: Callable[[int, int | None, str], None] = silent) -> dict[str, object]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from ...errors import InputError
+from ..form.tasks import parse_task
 from .home import Home, Run
 
 _FIELDS = ("approved", "by", "comment")
@@ -34,8 +35,13 @@ def decide(home: Home, run: Run, task: str, *, approved: bool, by: str, comment:
         )
 
 
+def asks(run: Run, task: str) -> bool:
+    """Whether a task is one that waits for a decision."""
+    return run.pipeline[parse_task(task)[0]].asks
+
+
 def waiting(home: Home, run: Run) -> list[str]:
     """The tasks of a run that wait for a decision now."""
     found = home.store.executions(context=run.context, state="RUNNING")
-    names = [str(e.properties["node"]) for e in found if e.component.endswith(":Approval")]
-    return sorted(name for name in names if decision(home, run, name) is None)
+    names = [str(execution.properties["node"]) for execution in found]
+    return sorted(name for name in names if asks(run, name) and decision(home, run, name) is None)

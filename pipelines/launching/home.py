@@ -8,13 +8,14 @@ import os
 import re
 import secrets
 import shutil
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from ...digest import sync_folder
 from ...errors import InputError
@@ -29,13 +30,20 @@ from ...metadata import (
     Owner,
     open_payloads,
 )
+from ...metadata.records import ExecutionState
 from ..form.ir import Pipeline
 from ..form.tasks import parse_task
 from ..sources.files import remove_fetched
 from .outbox import clear
 
+ALONE = "work/alone"
+"""Below a root: folders with the stores of pods that could not reach this one, for as long as they work."""
 STORE = "DRIVETRAIN_NODE_STORE"
 """The variable that tells the process of a node where the metadata lies, if not in the root."""
+_DAY = 86400.0
+_IN_VAIN: Final[tuple[ExecutionState, ...]] = ("ABANDONED", "FAILED", "CANCELED")
+_LATELY: Final = 100
+"""Executions of each of these states whose payloads a sweep looks for; fsck finds those of any."""
 
 
 class Home:
@@ -97,27 +105,44 @@ class Home:
         staged = list(self.payloads.staging.glob("*"))
         if staged:
             running = {execution.uid for execution in self.store.executions(state="RUNNING")}
+            others = self._others()
             for path in staged:
                 if path.name not in running:
-                    with suppress(NotFound):  # what is being removed has a name of its own
-                        self.take_back(self.store.execution(path.name))
+                    try:
+                        self.store.execution(path.name)
+                    except NotFound:  # what is being removed has a name of its own
+                        if others and not path.name.startswith("removed-"):
+                            continue
                     shutil.rmtree(path, ignore_errors=True)
         if self.payloads.url is not None:
             clear(self.payloads, self.store.artifact_by_uri)
+        else:
+            for state in _IN_VAIN:
+                for execution in self.store.executions(state=state, limit=_LATELY):
+                    self.take_back(execution)
         if (fetched := self.root / "work" / "fetched").is_dir() and not self.store.executions(state="RUNNING", limit=1):
             remove_fetched(fetched)
+
+    def _others(self) -> bool:
+        """Whether a process works in this root with a store of its own (`ALONE`), as it did within a day."""
+        for path in self.root.glob(f"{ALONE}/*/metadata.db"):
+            with suppress(OSError):  # it is just being removed
+                if time.time() - path.stat().st_mtime < _DAY:
+                    return True
+        return False
 
     def take_back(self, execution: ExecutionRecord) -> None:
         """Remove the payloads that an execution moved into place, where it is over and did not become COMPLETE.
 
         Those behind a URL stay: whoever does the same work next goes on from there (see `outbox`), and fsck finds them.
         """
-        if self.payloads.url is not None:
-            return
-        if self.store.execution(execution.uid).state == "COMPLETE" or "node" not in execution.properties:
+        if self.payloads.url is not None or "node" not in execution.properties:
             return
         node, _ = parse_task(execution.properties["node"])
-        for path in (self.root / "artifacts" / node / execution.uid).glob("*"):
+        folder = self.root / "artifacts" / node / execution.uid
+        if not folder.is_dir() or self.store.execution(execution.uid).state == "COMPLETE":
+            return
+        for path in folder.glob("*"):
             self.payloads.remove(f"artifacts/{node}/{execution.uid}/{path.name}")
 
     def artifact(self, kind: type[Artifact], record: ArtifactRecord) -> Artifact:
@@ -244,7 +269,8 @@ def list_runs(home: Home, limit: int = 20) -> list[Run]:
 def reopen_run(home: Home, run: Run) -> Run:
     """Take a run over to finish it.
 
-    A process that cannot be seen from here (another host or container) counts as alive while it holds a lease.
+    A process that cannot be seen from here (another host or container) counts as alive while it holds a lease: the
+    run's own (`run_lease`), or, of an earlier release, that of a task.
 
     Raises:
         InputError: Its process is alive; or it was imported, and cannot be finished here.
@@ -256,7 +282,8 @@ def reopen_run(home: Home, run: Run) -> Run:
     if alive and owner.liveness() == "unknown":
         home.store.abandon()  # its lease may be dated by a clock that was set back
         running = home.store.executions(context=run.context, state="RUNNING")
-        alive = not all(home.store.is_dead(execution) for execution in running)
+        works = home.store.claim_holder(run_lease(run.id)) == owner
+        alive = works or not all(home.store.is_dead(execution) for execution in running)
     if alive:
         raise _worked_on(run.id, owner)
     properties: dict[str, Any] = {"state": "RUNNING", "owner": Owner.current().to_dict()}
@@ -269,6 +296,11 @@ def reopen_run(home: Home, run: Run) -> Run:
         if now.state == "RUNNING":
             raise _worked_on(run.id, _owner(now.context)) from None
         raise
+
+
+def run_lease(run: str) -> str:
+    """What the process that works on a run holds a claim on, also while no task of it is at work."""
+    return f"run/{run}"
 
 
 def refuse_imported(run: Run) -> None:

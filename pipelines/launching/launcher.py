@@ -5,21 +5,14 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Literal
 
 from ...digest import digest
 from ...errors import Canceled, DrivetrainError, InputError
-from ...metadata import (
-    ArtifactRecord,
-    ContextRecord,
-    ExecutionRecord,
-    LeaseLost,
-    Owner,
-    StateError,
-)
+from ...metadata import ContextRecord, ExecutionRecord, LeaseLost, Owner, StateError
 from ..form.ir import Node
 from ..form.tasks import Task, parse_task
 from ..history.windows import Absent
@@ -31,12 +24,11 @@ from .logs import Logged, Logs
 from .outcome import Guarded, NodeResult, Observer, Silent, State, brief, facts, told, traced
 from .partial import needed, stand_in
 from .resolve import Resolver, Work
-from .retries import Retries
+from .retries import Retries, postpone
 from .reuse import done_before, news
 
 LEASE = 60.0
 """Seconds after which the claim of a silent process is taken over; a dead process on the same host loses it at once."""
-
 
 LEFT_OUT = "left out of this partial run"
 
@@ -82,16 +74,19 @@ class Launcher:
             retried: How often it was tried before; then this is one attempt, and the result says when the next is due.
         """
         begin = time.monotonic()
+        begun: list[ExecutionRecord] = []
         try:
             self.observer.started(name)
             task = self._task(name)
-            result = (self.earlier(name) if self.resuming else None) or self._launch(task, retried)
+            result = (self.earlier(name) if self.resuming else None) or self._launch(task, retried, begun)
         except (KeyboardInterrupt, Canceled) as error:
             self.cancel.set()
             result = NodeResult(name, "CANCELED", reason=told(error))
+            with contextlib.suppress(DrivetrainError):
+                result = self.earlier(name) or result  # it may have been published by then
         except BaseException as error:
             # Not the component's failure, which is recorded already: what it needs, the store or the disk.
-            result = self.fail(name, error)
+            result = self._published(name, begun, error) or self.fail(name, error)
         result = replace(result, seconds=time.monotonic() - begin)
         self.logs.end(result)
         if (lost := self.logs.lost()) is not None:
@@ -120,6 +115,14 @@ class Launcher:
             self._record_failure(self._task(name), error)
         self.logs.write(name, traced(error))
         return NodeResult.failed(name, error)
+
+    def _published(self, name: str, begun: Sequence[ExecutionRecord], error: BaseException) -> NodeResult | None:
+        """How a task ended whose last attempt an error cut off, if that had published by then."""
+        with contextlib.suppress(DrivetrainError):
+            if begun and self.home.store.execution(begun[-1].uid).state == "COMPLETE":
+                self.logs.write(name, traced(error))
+                return self.recorded(name)
+        return None
 
     def bury(self, name: str, pid: int, state: Literal["FAILED", "CANCELED"], reason: str) -> NodeResult | None:
         """Record how a task ended whose process on this host died, and remove what it left.
@@ -170,7 +173,7 @@ class Launcher:
         result = self.recorded(name)
         if result is None or result.state not in ("COMPLETE", "CACHED", "SKIPPED"):
             return None  # skipped again it would be newer than what follows, which would then run again
-        if not all(self._present(r) for records in result.outputs.values() for r in records):
+        if not all(self.home.payloads.present(r.uri) for records in result.outputs.values() for r in records):
             return None
         task = self._task(name)
         own = self.flow.execution(task.node.id, task.index)
@@ -209,7 +212,7 @@ class Launcher:
         reason = LEFT_OUT
         if task.node.id in needed(self.run.pipeline, options.only):
             base = open_run(self.home, options.base)
-            found = stand_in(self.home, base, task)
+            found = stand_in(self.home, base, task, self.flow)
             if found is None:
                 raise InputError(
                     f"run {base.id} has no outputs of {task.name}",
@@ -249,7 +252,7 @@ class Launcher:
         record = self._record(task, "CACHED", reason, work=work, cached_from=hit)
         return self._ended(task, record, reason, self.home.store.outputs(record)), reason
 
-    def _launch(self, task: Task, retried: int | None) -> NodeResult:
+    def _launch(self, task: Task, retried: int | None, begun: list[ExecutionRecord]) -> NodeResult:
         work = self._settled(task)
         if isinstance(work, NodeResult):
             return work
@@ -280,7 +283,7 @@ class Launcher:
             self.logs.begin(task.name, retries.done)
             self.working(task.name, True)
             try:
-                execution, outcome = attempt.carry_out()
+                execution, outcome = attempt.carry_out(begun)
             except LeaseLost as lost:
                 self._told.note(task.name, lost.message)  # who took over will publish, and is waited for
                 continue
@@ -290,6 +293,7 @@ class Launcher:
             pause = retries.pause(outcome)
             if pause is None:
                 return NodeResult.failed(task.name, outcome)
+            postpone(self.home.store, execution, retries, pause)
             self._told.note(task.name, f"{brief(outcome)}; retry {retries.done} of {retries.most} in {pause:.3g} s")
             if retried is not None:
                 return replace(NodeResult.failed(task.name, outcome), again=pause)
@@ -392,6 +396,3 @@ class Launcher:
 
     def _cached(self, node: Node) -> bool:
         return node.cache and self.run.options.cache
-
-    def _present(self, record: ArtifactRecord) -> bool:
-        return self.home.payloads.present(record.uri)

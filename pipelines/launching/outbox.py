@@ -7,6 +7,7 @@ retry, `drivetrain resume` or a later run, sends what is missing and does not ca
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import time
 from collections.abc import Callable, Mapping
@@ -33,19 +34,28 @@ class Outbox:
         folder: Where they lie, each in a folder named by its key, until it is sent.
         run: The run that made them.
         outputs: By key, as they will stand in the store.
+        extra: By key, the fingerprint of what lies beside its content.
     """
 
     folder: Path
     run: str
     outputs: Mapping[str, NewArtifact]
+    extra: Mapping[str, str]
 
     def send(
         self, payloads: Payloads, progress: Callable[[int, int | None, str], None]
     ) -> dict[str, list[NewArtifact]]:
         """Publish what is not published yet; gives what to commit. See `Payloads.publish` for what it raises."""
+        os.utime(self.folder)  # somebody goes on with it: see `clear`
         for key, output in self.outputs.items():
-            if (self.folder / key).is_dir():
-                payloads.publish(self.folder / key, output.uri, progress)
+            staged = self.folder / key
+            try:
+                if staged.is_dir():
+                    payloads.publish(staged, output.uri, progress)
+            except (FileNotFoundError, InputError):
+                # Another process, whose lease ran out, may have sent the same from here meanwhile.
+                if staged.is_dir() or not payloads.present(output.uri):
+                    raise
         return {key: [output] for key, output in self.outputs.items()}
 
     def artifacts(self, payloads: Payloads, types: Mapping[str, type[Artifact]]) -> dict[str, Artifact]:
@@ -73,16 +83,17 @@ def pack(work: Path, uid: str, run: str, outputs: Mapping[str, Artifact], uris: 
     """
     folder = work / f"outputs-{uid}"
     folder.mkdir(parents=True)
-    made = {}
+    made, extra = {}, {}
     for key, artifact in outputs.items():
         content = digest_tree(artifact.content)
+        extra[key] = digest_tree(artifact.path / "extra").fingerprint
         properties = artifact.properties
         made[key] = NewArtifact(type(artifact).__name__, uris[key], content.fingerprint, content.size, properties)
     for key, artifact in outputs.items():
         artifact.path.rename(folder / key)
-    body = {"run": run, "outputs": {key: asdict(output) for key, output in made.items()}}
+    body = {"run": run, "outputs": {key: asdict(output) for key, output in made.items()}, "extra": extra}
     write_durably(folder / _MADE, canonical_json(body))
-    return Outbox(folder, run, made)
+    return Outbox(folder, run, made, extra)
 
 
 def unsent(work: Path, payloads: Payloads, run: str | None = None) -> Outbox | None:
@@ -129,12 +140,13 @@ def _read(path: Path) -> Outbox:
     outputs = {key: NewArtifact(**output) for key, output in body["outputs"].items()}
     for key, output in outputs.items():
         check_uri(f"{key}/{output.uri}")
-    return Outbox(path.parent, str(body["run"]), outputs)
+    return Outbox(path.parent, str(body["run"]), outputs, {key: str(body["extra"][key]) for key in outputs})
 
 
 def _whole(box: Outbox, payloads: Payloads, key: str) -> bool:
     """Whether an output is as it was made: a power loss may have torn its files."""
     output, path = box.outputs[key], box.folder / key
     if path.is_dir():
-        return digest_tree(path / "content").fingerprint == output.fingerprint
+        found = [digest_tree(path / part).fingerprint for part in ("content", "extra")]
+        return found == [output.fingerprint, box.extra[key]]
     return payloads.present(output.uri)

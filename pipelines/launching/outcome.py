@@ -12,6 +12,11 @@ from ...errors import Canceled, DrivetrainError
 from ...metadata import ArtifactRecord
 from ..sources.secret import blotted
 
+_REASON = 4000
+"""Characters of a reason that are kept."""
+_TRACEBACK = 200_000
+"""And of a traceback."""
+
 
 class Overtime(BaseException):
     """An attempt took longer than it may. No `except Exception` of a component holds it up."""
@@ -128,7 +133,12 @@ def told(error: BaseException) -> str:
         return str(error) or "stopped while running"
     if isinstance(error, Canceled):
         return "stopped while running"
-    return blotted(str(error) if isinstance(error, (DrivetrainError, Overtime)) else f"{type(error).__name__}: {error}")
+    ours = isinstance(error, (DrivetrainError, Overtime))
+    try:
+        text = str(error) if ours else f"{type(error).__name__}: {error}"
+    except Exception as wrong:
+        text = f"{type(error).__name__}, whose text cannot be told: {type(wrong).__name__}"
+    return _kept(text, _REASON)
 
 
 def brief(error: BaseException) -> str:
@@ -138,7 +148,15 @@ def brief(error: BaseException) -> str:
 
 def traced(error: BaseException) -> str:
     """What the store keeps as an execution's error: the traceback."""
-    return blotted("".join(traceback.format_exception(error)))
+    return _kept("".join(traceback.format_exception(error)), _TRACEBACK)
+
+
+def _kept(text: str, most: int) -> str:
+    """A text as any store takes it: without secrets, NULs and halves of characters, its middle left out where long."""
+    text = blotted(text)
+    if len(text) > most:
+        text = f"{text[: most // 2]} [{len(text) - most:,} characters are left out] {text[-(most // 2) :]}"
+    return text.replace("\0", "\\x00").encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def facts(error: BaseException) -> dict[str, object]:

@@ -99,15 +99,43 @@ def base_run(home: Home, pipeline: Pipeline, running: Iterable[str], base: str) 
     )
 
 
-def stand_in(home: Home, base: Run, task: Task) -> ExecutionRecord | None:
-    """The execution of an earlier run that stands in for a task; None where that run has none that ended well."""
+def stand_in(home: Home, base: Run, task: Task, flow: Flow | None = None) -> ExecutionRecord | None:
+    """The execution of an earlier run that stands in for a task; None where that run has none that ended well.
+
+    Args:
+        home: Where both runs lie.
+        base: The earlier run.
+        task: The task.
+        flow: Of the run that it stands in for, where that has begun.
+
+    Raises:
+        InputError: It is of a loop, and the earlier run went over another item at that place.
+    """
     if task.node.id not in base.pipeline.ids:
         return None
-    found = Flow(home.store, base).execution(task.node.id, task.index)
+    theirs = Flow(home.store, base)
+    found = theirs.execution(task.node.id, task.index)
     if found is None or found.state not in ("COMPLETE", "CACHED", "SKIPPED") or found.properties.get("left_out"):
         return None
+    if flow is not None:
+        _same_items(flow, theirs, task)
     records = [record for several in home.store.outputs(found).values() for record in several]
     return found if all(home.payloads.present(record.uri) for record in records) else None
+
+
+def _same_items(flow: Flow, theirs: Flow, task: Task) -> None:
+    scopes = flow.run.pipeline.scope(task.node.id), theirs.run.pipeline.scope(task.node.id)
+    for depth, loops in enumerate(zip(*scopes, strict=False)):
+        if depth < len(task.index):
+            mine, other = (
+                each.items(loop, task.index[:depth]) for each, loop in zip((flow, theirs), loops, strict=True)
+            )
+            if mine[task.index[depth]] != other[task.index[depth]]:
+                raise InputError(
+                    f"{task.name} of run {theirs.run.id} is of the item {other[task.index[depth]]!r:.60}, "
+                    f"and here that is {mine[task.index[depth]]!r:.60}",
+                    fix=f"give a --base that went over the same items, or let {task.node.id} run",
+                )
 
 
 def _missing(home: Home, run: Run, wanted: Iterable[str]) -> str:

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from types import FrameType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -22,6 +25,39 @@ def marked() -> tuple[str, dict[str, str]]:
     """A new mark, and the environment that gives it to a process."""
     mark = secrets.token_hex(8)
     return mark, {MARK: ":".join(filter(None, (os.environ.get(MARK), mark)))}
+
+
+@contextmanager
+def unstopped() -> Iterator[None]:
+    """What is stopped within the block is stopped right after it, so that a process which begins there is known.
+
+    The signals are heard late, not blocked: what begins would inherit that, and not be stopped by them ever.
+    """
+    held, waiting = True, []
+
+    def late(handler: Callable[[int, FrameType | None], object]) -> Callable[[int, FrameType | None], None]:
+        def hear(number: int, frame: FrameType | None) -> None:
+            if held:
+                waiting.append(number)
+            else:  # it came before this was undone
+                handler(number, frame)
+
+        return hear
+
+    before = {}
+    if threading.current_thread() is threading.main_thread():  # no other hears of signals
+        before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {number: handler for number, handler in before.items() if callable(handler)}
+    try:
+        for number, handler in handlers.items():
+            signal.signal(number, late(handler))
+        yield
+    finally:
+        held = False
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for each in waiting:
+            signal.raise_signal(each)
 
 
 def family(pid: int, mark: str) -> list[psutil.Process]:

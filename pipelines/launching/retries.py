@@ -1,12 +1,17 @@
-"""Whether a failed attempt is made again, and when."""
+"""Whether a failed attempt is made again, and when; and what is known of that until it begins."""
 
 from __future__ import annotations
 
+import math
+import time
+from contextlib import suppress
 from pathlib import Path
 
-from ...errors import BuildError, InputError
-from ..form.ir import NodeOptions
+from ...errors import BuildError, DrivetrainError, InputError
+from ...metadata import ExecutionRecord, MetadataStore
+from ..form.options import NodeOptions
 from ..sources.functions import reference
+from .home import Run
 from .outcome import Overtime
 
 
@@ -38,7 +43,11 @@ class Retries:
             return None
         options = self._options
         self.done += 1
-        return min(options.backoff * options.backoff_factor ** (self.done - 1), options.backoff_max)
+        try:
+            grown = options.backoff * options.backoff_factor ** (self.done - 1)
+        except OverflowError:
+            grown = math.inf if options.backoff else 0.0
+        return min(grown, options.backoff_max)
 
     def _worth(self, error: BaseException) -> bool:
         wanted = self._options.retry_on
@@ -53,3 +62,22 @@ class Retries:
             name for kind in type(error).__mro__ for name in (kind.__name__, f"{kind.__module__}.{kind.__qualname__}")
         }
         return bool(names & set(wanted))
+
+
+def postpone(store: MetadataStore, failed: ExecutionRecord, retries: Retries, pause: float) -> None:
+    """Record that an attempt which failed is to be made again after so many seconds."""
+    told = {"retry": retries.done, "of": retries.most, "due": time.time() + pause}
+    with suppress(DrivetrainError):  # a store on a full disk: then it is not shown, and made all the same
+        store.context("retry", failed.uid, told, durable=False)
+
+
+def postponed(store: MetadataStore, run: Run, last: ExecutionRecord) -> str | None:
+    """What a task of a run waits for whose last execution failed; None where it failed for good, or its run is over."""
+    if last.state != "FAILED" or run.state != "RUNNING":
+        return None
+    there = store.find_context("retry", last.uid)
+    if there is None:
+        return None
+    told = there.properties
+    left = max(0.0, told["due"] - time.time())
+    return f"waits {left:.0f} s for retry {told['retry']} of {told['of']}"

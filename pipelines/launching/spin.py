@@ -12,9 +12,12 @@ from pathlib import Path
 from ...digest import digest_tree
 from ...errors import InputError
 from ...metadata import Artifact, staging
+from ..dsl.component import ParameterSpec
+from ..dsl.hints import read_value
 from ..dsl.pipeline import PipelineFunction
 from ..form.tasks import parse_task
 from ..sources.context import LaunchContext, enter
+from ..sources.functions import reference
 from .attempt import arguments, checked_outputs
 from .flow import Flow
 from .home import Home, Run
@@ -81,13 +84,13 @@ def spin(
         run: The run.
         pipeline: As it is now: the node's code and parameters are those of today, its inputs the run's.
         name: The node, or its task for an item of a loop (`Trainer[3]`).
-        parameters: The component's, over those of the pipeline; text is taken as it is.
+        parameters: The component's, over those of the pipeline; text is read as its type, or names a function.
         observer: Told of progress and notes.
         folder: Where it works, and leaves what it makes; below the root's `work/spin/` where None.
         trap: Called while an exception of the component is handled, before it is raised: for a debugger.
 
     Raises:
-        InputError: The pipeline has no such node, or the run not what it needs.
+        InputError: The pipeline has no such node, the run not what it needs, or a parameter is of another type.
     """
     heard = observer or Silent()
     node_id, index = parse_task(name)
@@ -98,12 +101,12 @@ def spin(
     if hindered is not None:
         raise InputError(f"{name} has nothing to work on in run {run.id}: {hindered[1]}", fix="give another --run")
     work = Resolver(home.store, now, home.base, home.root / "work").work(node, index)
-    unknown = set(parameters or {}) - set(work.component.parameters)
+    known = work.component.parameters
+    unknown = set(parameters or {}) - set(known)
     if unknown:
-        raise InputError(
-            f"{node.component} has no parameter {min(unknown)!r}", fix=f"it has {', '.join(work.component.parameters)}"
-        )
-    work = replace(work, parameters={**work.parameters, **(parameters or {})})
+        raise InputError(f"{node.component} has no parameter {min(unknown)!r}", fix=f"it has {', '.join(known)}")
+    given = {key: _read(known[key], value, Path(run.project)) for key, value in (parameters or {}).items()}
+    work = replace(work, parameters={**work.parameters, **given})
     folder = folder or home.root / "work" / "spin" / name
     shutil.rmtree(folder, ignore_errors=True)
     context = LaunchContext(
@@ -139,6 +142,12 @@ def spin(
         {key: records[0].fingerprint for key, records in before.items() if records},
         folder,
     )
+
+
+def _read(spec: ParameterSpec, value: object, project: Path) -> object:
+    if spec.kind == "value":
+        return read_value(spec.name, spec.hint, value)
+    return reference(value, project) if spec.kind == "function" and isinstance(value, str) else value
 
 
 @contextmanager

@@ -68,6 +68,7 @@ class Tidy:
         path, argv, root = sys.path[:], sys.argv[:], logging.getLogger()
         handlers, level, disabled = root.handlers[:], root.level, root.manager.disable
         signals = {number: signal.getsignal(number) for number in _SIGNALS}
+        blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ())
 
         def restore_environment() -> None:
             if dict(os.environ) != environment:
@@ -81,6 +82,7 @@ class Tidy:
 
         def restore_signals() -> None:
             signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
             for number, handler in signals.items():
                 if handler is not None and signal.getsignal(number) != handler:
                     signal.signal(number, handler)

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from ...beam_job import elsewhere, job_options, run_job
 from ...errors import DrivetrainError, InputError
+from ...metadata.postgres import holds_password
 from ..launching.home import Home, open_run
 from ..launching.launcher import Launcher
 from ..launching.outcome import NodeResult
@@ -89,7 +89,7 @@ def refuse_options(flags: Sequence[str], home: Home) -> None:
             "its locks hold on one machine",
             fix="walk the pipeline here and send its data passes there: --runner process --executor beam",
         )
-    if away and urlsplit(home.url or "").password:
+    if away and holds_password(home.url or ""):
         raise InputError(
             f"the store's URL holds a password, which the job would carry to {away}",
             fix="leave it out of the URL, and give it here and to the workers by PGPASSWORD or a password file",

@@ -23,12 +23,15 @@ from ..launching import processes
 from ..launching.home import STORE
 from ..launching.launcher import Launcher
 from ..launching.outcome import NodeResult, Observer, Overtime, brief
-from ..launching.retries import Retries
+from ..launching.retries import Retries, postpone
 from ..sources.secret import Secret
 
 GRACE = 10.0
 """Seconds that a task gets to end and to record it, and then what it started, before they are killed."""
 _TICK = 0.2
+_LAST = 2.0
+"""Seconds in which a process ends that closed the descriptor of its events by ending."""
+_CUT_OFF = "its process closed files that were not its own, so that nothing was heard of it any more, and was ended"
 _SIGNALS = {
     signal.SIGKILL: "killed, or the machine ran out of memory",
     signal.SIGSEGV: "a crash in native code",
@@ -110,6 +113,11 @@ class Child:
         """Its process id."""
         return self._process.pid
 
+    @property
+    def lives(self) -> bool:
+        """Whether it can be given a task."""
+        return self._process.poll() is None
+
     def send(self, **message: object) -> None:
         """Tell it something; what is dead hears nothing."""
         with self._lock, suppress(OSError, ValueError):
@@ -125,7 +133,7 @@ class Child:
         data = os.read(self._reading, 1 << 16)
         if not data:
             with suppress(subprocess.TimeoutExpired):
-                self._process.wait(seconds)
+                self._process.wait(_LAST)
             return None
         *lines, self._buffer = (self._buffer + data).split(b"\n")
         return [json.loads(line) for line in lines]
@@ -208,20 +216,29 @@ class Attending:
             found[variable] = value if isinstance(value, str) else json.dumps(value)
         return found
 
-    def attempt(self, name: str, child: Child, retried: int) -> tuple[NodeResult, bool]:
+    def attempt(self, name: str, child: Child, retried: int, *, last: bool) -> tuple[NodeResult, bool] | None:
         """Have a task tried once.
 
+        Args:
+            name: The task.
+            child: Who does it.
+            retried: How often it was tried before.
+            last: Whether no other child can have it.
+
         Returns:
-            How it ended, and whether the child may do another.
+            How it ended, and whether the child may do another; None where it died before it began the task, which
+            another can have.
         """
         begin, limit = time.monotonic(), self.launcher.run.pipeline[parse_task(name)[0]].options.timeout
         clock: float | None = None
         stopped: float | None = None
         reason: str | None = None
         result: NodeResult | None = None
+        heard = False
         child.send(task=name, retried=retried)
         while (events := child.events(_TICK)) is not None:
             for event in events:
+                heard = True
                 if event["event"] == "idle":
                     assert result is not None
                     return self._told(result), bool(event["clean"]) and stopped is None
@@ -241,7 +258,18 @@ class Attending:
                 child.kill()
         if result is not None:  # it died after its work
             return self._told(result), False
-        return self._died(name, child, retried, time.monotonic() - begin, stopped is not None, reason), False
+        death = _end(child)
+        if not (last or heard or stopped is not None or self._began(name, child)):
+            note = f"{death}, before the task began: another takes it"
+            self.launcher.observer.note(name, note)
+            self.launcher.logs.write(name, note)
+            return None
+        return self._died(name, child, death, retried, time.monotonic() - begin, stopped is not None, reason), False
+
+    def _began(self, name: str, child: Child) -> bool:
+        """Whether the store knows of a task that a child began it."""
+        execution = self.launcher.flow.execution(*parse_task(name))
+        return execution is not None and execution.owner is not None and execution.owner.pid == child.pid
 
     def _told(self, result: NodeResult) -> NodeResult:
         """A result with what the store has of it."""
@@ -251,12 +279,11 @@ class Attending:
         return replace(recorded, seconds=result.seconds) if recorded else result
 
     def _died(
-        self, name: str, child: Child, retried: int, seconds: float, stopped: bool, reason: str | None
+        self, name: str, child: Child, death: str, retried: int, seconds: float, stopped: bool, reason: str | None
     ) -> NodeResult:
         """A task whose process died: record how, and remove what it left."""
-        child.kill()
         canceled = stopped and reason is None
-        reason = reason or (f"{self.why or 'told to stop'}, and did not" if canceled else child.death())
+        reason = reason or (f"{self.why or 'told to stop'}, and did not" if canceled else death)
         ended = self.launcher.bury(name, child.pid, "CANCELED" if canceled else "FAILED", reason)
         if ended is not None:  # it died after its work
             return ended
@@ -271,12 +298,22 @@ class Attending:
             except Exception as wrong:  # the user's predicate
                 result = replace(result, reason=f"{reason}; and whether to try again: {brief(wrong)}")
             if result.again is not None:
+                failed = self.launcher.flow.execution(*parse_task(name))
+                if failed is not None:
+                    postpone(self.launcher.home.store, failed, retries, result.again)
                 note = f"{reason}; retry {retries.done} of {retries.most} in {result.again:.3g} s"
                 self.launcher.observer.note(name, note)
                 self.launcher.logs.write(name, note)
         self.launcher.logs.blot(name)
         self.launcher.logs.end(result)
         return result
+
+
+def _end(child: Child) -> str:
+    """See that a process which says no more is dead, with what descends from it; gives how it died."""
+    death = _CUT_OFF if child.lives else ""
+    child.kill()
+    return death or child.death()
 
 
 def relay(observer: Observer, event: Mapping[str, Any]) -> NodeResult | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 
 from ...errors import DrivetrainError
 from ..form.tasks import parse_task
@@ -22,7 +23,12 @@ class Pool:
         self._idle: list[Child] = []
 
     def attempt(
-        self, name: str, retried: int, environment: Mapping[str, str] | None = None, locks: tuple[int, ...] = ()
+        self,
+        name: str,
+        retried: int,
+        environment: Mapping[str, str] | None = None,
+        locks: tuple[int, ...] = (),
+        spare: int = 2,
     ) -> NodeResult:
         """Have a task tried once; gives how that ended, also where no process can be had.
 
@@ -31,6 +37,7 @@ class Pool:
             retried: How often it was tried before.
             environment: Variables of the child beside this process's; the same for every task without locks.
             locks: Descriptors that its process holds as long as it lives; it is then its own.
+            spare: How many other processes may be given the task, where one dies before it begins it.
         """
         launcher = self._attending.launcher
         alone = bool(locks or launcher.run.pipeline[parse_task(name)[0]].options.env)
@@ -43,14 +50,14 @@ class Pool:
             return launcher.fail(name, error)
         again = False
         try:
-            result, clean = self._attending.attempt(name, child, retried)
-            again = clean and not alone and result.state not in ("FAILED", "CANCELED")
+            ended = self._attending.attempt(name, child, retried, last=not spare)
+            again = ended is not None and ended[1] and not alone and ended[0].state not in ("FAILED", "CANCELED")
         finally:
             if again:
                 self._idle.append(child)
             else:
                 child.retire()
-        return result
+        return ended[0] if ended else self.attempt(name, retried, environment, locks, spare - 1)
 
     def close(self) -> None:
         """End the children that wait: told all at once, then waited for."""
@@ -60,7 +67,11 @@ class Pool:
             child.retire()
 
     def _taken(self) -> Child | None:
-        try:
-            return self._idle.pop()
-        except IndexError:
-            return None
+        """One that waits, and lives: memory that runs out takes any process."""
+        with suppress(IndexError):
+            while True:
+                child = self._idle.pop()
+                if child.lives:
+                    return child
+                child.retire()
+        return None

@@ -24,6 +24,7 @@ from ...digest import digest, digest_file
 from ...errors import InputError
 from .context import current, silent
 from .functions import FunctionRef, user_line
+from .secret import conceal
 from .spans import Found, Lister, choose, has_specs, listed, query_parameters
 
 PACKAGED = {
@@ -266,6 +267,8 @@ def _bound(value: SqlQuery) -> dict[str, object]:
 def _asked(value: SqlQuery, folders: tuple[Path, ...], fetched: Path, progress: _Progress) -> list[tuple[str, Path]]:
     """The rows as files, in a folder named by their content."""
     refuse_password(value.connection)
+    if value.connection.startswith("env:"):
+        conceal(os.environ.get(value.connection.removeprefix("env:"), ""))
     bases = value.folders or folders or (Path.cwd(),)
     fetched.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="query-", dir=fetched))

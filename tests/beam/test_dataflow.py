@@ -76,6 +76,7 @@ def test_graphs_ask_for_nothing_special(build: Build) -> None:
     assert names[0] == names[1]
 
 
+@pytest.mark.slow
 @pytest.mark.beam
 def test_a_worker_needs_only_drivetrain(build: Build, tmp_path: Path) -> None:
     """What is sent is pickled by reference: a process that has not run this test reads it."""

@@ -98,11 +98,12 @@ def test_a_sqlite_file_is_not_for_many_hosts(tmp_path: Path) -> None:
 
 def test_no_password_is_sent_to_other_machines(tmp_path: Path) -> None:
     with closing(Home(tmp_path / ".drivetrain")) as home:
-        home.url = "postgresql://team:hunter2@db/runs"
-        refuse_options((), home)
-        with pytest.raises(InputError, match=r"holds a password.*10.1.2.3:8099") as caught:
-            refuse_options((PORTABLE, "--job_endpoint=10.1.2.3:8099"), home)
-        assert "hunter2" not in str(caught.value)
+        for url in ("postgresql://team:hunter2@db/runs", "postgresql://db/runs?user=team&password=hunter2"):
+            home.url = url
+            refuse_options((), home)
+            with pytest.raises(InputError, match=r"holds a password.*10.1.2.3:8099") as caught:
+                refuse_options((PORTABLE, "--job_endpoint=10.1.2.3:8099"), home)
+            assert "hunter2" not in str(caught.value)
         home.url = "postgresql://team@db/runs"
         refuse_options((PORTABLE, "--job_endpoint=10.1.2.3:8099"), home)
 

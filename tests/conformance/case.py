@@ -79,7 +79,6 @@ class Case:
         steps: Its runs, one after another in one home.
         refused: By runner, what the error says before anything runs.
         slow: The runners on which it takes more than a few seconds; on the simulated cluster all do.
-        by_uid: Nodes whose content names artifacts by their uids, which differ from home to home.
         engine: Whether it needs jax.
     """
 
@@ -87,7 +86,6 @@ class Case:
     steps: tuple[Step, ...]
     refused: Mapping[str, str] = field(default_factory=dict)
     slow: tuple[str, ...] = ("beam",)
-    by_uid: tuple[str, ...] = ()
     engine: bool = False
 
     def load(self) -> PipelineFunction[..., object]:
@@ -130,17 +128,14 @@ def refusal(case: Case, home: Home, runner: str) -> str:
     return ""
 
 
-def seen(result: RunResult, home: Home, by_uid: tuple[str, ...] = ()) -> Seen:
+def seen(result: RunResult, home: Home) -> Seen:
     """What two runs of a case on two runners must agree in."""
     return {
         name: (
             node.state,
             _kind(node.state, node.reason, home.base),
             node.vetoed,
-            {
-                key: [record.fingerprint if name not in by_uid else record.type for record in records]
-                for key, records in node.outputs.items()
-            },
+            {key: [record.fingerprint for record in records] for key, records in node.outputs.items()},
         )
         for name, node in result.nodes.items()
     }

@@ -133,7 +133,6 @@ FLIGHTS = (
             Step("Spans ExampleGen[3] Sliding Rows[2]", cached="ExampleGen[*3] Rows[*2]", before=_months(4)),
         ),
         slow=CHILDREN,
-        by_uid=("Sliding",),
     ),
     Case(
         "tables/flights:sketched",

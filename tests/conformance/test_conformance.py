@@ -117,7 +117,7 @@ def _carry_out(case: Case, runner: str, home: Home, monkeypatch: pytest.MonkeyPa
             assert says in result.nodes[name].reason
         assert recorded(result, home) == step.states
         step.after(result, home)
-        found.append(seen(result, home, case.by_uid))
+        found.append(seen(result, home))
     report = fsck(home.store, home.root)
     assert report.clean, report.to_dict()
     return found

@@ -40,6 +40,10 @@ PARTS = """
     def Count(examples: Examples) -> Statistics:
         return write(Statistics.new(span=examples.span), examples.span)
 
+    @dt.component
+    def Counts(statistics: list[Statistics]) -> list[int]:
+        return [one.span for one in statistics]
+
     @dt.component(gates="examples")
     def Check(examples: Examples, *, bad: int) -> Verdict:
         return write(Verdict.new(passed=examples.span != bad), examples.span)

@@ -77,6 +77,7 @@ def test_what_a_component_prints_is_never_an_event(home: Home, pipe: Pipe) -> No
     assert "note" not in notes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "group"), [(signal.SIGTERM, False), (signal.SIGINT, True)])
 def test_a_stopped_driver_ends_its_children(home: Home, pipe: Pipe, number: int, group: bool) -> None:
     wait = "(current().base / 'begun').write_text(str(os.getpid()))\ntime.sleep(60)"

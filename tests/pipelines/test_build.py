@@ -6,12 +6,13 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from drivetrain.errors import BuildError
-from drivetrain.pipelines import Pipeline, load_pipeline
+from drivetrain.pipelines import Home, Pipeline, load_pipeline, run_pipeline
 
 PARTS = """
     from typing import NamedTuple
@@ -105,6 +106,64 @@ def test_wrong_pipelines_name_the_users_line(project: Callable[..., Path], body:
     if says not in ("has no nodes",):
         line = HEAD.count("\n") + len(body.splitlines())
         assert f"pipeline.py:{line}" in str(caught.value), str(caught.value)
+
+
+NAMED = """import drivetrain as dt
+from typing import NamedTuple
+
+class {kind}(dt.Artifact):
+    total: int = 0
+
+class Out(NamedTuple):
+    {key}: {kind}
+    other: int
+
+@dt.component
+def {component}(*, count: int = 3) -> Out:
+    return Out({kind}.new(), count)
+
+@dt.pipeline
+def {pipeline}() -> None:
+    {component}.options(id="{node}")()
+"""
+SHORT = {"pipeline": "shop", "node": "Make", "component": "Make", "key": "made", "kind": "Made"}
+
+
+@pytest.mark.parametrize(
+    ("what", "longest", "line"),
+    [
+        ({"pipeline": "p"}, 250, 15),  # "p….Make" is a record of 255 characters
+        ({"pipeline": "é"}, 250, 15),  # characters, not bytes
+        ({"pipeline": "p", "node": "n" * 100}, 154, 15),
+        ({"node": "n"}, 100, 17),
+        ({"component": "C"}, 246, 17),  # "pipeline:C…"
+        ({"key": "k"}, 249, 17),  # ".k….sent" is a file where it is sent elsewhere
+        ({"kind": "K"}, 248, 17),  # "Make.K…-2" is another
+        ({"kind": "K", "node": "n" * 100}, 152, 17),
+    ],
+)
+def test_what_is_too_long_to_be_recorded_or_written_is_refused_at_the_users_line(
+    project: Callable[..., Path], tmp_path: Path, what: dict[str, str], longest: int, line: int
+) -> None:
+    letter = next(iter(what))
+    fitting = {**SHORT, **what, letter: what[letter] * longest}
+    function = load_pipeline(project("shop", pipeline=NAMED.format(**fitting)))
+    for name, artifacts in (("here", None), ("there", f"file://{tmp_path / 'elsewhere'}")):
+        with closing(Home(tmp_path / name / ".drivetrain", artifacts=artifacts)) as home:
+            result = run_pipeline(home, function)
+            assert result.state == "COMPLETE", [node.reason for node in result.nodes.values()]
+    longer = {**fitting, letter: what[letter] * (longest + 1)}
+    with pytest.raises(BuildError) as caught:
+        load_pipeline(project("shop", pipeline=NAMED.format(**longer))).build()
+    assert f"pipeline.py:{line}" in str(caught.value)
+    assert str(longest) in str(caught.value).partition("fix: ")[2]
+
+
+@pytest.mark.parametrize("letter", ["node", "key", "kind"])
+def test_a_name_that_no_folder_can_have_is_refused(project: Callable[..., Path], letter: str) -> None:
+    with pytest.raises(BuildError, match="digits") as caught:
+        load_pipeline(project("shop", pipeline=NAMED.format(**SHORT | {letter: "Größe"}))).build()
+    assert "pipeline.py:17" in str(caught.value)
 
 
 def test_an_output_tuple_means_its_only_output_of_the_type(project: Callable[..., Path]) -> None:

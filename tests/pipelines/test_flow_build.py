@@ -37,6 +37,20 @@ HELD = """
         ("dt.map_(lambda i: Make(count=i), over=count)", "goes over a list"),
         ("dt.map_(lambda i: Make(count=i), over=[1], max_parallel=0)", "max_parallel is 0"),
         ("dt.map_(lambda i: 3, over=[1])", "returns 3"),
+        (
+            "dt.map_(lambda i: dt.map_(lambda j: Make(count=j), over=[1]), over=[1])",
+            "a list, the output 'numbers' of Make of every item of a loop inside: lists of lists are not gathered",
+        ),
+        (
+            "dt.map_(lambda i: (Note(text='n'), dt.map_(lambda j: Count(Make(count=j)), over=[1])), over=[1])",
+            "a list, every Count of every item of a loop inside",
+        ),
+        (
+            "out = []\ndef one(i): out.append(dt.map_(lambda j: Make(count=j), over=[1], id='inner'))\n"
+            "dt.map_(one, over=[1])\nSum(out[0])",
+            "give them to a component right around inner",
+        ),
+        ("dt.map_(lambda n: Add(n), over=dt.map_(lambda i: Make(count=i), over=[1]))", "over values, not artifacts"),
         ("n = Make()\nwith dt.on_exit() as run: Add(n)", "Make may not have run"),
         ("with dt.on_exit() as run: x = Make()\nAdd(x)", "makes on exit"),
         ("with dt.when(Make().total > 1):\n    with dt.on_exit() as run: pass", "inside a branch"),
@@ -49,6 +63,8 @@ HELD = """
         ),
         ("Make.options(retries=-1)()", "retries=-1 makes no sense"),
         ("Make.options(timeout=0)()", "timeout=0 makes no sense"),
+        ("Make.options(timeout=float('inf'))()", "timeout=inf makes no sense"),
+        ("Make.options(backoff_max=float('inf'))()", "backoff_max=inf makes no sense"),
         ("Make.options(retry_on=len)()", "retry_on=<built-in function len> makes no sense"),
         ("Make.options(memory='4 potatoes')()", "no amount of memory"),
         ("Make.options(env={'A B': 'x'})()", "is no name of an environment variable"),
@@ -72,6 +88,7 @@ HELD = """
         ("with dt.on_exit() as run: Note(text=run.status)", "did you mean 'state'?"),
         ("Make.options(retry=3)()", "there is no option 'retry'"),
         ("Make.options(retries=1.5)()", "give a whole number"),
+        ("Make.options(env={'A': 'a\\0b'})()", r"the environment variable A is 'a\x00b'"),
         ("Make.options(cpus='500m')()", "cpus='500m' makes no sense"),
         ("Make.options(cache='no')()", "cache='no' makes no sense"),
         ("n = Make()\nAdd.options(after=n)(n)", "after=[output]"),

@@ -113,7 +113,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "other-components.md").read_text("u
 
 
 def test_the_page(home: Home, project: Callable[..., Path]) -> None:
-    code = "import drivetrain as dt\n" + "".join(re.findall(r"```python\n(.*?)```", PAGE, flags=re.S))
+    code = "".join(re.findall(r"```python\n(.*?)```", PAGE, flags=re.S))
     folder = project("commands", pipeline="")
     (folder / "pipeline.py").write_text(code)
     (folder / "train.ipynb").write_text(notebook(*CELLS))

@@ -333,7 +333,6 @@ def test_stopping_ends_the_whole_tree(home: Home, project: Callable[..., Path], 
         while not pid.exists() or not pid.read_text().strip():
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        time.sleep(0.5)  # until Python's Popen has returned: interrupted amid it, nobody knows the command's process
         child.send_signal(2)
         child.wait(30)
     group = int(pid.read_text())

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from drivetrain.console.session import view
 from drivetrain.errors import InputError
 from drivetrain.metadata import Owner, fsck
 from drivetrain.pipelines import Home, NodeResult, PipelineFunction, list_runs, open_run, resume, run_pipeline
@@ -49,6 +50,32 @@ def test_a_component_that_misbehaves_fails_alone(home: Home, pipe: Pipe, code: s
     assert says in result.nodes["Misbehave"].reason
     assert result.nodes["Misbehave"].user_error == users
     assert result.state == expected
+    clean(home)
+
+
+MUTE = "class Mute(Exception):\n    def __str__(self): raise TypeError('no')\nraise Mute"
+
+
+@pytest.mark.parametrize(
+    ("code", "says"),
+    [
+        ("raise ValueError('a\\0b')", "ValueError: a\\x00b"),
+        ("raise FileNotFoundError('names \\udcff.csv')", "FileNotFoundError: names \\udcff.csv"),
+        (MUTE, "Mute, whose text cannot be told: TypeError"),
+        ("raise ValueError('x' * 5_000_000)", "xxx [4,996,012 characters are left out] xxx"),
+    ],
+)
+def test_whatever_an_error_says_it_is_recorded(home: Home, pipe: Pipe, code: str, says: str) -> None:
+    result = run_pipeline(home, pipe(f"Misbehave(Make(), code={code!r})"))
+    reason = result.nodes["Misbehave"].reason
+    assert says in reason
+    assert len(reason) < 5000
+    shown = view(home, open_run(home, None))["Misbehave"]
+    assert (shown.state, shown.reason) == ("FAILED", reason)
+    assert "Traceback" in str(shown.error)
+    assert len(str(shown.error)) < 300_000
+    assert not home.store.executions(state="RUNNING")
+    assert not home.store.claims()
     clean(home)
 
 
@@ -161,6 +188,7 @@ if not flag.exists():
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("signals", [1, 2])
 def test_deaf_branches_do_not_keep_a_stopped_process(home: Home, pipe: Pipe, signals: int) -> None:
     code = {name: DEAF.format(name=name) for name in ("one", "two")}

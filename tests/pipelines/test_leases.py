@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from drivetrain.errors import InputError
 from drivetrain.pipelines import Home, PipelineFunction, RunOptions, RunResult, list_runs, run_pipeline
-from drivetrain.pipelines.form.ir import Node, NodeOptions
+from drivetrain.pipelines.form.ir import Node
+from drivetrain.pipelines.form.options import NodeOptions
 from drivetrain.pipelines.runners.leases import Lease, Machine, find_devices, parse_cards
 from hypothesis import given
 from hypothesis import strategies as st
@@ -94,7 +95,8 @@ def test_none_or_all_of_the_accelerators_and_a_dead_holder_has_none() -> None:
     # Held by a process that is killed.
     script = (
         "import time; from drivetrain.pipelines.runners.leases import Machine\n"
-        "from drivetrain.pipelines.form.ir import Node, NodeOptions\n"
+        "from drivetrain.pipelines.form.ir import Node\n"
+        "from drivetrain.pipelines.form.options import NodeOptions\n"
         "m = Machine(1, 0, ('0', '1', '2')); m.begin()\n"
         "l = m.take(Node('N', 'p:N', None, (), (), (), options=NodeOptions(accelerators=3)))\n"
         "print(len(l.devices), flush=True); time.sleep(60)"
@@ -180,6 +182,7 @@ def mapped(pipe: Pipe, options: str, items: int = 4, seconds: float = 0.4) -> Pi
 @pytest.mark.parametrize(
     ("options", "most"), [("cpus=0.6", 1), ("cpus=0.5", 2), ("memory=600", 1), ("memory=500", 2), ("priority=1", 4)]
 )
+@pytest.mark.slow
 def test_tasks_share_cores_and_memory(
     home: Home, pipe: Pipe, options: str, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -191,6 +194,7 @@ def test_tasks_share_cores_and_memory(
         assert overlap(spans(home)) > 1
 
 
+@pytest.mark.slow
 def test_tasks_share_accelerators_and_see_their_own_only(
     home: Home, pipe: Pipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -217,6 +221,7 @@ def test_who_asked_for_no_accelerator_takes_no_memory_of_one_in_advance(
     assert spans(home)["Misbehave"][2:4] == [None, "true"]
 
 
+@pytest.mark.slow
 def test_two_runs_at_once_do_not_fight_for_an_accelerator(
     home: Home, pipe: Pipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -236,6 +241,7 @@ def test_two_runs_at_once_do_not_fight_for_an_accelerator(
     assert overlap(found) == 1
 
 
+@pytest.mark.slow
 def test_an_accelerator_is_held_until_who_had_it_is_dead(
     home: Home, pipe: Pipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

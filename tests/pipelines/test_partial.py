@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from drivetrain.errors import InputError
+from drivetrain.errors import BuildError, InputError
 from drivetrain.pipelines import (
     Home,
     PipelineFunction,
     RunOptions,
     RunResult,
     Selection,
+    load_pipeline,
     open_run,
     resume,
     run_pipeline,
@@ -126,6 +127,34 @@ def test_items_of_a_loop_stand_in_each_for_itself(home: Home, pipe: Pipe) -> Non
     assert part.nodes["Make[1]"].reason.startswith("taken from run")
 
 
+def test_another_item_of_the_earlier_run_does_not_stand_in(home: Home, pipe: Pipe) -> None:
+    body = """
+        inner = lambda item: dt.map_(lambda number: Make(count=number), over=item, id="inner")
+        Gather.options(id="All")(dt.map_(lambda item: Gather(inner(item), times=item[0]), over=items))
+    """
+    shop = pipe(body, parts=PARTS_MORE)
+    (shop.project / "pipeline.py").write_text(
+        (shop.project / "pipeline.py").read_text().replace("count: int = 3", "items: list[list[int]]")
+    )
+    shop = load_pipeline(shop.project)
+    one, two = [1, 2], [3]
+    first = run_pipeline(home, shop, {"items": [one, two]})
+    again = run_pipeline(home, shop, {"items": [one, two]}, selection=Selection(first=("Gather",)))
+    assert total(again, "All") == total(first, "All") == 12
+    turned = run_pipeline(home, shop, {"items": [two, one]}, selection=Selection(first=("Gather",)))
+    assert states(turned) == {
+        "Make[0,0]": "FAILED", "Make[1,0]": "FAILED", "Make[1,1]": "FAILED",
+        "Gather[0]": "BLOCKED", "Gather[1]": "BLOCKED", "All": "BLOCKED",
+    }  # fmt: skip
+    reason = turned.nodes["Make[0,0]"].reason
+    assert reason.startswith(f"Make[0,0] of run {again.run} is of the item [1, 2], and here that is [3]")
+    longer = run_pipeline(
+        home, shop, {"items": [one, two, one]}, selection=Selection(first=("Gather",), base=first.run)
+    )
+    assert longer.nodes["Gather[1]"].state == "CACHED"
+    assert "has no outputs of Make[2,0]" in longer.nodes["Make[2,0]"].reason
+
+
 PARTS_MORE = """
     import drivetrain as dt
 
@@ -163,6 +192,24 @@ def test_spin_calls_one_node_with_todays_code_and_records_nothing(home: Home, pi
     assert spin(home, run, pipe(body, parts=edited), "Divide").outputs["value"].properties["value"] == 5
     assert (len(home.store.executions()), len(home.store.artifacts())) == before
     assert home.payloads.staging.exists() is False or list(home.payloads.staging.iterdir()) == []
+
+
+def test_spin_takes_another_function_of_the_project(home: Home, pipe: Pipe) -> None:
+    parts = """
+        import drivetrain as dt
+        from drivetrain.pipelines import Fn, load
+
+        @dt.component
+        def Call(*, fn: Fn) -> int:
+            return load(fn)()
+    """
+    ways = "def one():\n    return 1\n\ndef two():\n    return 2\n"
+    made = pipe("Call(fn='ways:one')", parts=parts, ways=ways)
+    run = open_run(home, run_pipeline(home, made).run)
+    assert spin(home, run, made, "Call").outputs["value"].properties["value"] == 1
+    assert spin(home, run, made, "Call", parameters={"fn": "ways:two"}).outputs["value"].properties["value"] == 2
+    with pytest.raises(BuildError, match="there is no module 'wegs'"):
+        spin(home, run, made, "Call", parameters={"fn": "wegs:two"})
 
 
 def test_spin_stops_where_the_component_fails(home: Home, pipe: Pipe) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ def home(request: pytest.FixtureRequest, tmp_path: Path) -> Home:
     """The root of that release, its project moved to where this test runs."""
     shutil.copytree(RUNS / request.param, tmp_path, dirs_exist_ok=True)
     shutil.move(tmp_path / "root", tmp_path / ".drivetrain")
-    with sqlite3.connect(tmp_path / ".drivetrain" / "metadata.db") as database:
+    with closing(sqlite3.connect(tmp_path / ".drivetrain" / "metadata.db")) as database, database:
         for number, text in database.execute("SELECT id, properties FROM context").fetchall():
             properties = json.loads(text)
             if "project" in properties:

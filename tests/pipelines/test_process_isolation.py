@@ -24,6 +24,7 @@ sys.path.insert(0, '/leaked')
 sys.argv.append('leaked')
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 signal.alarm(1)
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2, signal.SIGTERM])
 logging.basicConfig(level=1)
 globals()['Use'] = None
 globals()['LEAKED'] = 1
@@ -39,6 +40,7 @@ print('seen', flush=True)
 os.write(2, b'seen too')
 found = dict(cwd=os.getcwd(), leaked='LEAKED' in os.environ, home='HOME' in os.environ, umask=os.umask(0),
     path='/leaked' in sys.path, argv='leaked' in sys.argv, ignored=signal.getsignal(signal.SIGTERM) == signal.SIG_IGN,
+    blocked=len(signal.pthread_sigmask(signal.SIG_BLOCK, ())),
     level=logging.getLogger().level, use=Use is None, module='LEAKED' in globals(), pid=os.getpid())
 (current().base / 'found').write_text(json.dumps(found))
 os.umask(0o022)
@@ -51,11 +53,23 @@ os.umask(0o022)
     os.umask(umask)
     assert json.loads((home.base / "found").read_text()) == {
         "cwd": str(Path.cwd()), "leaked": False, "home": True, "umask": umask, "path": False, "argv": False,
-        "ignored": False, "level": 30, "use": False, "module": False, "pid": int((home.base / "pid").read_text()),
+        "ignored": False, "blocked": 0, "level": 30, "use": False, "module": False,
+        "pid": int((home.base / "pid").read_text()),
     }  # fmt: skip
     assert "seen\n" in log(home, result, "B")
     assert "seen too" in log(home, result, "B")
     assert "seen" not in log(home, result, "A")
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.slow
+def test_a_thread_that_a_task_leaves_keeps_nobody_waiting(
+    home: Home, pipe: Pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("drivetrain.pipelines.runners.children.GRACE", 100.0)
+    code = "import threading; threading.Thread(target=time.sleep, args=[300]).start()"
+    result = run_pipeline(home, pipe(f"Use(Misbehave(Make(), code={code!r}))"), options=ONE)
+    assert set(states(result).values()) == {"COMPLETE"}
 
 
 def test_an_environment_is_its_nodes_alone_and_secrets_are_in_no_log(
@@ -84,6 +98,7 @@ def test_an_environment_is_its_nodes_alone_and_secrets_are_in_no_log(
             assert b"hunter2" not in path.read_bytes(), path
 
 
+@pytest.mark.slow
 def test_an_environment_is_part_of_the_key(home: Home, pipe: Pipe) -> None:
     code = "(current().base / f'{current().node}.txt').write_text(os.environ['FLAG'])"
     seen = []

@@ -5,15 +5,19 @@ from __future__ import annotations
 import itertools
 import os
 import re
+import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from drivetrain.errors import DrivetrainError
 from drivetrain.pipelines import Home, list_runs, run_pipeline
-from drivetrain.pipelines.form.ir import Node, NodeOptions, Pipeline
+from drivetrain.pipelines.form.ir import Node, Pipeline
+from drivetrain.pipelines.form.options import NodeOptions
 from drivetrain.pipelines.launching.outcome import NodeResult, Silent
 from drivetrain.pipelines.run import RUNNERS
+from drivetrain.pipelines.runners.children import Child
 from drivetrain.pipelines.runners.keeps import refuse_what_is_not_kept
 from drivetrain.tests.pipelines.processes import ONE, TWO, Pipe, log, states
 
@@ -61,10 +65,12 @@ DEATHS = [
     ("os.kill(os.getpid(), signal.SIGSEGV)", "ended by SIGSEGV (a crash in native code)"),
     ("os._exit(3)", "ended with status 3 before it could say how"),
     ("os._exit(0)", "ended with status 0 before it could say how"),
+    ("os.closerange(3, 256)", "nothing was heard of it any more"),
 ]
 
 
 @pytest.mark.parametrize(("code", "says"), DEATHS)
+@pytest.mark.slow
 def test_a_worker_that_dies_fails_its_own_task(home: Home, pipe: Pipe, code: str, says: str) -> None:
     body = f"n = Make()\nm = Misbehave(n, code={'import signal; ' + code!r})\nUse(n)\nAdd(n, m)"
     result = run_pipeline(home, pipe(body), options=ONE)
@@ -82,6 +88,7 @@ ONCE = "flag = current().base / 'flag'\nif not flag.exists():\n    flag.touch()\
 
 
 @pytest.mark.parametrize("how", ["os.kill(os.getpid(), 9)", "raise ValueError('once')", "time.sleep(60)"])
+@pytest.mark.slow
 def test_what_dies_fails_or_lasts_is_tried_again(home: Home, pipe: Pipe, how: str) -> None:
     notes: list[str] = []
 
@@ -109,6 +116,7 @@ def test_what_dies_fails_or_lasts_is_tried_again(home: Home, pipe: Pipe, how: st
     assert log(home, result, "Misbehave").count("=== Misbehave: attempt") == 2
 
 
+@pytest.mark.slow
 def test_retries_come_to_an_end_and_keep_their_predicate(home: Home, pipe: Pipe) -> None:
     body = """
     n = Make()
@@ -131,6 +139,118 @@ def test_retries_come_to_an_end_and_keep_their_predicate(home: Home, pipe: Pipe)
     assert "time.sleep(30)" in log(home, result, "Late") or "<string>" in log(home, result, "Late")
 
 
+def test_a_worker_that_dies_while_it_has_nothing_to_do_fails_no_task(home: Home, pipe: Pipe) -> None:
+    """Out of memory, the kernel takes any process."""
+    pids = "(current().base / f'{current().node}.pid').write_text(str(os.getpid()))\n"
+    kills = f"""
+{pids}
+deadline = time.monotonic() + 30
+while not (other := current().base / 'Idle.pid').exists() and time.monotonic() < deadline:
+    time.sleep(0.02)
+time.sleep(0.5)
+os.kill(int(other.read_text()), 9)
+time.sleep(0.2)
+"""
+    body = f"""
+    n = Make()
+    killed = Misbehave(n, code={kills!r})
+    Misbehave.options(id='Idle')(n, code={pids!r})
+    Use(killed)
+    Use.options(id='Use2')(killed, amount=2)
+    """
+    result = run_pipeline(home, pipe(body), options=TWO)
+    assert result.state == "COMPLETE", [node.reason for node in result.nodes.values()]
+
+
+def dying(monkeypatch: pytest.MonkeyPatch, node: str, how: str, times: int = 1) -> list[int]:
+    """Have so many workers die that a task is handed to; gives which it was handed to.
+
+    Args:
+        monkeypatch: Until when.
+        node: The task.
+        how: "before" it is written, with it "unread", or when it was "heard" by the worker, which has said so.
+        times: How many workers.
+    """
+    handed: list[int] = []
+    send = Child.send
+
+    def hand(self: Child, **message: object) -> None:
+        if message.get("task") != node:
+            send(self, **message)
+            return
+        handed.append(self.pid)
+        if len(handed) > times:
+            send(self, **message)
+            return
+        if how == "unread":
+            os.kill(self.pid, signal.SIGSTOP)
+        if how != "before":
+            send(self, **message)
+        if how == "heard":
+            assert self._poll.poll(60_000)
+        os.kill(self.pid, signal.SIGKILL)
+        self._process.wait()
+        if how == "before":
+            send(self, **message)
+
+    monkeypatch.setattr(Child, "send", hand)
+    return handed
+
+
+@pytest.mark.parametrize("node", ["Make", "Use"])  # whose worker is new, and has done the other one
+@pytest.mark.parametrize("how", ["before", "unread"])
+def test_a_task_goes_to_another_worker_where_one_dies_before_it_begins(
+    home: Home, pipe: Pipe, monkeypatch: pytest.MonkeyPatch, node: str, how: str
+) -> None:
+    handed = dying(monkeypatch, node, how)
+    result = run_pipeline(home, pipe("Use(Make())"), options=ONE)
+    assert states(result) == {"Make": "COMPLETE", "Use": "COMPLETE"}, [each.reason for each in result.nodes.values()]
+    assert len(set(handed)) == 2
+    (execution,) = home.store.executions(component=f"parts:{node}")
+    assert "retry" not in str(execution.properties["reason"])
+    told = log(home, result, node)
+    assert "ended by SIGKILL" in told
+    assert "before the task began: another takes it" in told
+    assert told.count(f"=== {node}: attempt 1") == 1
+
+
+def test_a_task_whose_workers_all_die_before_it_begins_fails(
+    home: Home, pipe: Pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handed = dying(monkeypatch, "Use", "unread", times=9)
+    result = run_pipeline(home, pipe("Use(Make())"), options=ONE)
+    assert states(result) == {"Make": "COMPLETE", "Use": "FAILED"}
+    assert "ended by SIGKILL" in result.nodes["Use"].reason
+    assert len(set(handed)) == len(handed) == 3
+    assert [e.state for e in home.store.executions(component="parts:Use")] == ["FAILED"]
+
+
+def test_a_task_that_may_have_begun_is_not_given_to_another(
+    home: Home, pipe: Pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handed = dying(monkeypatch, "Misbehave", "heard")
+    result = run_pipeline(home, pipe("Misbehave(Make(), code='time.sleep(60)')"), options=ONE)
+    assert states(result) == {"Make": "COMPLETE", "Misbehave": "FAILED"}
+    assert len(handed) == 1
+
+
+def test_a_task_that_the_store_knows_of_has_begun_though_nothing_was_heard(
+    home: Home, pipe: Pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events = Child.events
+
+    def deaf(self: Child, seconds: float) -> list[dict[str, Any]] | None:
+        found = events(self, seconds)
+        return found and [event for event in found if event.get("node") != "Misbehave"]
+
+    monkeypatch.setattr(Child, "events", deaf)
+    code = "(current().base / 'count').open('a').write('x'); os.kill(os.getpid(), 9)"
+    result = run_pipeline(home, pipe(f"Misbehave(Make(), code={code!r})"), options=ONE)
+    assert states(result) == {"Make": "COMPLETE", "Misbehave": "FAILED"}
+    assert (home.base / "count").read_text() == "x"
+
+
+@pytest.mark.slow
 def test_a_slot_is_free_while_a_retry_waits(home: Home, pipe: Pipe) -> None:
     body = f"""
     n = Make()

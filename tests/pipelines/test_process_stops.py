@@ -40,6 +40,7 @@ def appears(folder: Path, process: subprocess.Popen[str], pattern: str = "begun"
         time.sleep(0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_stopped_run_ends_grandchildren(home: Home, pipe: Pipe, number: int) -> None:
     code = GRANDCHILD.replace("{how}", HOW["session"])
@@ -109,6 +110,7 @@ def test_a_killed_orchestrator_takes_its_workers_along_and_resume_finishes(home:
     assert [e.state for e in home.store.executions(component="parts:Misbehave")] == ["COMPLETE", "CANCELED"]
 
 
+@pytest.mark.slow
 def test_two_runs_at_once_do_the_same_work_once(home: Home, pipe: Pipe) -> None:
     code = "(current().base / 'count').open('a').write('x'); (current().base / 'begun').write_text('x'); time.sleep(2)"
     function = pipe(f"Use(Misbehave.options(timeout=20)(Make(), code={code!r}))")

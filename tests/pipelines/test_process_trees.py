@@ -6,14 +6,16 @@ from pathlib import Path
 
 import psutil
 import pytest
-from drivetrain.pipelines import Home, run_pipeline
+from drivetrain.pipelines import Home, list_runs, run_pipeline
 from drivetrain.pipelines.launching import tidy
 from drivetrain.pipelines.runners import children
+from drivetrain.tests.pipelines import faulty
 from drivetrain.tests.pipelines.processes import GRANDCHILD, HOW, ONE, Pipe, states
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", HOW)
 def test_a_timeout_ends_grandchildren_of_other_sessions(
     home: Home, pipe: Pipe, how: str, monkeypatch: pytest.MonkeyPatch
@@ -98,6 +100,50 @@ def test_a_worker_killed_while_it_publishes_leaves_all_or_nothing(
     assert list((home.root / "artifacts").glob("Misbehave/*/*")) != [] or state == "FAILED"
 
 
+LATE = {
+    "as it commits": """
+from drivetrain.metadata import MetadataStore
+def late(*given, publish=MetadataStore.publish, time=time, **named):
+    published = publish(*given, **named)
+    time.sleep(60)
+    return published
+MetadataStore.publish = late
+""",
+    "as it tidies up": """
+from drivetrain.pipelines.launching.attempt import Attempt
+Attempt._remove_left = lambda *_, time=time: time.sleep(60)
+""",
+    "as it says so": """
+from drivetrain.pipelines.launching.launcher import Launcher
+def late(*given, result=Launcher._result, time=time, **named):
+    Launcher._result = result
+    time.sleep(60)
+Launcher._result = late
+""",
+}
+
+
+@pytest.mark.parametrize("when", LATE)
+@pytest.mark.parametrize(
+    "options",
+    ["", *(pytest.param(f"cache=False, {more}", marks=pytest.mark.slow) for more in ("", "retries=1, backoff=0.01"))],
+)
+def test_time_that_is_up_after_the_commit_fails_nothing(
+    home: Home, pipe: Pipe, monkeypatch: pytest.MonkeyPatch, when: str, options: str
+) -> None:
+    monkeypatch.setattr(children, "GRACE", 5.0)
+    code = f"(current().base / 'count').open('a').write('x')\n{LATE[when]}"
+    function = pipe(f"Use(Misbehave.options(timeout=1, {options})(Make(), code={code!r}))")
+    result = run_pipeline(home, function, options=ONE)
+    assert states(result) == {"Make": "COMPLETE", "Misbehave": "COMPLETE", "Use": "COMPLETE"}
+    assert result.state == list_runs(home)[0].state == "COMPLETE"
+    assert [e.state for e in home.store.executions(component="parts:Misbehave")] == ["COMPLETE"]
+    assert len(result.nodes["Misbehave"].outputs) == 1
+    assert (home.base / "count").read_text() == "x"
+    assert faulty.shown(home) == {"": "COMPLETE", **states(result)}
+
+
+@pytest.mark.slow
 def test_a_component_that_swallows_everything_is_killed(
     home: Home, pipe: Pipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:

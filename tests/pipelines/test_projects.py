@@ -148,6 +148,7 @@ def test_a_function_object_of_the_project_is_named(tmp_path: Path) -> None:
     assert reference(module.f, folder) == FunctionRef(folder, "parts:f")
 
 
+@pytest.mark.slow
 @pytest.mark.beam
 def test_a_project_with_a_module_named_as_one_of_pythons_runs_from_its_own_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

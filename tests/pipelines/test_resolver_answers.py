@@ -63,6 +63,39 @@ def test_a_run_that_ends_meanwhile_changes_no_answer(home: Home, shop: Pipe, tmp
     assert value(run_pipeline(home, shop(body)), "Stop") == ["1", "2", "9"]
 
 
+def test_what_a_run_made_after_this_one_began_is_not_seen_though_it_passed(
+    home: Home, shop: Pipe, tmp_path: Path
+) -> None:
+    load(home, shop, 1)
+    began, asks = tmp_path / "began", tmp_path / "asks"
+    bodies = {
+        began: f"Load.options(after=[Wait(until={str(began)!r})])(span=2)",
+        asks: f"done = Wait(until={str(asks)!r})\nLoad(span=9)\n"
+        "Show.options(after=[done])(dt.all_spans(Examples, node='Load', passed=True))\n"
+        "One.options(after=[done])(dt.latest(Examples, node='Load', passed=True))",
+    }
+    results: dict[Path, RunResult] = {}
+    threads = []
+    for until, body in bodies.items():  # the one that asks is the younger one
+        function = shop(body)
+        run = threading.Thread(
+            target=lambda until=until, function=function: results.update(
+                {until: run_pipeline(Home(home.root), function)}
+            ),
+            daemon=True,
+        )
+        run.start()
+        threads.append(run)
+        while not Path(f"{until}.waits").exists():
+            assert run.is_alive(), results
+            time.sleep(0.02)
+    for until, run in zip(bodies, threads, strict=True):
+        until.touch()
+        run.join()
+    assert [result.state for result in results.values()] == ["COMPLETE", "COMPLETE"]
+    assert (value(results[asks], "Show"), value(results[asks], "One")) == (["1"], 1)
+
+
 def test_a_skip_stays_a_skip_when_resumed(home: Home, shop: Pipe, tmp_path: Path) -> None:
     mended = tmp_path / "mended"
     body = f"mine = Load(span=2)\nShow(dt.rolling(mine, 2))\nStop([mine], until={str(mended)!r})"

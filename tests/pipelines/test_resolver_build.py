@@ -63,6 +63,11 @@ def test_a_type_checker_knows_what_is_found() -> None:
         ("Model_(dt.latest_model('famous'))", "there is no policy 'famous'"),
         ("Model_(dt.newest_model_not_trained_on(Train([Load(span=1)])))", "Model has no property 'span'"),
         ("dt.sliding(dt.all_spans(Examples), 2, node='Load')", "is chosen already"),
+        (
+            "dt.sliding(dt.map_(lambda span: Train([Load(span=span)]), over=[1, 2]), 2)",
+            "dt.sliding: Model has no property 'span'",
+        ),
+        ("dt.sequential(dt.latest(Model, count=3), 2)", "dt.sequential: Model has no property 'span'"),
         ("dt.spans('{SPAN}', id='Load')\nLoad(span=1)", "there already is a node 'Load'"),
         ("dt.paired({'a': Examples})", "takes two names, not 1"),
         (

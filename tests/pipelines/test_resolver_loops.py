@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 from drivetrain.pipelines import (
     Home,
@@ -39,6 +42,49 @@ def test_an_item_that_names_no_artifact(home: Home, shop: Pipe) -> None:
     home.store.update_artifact(record, state="DELETED")
     result = run_pipeline(home, shop(f"dt.map_(lambda item: One(item), over=[{record.uid!r}])"))
     assert f"{record.uri} has been deleted" in result.nodes["One[0]"].reason
+
+
+ITEMS = """
+    months = dt.map_(lambda span: Load(span=span), over=[3, 1, 2])
+    counts = dt.map_(lambda span: Count.options(id="C")(Load.options(id="L")(span=span)), over=[2, 3])
+    dt.map_(lambda window: Show(window), over=dt.sliding(months, 2))
+    dt.map_(lambda window: Texts(window), over=dt.sequential(months, 3))
+    dt.map_(lambda pair: Both(pair["rows"], pair["counts"]), over=dt.paired({"rows": months, "counts": counts}))
+"""
+
+
+def test_the_items_are_the_same_in_every_store(home: Home, shop: Pipe, tmp_path: Path) -> None:
+    other = Home(tmp_path / "other" / ".drivetrain")
+    load(other, shop, 2)
+    results = [run_pipeline(each, shop(ITEMS)) for each in (home, other)]
+    assert [result.state for result in results] == ["COMPLETE", "COMPLETE"]
+    one, two = ({name: node.outputs for name, node in result.nodes.items()} for result in results)
+    assert {"Sliding", "Sequential", "Paired", "Show[1]", "Texts[0]", "Both[1]"} <= one.keys()
+    prints = [
+        {name: [record.fingerprint for records in found.values() for record in records] for name, found in each.items()}
+        for each in (one, two)
+    ]
+    assert prints[0] == prints[1]
+    # Where the payload is read, each artifact is told by span, version and content; the store has it by its uid.
+    (record,) = one["Sliding"]["value"]
+    windows = json.loads((home.payloads.local(record.uri, record.fingerprint) / "content" / "value.json").read_text())
+    made = {span: one[f"Load[{place}]"]["examples"][0] for place, span in enumerate([3, 1, 2])}
+    assert windows == [[[span, None, made[span].fingerprint] for span in pair] for pair in ([1, 2], [2, 3])]
+    assert record.properties["value"] == [[made[span].uid for span in pair] for pair in ([1, 2], [2, 3])]
+    # Runs of stores from before are resumed: the node gives the same key and type.
+    assert shop(ITEMS).build()["Sliding"].outputs == (("value", "Value"),)
+    other.close()
+
+
+def test_the_artifacts_of_a_window_are_gone_over(home: Home, shop: Pipe) -> None:
+    body = """
+        months = dt.map_(lambda span: Load(span=span), over=[1, 2, 3])
+        inner = lambda window: Counts(dt.map_(lambda month: Count(month), over=window, id="inner"))
+        dt.map_(inner, over=dt.sliding(months, 2))
+    """
+    result = run_pipeline(home, shop(body))
+    assert result.state == "COMPLETE"
+    assert [value(result, f"Counts[{place}]") for place in (0, 1)] == [[1, 2], [2, 3]]
 
 
 def test_windows_over_history_for_a_loop(home: Home, shop: Pipe) -> None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pytest
 from drivetrain.errors import InputError
 from drivetrain.metadata import (
+    MetadataStore,
     NewArtifact,
     fsck,
 )
@@ -19,8 +20,10 @@ from drivetrain.pipelines import (
     decide,
     list_runs,
     resume,
+    run_pipeline,
     waiting_tasks,
 )
+from drivetrain.pipelines.launching.logs import Logs
 from drivetrain.tests.pipelines import faulty
 
 Shop: TypeAlias = PipelineFunction[..., object]
@@ -51,6 +54,33 @@ def test_a_run_that_is_killed_at_a_step_is_finished(
     assert "RUNNING" not in before.values()
     faulty.settled(home, resume(home), undisturbed)
     assert (home.base / "lines.txt").read_text().splitlines().count("Last COMPLETE") == 1
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("last", [False, True])
+def test_a_stop_while_a_node_is_published_tells_what_the_store_does(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str, last: bool
+) -> None:
+    function = faulty.write(tmp_path, faulty.body("n = Make(count=count)" + ("" if last else "\nAdd(n)")))
+    publish = MetadataStore.publish
+
+    def stopped(store: MetadataStore, *given: Any, **named: Any) -> object:  # Any: whatever it takes
+        monkeypatch.setattr(MetadataStore, "publish", publish)
+        if when == "after":
+            publish(store, *given, **named)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(MetadataStore, "publish", stopped)
+    result = run_pipeline(home, function)
+    assert result.nodes["Make"].state == ("COMPLETE" if when == "after" else "CANCELED")
+    assert result.state == ("COMPLETE" if last and when == "after" else "CANCELED")
+    assert faulty.shown(home) == {"": result.state, **{name: node.state for name, node in result.nodes.items()}}
+    log = Logs(home.root, result.run).path("Make").read_text()
+    assert f"=== Make: {result.nodes['Make'].state} after" in log
+    clean(home)
+    again = resume(home)
+    assert (again.state, len(home.store.artifacts())) == ("COMPLETE", 1 if last else 2)
+    clean(home)
 
 
 LOOP = """

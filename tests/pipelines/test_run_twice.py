@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -14,6 +15,7 @@ from drivetrain.metadata import (
     NewArtifact,
     Owner,
     fsck,
+    owner,
 )
 from drivetrain.metadata.dialect import microseconds
 from drivetrain.pipelines import (
@@ -26,6 +28,7 @@ from drivetrain.pipelines import (
 )
 from drivetrain.pipelines.launching.home import close_run, reopen_run
 from drivetrain.pipelines.launching.logs import Logs
+from drivetrain.pipelines.launching.outcome import Silent
 from drivetrain.tests.pipelines import faulty
 
 Shop: TypeAlias = PipelineFunction[..., object]
@@ -127,6 +130,47 @@ def test_of_two_that_take_a_run_over_one_is_refused(home: Home, shop: Shop, monk
         reopen_run(home, before)
     close_run(home, before, "FAILED")  # nor may it say how the other's work ended
     assert list_runs(home)[0].state == "RUNNING"
+
+
+@pytest.mark.parametrize("runner", ["inline", "process"])
+def test_another_host_leaves_a_run_alone_while_a_retry_is_waited_for(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, runner: str
+) -> None:
+    """No task of it is at work then; a host that died is followed once its lease is over."""
+    text = faulty.body("Flaky.options(retries=1, backoff=300)(Make(count=count))")
+    process = faulty.start(home, faulty.write(tmp_path, text).project, runner)
+    faulty.waits(lambda: home.store.contexts("retry") or process.poll() is not None)
+    assert not home.store.executions(state="RUNNING")
+    with monkeypatch.context() as there, contextlib.ExitStack() as after:
+        after.callback(process.kill)
+        there.setattr("drivetrain.metadata.owner._host", lambda: "elsewhere")
+        there.setattr("drivetrain.metadata.owner._current", owner._current.__wrapped__)
+        assert Owner.current().host == "elsewhere"
+        assert list_runs(home)[0].state == "RUNNING"
+        with pytest.raises(InputError, match="being worked on by process"):
+            resume(home)
+        faulty.kill(process)
+        with home.store._db.write() as transaction:
+            transaction.run("UPDATE claim SET expires_at = 0")
+        assert resume(home).state == "COMPLETE"
+    assert not home.store.claims()
+    clean(home)
+
+
+def test_a_run_holds_nothing_once_it_is_over(home: Home, shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    held: list[str] = []
+
+    class Looks(Silent):
+        def started(self, node: str) -> None:
+            held.extend(claim.cache_key for claim in home.store.claims())
+
+    result = run_pipeline(home, shop, observer=lambda run: Looks())
+    assert f"run/{result.run}" in held
+    assert not home.store.claims()
+    monkeypatch.setattr("drivetrain.pipelines.runners.inline.run_inline", lambda *_: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        run_pipeline(home, shop)
+    assert not home.store.claims()
 
 
 # -- a clock that is set

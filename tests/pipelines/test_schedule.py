@@ -7,9 +7,11 @@ from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import cast
 
+import pytest
 from drivetrain.errors import BuildError
 from drivetrain.pipelines.form.bounds import endless
-from drivetrain.pipelines.form.ir import Loop, Node, NodeOptions, Pipeline
+from drivetrain.pipelines.form.ir import Loop, Node, Pipeline
+from drivetrain.pipelines.form.options import NodeOptions
 from drivetrain.pipelines.form.tasks import Index, parse_task, task_name
 from drivetrain.pipelines.launching.flow import Flow
 from drivetrain.pipelines.launching.home import Run
@@ -214,6 +216,7 @@ class Oracle:
         return all(self.over(up, index, scope) for up in self.pipeline[node].upstream)
 
 
+@pytest.mark.slow
 @given(pipelines(), st.data())
 def test_it_takes_what_a_search_would_take(pipeline: Pipeline, data: st.DataObject) -> None:
     left_out = data.draw(st.sets(st.sampled_from(pipeline.ids), max_size=2)) if len(pipeline.ids) > 2 else set()
@@ -248,6 +251,7 @@ def test_it_takes_what_a_search_would_take(pipeline: Pipeline, data: st.DataObje
     assert all(oracle.below(name, ()) is not None for name in nodes)
 
 
+@pytest.mark.slow
 @given(pipelines(), st.data())
 def test_steps_launch_each_task_when_a_search_would_allow_it(pipeline: Pipeline, data: st.DataObject) -> None:
     nodes = list(pipeline.ids)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable
 
 import pytest
@@ -63,6 +64,17 @@ def test_case_11_a_static_range_needs_all_its_spans() -> None:
 def test_case_11_a_static_range_of_nothing_but_what_is_excluded() -> None:
     with pytest.raises(Absent, match="1 of 1 spans missing; found none"):
         static_range(spans(0, 1, 2), 0, 2, exclude=[0, 1, 2])
+
+
+def test_a_range_of_seconds_is_no_list() -> None:
+    begin = 1_356_998_400  # 2013-01-01, in seconds since 1970
+    with pytest.raises(Absent, match=f"31535997 of 31535999 spans missing \\({begin + 2}, {begin + 3},.* …\\); found"):
+        static_range(spans(begin, begin + 1, begin + 9), begin, begin + 31_535_999, exclude=[begin + 9, 7])
+    tracemalloc.start()
+    with pytest.raises(Absent, match="1000000000000 of 1000000000001 spans missing"):
+        static_range(spans(3), 0, 10**12)
+    assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    tracemalloc.stop()
 
 
 def test_case_12_a_sequential_rolling_range() -> None:
