@@ -9,6 +9,7 @@ import click
 
 from ..errors import InputError
 from ..pipelines import Home, Run, decide, list_runs, open_run, waiting_tasks
+from ..pipelines.form.tasks import parse_task, task_name
 from .settings import OK, Settings, shared
 
 if TYPE_CHECKING:
@@ -65,22 +66,31 @@ def _waiting(home: Home, run_id: str | None) -> list[tuple[Run, str]]:
 def _one(home: Home, found: list[tuple[Run, str]], run_id: str | None, node: str | None) -> tuple[Run, str]:
     if node is not None:
         run = open_run(home, run_id)
-        if node.partition("[")[0] not in run.pipeline.ids:
+        name, index = parse_task(node)
+        if name not in run.pipeline.ids:
             raise InputError(f"run {run.id} has no node {node!r}", fix=f"it has {', '.join(run.pipeline.ids)}")
-        if not run.pipeline[node.partition("[")[0]].component.endswith(":Approval"):
-            raise InputError(f"{node} asks nobody", fix="name a node that is an Approval")
+        asking = [each.id for each in run.pipeline.nodes if each.asks]
+        if name not in asking:
+            raise InputError(
+                f"{node} asks nobody",
+                fix=f"name one that does: {', '.join(asking)}" if asking else f"no node of {run.pipeline.name} does",
+            )
+        if len(index) != len(run.pipeline.scope(name)):
+            raise InputError(
+                f"{node} is not one of {name}'s items",
+                fix=f"name e.g. {task_name(name, (0,) * len(run.pipeline.scope(name)))}",
+            )
         return run, node
-    if len(found) != 1:
+    if not found:
+        raise InputError("nothing waits for a decision", fix="to decide beforehand: `drivetrain approve RUN NODE`")
+    if len(found) > 1:
         names = ", ".join(f"{run.id} {name}" for run, name in found)
-        raise InputError(
-            f"{len(found)} nodes wait: {names}" if found else "nothing waits for a decision",
-            fix="name one of them: `drivetrain approve RUN NODE`",
-        )
+        raise InputError(f"{len(found)} nodes wait: {names}", fix="name one of them: `drivetrain approve RUN NODE`")
     return found[0]
 
 
 def _message(run: Run, name: str) -> object:
-    return dict(run.pipeline[name.partition("[")[0]].parameters).get("message", "")
+    return dict(run.pipeline[parse_task(name)[0]].parameters).get("message", "")
 
 
 def _show(console: Console, found: list[tuple[Run, str]]) -> None:

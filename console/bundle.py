@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .settings import CRASH, OK, Settings, shared
+from .settings import CRASH, OK, Settings, shared, write_page
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -44,7 +44,7 @@ def show(settings: Settings, path: Path, page: Path | None) -> int:
     found = Bundle.load(path)
     said = found.describe()
     if page is not None:
-        page.write_text(found.to_html(), "utf-8")
+        write_page(page, found.to_html())
     written = {"html": str(page)} if page is not None else {}
     settings.answer({"path": str(path), **said, **written}, lambda console: _show(console, path, found, said))
     return OK

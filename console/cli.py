@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import click
 
-from ..errors import Canceled, DrivetrainError
+from ..errors import Canceled, DrivetrainError, missing_module
 from .again import rerun, spin
 from .approve import approve
 from .backfill import backfill
@@ -55,6 +55,9 @@ class Shell(click.Group):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return OK
         except Exception as error:
+            if (missing := missing_module(error)) is not None:
+                complain(missing)
+                return USER_ERROR
             if os.environ.get("DRIVETRAIN_DEBUG"):
                 traceback.print_exc()
             else:

@@ -13,7 +13,7 @@ from ..pipelines import Home, Run, list_runs, open_run
 from . import tables
 from .live import STYLES
 from .session import RunView, origin, run_of, view
-from .settings import OK, Settings, shared
+from .settings import OK, Settings, shared, write_page
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -69,7 +69,7 @@ def show(settings: Settings, run_id: str | None, page: Path | None) -> int:
     with settings.home() as home:
         found = view(home, open_run(home, run_id))
         if page is not None:
-            page.write_text(found.to_html(), encoding="utf-8")
+            write_page(page, found.to_html())
         settings.answer(found.to_json(), lambda console: _show_run(console, home, found))
     return OK
 

@@ -1,27 +1,29 @@
-"""`kubeflow submit`, `status`, `logs`, `terminate`: runs on a cluster, started, followed and ended."""
+"""`kubeflow submit`, `status`, `logs`, `terminate`, `sync`: runs on a cluster, started, followed, ended, taken in."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from ..pipelines import Home, Run, load_pipeline
+from ..errors import DrivetrainError, InputError
+from ..pipelines import Home, Run, load_pipeline, open_run
 from . import tables
 from .outline import outline
 from .parameters import gathered
-from .settings import CANCELED, CRASH, EXIT_CODES, OK, STOPPED, Settings, shared, terminal
+from .settings import CANCELED, CRASH, EXIT_CODES, OK, STOPPED, USER_ERROR, Settings, shared, terminal
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from ..pipelines.kubeflow.client import Client, KfpRun
     from ..pipelines.kubeflow.following import RunStatus
+    from ..pipelines.kubeflow.records import Synced
     from ..pipelines.kubeflow.settings import Settings as Cluster
     from ..pipelines.kubeflow.submit import Submitted
 
@@ -36,6 +38,15 @@ def reaching(verb: Callable[..., int | None]) -> Callable[..., int | None]:
     return click.option("--host", metavar="URL", help="Where KFP's API answers; else api.host of kubeflow.yaml.")(verb)
 
 
+def meaning(verb: Callable[..., int | None]) -> Callable[..., int | None]:
+    """Give a verb for a run the options that say where its cluster is."""
+    return click.option(
+        "--project",
+        type=click.Path(path_type=Path, exists=True, file_okay=False),
+        help="The project whose kubeflow.yaml says where the cluster is; else the one that the run was submitted from.",
+    )(reaching(verb))
+
+
 def cluster_of(project: Path, host: str | None, namespace: str | None) -> Cluster:
     """The settings of a project's cluster, with what the shell says over them."""
     from ..pipelines.kubeflow.settings import Settings as Cluster
@@ -43,6 +54,18 @@ def cluster_of(project: Path, host: str | None, namespace: str | None) -> Cluste
     found = Cluster.load(project)
     api = replace(found.api, host=host or found.api.host, namespace=namespace or found.api.namespace)
     return replace(found, api=api)
+
+
+def _cluster_of_run(run: Run, project: Path | None, host: str | None, namespace: str | None) -> Cluster:
+    """The settings of a run's cluster."""
+    from ..pipelines.kubeflow.settings import NAME
+
+    if project is None and not (Path(run.project) / NAME).exists():
+        raise InputError(
+            f"the project of run {run.id} is {run.project}, which holds no {NAME} on this machine",
+            fix="give --project DIR: the project whose kubeflow.yaml says where the cluster is",
+        )
+    return cluster_of(project or Path(run.project), host, namespace)
 
 
 @contextmanager
@@ -95,6 +118,8 @@ def submit(
     """
     from ..pipelines.kubeflow.submit import submit as hand_over
 
+    if timeout is not None and not wait:
+        raise click.UsageError("--timeout is for --wait")
     pipeline = load_pipeline(project)
     cluster = cluster_of(project, host, namespace)
     values = gathered(pipeline.parameters, params, file)
@@ -107,20 +132,33 @@ def resubmit(settings: Settings, home: Home, run: Run) -> int:
     """Go on with a run of a cluster: what did not end well is submitted again."""
     from ..pipelines.kubeflow.submit import resubmit as hand_over
 
-    cluster = cluster_of(Path(run.project), None, None)
+    cluster = cluster_of(_here(run), None, None)
     return _followed(settings, home, cluster, hand_over(home, run, cluster), 0.0)
+
+
+def _here(run: Run) -> Path:
+    """The project of a run, to submit from."""
+    project = Path(run.project)
+    if not project.is_dir():
+        raise InputError(
+            f"the project of run {run.id} is {project}, which is not on this machine",
+            fix="submit it anew from where it is: what ended well is cached",
+        )
+    return project
 
 
 def _followed(settings: Settings, home: Home, cluster: Cluster, done: Submitted, timeout: float | None) -> int:
     """Say what was submitted, wait for its end where that is wanted; gives the exit code."""
     from ..pipelines.kubeflow import following
     from ..pipelines.kubeflow.client import Client
+    from ..pipelines.kubeflow.ownership import within_reach
 
+    unseen = "" if within_reach(home, cluster.artifacts) else cluster.artifacts
     if done.kfp is None or timeout == 0.0:
-        settings.answer(done.to_json(), lambda console: _show_submitted(console, settings, done))
+        settings.answer(done.to_json(), lambda console: _show_submitted(console, settings, done, unseen))
         return _CODES[done.state]
     if not settings.json:
-        _show_submitted(terminal(), settings, done)
+        _show_submitted(terminal(), settings, done, unseen)
     client, run = Client(cluster.api), following.find(home, done.run)
     run = following.wait(home, run, client, seen=_Said(quiet=settings.json), timeout=timeout)
     return _told(settings, following.status(home, run, client, _asked(cluster)), run)
@@ -143,9 +181,11 @@ class _Said:
     "  drivetrain kubeflow status 20261121-093000-1a2b --json\n"
 )
 @click.argument("run_id", metavar="[RUN]", required=False)
-@reaching
+@meaning
 @shared
-def status(settings: Settings, run_id: str | None, host: str | None, namespace: str | None) -> int:
+def status(
+    settings: Settings, run_id: str | None, project: Path | None, host: str | None, namespace: str | None
+) -> int:
     """Say how far a RUN on a cluster is, by its id or KFP's (the newest one unless given).
 
     Our store says how tasks ended, KFP what it started, and Kubernetes, where it can be asked, why a pod does not run.
@@ -154,7 +194,7 @@ def status(settings: Settings, run_id: str | None, host: str | None, namespace: 
 
     with settings.home() as home:
         run = following.find(home, run_id)
-        cluster = cluster_of(Path(run.project), host, namespace)
+        cluster = _cluster_of_run(run, project, host, namespace)
         found = following.status(home, run, _client(cluster), _asked(cluster))
         return _told(settings, found, run)
 
@@ -166,15 +206,27 @@ def status(settings: Settings, run_id: str | None, host: str | None, namespace: 
 @click.argument("run_id", metavar="RUN")
 @click.argument("task", metavar="NODE")
 @click.option("--tail", type=click.IntRange(min=1), metavar="N", help="The last N lines only.")
-@reaching
+@meaning
 @shared
-def logs(settings: Settings, run_id: str, task: str, tail: int | None, host: str | None, namespace: str | None) -> int:
-    """Print what NODE's newest pod printed in RUN, as long as the cluster keeps the pod."""
+def logs(
+    settings: Settings,
+    run_id: str,
+    task: str,
+    tail: int | None,
+    project: Path | None,
+    host: str | None,
+    namespace: str | None,
+) -> int:
+    """Print what NODE's newest pod printed in RUN.
+
+    It is asked of Kubernetes, which has it for as long as the pod is there: once the cluster has removed the pod, or
+    KFP the run (ttl in kubeflow.yaml), it is gone. Why a task failed stays in the store: `drivetrain show RUN`.
+    """
     from ..pipelines.kubeflow import following
 
     with settings.home() as home:
         run = following.find(home, run_id)
-        cluster = cluster_of(Path(run.project), host, namespace)
+        cluster = _cluster_of_run(run, project, host, namespace)
         found = following.log(home, run, task, _asked(cluster), lines=tail)
         if settings.json:
             settings.answer({"run": run.id, "node": task, "pod": found.pod, "text": found.text}, lambda console: None)
@@ -185,19 +237,62 @@ def logs(settings: Settings, run_id: str, task: str, tail: int | None, host: str
 
 @click.command(epilog=f"{EXIT_CODES}\n\b\nExample:\n  drivetrain kubeflow terminate 20261121-093000-1a2b\n")
 @click.argument("run_id", metavar="RUN")
-@reaching
+@meaning
 @shared
-def terminate(settings: Settings, run_id: str, host: str | None, namespace: str | None) -> int:
+def terminate(settings: Settings, run_id: str, project: Path | None, host: str | None, namespace: str | None) -> int:
     """End a RUN on its cluster, by its id or KFP's, and record how its tasks ended."""
     from ..pipelines.kubeflow import following
 
     with settings.home() as home:
         run = following.find(home, run_id)
-        cluster = cluster_of(Path(run.project), host, namespace)
+        cluster = _cluster_of_run(run, project, host, namespace)
         client = _client(cluster)
         run = following.terminate(home, run, client)
         _told(settings, following.status(home, run, client), run)
     return OK
+
+
+@click.command(
+    epilog="\b\nExample:\n  drivetrain kubeflow sync kubeflow-068e50e0-6780-41dd-b5a1-2e041edba292 "
+    "--store postgresql://store/drivetrain\n"
+)
+@click.argument("run", metavar="RUN")
+@meaning
+@shared
+def sync(settings: Settings, run: str, project: Path | None, host: str | None, namespace: str | None) -> int:
+    """Take into the store what the pods of RUN recorded beside the payloads and could not tell it.
+
+    A run that KFP has ended and no pod has closed is closed. Twice changes nothing. Exit code 2 where a record cannot
+    be read: it is named, the others are taken in.
+    """
+    from ..pipelines.kubeflow import following
+    from ..pipelines.kubeflow.ownership import on_cluster
+    from ..pipelines.kubeflow.records import sync as take_in
+
+    notes: list[str] = []
+    with settings.home(readonly=False) as home:
+        with suppress(InputError):  # of one that the store does not know there may be records
+            run = following.find(home, run).id
+        found = take_in(home, run)
+        there = open_run(home, found.run)
+        if there.state == "RUNNING" and on_cluster(there):
+            try:
+                there = following.close(home, there, _client(_cluster_of_run(there, project, host, namespace)))
+            except DrivetrainError as error:
+                notes.append(f"whether KFP has ended it is not known: {error.message}")
+    answer = found.to_json() | {"state": there.state, "notes": notes}
+    settings.answer(answer, lambda console: _show_synced(console, found, there.state, notes))
+    return USER_ERROR if found.ignored else OK
+
+
+def _show_synced(console: Console, found: Synced, state: str, notes: list[str]) -> None:
+    new = f": {', '.join(found.brought)}" if found.brought else ""
+    count = f"{len(found.brought)} executions are" if len(found.brought) != 1 else "1 execution is"
+    lines = [f"run {found.run}, {state}: {count} new to the store{new}; it knew {found.known}"]
+    lines += [f"ignored {name}: {why}" for name, why in found.ignored]
+    lines += [f"note: {note}" for note in notes]
+    for line in lines:
+        console.print(line, markup=False, soft_wrap=True)
 
 
 def _client(cluster: Cluster) -> Client:
@@ -212,7 +307,7 @@ def _asked(cluster: Cluster) -> Callable[[], Any]:
     return lambda: Kubernetes(cluster.api, cluster.api.namespace or cluster.namespace)
 
 
-def _show_submitted(console: Console, settings: Settings, done: Submitted) -> None:
+def _show_submitted(console: Console, settings: Settings, done: Submitted, unseen: str) -> None:
     cached = sum(result.state == "CACHED" for result in done.ended.values())
     if done.kfp is None:
         console.print(f"run {done.run}: {done.state}, nothing was left for the cluster ({cached} cached)", markup=False)
@@ -223,6 +318,9 @@ def _show_submitted(console: Console, settings: Settings, done: Submitted) -> No
     console.print(
         f"  to follow it: drivetrain kubeflow status {done.run}{settings.spelled}", markup=False, soft_wrap=True
     )
+    if unseen:
+        note = f"note: the pods' artifacts, at {unseen}, are not this root's: pods alone find what ran before"
+        console.print(f"{note}; give --store to share theirs", markup=False, soft_wrap=True)
 
 
 def _told(settings: Settings, found: RunStatus, run: Run) -> int:
@@ -239,4 +337,4 @@ def _told(settings: Settings, found: RunStatus, run: Run) -> int:
     return _CODES.get(found.state, CRASH)
 
 
-VERBS: Final = (submit, status, logs, terminate)
+VERBS: Final = (submit, status, logs, terminate, sync)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ..pipelines import load_pipeline
-from .package import verified
+from .package import needed_files, verified
 from .settings import OK, Settings, shared
 
 if TYPE_CHECKING:
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    epilog="\b\nExample:\n  drivetrain kubeflow image examples/flights -o image\n"
-    "  drivetrain kubeflow image shop -o image --base python:3.11-slim@sha256:… --include schema.yaml\n"
+    epilog="\b\nExample:\n  drivetrain kubeflow image examples/flights -o image --wheel dist/drivetrain-….whl\n"
+    "  drivetrain kubeflow image shop -o image --base python:3.11-slim@sha256:… --include words.txt\n"
 )
 @click.argument("project", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.option(
@@ -35,7 +35,9 @@ if TYPE_CHECKING:
 @click.option(
     "--wheel", type=click.Path(path_type=Path, dir_okay=False), help="drivetrain itself, if it is in no index."
 )
-@click.option("--include", multiple=True, metavar="PATTERN", help="More files than the pyproject.toml names.")
+@click.option(
+    "--include", multiple=True, metavar="PATTERN", help="More files than the pipeline and pyproject.toml name."
+)
 @shared
 def image(
     settings: Settings,
@@ -57,11 +59,20 @@ def image(
     from ..pipelines.kubeflow.settings import Settings as Cluster
     from ..pipelines.sources.wheel import build_wheel
 
-    packed = build_wheel(project, include)
+    packed = build_wheel(project, include, files=needed_files(project))
     digest = verified(project, packed)
-    place = Cluster.load(project).project if (project / "kubeflow.yaml").exists() else ""
+    known = Cluster.load(project) if (project / "kubeflow.yaml").exists() else None
     name = load_pipeline(project).build().name
-    made = context(packed, digest, name=name, project=place, base=base, drivetrain=wheel, extras={*EXTRAS, *extras})
+    made = context(
+        packed,
+        digest,
+        name=name,
+        project=known.project if known else "",
+        base=base,
+        drivetrain=wheel,
+        extras={*EXTRAS, *extras},
+        artifacts=known.artifacts if known else "",
+    )
     made.write(out)
     if tar is not None:
         write_durably(tar, made.tar())

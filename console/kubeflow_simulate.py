@@ -1,21 +1,17 @@
-"""`kubeflow simulate` and `kubeflow sync`: compiled pipelines carried out here; what pods recorded on their own."""
+"""`kubeflow simulate`: compiled pipelines carried out on this machine as a cluster would."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
 
+from ..errors import InputError
 from ..pipelines import Home, RunOptions, RunResult, load_pipeline
 from .parameters import gathered
 from .run import Watched, carry_out
-from .settings import EXIT_CODES, OK, USER_ERROR, Settings, shared
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from ..pipelines.kubeflow.records import Synced
+from .settings import EXIT_CODES, Settings, shared
 
 
 @click.command(
@@ -59,7 +55,9 @@ def simulate(
     process of its own, which runs the container's command. With --json the last line is that of `drivetrain run`, with
     "kubeflow": {"run", "state", "pods", "decided"} in it.
     """
-    from ..pipelines.kubeflow.ownership import Submission, hand_over
+    from ..pipelines.form.tasks import parse_task
+    from ..pipelines.kubeflow.lint import lint, refuse
+    from ..pipelines.kubeflow.ownership import SIMULATED
     from ..pipelines.kubeflow.simulate import Cluster, Eviction, outcome, read
     from ..pipelines.kubeflow.simulate import simulate as carry_out_here
     from ..pipelines.kubeflow.submit import arguments_of
@@ -75,13 +73,18 @@ def simulate(
         raise click.UsageError("a compiled FILE needs --project, which stands for what the image holds")
     else:
         document = read(source)
+        refuse(lint(source.read_text(encoding="utf-8")))
     pipeline = load_pipeline(project or source)
-    values = pipeline.values(gathered(pipeline.parameters, params, file))
+    values, built = pipeline.values(gathered(pipeline.parameters, params, file)), pipeline.build()
+    for name in evict:
+        node, index = parse_task(name)
+        if len(index) != len(built.scope(built[node].id)):
+            raise InputError(f"{name} is no pod of {built.name}", fix="name a node; Trainer[3] for an item of a loop")
     cluster = Cluster(parallel, fail_fast, evictions=tuple(Eviction(name) for name in evict))
 
     def go(home: Home, watched: Watched) -> RunResult:
-        options = RunOptions(runner="kubeflow", cache=not no_cache, parallel=parallel)
-        run = hand_over(home, new_run(home, pipeline.build(), pipeline.project, values, options), Submission())
+        options = RunOptions("kubeflow", (SIMULATED,), cache=not no_cache, parallel=parallel)
+        run = new_run(home, built, pipeline.project, values, options)
         given = arguments_of(run.pipeline, run.parameters)
         observer = watched(run) if watched else None
         return outcome(home, run.id, carry_out_here(home, document, pipeline.project, given, run, cluster, observer))
@@ -89,31 +92,4 @@ def simulate(
     return carry_out(settings, go, new=True)
 
 
-@click.command(
-    epilog="\b\nExample:\n  drivetrain kubeflow sync kubeflow-068e50e0-6780-41dd-b5a1-2e041edba292 "
-    "--store postgresql://store/drivetrain\n"
-)
-@click.argument("run", metavar="RUN")
-@shared
-def sync(settings: Settings, run: str) -> int:
-    """Take into the store what the pods of RUN recorded beside the payloads and could not tell it.
-
-    Twice changes nothing. Exit code 2 where a record cannot be read: it is named, the others are taken in.
-    """
-    from ..pipelines.kubeflow.records import sync as take_in
-
-    with settings.home(readonly=False) as home:
-        found = take_in(home, run)
-    settings.answer(found.to_json(), lambda console: _show(console, found))
-    return USER_ERROR if found.ignored else OK
-
-
-def _show(console: Console, found: Synced) -> None:
-    new = f": {', '.join(found.brought)}" if found.brought else ""
-    lines = [f"run {found.run}: {len(found.brought)} executions are new to the store{new}; it knew {found.known}"]
-    lines += [f"ignored {name}: {why}" for name, why in found.ignored]
-    for line in lines:
-        console.print(line, markup=False, soft_wrap=True)
-
-
-VERBS: Final = (simulate, sync)
+VERBS: Final = (simulate,)

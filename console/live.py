@@ -101,7 +101,7 @@ def span(seconds: float) -> str:
 
 @dataclass
 class _Progress:
-    begin: float
+    begin: float | None = None  # where it was not started yet
     meter: Meter = field(default_factory=Meter)
     note: str = ""
     result: NodeResult | None = None
@@ -125,17 +125,17 @@ class Tree:
     def progress(self, node: str, done: int, total: int | None, unit: str) -> None:
         """Take a reading."""
         with self._lock:
-            self._nodes[node].meter.update(done, total, unit, time.monotonic())
+            _of(self._nodes, node).meter.update(done, total, unit, time.monotonic())
 
     def note(self, node: str, text: str) -> None:
         """Show it until the next one."""
         with self._lock:
-            self._nodes[node].note = text
+            _of(self._nodes, node).note = text
 
     def ended(self, result: NodeResult) -> None:
         """Show how it ended."""
         with self._lock:
-            self._nodes.setdefault(result.node, _Progress(time.monotonic())).result = result
+            _of(self._nodes, result.node).result = result
 
     def __rich__(self) -> Table:
         from rich.markup import escape
@@ -158,15 +158,20 @@ class Tree:
         return table
 
 
+def _of(nodes: dict[str, _Progress], name: str) -> _Progress:
+    """What is known of a node; of one that was not started, nothing so far."""
+    return nodes.setdefault(name, _Progress())
+
+
 def _together(items: list[_Progress]) -> tuple[str, str, str]:
     """State, time and what there is to say of all items of a node that have begun."""
     if len(items) < 2:
         return _now(items[0] if items else None)
     states = Counter(_now(item)[0] for item in items)
-    working = [item for item in items if item.result is None]
-    state = "RUNNING" if working else next(state for state in WORST_FIRST if states[state])
+    begun = min((item.begin for item in items if item.begin is not None), default=None)
+    state = "RUNNING" if states["RUNNING"] else next(state for state in WORST_FIRST if states[state])
     told = ", ".join(f"{states[state]:,} {state.lower()}" for state in STYLES if states[state])
-    return state, span(time.monotonic() - min(item.begin for item in items)) if working else "", told
+    return state, span(time.monotonic() - begun) if begun is not None and states["RUNNING"] else "", told
 
 
 def _now(node: _Progress | None) -> tuple[str, str, str]:
@@ -176,7 +181,7 @@ def _now(node: _Progress | None) -> tuple[str, str, str]:
     if node.result is not None:
         return node.result.state, span(node.result.seconds), node.result.reason.partition("\n")[0]
     said = ", ".join(part for part in (str(node.meter), node.note) if part)
-    return "RUNNING", span(time.monotonic() - node.begin), said
+    return ("WAITING", "", said) if node.begin is None else ("RUNNING", span(time.monotonic() - node.begin), said)
 
 
 class Lines:
@@ -200,7 +205,7 @@ class Lines:
     def progress(self, node: str, done: int, total: int | None, unit: str) -> None:
         """Take a reading; print it if the last one is ten seconds old."""
         with self._lock:
-            found, now = self._nodes[node], time.monotonic()
+            found, now = _of(self._nodes, node), time.monotonic()
             found.meter.update(done, total, unit, now)
             if now - found.shown >= _BETWEEN:
                 found.shown = now
@@ -209,14 +214,15 @@ class Lines:
     def note(self, node: str, text: str) -> None:
         """Print it, unless it is what was said last."""
         with self._lock:
-            if self._nodes[node].note != text:
-                self._nodes[node].note = text
+            found = _of(self._nodes, node)
+            if found.note != text:
+                found.note = text
                 self._line(node, "note", text)
 
     def ended(self, result: NodeResult) -> None:
         """Print how it ended."""
         with self._lock:
-            self._nodes.setdefault(result.node, _Progress(time.monotonic())).result = result
+            _of(self._nodes, result.node).result = result
             reason = result.reason.partition("\n")[0]
             self._line(result.node, result.state.lower(), f"{span(result.seconds):>8}  {reason}")
 

@@ -16,7 +16,8 @@ from ..pipelines import Home, Run, Secret, open_run
 from ..pipelines.form.tasks import parse_task
 from ..pipelines.launching.flow import Flow
 from ..pipelines.launching.logs import Logs
-from ..pipelines.sources.secret import blotted
+from ..pipelines.launching.retries import postponed
+from ..pipelines.sources.secret import blotted, concealed
 from .settings import OK, Settings, shared
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 _LOOK = 0.2
 """Seconds between looks at a log that is followed."""
+_MUCH = 1 << 20
+"""Bytes of a log that are held at once."""
 
 
 @click.command(
@@ -63,7 +66,7 @@ def logs(settings: Settings, run_id: str | None, task: str | None, follow: bool)
 def _listed(home: Home, run: Run, found: Logs) -> dict[str, object]:
     flow = Flow(home.store, run)
     each = [
-        {"node": name, "state": _state(flow, name), "bytes": path.stat().st_size, "path": str(path)}
+        {"node": name, "state": _state(home, flow, name), "bytes": path.stat().st_size, "path": str(path)}
         for name, path in found.tasks().items()
     ]
     return {"run": run.id, "logs": each}
@@ -77,7 +80,7 @@ def _list(console: Console, home: Home, run: Run, found: Logs) -> None:
         return
     width = max(map(len, tasks))
     for name, path in tasks.items():
-        line = f"{name:<{width}}  {_state(flow, name):<9}  {path.stat().st_size:>11,} bytes  {path}"
+        line = f"{name:<{width}}  {_state(home, flow, name):<9}  {path.stat().st_size:>11,} bytes  {path}"
         console.print(line, markup=False, soft_wrap=True)
 
 
@@ -102,37 +105,58 @@ def _named(run: Run, found: Logs, task: str, *, follow: bool) -> list[str]:
 
 def _parts(home: Home, run: Run, found: Logs, name: str, *, follow: bool) -> Iterator[str]:
     """What is there, without secrets; and what comes, until the task has ended."""
-    place, over, path = 0, False, found.path(name)
+    place, rest, over, path = 0, b"", False, found.path(name)
     while not over:
-        over = not follow or _over(home, run, name, path)  # asked before the look: the last words must be seen
-        data = b""
-        with suppress(FileNotFoundError), path.open("rb") as file:
-            file.seek(place)
-            data = file.read()
-        if not over:
-            data = data[: data.rfind(b"\n") + 1]  # whole lines: a secret in a half one could not be seen
-        place += len(data)
-        yield blotted(data.decode("utf-8", "replace"))
+        over = not follow or _over(home, run, name)  # asked before the look: the last words must be seen
+        while data := _read(path, place):
+            place, rest = place + len(data), rest + data
+            cut = _cut(rest)
+            yield blotted(rest[:cut].decode("utf-8", "replace"))
+            rest = rest[cut:]
         if not over:
             time.sleep(_LOOK)
+    yield blotted(rest.decode("utf-8", "replace"))
 
 
-def _over(home: Home, run: Run, name: str, path: Path) -> bool:
+def _read(path: Path, place: int) -> bytes:
+    with suppress(FileNotFoundError), path.open("rb") as file:
+        file.seek(place)
+        return file.read(_MUCH)
+    return b""
+
+
+def _cut(text: bytes) -> int:
+    """How much of a text that may go on can be shown: whole lines, and nothing that may be the begin of a secret."""
+    secrets = [value.encode() for value in concealed()]
+    cut = len(text) - max((len(secret) for secret in secrets), default=1) + 1
+    if (line := text.rfind(b"\n", 0, max(0, cut)) + 1) or len(text) < _MUCH:
+        cut = line
+    found = True
+    while found:
+        found = False
+        for secret in secrets:
+            start = text.find(secret, max(0, cut - len(secret) + 1))
+            if 0 <= start < cut:
+                cut, found = start, True
+    while cut > 0 and cut < len(text) and text[cut] & 0xC0 == 0x80:  # amid a character
+        cut -= 1
+    return max(0, cut)
+
+
+def _over(home: Home, run: Run, name: str) -> bool:
     """Whether a task prints no more: it ended and is not to be tried again, or the run did."""
     if open_run(home, run.id).state != "RUNNING":
         return True
-    if _state(Flow(home.store, run), name) in ("WAITING", "RUNNING"):
-        return False
-    with suppress(FileNotFoundError), path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - 4096))
-        last = file.read().decode("utf-8", "replace").splitlines()[-2:]
-        return not any("; retry " in line and line.endswith(" s") for line in last)
-    return True
+    if _state(home, Flow(home.store, run), name) == "FAILED" and run.pipeline[parse_task(name)[0]].options.retries:
+        time.sleep(_LOOK)  # that it is tried again is recorded after that it failed
+    return _state(home, Flow(home.store, run), name) not in ("WAITING", "RUNNING")
 
 
-def _state(flow: Flow, name: str) -> str:
+def _state(home: Home, flow: Flow, name: str) -> str:
     execution = flow.execution(*parse_task(name))
-    return execution.state if execution else "WAITING"
+    if execution is None or postponed(home.store, flow.run, execution) is not None:
+        return "WAITING"
+    return execution.state
 
 
 def _conceal(run: Run, task: str) -> None:

@@ -124,11 +124,14 @@ def import_(settings: Settings, file: Path) -> int:
     return OK
 
 
-@schema.command(epilog="\b\nExample:\n  drivetrain schema export > schema.pbtxt\n")
+@schema.command(epilog="\b\nExample:\n  drivetrain schema export examples/flights/schema.yaml > schema.pbtxt\n")
 @click.argument("file", type=_FILE, default="schema.yaml")
 @shared
 def export(settings: Settings, file: Path) -> int:
-    """Print a schema.yaml as TFX's schema.pbtxt; what TFDV has no words for is told on standard error."""
+    """Print a schema.yaml as TFX's schema.pbtxt; what TFDV has no words for is told on standard error.
+
+    FILE is schema.yaml in this folder unless given.
+    """
     from .. import data
 
     text, notes = data.schema_to_pbtxt(data.load_schema(file))

@@ -15,6 +15,7 @@ from ..pipelines import Home, Run, open_run
 from ..pipelines.form.dag import dag
 from ..pipelines.form.tasks import parse_task
 from ..pipelines.launching.flow import Flow
+from ..pipelines.launching.retries import postponed
 from ..report import framed
 from ..report.run import draw, render, render_node
 from .outline import expanded, outline
@@ -26,8 +27,8 @@ class NodeView:
 
     Attributes:
         id: Node id.
-        state: COMPLETE, CACHED, SKIPPED, BLOCKED, FAILED or CANCELED; WAITING or RUNNING in a run that is at work;
-            INTERRUPTED where its process died.
+        state: COMPLETE, CACHED, SKIPPED, BLOCKED, FAILED or CANCELED; RUNNING or WAITING (to begin, or for its next
+            attempt) in a run that is at work; INTERRUPTED where its process died.
         seconds: Wall time; of a cached node, of finding that out.
         reason: One line: why it ran, was reused, skipped or blocked, or what went wrong.
         outputs: What it made or reused, by output name.
@@ -233,6 +234,8 @@ def _node(home: Home, run: Run, name: str, execution: ExecutionRecord | None) ->
         state = "INTERRUPTED"
     if state == "INTERRUPTED":
         reason = f"{execution.owner} died" if execution.owner else reason
+    elif (waits := postponed(home.store, run, execution)) is not None:
+        state, reason = "WAITING", f"{waits}: {reason}"
     # A component declares each output as one artifact, so a key never holds more.
     records = {key: found[0] for key, found in home.store.outputs(execution).items() if found}
     return NodeView(

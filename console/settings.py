@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from ..errors import DrivetrainError
+from ..errors import DrivetrainError, InputError
 from ..pipelines import Home
 
 if TYPE_CHECKING:
@@ -123,3 +123,15 @@ def shared(verb: Callable[..., int | None]) -> Callable[..., int | None]:
 def complain(error: DrivetrainError) -> None:
     """Print an error that a person can act on: the user's own line, the cause, the fix."""
     click.echo(f"error: {error}", err=True)
+
+
+def write_page(page: Path, text: str) -> None:
+    """Write what `--html` asks for; it may be a device.
+
+    Raises:
+        InputError: It cannot be written.
+    """
+    try:
+        page.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{page} cannot be written: {error.strerror}", fix="name another file with --html") from None

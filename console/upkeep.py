@@ -38,9 +38,10 @@ def fsck(settings: Settings, repair: bool) -> int:
     Safe while pipelines run.
     """
     from ..metadata import fsck as check
+    from ..pipelines.kubeflow.records import sync_all
 
     with settings.home() as home:
-        report = check(home.store, home.root, repair)
+        report = check(home.store, home.root, repair, take_in=lambda: sync_all(home))
         settings.answer(report.to_dict(), lambda console: _show_report(console, report))
     return OK if report.clean or (report.repaired and not report.database) else CRASH
 

@@ -55,6 +55,8 @@ def test_show_writes_a_page(model: Path, tmp_path: Path, drivetrain: Command, la
     page = tmp_path / "model.html"
     said = last_json(drivetrain("bundle", "show", str(model), "--html", str(page), "--json"))
     assert said["html"] == str(page)
+    nowhere = drivetrain("bundle", "show", str(model), "--html", str(tmp_path / "nowhere" / "model.html"))
+    assert (nowhere.exit_code, "model.html cannot be written" in nowhere.stderr) == (2, True)
     text = page.read_text("utf-8")
     assert text == Bundle.load(model).to_html()
     assert text.count("<svg") == 1

@@ -8,7 +8,7 @@ import pytest
 from drivetrain.console.live import Lines, Meter, Tree, span, watch
 from drivetrain.console.outline import outline
 from drivetrain.metadata import ContextRecord
-from drivetrain.pipelines import NodeResult, Pipeline, Run, RunOptions
+from drivetrain.pipelines import NodeResult, Observer, Pipeline, Run, RunOptions
 from drivetrain.pipelines.form.ir import Edge, Node
 from hypothesis import given
 from hypothesis import strategies as st
@@ -98,6 +98,14 @@ def test_lines_say_how_nodes_ended_and_how_far_long_ones_are(monkeypatch: pytest
     ]
 
 
+def shown(tree: Tree) -> list[list[str]]:
+    """The words of each line."""
+    console = Console(width=100, no_color=True, force_terminal=False)
+    with console.capture() as captured:
+        console.print(tree)
+    return [line.split() for line in captured.get().splitlines()]
+
+
 def test_the_tree_shows_states_progress_and_reasons() -> None:
     tree = Tree(demo())
     tree.started("A")
@@ -109,16 +117,50 @@ def test_the_tree_shows_states_progress_and_reasons() -> None:
     with console.capture() as captured:
         console.print(tree)
     text = captured.get()
-    console = Console(width=100, no_color=True, force_terminal=False)
-    with console.capture() as captured:
-        console.print(tree)
-    lines = [line.split() for line in captured.get().splitlines()]
+    lines = shown(tree)
     assert "\x1b[" in text
     assert lines[0] == ["demo", "20261121-093000-1a2b"]
     assert lines[1] == ["A", "cached", "0.25", "s", "same", "work", "as", "run", "[x]"]
     assert lines[2][:3] == ["├", "B", "running"]
     assert " ".join(lines[2]).endswith("5 of 10 (50%) steps, warm [up]")
     assert lines[3] == ["└", "C", "waiting"]
+
+
+def test_a_note_of_a_node_that_was_not_started_is_shown_and_changes_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("drivetrain.console.live._QUIET", 600.0)
+    said: list[str] = []
+    lines, tree = Lines(demo(), said.append), Tree(demo())
+    observer: Observer
+    for observer in (lines, tree):
+        observer.note("A", "logs are incomplete")
+        observer.note("B", "waits for a pod")
+        observer.started("B")
+        observer.ended(NodeResult("B", "COMPLETE", 2.0, "first run"))
+    lines.note("A", "logs are incomplete")
+    tree.progress("Alone", 3, None, "rows")
+    assert said[1:] == [
+        "A      note      logs are incomplete",
+        "B      note      waits for a pod",
+        "B      complete    2.00 s  first run",
+    ]
+    assert [" ".join(line) for line in shown(tree)[1:]] == [
+        "A waiting logs are incomplete",
+        "├ B complete 2.00 s first run",
+        "└ C waiting",
+        "└ D waiting",
+        "Alone waiting 3 rows",
+    ]
+
+
+def test_a_note_of_an_item_that_was_not_started_leaves_the_others_be() -> None:
+    tree = Tree(demo())
+    tree.note("A[1]", "waits for a pod")
+    tree.ended(NodeResult("A[0]", "COMPLETE", 2.0, "first run"))
+    assert shown(tree)[1] == ["A", "waiting", "1", "complete,", "1", "waiting"]
+    tree.started("A[1]")
+    assert shown(tree)[1][:2] == ["A", "running"]
 
 
 def test_watching_draws_a_tree_in_a_terminal_lines_elsewhere_and_nothing_for_json(

@@ -158,6 +158,7 @@ def started(*more: str) -> tuple[subprocess.Popen[str], str]:
     return process, found[0].parent.name
 
 
+@pytest.mark.slow
 def test_a_running_node_is_followed_until_it_ends(talking: Path) -> None:
     process, run = started("-p", "wait=3")
     follower = subprocess.Popen([*COMMAND, "logs", run, "Talk", "-f"], stdout=subprocess.PIPE, text=True)
@@ -189,6 +190,43 @@ def test_following_ends_when_the_run_is_killed(talking: Path) -> None:
 
 
 # -- the files
+
+
+@pytest.mark.parametrize("token", ["s3cret-s3cret", "-----BEGIN\nkey\nEND-----"])
+def test_a_log_that_is_read_in_pieces_hides_what_lies_across_two(
+    talking: Path, drivetrain: Command, monkeypatch: pytest.MonkeyPatch, token: str
+) -> None:
+    home = Home(Path(".drivetrain"))
+    pipeline = load_pipeline(talking)
+    run = new_run(home, pipeline.build(), pipeline.project, pipeline.values({}), RunOptions())
+    path = Logs(home.root, run.id).path("Talk")
+    path.parent.mkdir(parents=True)
+    monkeypatch.setenv("THE_TOKEN", token)
+    for size in (1, 2, 7, 31):
+        monkeypatch.setattr("drivetrain.console.logs._MUCH", size)
+        for before in range(0, 40, 3):
+            text = "é" * before + token + "\nüber\n" + token + token + "s3cret" + "x" * before + token + "ø"
+            path.write_text(text)
+            assert drivetrain("logs", run.id, "Talk").stdout == text.replace(token, "***")
+    home.close()
+
+
+def test_a_log_larger_than_memory_is_printed(talking: Path) -> None:
+    home = Home(Path(".drivetrain"))
+    pipeline = load_pipeline(talking)
+    run = new_run(home, pipeline.build(), pipeline.project, pipeline.values({}), RunOptions())
+    path = Logs(home.root, run.id).path("Talk")
+    path.parent.mkdir(parents=True)
+    with path.open("wb") as file:
+        file.truncate(300 << 20)
+    home.close()
+    limited = "import resource; resource.setrlimit(resource.RLIMIT_DATA, (200 << 20, 200 << 20))\n"
+    limited += "from drivetrain.console.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", limited, "logs", run.id, "Talk"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
 
 
 @given(st.text(st.characters(codec="utf-8"), min_size=1, max_size=200))

@@ -24,6 +24,7 @@ def shown() -> dict[str, Any]:
     return found
 
 
+@pytest.mark.slow
 def test_the_process_ends_with_the_verbs_exit_code(shop: Path) -> None:
     assert run("run", "shop").returncode == 0
     assert run("run", "shop", "-p", "rows=11").returncode == 3
@@ -45,6 +46,7 @@ def test_json_is_the_last_line_also_where_components_print(shop: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("parallel", [False, True])
+@pytest.mark.slow
 def test_a_signal_cancels_the_run_and_leaves_a_clean_store(shop: Path, number: signal.Signals, parallel: bool) -> None:
     """In the main thread (one ready node) and in a node's own thread (several)."""
     if parallel:
@@ -70,6 +72,7 @@ def test_a_signal_cancels_the_run_and_leaves_a_clean_store(shop: Path, number: s
     assert not list((shop.parent / ".drivetrain" / "work").rglob("content"))
 
 
+@pytest.mark.slow
 def test_a_second_signal_ends_components_that_do_not_look_up(shop: Path) -> None:
     source = (shop / "pipeline.py").read_text()
     second = '    Train.options(id="Second")(examples, fn="helper:total", fail="no", seconds=seconds)\n'
@@ -91,6 +94,7 @@ def test_a_second_signal_ends_components_that_do_not_look_up(shop: Path) -> None
     assert json.loads(run("fsck", "--json").stdout)["clean"] is True
 
 
+@pytest.mark.slow
 @pytest.mark.beam
 def test_a_signal_cancels_a_run_on_beam_and_its_children(shop: Path) -> None:
     process = subprocess.Popen(
@@ -109,6 +113,7 @@ def test_a_signal_cancels_a_run_on_beam_and_its_children(shop: Path) -> None:
     assert json.loads(run("fsck", "--json").stdout)["clean"] is True
 
 
+@pytest.mark.slow
 def test_a_killed_run_is_interrupted_and_resume_finishes_it(shop: Path) -> None:
     process = subprocess.Popen([*COMMAND, "run", "shop", "-p", "seconds=2"], stdout=subprocess.PIPE)
     wait_until_running("Train", process)

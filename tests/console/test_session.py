@@ -92,3 +92,5 @@ def test_a_run_is_drawn_with_its_states(shop: Path, drivetrain: Command, tmp_pat
         "Push": ["if", "warn"],
     }
     assert drivetrain("show", "--html", ".").exit_code == 2
+    nowhere = drivetrain("show", "--html", "nowhere/run.html")
+    assert (nowhere.exit_code, "nowhere/run.html cannot be written" in nowhere.stderr) == (2, True)

@@ -13,7 +13,9 @@ import pytest
 from click.testing import Result
 from drivetrain.console.backfill import parse_spans
 from drivetrain.errors import InputError
-from drivetrain.pipelines import Home, decide, load_pipeline, resume, run_pipeline, waiting_tasks
+from drivetrain.pipelines import Home, RunResult, decide, load_pipeline, open_run, resume, run_pipeline, waiting_tasks
+from drivetrain.pipelines.form.ir import Pipeline
+from drivetrain.tests.pipelines.faulty import waits
 
 Json = dict[str, Any]
 Command = Callable[..., Result]
@@ -130,6 +132,15 @@ def test_spin_says_whether_the_content_is_the_same(spans: Path, drivetrain: Comm
     assert len(last_json(drivetrain("runs", "--json"))["runs"]) == 1
 
 
+def test_spin_reads_a_parameter_as_its_type(spans: Path, drivetrain: Command, last_json: Read) -> None:
+    last_json(drivetrain("run", "spans", "--json"))
+    answer = last_json(drivetrain("spin", "Double", "--param", "by=3", "--json"))
+    assert answer["outputs"]["numbers"]["properties"] == {"total": 1003}
+    wrong = drivetrain("spin", "Double", "--param", "by=three")
+    assert wrong.exit_code == 2
+    assert "the parameter 'by' takes int, not 'three'" in wrong.stderr
+
+
 def test_diff_names_what_changed(spans: Path, drivetrain: Command, last_json: Read) -> None:
     one = last_json(drivetrain("run", "spans", "--json"))["run"]
     two = last_json(drivetrain("run", "spans", "--param", "by=5", "--json"))["run"]
@@ -212,6 +223,97 @@ def test_nobody_answers_in_time_and_then_somebody_does(
     # Another run asks anew: an earlier yes is not one for what this run made.
     assert run_pipeline(home, load_pipeline(project("asking", pipeline=ASKING)), {"wait": 0.1}).state == "FAILED"
     home.close()
+
+
+ASKED = """
+    import time
+    import drivetrain as dt
+    from drivetrain.pipelines import current
+
+    @dt.component(asks=True, deterministic=False)
+    def Review(*, item: int) -> bool:
+        while (said := current().decision()) is None:
+            current().progress(0, None, "")
+            time.sleep(0.05)
+        return said["approved"]
+
+    @dt.component
+    def Approval(*, item: int) -> int:
+        while not (current().base / "go").exists():
+            time.sleep(0.05)
+        return item
+
+    @dt.pipeline
+    def asked() -> None:
+        Approval(item=3)
+        dt.map_(lambda item: Review.options(id="Ask", priority=1)(item=item), over=[7, 8])
+"""
+
+
+def test_any_component_may_ask_by_whatever_name(
+    project: Callable[..., Path], drivetrain: Command, last_json: Read, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = project("asked", pipeline=ASKED)
+    monkeypatch.chdir(folder.parent)
+    pipeline = load_pipeline(folder)
+    assert {node["id"]: node.get("asks") for node in json.loads(pipeline.build().to_json())["nodes"]} == {
+        "Approval": None,  # unsaid: the compiled form of what asks nobody is as it was
+        "Ask": True,
+    }
+    assert Pipeline.from_json(pipeline.build().to_json()) == pipeline.build()
+    home = Home(Path(".drivetrain"))
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.append(run_pipeline(home, pipeline)))
+    thread.start()
+
+    def waiting() -> list[str]:
+        return [one["node"] for one in last_json(drivetrain("approve", "--list", "--json"))["waiting"]]
+
+    waits(lambda: waiting() == ["Ask[0]", "Ask[1]"])
+    run = open_run(home, None).id
+    assert waiting_tasks(home, open_run(home, run)) == ["Ask[0]", "Ask[1]"]
+    nobody, which = drivetrain("approve", run, "Approval"), drivetrain("approve", run, "Ask")
+    assert "fix: name one that does: Ask" in nobody.stderr
+    assert "fix: name e.g. Ask[0]" in which.stderr
+    assert drivetrain("approve", run, "Ask[1]", "--deny", "--by", "ada").exit_code == 0
+    waits(lambda: waiting() == ["Ask[0]"])
+    assert drivetrain("approve", "--by", "ada").exit_code == 0
+    Path("go").touch()
+    thread.join(30)
+    (result,) = found
+    said = {name: node.outputs["value"][0].properties["value"] for name, node in result.nodes.items()}
+    assert said == {"Approval": 3, "Ask[0]": True, "Ask[1]": False}
+    home.close()
+
+
+def test_each_of_two_runs_at_once_asks_for_itself(
+    project: Callable[..., Path], drivetrain: Command, last_json: Read, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though the question is the same, and nobody has answered the first one yet; nor do equal items wait."""
+    folder = project("asking", pipeline=ASKING)
+    monkeypatch.chdir(folder.parent)
+    pipeline = load_pipeline(folder)
+    Home(Path(".drivetrain")).close()  # who asks what waits finds a store, if he is the first
+    threads = [
+        threading.Thread(target=lambda: found.append(run_pipeline(Home(Path(".drivetrain")), pipeline)), daemon=True)
+        for _ in range(2)
+    ]
+    found: list[RunResult] = []
+    for thread in threads:
+        thread.start()
+
+    def waiting() -> list[str]:
+        return sorted(one["run"] for one in last_json(drivetrain("approve", "--list", "--json"))["waiting"])
+
+    waits(lambda: len(waiting()) == 2, 10)
+    older, newer = waiting()
+    assert drivetrain("approve", newer, "Approval", "--by", "ada").exit_code == 0
+    waits(lambda: len(found) == 1)
+    assert drivetrain("approve", older, "Approval", "--deny", "--by", "ada").exit_code == 0
+    for thread in threads:
+        thread.join(30)
+    said = {result.run: result.nodes["Approval"].outputs["decision"][0].properties["approved"] for result in found}
+    assert said == {newer: True, older: False}
 
 
 def test_answers_to_nothing(spans: Path, drivetrain: Command) -> None:

@@ -83,6 +83,7 @@ def test_wrong_input_is_two_and_a_crash_is_one(shop: Path, drivetrain: Command) 
     [
         (["run"], "Missing argument 'FOLDER'"),
         (["run", "nowhere"], "holds no pipeline.py"),
+        (["run", "shop/pipeline.py"], "name its folder, "),
         (["run", "shop", "--param", "rows"], "NAME=VALUE"),
         (["run", "shop", "--param", "rows=many"], "takes int, not 'many'"),
         (["run", "shop", "--param", "rowz=1"], "did you mean 'rows'?"),
