@@ -8,6 +8,7 @@ import ipaddress
 import os
 import signal
 import socket
+import sys
 import tempfile
 import textwrap
 from collections.abc import Callable, Generator, Iterator
@@ -85,6 +86,12 @@ def pytest_runtest_makereport(
         report.outcome = "failed"
         report.longrepr = f"skipped, but DRIVETRAIN_REQUIRE names {', '.join(sorted(names))}: {report.longrepr}"
     return report
+
+
+def pytest_runtest_teardown() -> None:
+    """What a test conceals is concealed in it alone."""
+    if (secret := sys.modules.get("drivetrain.pipelines.sources.secret")) is not None:
+        secret._REVEALED.clear()
 
 
 @pytest.fixture(autouse=True, scope="session")
