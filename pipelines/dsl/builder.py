@@ -21,7 +21,7 @@ from ..sources.functions import reference, user_line
 from ..sources.secret import Secret
 from .block import Block
 from .component import Component, InputSpec, ParameterSpec
-from .encoding import encode
+from .encoding import encode, named
 from .finishing import Recorded
 from .handles import Chosen, Expression, Handle, Known, Property, Scalar, Selected
 from .hints import accepts, fits, spell, takes_query
@@ -96,8 +96,10 @@ class Builder:
             raise BuildError(f"{name!r} is no id for a loop, or is taken", where=where, fix="give it another id=")
         within = self.loops_open[-1] if self.loops_open else ""
         self._reached(name, [over, *self.conditions], where)
+        self._check_items(name, over, where)
         self.loops[name] = Loop(name, over, within, parallel, tuple(self.conditions))
         self.loops_open.append(name)
+        self.refused = []
         try:
             yield name
         finally:
@@ -108,6 +110,7 @@ class Builder:
     def nested(self, name: str) -> Iterator[None]:
         """Nodes and loops added inside have ids that begin with the name."""
         self._prefix.append(name)
+        self.refused = []
         try:
             yield
         finally:
@@ -188,6 +191,9 @@ class Builder:
             on_exit=self.exiting,
             options=replace(options.node, env=tuple((k, encode(v, where)) for k, v in options.node.env)),
         )
+        for wanted in node.options.retry_on:
+            if ":" in wanted:
+                self._function(wanted, where)
         self._check_exit(node, where)
         self.nodes[name] = node
         self.lines[name] = where
@@ -220,6 +226,21 @@ class Builder:
                     where=where,
                     fix="pass dt.optional(...) of its output",
                 )
+
+    def _check_items(self, loop: str, over: Json, where: str) -> None:
+        for need in dependencies(over) if self.exiting else ():
+            if not self.nodes[need.node].on_exit:
+                raise BuildError(
+                    f"{loop} goes over what {need.node} makes, however the run ends, and that may not have run",
+                    where=where,
+                    fix="give dt.optional(...) of it to a component here, and go over what that returns",
+                )
+        if (kind := named(over)) is not None:
+            raise BuildError(
+                f"{loop} goes over {kind}, which no item of a list can be",
+                where=where,
+                fix="these are all known now: call the function for each of them, in a `for` with options(id=...)",
+            )
 
     def _bind(
         self, component: Component[Any, Any], args: Sequence[object], kwargs: Mapping[str, object], where: str

@@ -24,6 +24,8 @@ from .symbolic import Symbolic
 
 P = ParamSpec("P")
 R = TypeVar("R")
+_AS_IT_IS: Any = ...
+"""Stands for an option that is not given. Any: each has a type of its own."""
 
 
 class Verify(Protocol):
@@ -120,32 +122,34 @@ class Component(Generic[P, R]):
         self,
         *,
         id: str | None = None,  # noqa: A002 - the field's word
-        cache: bool = True,
-        after: Sequence[object] = (),
-        retries: int = 0,
-        backoff: float = 1.0,
-        backoff_factor: float = 2.0,
-        backoff_max: float = 3600.0,
-        retry_on: str | type[BaseException] | Sequence[str | type[BaseException]] = (),
-        timeout: float | timedelta | None = None,
-        priority: int = 0,
-        cpus: float = 0.0,
-        memory: int | str = 0,
-        accelerators: int = 0,
-        replicas: int = 1,
-        env: Mapping[str, object] | None = None,
+        cache: bool = _AS_IT_IS,
+        after: Sequence[object] = _AS_IT_IS,
+        retries: int = _AS_IT_IS,
+        backoff: float = _AS_IT_IS,
+        backoff_factor: float = _AS_IT_IS,
+        backoff_max: float = _AS_IT_IS,
+        retry_on: str | type[BaseException] | Sequence[str | type[BaseException]] = _AS_IT_IS,
+        timeout: float | timedelta | None = _AS_IT_IS,
+        priority: int = _AS_IT_IS,
+        cpus: float = _AS_IT_IS,
+        memory: int | str = _AS_IT_IS,
+        accelerators: int = _AS_IT_IS,
+        replicas: int = _AS_IT_IS,
+        env: Mapping[str, object] | None = _AS_IT_IS,
         **unknown: Never,
     ) -> Component[P, R]:
         """The same component for one use, e.g. `Trainer.options(id="Second", retries=3, timeout=3600)(examples)`.
 
+        What is not given stays as it is: `Patient = Trainer.options(retries=3)`, then `Patient.options(id="Second")`.
+
         Args:
             id: The node's id; the component's name where None.
-            cache: Whether an earlier execution with the same key may stand in.
+            cache: Whether an earlier execution with the same key may stand in; True unless said.
             after: Outputs of nodes that must have ended first, though nothing of them is used.
-            retries: How often it is tried again after a failure; of what the user must mend, never.
-            backoff: Seconds before the first retry.
-            backoff_factor: By what they grow for each further one.
-            backoff_max: Seconds at most.
+            retries: How often it is tried again after a failure; of what the user must mend, never. 0 unless said.
+            backoff: Seconds before the first retry, 1 unless said.
+            backoff_factor: By what they grow for each further one, 2 unless said.
+            backoff_max: Seconds at most, 3600 unless said.
             retry_on: Only after these exceptions (types or names), or where a predicate, "module:function", says so of
                 the exception.
             timeout: Seconds after which an attempt is ended; a runner that cannot end it refuses.
@@ -164,35 +168,33 @@ class Component(Generic[P, R]):
             name = next(iter(unknown))
             known = [each for each in inspect.signature(self.options).parameters if each != "unknown"]
             raise BuildError(f"there is no option {name!r}", where=user_line(), fix=suggest(name, known, "there are"))
+        mine = self.options_
+        cache = mine.cache if cache is _AS_IT_IS else cache
+        after = mine.after if after is _AS_IT_IS else after
         if not isinstance(cache, bool):
             raise BuildError(f"cache={cache!r:.60} makes no sense", where=user_line(), fix="say True or False")
         if isinstance(after, (str, Symbolic)):
             raise BuildError(f"after= takes a list, not {after!r}", where=user_line(), fix="write `after=[output]`")
-        given = tuple(retry_on) if isinstance(retry_on, (list, tuple)) else (retry_on,)
-        if wrong := [each for each in given if not isinstance(each, (str, type))]:
-            raise BuildError(
-                f"retry_on={wrong[0]!r:.60} makes no sense",
-                where=user_line(),
-                fix='give types of exceptions, their names, or the name of a predicate, "module:function"',
-            )
-        node = node_options(
-            retries=retries,
-            backoff=backoff,
-            backoff_factor=backoff_factor,
-            backoff_max=backoff_max,
-            retry_on=tuple(each if isinstance(each, str) else each.__name__ for each in given),
-            timeout=timeout.total_seconds() if isinstance(timeout, timedelta) else timeout,
-            priority=priority,
-            cpus=cpus,
-            memory=memory,
-            accelerators=accelerators,
-            replicas=replicas,
-            env=tuple((env or {}).items()),
-        )
+        said = {
+            "retries": retries,
+            "backoff": backoff,
+            "backoff_factor": backoff_factor,
+            "backoff_max": backoff_max,
+            "retry_on": retry_on if retry_on is _AS_IT_IS else _retry_on(retry_on),
+            "timeout": timeout.total_seconds() if isinstance(timeout, timedelta) else timeout,
+            "priority": priority,
+            "cpus": cpus,
+            "memory": memory,
+            "accelerators": accelerators,
+            "replicas": replicas,
+            "env": env if env is _AS_IT_IS else tuple((env or {}).items()),
+        }
+        given = {name: value for name, value in said.items() if value is not _AS_IT_IS}
+        node = node_options(**{**vars(mine.node), **given})
         copy = Component(
             self.fn, gates=self.gates, verify=self.verify, deterministic=self.deterministic, asks=self.asks
         )
-        copy.options_ = Options(id or self.options_.id, cache, tuple(after), node)
+        copy.options_ = Options(id or mine.id, cache, tuple(after), node)
         return copy
 
     def __repr__(self) -> str:
@@ -330,6 +332,25 @@ def component(
     if fn is not None:
         return Component(fn)
     return lambda function: Component(function, gates=gates, verify=verify, deterministic=deterministic, asks=asks)
+
+
+def _retry_on(given: object) -> tuple[str, ...]:
+    """The names of exceptions, or of the one predicate."""
+    each = tuple(given) if isinstance(given, (list, tuple)) else (given,)
+    if wrong := [one for one in each if not isinstance(one, (str, type))]:
+        raise BuildError(
+            f"retry_on={wrong[0]!r:.60} makes no sense",
+            where=user_line(),
+            fix='give types of exceptions, their names, or the name of a predicate, "module:function"',
+        )
+    names = tuple(one if isinstance(one, str) else one.__name__ for one in each)
+    if len(names) > 1 and (predicates := [name for name in names if ":" in name]):
+        raise BuildError(
+            f"retry_on={predicates[0]!r} is a predicate, which decides alone",
+            where=user_line(),
+            fix="let it look at the exception's type too, and name nothing beside it",
+        )
+    return names
 
 
 def _input(name: str, hint: Any) -> InputSpec | None:

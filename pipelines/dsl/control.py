@@ -145,10 +145,12 @@ def on_exit() -> AbstractContextManager[Ended]:
 @contextmanager
 def _exiting(builder: Builder) -> Iterator[Ended]:
     builder.exiting = True
+    builder.refused = []
     try:
         yield Ended()
     finally:
         builder.exiting = False
+        builder.refused = []
 
 
 def optional(output: T) -> T | None:

@@ -10,6 +10,8 @@ from ..sources.files import FileSet, SqlQuery
 from ..sources.secret import Secret
 from .handles import Scalar, Selected
 
+_NAMED = {"$secret": "secrets", "$files": "files", "$query": "rows of a query"}
+
 
 def encode(value: object, where: str) -> Json:
     """A value, or what stands for one to come, as IR; where is the user's line.
@@ -46,6 +48,15 @@ def encode(value: object, where: str) -> Json:
     raise BuildError(
         f"{value!r:.60} is no JSON value", where=where, fix="pass numbers, text, lists and dicts; name a function"
     )
+
+
+def named(encoded: Json) -> str | None:
+    """What an encoded value holds that is only resolved where a parameter of its own names it; None where nothing."""
+    if isinstance(encoded, Mapping):
+        ((kind, body),) = encoded.items()
+        return _NAMED.get(kind) or named(body)
+    found = (named(item) for item in encoded) if isinstance(encoded, list) else ()
+    return next((kind for kind in found if kind), None)
 
 
 def _selected(value: Selected, where: str) -> Json:

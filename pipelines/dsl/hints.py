@@ -28,6 +28,16 @@ def is_value(hint: Any) -> bool:
     return all((typing.get_origin(member) or member) in _JSON for member in members(hint))
 
 
+def is_sayable(hint: Any) -> bool:
+    """Whether a shell or a file can say some value of a type expression, beside None."""
+    kinds = [typing.get_origin(member) or member for member in members(hint)]
+    return any(
+        kind in _JSON or kind in (tuple, object) or typing.is_typeddict(kind)
+        for kind in kinds
+        if kind is not type(None)
+    )
+
+
 def members(hint: Any) -> list[Any]:
     """A union's members, or the hint alone."""
     union = typing.get_origin(hint) in (typing.Union, types.UnionType)

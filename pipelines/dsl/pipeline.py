@@ -16,7 +16,7 @@ from .builder import Builder
 from .component import recorder
 from .encoding import encode
 from .handles import Known, Parameter
-from .hints import accepts, read_value, spell
+from .hints import accepts, is_sayable, read_value, spell
 from .names import check_names
 from .symbolic import Symbolic
 
@@ -109,6 +109,12 @@ class PipelineFunction(Generic[P, R]):
             recorder.reset(token)
         parameters = []
         for name, parameter in self.parameters.items():
+            if not is_sayable(parameter.annotation):
+                raise BuildError(
+                    f"the parameter {name!r} of the pipeline is {spell(parameter.annotation)}, which is not JSON",
+                    where=self._where,
+                    fix="take text or a number: files by their pattern, a secret by its name where it is used",
+                )
             default = None if parameter.default is parameter.empty else parameter.default
             if default is not None and not accepts(parameter.annotation, default):
                 raise BuildError(f"the default of {name!r} is no {spell(parameter.annotation)}", where=self._where)

@@ -344,7 +344,8 @@ def _node(body: Json) -> Node:
 
 def _condition(body: Json) -> Json:
     """The first release wrote a property as an object of three."""
-    return {"$property": [body["node"], body["output"], body["property"]]} if "property" in body else body
+    first = isinstance(body, dict) and "property" in body  # what a pipeline within another was given may be plain
+    return {"$property": [body["node"], body["output"], body["property"]]} if first else body
 
 
 def _source(body: Json) -> Source:

@@ -1,0 +1,146 @@
+"""Branches, loops, exits and options where they meet: what holds together, and what is refused at the user's line."""
+
+from __future__ import annotations
+
+import pytest
+from drivetrain.errors import BuildError
+from drivetrain.pipelines import Home, RunOptions, load_pipeline, run_pipeline
+from drivetrain.tests.pipelines.flows import Pipe, flows, states, value
+
+
+@pytest.fixture
+def flow(pipe: Pipe) -> Pipe:
+    return flows(pipe)
+
+
+INNER = """
+    import drivetrain as dt
+    from .parts import *
+
+    @dt.pipeline
+    def chosen(start: Numbers, sizes: list[int], flag: bool = True, extra: Numbers | None = None) -> Numbers:
+        def one(size):
+            with dt.when(size > 1):
+                with dt.when(flag):
+                    large = Make.options(id="Large")(count=size)
+                with dt.otherwise(size > 2):
+                    other = Make.options(id="Other")(count=10)
+                with dt.otherwise():
+                    rest = Make.options(id="Rest")(count=100)
+                return Add(dt.one_of(large, other, rest), dt.optional(large))
+        every = Sum(dt.map_(one, over=sizes, max_parallel=2))
+        with dt.on_exit() as run:
+            Note.options(id="Leave")(text=run.state, number=dt.optional(start.total))
+        return Add.options(id="All")(every, None if extra is None else dt.optional(extra))
+"""
+OUTER = """
+    from .inner import chosen
+    made = Make(count=count)
+    with dt.when(made.total > 5):
+        rare = Make.options(id="Rare")(count=1000)
+    one = chosen(made, [0, 1, 2, 3], flag=made.total > 2, extra=rare)
+    two = chosen.options(id="second")(made, Numbered(many=4), flag=False)
+    Sum.options(id="Both")([one, two])
+"""
+
+
+@pytest.mark.parametrize(("count", "first", "both"), [(1, 110, 220), (3, 10, 120), (9, 1010, 1120)])
+@pytest.mark.parametrize("runner", ["inline", "process", pytest.param("beam", marks=pytest.mark.beam)])
+def test_branches_in_loops_in_branches_in_pipelines(
+    home: Home, flow: Pipe, runner: str, count: int, first: int, both: int
+) -> None:
+    """One flag is a condition of the run, the other is known when the pipeline is built."""
+    if runner != "inline" and count != 9:
+        pytest.skip("once is enough where it costs processes")
+    result = run_pipeline(home, flow(OUTER, inner=INNER), {"count": count}, RunOptions(runner=runner))
+    assert result.state == "COMPLETE"
+    assert (value(result, "chosen.All"), value(result, "Both")) == (first, both)
+    assert value(result, "chosen.Leave") == f"COMPLETE None {count}"
+    found = states(result)
+    assert found["Rare"] == ("COMPLETE" if count > 5 else "SKIPPED")
+    assert [found[f"second.{node}[2]"] for node in ("Large", "Other")] == ["SKIPPED", "SKIPPED"]
+    assert found["chosen.Add[0]"] == "SKIPPED"
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        ("dt.map_(lambda token: Login(token=token), over=[dt.secret('A'), dt.secret('B')])", "goes over secrets"),
+        ("dt.map_(lambda each: Login(token=each['t']), over=[{'t': dt.secret('A')}])", "goes over secrets"),
+        ("dt.map_(lambda each: Lines(data=each), over=[dt.files('a'), dt.files('b')])", "goes over files"),
+        (
+            "some = Numbered(many=2)\nwith dt.on_exit() as run:\n    dt.map_(lambda each: Make(count=each), over=some)",
+            "map goes over what Numbered makes, however the run ends",
+        ),
+        (
+            "with dt.when(Make().total > 1):\n    pass\n"
+            "def one(each):\n    with dt.otherwise():\n        return Make.options(id='B')(count=each)\n"
+            "dt.map_(one, over=[1])",
+            "no dt.when right above",
+        ),
+        (
+            "from .inner import begins\nwith dt.when(Make().total > 1):\n    pass\nbegins()",
+            "no dt.when right above",
+        ),
+        (
+            "with dt.when(Make().total > 1): pass\nwith dt.on_exit() as run:\n    with dt.otherwise(): Make()",
+            "no dt.when right above",
+        ),
+        ("Make.options(retries=1, retry_on=['ValueError', 'parts:transient'])()", "which decides alone"),
+        ("Make.options(retries=1, retry_on='parts:transiant')()", "parts does not define 'transiant'"),
+        ("Make.options(retries=1, retry_on='prats:transient')()", "there is no module 'prats'"),
+    ],
+)
+def test_what_no_run_could_keep_is_told_when_it_is_built(flow: Pipe, body: str, says: str) -> None:
+    inner = """
+    import drivetrain as dt
+    from .parts import *
+
+    @dt.pipeline
+    def begins() -> None:
+        with dt.otherwise():
+            Make.options(id="Inner")()
+    """
+    with pytest.raises(BuildError) as caught:
+        flow(body, inner=inner).build()
+    assert says in str(caught.value)
+    assert ".py:" in str(caught.value)
+
+
+@pytest.mark.parametrize("parameter", ["token: dt.Secret", "token: dt.Secret = dt.secret('A')", "some: Numbers | None"])
+def test_a_parameter_that_no_shell_could_give(flow: Pipe, parameter: str) -> None:
+    function = flow("Make()")
+    (function.project / "pipeline.py").write_text(
+        (function.project / "pipeline.py").read_text().replace("count: int = 3", parameter)
+    )
+    with pytest.raises(BuildError, match=r"of the pipeline is .*, which is not JSON"):
+        load_pipeline(function.project).build()
+
+
+def test_options_are_added_to_those_from_before(home: Home, flow: Pipe) -> None:
+    body = """
+        Patient = Make.options(retries=3, backoff=0.5, timeout=60, cache=False, env={"A": "1"}, retry_on=OSError)
+        Patient.options(id="Second", retries=2)()
+        Patient.options(id="Third", timeout=None, cache=True, env=None, retry_on=())()
+        Patient.options(id="Fourth")()
+        Make()
+    """
+    built = flow(body).build()
+    second, third, fourth = (built[name] for name in ("Second", "Third", "Fourth"))
+    assert (second.options.retries, second.options.backoff, second.options.timeout, second.cache) == (2, 0.5, 60, False)
+    assert (second.options.env, second.options.retry_on) == ((("A", "1"),), ("OSError",))
+    assert (third.options.retries, third.options.timeout, third.cache) == (3, None, True)
+    assert (third.options.env, third.options.retry_on) == ((), ())
+    assert fourth.options.retries == 3
+    assert built["Make"].options == type(second.options)()
+
+
+def test_on_exit_goes_over_what_failed(home: Home, flow: Pipe) -> None:
+    body = """
+        dt.map_(lambda each: Fails(when=each > 1), over=[1, 2, 3])
+        with dt.on_exit() as run:
+            dt.map_(lambda name: Note(text=name), over=run.failed, max_parallel=1)
+    """
+    result = run_pipeline(home, flow(body))
+    assert result.state == "FAILED"
+    assert [value(result, f"Note[{place}]") for place in (0, 1)] == ["Fails[1] None None", "Fails[2] None None"]
