@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -11,6 +12,7 @@ from ...metadata import ArtifactRecord, ExecutionRecord, MetadataStore
 from ..form.expressions import Dependency, Values, evaluate, holds, spelled
 from ..form.ir import Edge, Json
 from ..form.tasks import Index, task_name
+from ..sources.secret import Secret
 from .home import Run
 
 Outputs: TypeAlias = Mapping[str, Sequence[ArtifactRecord]]
@@ -129,7 +131,7 @@ class Flow:
             many = len(self.run.pipeline.scope(need.node)) > len(scope)
             for at in self.tasks_seen_from(need.node, index, scope):
                 execution = self.execution(need.node, at)
-                state = execution.state if execution else "CANCELED"
+                state = execution.state if execution else ""
                 name = task_name(need.node, at)
                 if state in ("COMPLETE", "CACHED"):
                     chosen.add(need.group)
@@ -141,7 +143,7 @@ class Flow:
                     if need.kind == "choice":
                         skipped[need.group] = f"{name} was skipped"
                 elif not (on_exit and need.kind == "optional"):
-                    ends = {"FAILED": "failed", "BLOCKED": "is blocked", "CANCELED": "was stopped"}
+                    ends = {"FAILED": "failed", "BLOCKED": "is blocked", "CANCELED": "was stopped", "": "did not run"}
                     return "BLOCKED", f"{name} {ends.get(state, 'was interrupted')}"
         return next((("SKIPPED", reason) for group, reason in skipped.items() if group not in chosen), None)
 
@@ -164,6 +166,23 @@ class Flow:
     def values(self, scope: tuple[str, ...], index: Index) -> Values:
         """Where expressions in this scope, for these items, have their values from."""
         return _Scoped(self, scope, index)
+
+    def environment(self, node: str, index: Index = ()) -> dict[str, str]:
+        """The environment variables that a node's options ask for, once what they need has ended well.
+
+        Raises:
+            InputError: A secret is not set, or a value is no text.
+        """
+        found: dict[str, str] = {}
+        values = self.values(self.run.pipeline.scope(node), index)
+        for variable, body in self.run.pipeline[node].options.env:
+            secret = isinstance(body, dict) and "$secret" in body
+            value = Secret(body["$secret"]).reveal() if secret else evaluate(body, values)
+            if value is None or isinstance(value, (dict, list)):
+                task = task_name(node, index)
+                raise InputError(f"the environment variable {variable} of {task} is {value!r:.60}", fix="give text")
+            found[variable] = value if isinstance(value, str) else json.dumps(value)
+        return found
 
     def _around(self, loop: str) -> tuple[str, ...]:
         found: list[str] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -15,10 +16,11 @@ from ...metadata import Artifact, staging
 from ..dsl.component import ParameterSpec
 from ..dsl.hints import read_value
 from ..dsl.pipeline import PipelineFunction
-from ..form.tasks import parse_task
+from ..form.tasks import Index, parse_task, task_name
 from ..sources.context import LaunchContext, enter
 from ..sources.functions import reference
 from .attempt import arguments, checked_outputs
+from .decisions import decision
 from .flow import Flow
 from .home import Home, Run
 from .outcome import Observer, Silent
@@ -97,7 +99,10 @@ def spin(
     built = pipeline.build()
     node = built[node_id]
     now = replace(run, pipeline=built, parameters=pipeline.values(dict(run.parameters)))
-    hindered = Flow(home.store, now).hindered(node.dependencies, index, now.pipeline.scope(node_id))
+    flow = Flow(home.store, now)
+    scope = now.pipeline.scope(node_id)
+    _see_item(flow, node_id, index)
+    hindered = flow.hindered(node.dependencies, index, scope)
     if hindered is not None:
         raise InputError(f"{name} has nothing to work on in run {run.id}: {hindered[1]}", fix="give another --run")
     work = Resolver(home.store, now, home.base, home.root / "work").work(node, index)
@@ -107,6 +112,10 @@ def spin(
         raise InputError(f"{node.component} has no parameter {min(unknown)!r}", fix=f"it has {', '.join(known)}")
     given = {key: _read(known[key], value, Path(run.project)) for key, value in (parameters or {}).items()}
     work = replace(work, parameters={**work.parameters, **given})
+    if node.asks and decision(home, run, name) is None:
+        raise InputError(
+            f"nobody has decided {name} of run {run.id} yet", fix=f"`drivetrain approve {run.id} {name}` first"
+        )
     folder = folder or home.root / "work" / "spin" / name
     shutil.rmtree(folder, ignore_errors=True)
     context = LaunchContext(
@@ -118,9 +127,10 @@ def spin(
         progress=lambda done, total, unit: heard.progress(name, done, total, unit),
         note=lambda text: heard.note(name, text),
         work=folder / "work",
+        decision=lambda: decision(home, run, name),
     )
     begin = time.monotonic()
-    with _staged(folder):
+    with _staged(folder), _environment(flow.environment(node_id, index)):
         leave = enter(context)
         try:
             result = work.component.fn(**arguments(home, work))
@@ -132,7 +142,7 @@ def spin(
         finally:
             leave()
     seconds = time.monotonic() - begin
-    before = Flow(home.store, now).outputs(node_id, index)
+    before = flow.outputs(node_id, index)
     return Spun(
         run.id,
         name,
@@ -142,6 +152,38 @@ def spin(
         {key: records[0].fingerprint for key, records in before.items() if records},
         folder,
     )
+
+
+def _see_item(flow: Flow, node: str, index: Index) -> None:
+    """See that a task is of an item that the run had."""
+    scope = flow.run.pipeline.scope(node)
+    counts = [flow.count(loop, index[:depth]) for depth, loop in enumerate(scope[: len(index)])]
+    beyond = any(count is not None and not 0 <= at < count for at, count in zip(index, counts, strict=False))
+    if len(index) == len(scope) and not beyond:
+        return
+    what = f"is not one of {node}'s items" if index else "is a node of a loop"
+    had = next(
+        (f"; the loop {loop} has {count}" for loop, count in zip(scope, counts, strict=False) if count is not None), ""
+    )
+    raise InputError(
+        f"{task_name(node, index)} {what} in run {flow.run.id}{had}",
+        fix=f"name e.g. {task_name(node, (0,) * len(scope))}",
+    )
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Within the block this process has these variables too."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 def _read(spec: ParameterSpec, value: object, project: Path) -> object:

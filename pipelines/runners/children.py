@@ -16,15 +16,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ...errors import InputError
-from ..form.expressions import evaluate
 from ..form.tasks import parse_task
 from ..launching import processes
 from ..launching.home import STORE
 from ..launching.launcher import Launcher
 from ..launching.outcome import NodeResult, Observer, Overtime, brief
 from ..launching.retries import Retries, postpone
-from ..sources.secret import Secret
 
 GRACE = 10.0
 """Seconds that a task gets to end and to record it, and then what it started, before they are killed."""
@@ -203,18 +200,9 @@ class Attending:
             InputError: A secret is not set, or a value is no text.
         """
         node, index = parse_task(name)
-        found: dict[str, str] = {}
-        options = self.launcher.run.pipeline[node].options
-        if not options.env or self.launcher.hindered(name):
-            return found
-        values = self.launcher.flow.values(self.launcher.run.pipeline.scope(node), index)
-        for variable, body in options.env:
-            secret = isinstance(body, dict) and "$secret" in body
-            value = Secret(body["$secret"]).reveal() if secret else evaluate(body, values)
-            if value is None or isinstance(value, (dict, list)):
-                raise InputError(f"the environment variable {variable} of {name} is {value!r:.60}", fix="give text")
-            found[variable] = value if isinstance(value, str) else json.dumps(value)
-        return found
+        if not self.launcher.run.pipeline[node].options.env or self.launcher.hindered(name):
+            return {}
+        return self.launcher.flow.environment(node, index)
 
     def attempt(self, name: str, child: Child, retried: int, *, last: bool) -> tuple[NodeResult, bool] | None:
         """Have a task tried once.
