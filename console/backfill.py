@@ -12,6 +12,7 @@ import click
 
 from ..errors import InputError
 from ..pipelines import RunOptions, RunResult, load_pipeline, run_pipeline
+from .carried import carried
 from .live import STYLES
 from .parameters import gathered
 from .run import exit_code
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 @click.command(
     epilog=f"{EXIT_CODES}\n\b\nExample:\n  drivetrain backfill examples/months --spans 1:12\n"
     "  drivetrain backfill examples/months --spans 3,5,7:9 --param epochs=1 --keep-going\n"
+    "  drivetrain backfill examples/months --spans 1:12 --runner process --parallel 2\n"
 )
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option(
@@ -34,8 +36,14 @@ if TYPE_CHECKING:
 )
 @click.option("--span-param", default="span", show_default=True, metavar="NAME", help="The parameter that takes it.")
 @click.option("--param", "-p", "params", multiple=True, metavar="NAME=VALUE", help="Set a parameter of the pipeline.")
+@click.option(
+    "--params",
+    "file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Set parameters by a file: JSON, YAML or TOML. A variable DRIVETRAIN_PARAM_NAME sets one too.",
+)
 @click.option("--keep-going", is_flag=True, help="Go on with the next span where one did not complete.")
-@click.option("--no-cache", is_flag=True, help="Run every node, whatever ran before.")
+@carried
 @shared
 def backfill(
     settings: Settings,
@@ -43,8 +51,9 @@ def backfill(
     spans: str,
     span_param: str,
     params: tuple[str, ...],
+    file: Path | None,
     keep_going: bool,
-    no_cache: bool,
+    options: RunOptions,
 ) -> int:
     """Run the pipeline in FOLDER for each span, in order: what is unchanged comes from the cache.
 
@@ -57,12 +66,12 @@ def backfill(
             f"the pipeline {pipeline.name} has no parameter {span_param!r}, which would take the span",
             fix=f"give it `{span_param}: int | None = None`, or name another one by --span-param",
         )
-    given = gathered(pipeline.parameters, params, None)
+    given = gathered(pipeline.parameters, params, file)
     done: list[tuple[int, RunResult]] = []
     worst = OK
     with settings.home(readonly=False) as home:
         for span in parse_spans(spans):
-            result = run_pipeline(home, pipeline, given | {span_param: span}, RunOptions(cache=not no_cache))
+            result = run_pipeline(home, pipeline, given | {span_param: span}, options)
             done.append((span, result))
             code = exit_code(result)
             worst = worst or code

@@ -91,8 +91,10 @@ def _metrics(home: Home, execution: ExecutionRecord) -> dict[str, float | None]:
 
     for records in home.store.outputs(execution).values():
         for record in records:
-            content = home.payloads.local(record.uri) / "content"
-            if record.type == "Evaluation" and (content / "metrics.parquet").is_file():
+            if record.type != "Evaluation" or not home.payloads.present(record.uri):
+                continue  # others would be fetched in vain, where artifacts lie elsewhere
+            content = home.payloads.local(record.uri, record.fingerprint) / "content"
+            if (content / "metrics.parquet").is_file():
                 return next((one.values for one in read_slices(content) if not one.pairs), {})
     return {}
 

@@ -11,6 +11,7 @@ import click
 from ..pipelines import Home, Observer, Run, RunOptions, RunResult, Selection, load_pipeline, open_run, run_pipeline
 from ..pipelines import resume as resume_run
 from . import tables
+from .carried import carried
 from .live import watch
 from .outline import outline
 from .parameters import gathered
@@ -39,29 +40,7 @@ Watched = Callable[[Run], Observer] | None
     type=click.Path(path_type=Path, dir_okay=False),
     help="Set parameters by a file: JSON, YAML or TOML. A variable DRIVETRAIN_PARAM_NAME sets one too.",
 )
-@click.option(
-    "--runner",
-    type=click.Choice(["inline", "process", "beam"]),
-    default="inline",
-    show_default=True,
-    help="Who walks the DAG.",
-)
-@click.option(
-    "--executor",
-    type=click.Choice(["local", "beam"]),
-    default="local",
-    show_default=True,
-    help="Who reads the data inside a component.",
-)
-@click.option(
-    "--beam-option",
-    "beam_options",
-    multiple=True,
-    metavar="--FLAG=VALUE",
-    help="A flag of Beam's pipeline options, for the runner and the executor that are beam.",
-)
-@click.option("--parallel", type=click.IntRange(min=1), metavar="N", help="How many nodes run at once at most.")
-@click.option("--no-cache", is_flag=True, help="Run every node, whatever ran before.")
+@carried
 @click.option("--from", "first", multiple=True, metavar="NODE", help="Run this node and what follows it only.")
 @click.option("--to", "last", multiple=True, metavar="NODE", help="Run this node and what it needs only.")
 @click.option("--only", multiple=True, metavar="NODE", help="Run this node only.")
@@ -73,11 +52,7 @@ def run(
     folder: Path,
     params: tuple[str, ...],
     file: Path | None,
-    runner: str,
-    executor: str,
-    beam_options: tuple[str, ...],
-    parallel: int | None,
-    no_cache: bool,
+    options: RunOptions,
     first: tuple[str, ...],
     last: tuple[str, ...],
     only: tuple[str, ...],
@@ -89,17 +64,6 @@ def run(
     What ran before with the same code, parameters and inputs is not run again. With --json the last line on standard
     output is {"run", "state", "nodes": {node: {"state", "seconds", "reason", "outputs"}}}.
     """
-    if beam_options and "beam" not in (runner, executor):
-        raise click.UsageError("--beam-option is for --runner beam or --executor beam")
-    flags = tuple(option if option.startswith("-") else f"--{option}" for option in beam_options)
-    options = RunOptions(
-        runner=runner,
-        runner_options=flags if runner == "beam" else (),
-        executor=executor,
-        executor_options=flags if executor == "beam" else (),
-        cache=not no_cache,
-        parallel=parallel,
-    )
     pipeline = load_pipeline(folder)
     given = gathered(pipeline.parameters, params, file)
     part = Selection(first, last, only, skip, base)
