@@ -15,7 +15,7 @@ from .dsl.history import (
 )
 from .dsl.pipeline import PipelineFunction, load_pipeline, pipeline
 from .form.ir import Pipeline
-from .history.loopables import paired, sequential, sliding, spans
+from .history.loopables import paired, sequential, sliding, spans, splits
 from .launching.decisions import decide
 from .launching.decisions import waiting as waiting_tasks
 from .launching.home import Home, Run, RunOptions, list_runs, open_run
@@ -82,6 +82,7 @@ __all__ = [
     "sliding",
     "spans",
     "spin",
+    "splits",
     "static_range",
     "unzip",
     "waiting_tasks",

@@ -129,7 +129,7 @@ def newest_model_not_trained_on(
     Raises:
         BuildError: It is no output, or of a type that has no span.
     """
-    of = _handle("dt.newest_model_not_trained_on", examples)
+    of = output_of("dt.newest_model_not_trained_on", examples)
     _spanned("dt.newest_model_not_trained_on", of._type)
     query = _query("newest_model_not_trained_on", kind, node, {}, of)
     return cast("Artifact | None", Chosen(query, collected=of._collected))
@@ -191,7 +191,7 @@ def previous(what: T, *, passed: bool = False) -> T | None:
     Raises:
         BuildError: It is no output, or of a type that has no span.
     """
-    of = _handle("dt.previous", what)
+    of = output_of("dt.previous", what)
     _spanned("dt.previous", of._type)
     query = _query("previous", of._type, of._node, {"passed": passed}, of)
     return cast("T | None", Chosen(query, collected=of._collected))
@@ -312,7 +312,7 @@ def _window(
     if isinstance(what, type) and issubclass(what, Artifact):
         _spanned(name, what)
         return cast("list[Any]", Chosen(_query(strategy, what, node, {**arguments, "passed": passed}), many=True))
-    handle = _handle(name, what)
+    handle = output_of(name, what)
     _spanned(name, handle._type)
     if node is not None:
         raise BuildError(
@@ -340,8 +340,12 @@ def _query(
     return Query(strategy, kind.__name__, node or "", pairs, edge)
 
 
-def _handle(name: str, what: object) -> Handle:
-    """The output that is given, by itself or as the only one with a span of a node with several."""
+def output_of(name: str, what: object) -> Handle:
+    """The output that is given, by itself or as the only one with a span of a node with several.
+
+    Raises:
+        BuildError: It is none.
+    """
     if isinstance(what, tuple) and hasattr(what, "_fields"):
         fitting = [one for one in what if isinstance(one, Handle) and "span" in one._type.declared()]
         what = fitting[0] if len(fitting) == 1 else what

@@ -1,4 +1,4 @@
-"""What `dt.map_` can go over in time: the spans of a pattern, windows of artifacts, pairs of them.
+"""What `dt.map_` can go over: the spans of a pattern, windows of artifacts, pairs of them; the splits of examples.
 
 Each is a node whose output is the list, so that it is recorded: every process of the run, and whoever resumes it, goes
 over the same items.
@@ -11,11 +11,11 @@ from typing import Any, TypeVar, cast
 
 from ...digest import canonical_json
 from ...errors import BuildError
-from ...metadata import Artifact, Value, artifact_type
+from ...metadata import Artifact, Examples, Value, artifact_type
 from ..dsl.builder import Builder
 from ..dsl.component import component, recorder
 from ..dsl.handles import Chosen, Expression, Handle, operand
-from ..dsl.history import all_spans, declares
+from ..dsl.history import all_spans, declares, output_of
 from ..sources.files import FileSet
 from ..sources.functions import user_line
 from .windows import Spanned, paired_spans, sequential_rolling_range, sliding_window
@@ -28,6 +28,12 @@ T = TypeVar("T", bound=Artifact)
 def Spans(*, found: list[int]) -> list[int]:
     """The spans that the files of a pattern have."""
     return found
+
+
+@component
+def Splits(*, rows: dict[str, int], exclude: list[str]) -> list[str]:
+    """The names of the splits of examples."""
+    return [split for split in sorted(rows) if split not in exclude]
 
 
 # Of what has the same content the uids still differ, and what they name may be deleted: nothing earlier may stand in.
@@ -78,6 +84,28 @@ def spans(pattern: str | Mapping[str, str], *, id: str = "") -> list[int]:  # no
             raise BuildError("dt.spans takes the pattern itself", where=user_line(), fix="leave dt.files(...) out")
     found = Expression({"$spans": [operand(one) for one in patterns]}, list[int])
     return Spans.options(id=_id(id, "Spans", "dt.spans"))(found=cast("list[int]", found))
+
+
+def splits(examples: Examples, *, exclude: Sequence[str] = (), id: str = "") -> list[str]:  # noqa: A002 - as of components
+    """The names of the splits that examples have, for `dt.map_`: `lambda split: SchemaGen(statistics, split=split)`.
+
+    Args:
+        examples: An output, which need not be known by its splits while the pipeline is built.
+        exclude: Splits that are left out.
+        id: The id of the node that finds them; where empty, what it is called, numbered from the second on.
+
+    Returns:
+        What stands for the list of them, by name.
+
+    Raises:
+        BuildError: It is no output that has splits.
+    """
+    node = _id(id, "Splits", "dt.splits")
+    given = output_of("dt.splits", examples)
+    declares("dt.splits", given._type, "rows")
+    if isinstance(exclude, str):
+        raise BuildError(f"dt.splits: exclude is {exclude!r:.40}", where=user_line(), fix="give a list")
+    return Splits.options(id=node)(rows=cast("dict[str, int]", given.rows), exclude=list(exclude))
 
 
 def sliding(

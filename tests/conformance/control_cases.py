@@ -64,6 +64,19 @@ ORDERS = (
         ),
     ),
     Case(
+        "control/orders:flagged",
+        (
+            Step(
+                "Make part.Make part.Add part.Joined second.One second.Few second.Joined Sum",
+                skipped="part.One part.Few second.Make second.Add", values={"Sum": 107},
+            ),
+            Step(
+                "Sum", cached="Make part.Make part.Add part.Joined second.Make second.Add second.Joined",
+                skipped="part.One part.Few second.One second.Few", parameters={"large": True}, values={"Sum": 206},
+            ),
+        ),
+    ),
+    Case(
         "control/orders:failures_stay_apart",
         (
             Step(

@@ -143,6 +143,19 @@ FLIGHTS = (
 PENGUINS = (
     Case("tables/penguins:described", (Step("ExampleGen StatisticsGen SchemaGen"),)),
     Case(
+        "tables/penguins:by_split",
+        (
+            Step(
+                "ExampleGen StatisticsGen Splits SchemaGen[*2] Splits2 Each[0] Names", values={"Names": "train"},
+            ),
+            Step(
+                "ExampleGen StatisticsGen Splits SchemaGen[*3] Splits2 Each[0] Names", cached="Each[1]",
+                parameters={"split": {"train": 2, "eval": 1, "test": 1}}, values={"Names": "test train"},
+            ),
+        ),
+        slow=CHILDREN,
+    ),
+    Case(
         "tables/penguins:checked",
         (
             Step("ExampleGen StatisticsGen SchemaGen ExampleValidator Behind"),

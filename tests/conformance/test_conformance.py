@@ -17,7 +17,7 @@ from drivetrain.tests.conformance.case import BEAM, Case, Seen, carry_out, recor
 CASES = (*control_cases.CASES, *table_cases.CASES)
 EVERY = (*RUNNERS, "prism", "kubeflow")
 CHOSEN = {
-    "orders": ("gate", "optional_inputs", "nested", "failures_stay_apart", "linear3"),
+    "orders": ("gate", "optional_inputs", "nested", "flagged", "failures_stay_apart", "linear3"),
     "branches": ("over_a_scalar", "joined", "skipped_travels", "a_gate_in_a_branch", "a_condition_that_fails"),
     "loops": (
         "over_a_literal",

@@ -70,6 +70,10 @@ def test_a_type_checker_knows_what_is_found() -> None:
         ("dt.sequential(dt.latest(Model, count=3), 2)", "dt.sequential: Model has no property 'span'"),
         ("dt.spans('{SPAN}', id='Load')\nLoad(span=1)", "there already is a node 'Load'"),
         ("dt.paired({'a': Examples})", "takes two names, not 1"),
+        ("dt.splits(Count(Load(span=1)))", "dt.splits: Statistics has no property 'rows'"),
+        ("dt.splits(Examples)", "dt.splits takes a component's output"),
+        ("dt.splits(Load(span=1), exclude='eval')", "exclude is 'eval'"),
+        ("dt.splits(dt.map_(lambda span: Load(span=span), over=[1, 2]))", "Splits: the parameter 'rows' takes"),
         (
             "dt.paired({'a': Examples, 'b': Statistics}, match_version=False, keep_all_versions=True)",
             "needs match_version",

@@ -78,6 +78,22 @@ def nested() -> None:
 
 
 @dt.pipeline
+def part(start: Numbers, large: bool = False) -> Numbers:
+    with dt.when(large):
+        many = Add(start, Make(count=100))
+    with dt.otherwise():
+        few = Add.options(id="Few")(start, Make.options(id="One")(count=1))
+    return Add.options(id="Joined")(dt.one_of(many, few))
+
+
+@dt.pipeline
+def flagged(large: bool = False) -> None:
+    """One flag is known when the pipeline is built, the other when it runs."""
+    made = Make()
+    Sum([part(made, large=True), part.options(id="second")(made, large=large)])
+
+
+@dt.pipeline
 def failures_stay_apart() -> None:
     failed = Fails()
     Double(failed)

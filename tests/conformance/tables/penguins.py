@@ -50,6 +50,20 @@ def described(data: str = "palmerpenguins") -> None:
 
 
 @dt.pipeline
+def by_split(data: str = "palmerpenguins", split: dict[str, int] = {"train": 2, "eval": 1}) -> None:  # noqa: B006 - as it is
+    examples = ExampleGen(data, splits=split)
+    statistics = StatisticsGen(examples)
+    dt.map_(lambda name: SchemaGen(statistics, split=name), over=dt.splits(examples), max_parallel=1)
+    few = dt.splits(examples, exclude=["eval"])
+    Names(names=dt.map_(lambda name: Told.options(id="Each")(state=name), over=few))
+
+
+@dt.component
+def Names(*, names: list[str]) -> str:
+    return " ".join(names)
+
+
+@dt.pipeline
 def checked(data: str = "palmerpenguins") -> None:
     examples = ExampleGen(data)
     statistics = StatisticsGen(examples)
