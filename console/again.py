@@ -45,10 +45,11 @@ def rerun(
 
     def go(home: Home, watched: object) -> RunResult:
         old = open_run(home, run_id)
-        given = dict(old.parameters) | dict(parameter(text) for text in params)
+        pipeline = _pipeline(old)
+        given = _kept(old, pipeline) | dict(parameter(text) for text in params)
         options = replace(old.options, only=(), base="", cache=not (no_cache or first))
         part = Selection(first, base=old.id if first else "")
-        return run_pipeline(home, _pipeline(old), given, options, watched, part)  # type: ignore[arg-type]
+        return run_pipeline(home, pipeline, given, options, watched, part)  # type: ignore[arg-type]
 
     return carry_out(settings, go, new=False)
 
@@ -70,7 +71,9 @@ def spin(settings: Settings, node: str, run_id: str | None, params: tuple[str, .
     with settings.home() as home:
         run = open_run(home, run_id)
         given = dict(parameter(text) for text in params)
-        spun = spin_task(home, run, _pipeline(run), node, parameters=given, trap=_debugger if debug else None)
+        pipeline = _pipeline(run)
+        _kept(run, pipeline)
+        spun = spin_task(home, run, pipeline, node, parameters=given, trap=_debugger if debug else None)
         settings.answer(spun.to_json(), lambda shown: _show(shown, spun))
     return OK
 
@@ -81,6 +84,14 @@ def _pipeline(run: Run) -> PipelineFunction[..., object]:
     if not Path(run.project).is_dir():
         raise InputError(f"the project of run {run.id} is gone: {run.project}", fix="put it back where it was")
     return load_pipeline(run.project)
+
+
+def _kept(run: Run, pipeline: PipelineFunction[..., object]) -> dict[str, object]:
+    """The parameters of a run that the pipeline still has; says which it has no more."""
+    for name, value in run.parameters.items():
+        if name not in pipeline.parameters:
+            click.echo(f"note: the pipeline has no parameter {name!r} any more: {value!r:.60} is left out", err=True)
+    return {name: value for name, value in run.parameters.items() if name in pipeline.parameters}
 
 
 def _debugger() -> None:

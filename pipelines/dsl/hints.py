@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import types
 import typing
@@ -142,4 +143,16 @@ def read_value(name: str, hint: Any, value: object) -> object:
             value = {"true": True, "false": False, "none": None}.get(str(value).lower(), value)
     if not accepts(hint, value):
         raise InputError(f"the parameter {name!r} takes {spell(hint)}, not {value!r}", fix="give a value of that type")
+    if not _is_finite(value):
+        raise InputError(
+            f"the parameter {name!r} is {value!r:.60}", fix="give a finite number, which JSON has a word for"
+        )
     return value
+
+
+def _is_finite(value: object) -> bool:
+    """Whether a value, and all that it holds, is none of the numbers that JSON has no word for."""
+    if isinstance(value, float):
+        return math.isfinite(value)
+    inside = value.values() if isinstance(value, Mapping) else value if isinstance(value, (list, tuple)) else ()
+    return all(map(_is_finite, inside))

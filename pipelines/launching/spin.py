@@ -98,7 +98,8 @@ def spin(
     node_id, index = parse_task(name)
     built = pipeline.build()
     node = built[node_id]
-    now = replace(run, pipeline=built, parameters=pipeline.values(dict(run.parameters)))
+    kept = {key: value for key, value in run.parameters.items() if key in pipeline.parameters}
+    now = replace(run, pipeline=built, parameters=pipeline.values(kept))
     flow = Flow(home.store, now)
     scope = now.pipeline.scope(node_id)
     _see_item(flow, node_id, index)
