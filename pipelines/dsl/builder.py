@@ -44,6 +44,7 @@ class Builder:
         self.exiting = False
         self._prefix: list[str] = []
         self.lines: dict[str, str] = {}
+        self._within: dict[str, tuple[str, ...]] = {}
         self._unopened: dict[Block[Any], str] = {}
 
     def finish(self) -> tuple[Node, ...]:
@@ -58,7 +59,7 @@ class Builder:
 
     @property
     def _recorded(self) -> Recorded:
-        return Recorded(self.nodes, self.loops, self.lines)
+        return Recorded(self.nodes, self.loops, self.lines, self._within)
 
     def block(self, name: str, inner: AbstractContextManager[T]) -> Block[T]:
         """What a `with` opens, and must."""
@@ -197,6 +198,7 @@ class Builder:
         self._check_exit(node, where)
         self.nodes[name] = node
         self.lines[name] = where
+        self._within[name] = tuple(self._prefix)
         handles: dict[str, Handle | Property] = {
             key: Property(name, key, "value", component.scalars[key])
             if key in component.scalars

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from ...errors import BuildError, suggest
 from ..form.bounds import endless
-from ..form.ir import Edge, Loop, Node, Pipeline, Query
+from ..form.ir import Edge, Loop, Node, Pipeline, Query, Source
 
 
 @dataclass(frozen=True)
@@ -19,11 +19,13 @@ class Recorded:
         nodes: By id, in the order of their calls.
         loops: By id.
         lines: The user's line that added a node, by its id.
+        within: The pipelines in the pipeline that a node is of, the outermost first, by its id.
     """
 
     nodes: Mapping[str, Node]
     loops: Mapping[str, Loop]
     lines: Mapping[str, str]
+    within: Mapping[str, tuple[str, ...]]
 
     def finish(self) -> tuple[Node, ...]:
         """The nodes, with a control edge from each gate to the consumers of what it gates that are no gates of it.
@@ -31,16 +33,12 @@ class Recorded:
         Raises:
             BuildError: Nodes wait for each other, or one looks back at what no node makes.
         """
-        for node in self.nodes.values():
-            for _, sources in node.inputs:
-                for source in sources:
-                    if isinstance(source, Query) and source.made_by:
-                        self._check_maker(node.id, source)
+        seen = {node.id: replace(node, inputs=tuple(self._looking_back(node))) for node in self.nodes.values()}
         after: dict[str, list[str]] = {}
         for gate in self.nodes.values():
             for node in self._held_by(gate):
                 after.setdefault(node.id, []).append(gate.id)
-        nodes = {n.id: replace(n, after=(*n.after, *after.get(n.id, []))) for n in self.nodes.values()}
+        nodes = {n.id: replace(n, after=(*n.after, *after.get(n.id, []))) for n in seen.values()}
         ordered = tuple(_ordered({name: (node, self._upstream(node)) for name, node in nodes.items()}))
         self._check_bounds(ordered)
         return ordered
@@ -83,9 +81,27 @@ class Recorded:
         loops = [self.loops[name] for name in self.scope(node.id)]
         return set(node.upstream).union(need.node for loop in loops for need in loop.dependencies)
 
-    def _check_maker(self, node: str, query: Query) -> None:
-        """Only now: the node that makes it may be added after the one that looks back at it."""
-        maker = self.nodes.get(query.made_by)
+    def _looking_back(self, node: Node) -> Iterator[tuple[str, tuple[Source, ...]]]:
+        """The inputs of a node, seen to look back at what nodes there are."""
+        for name, sources in node.inputs:
+            yield (
+                name,
+                tuple(
+                    replace(each, made_by=self._maker(node.id, each))
+                    if isinstance(each, Query) and each.made_by
+                    else each
+                    for each in sources
+                ),
+            )
+
+    def _maker(self, node: str, query: Query) -> str:
+        """Whom a query means by a name: a node of its own pipeline, else one of those around it.
+
+        Only now: it may be added after the one that looks back at it.
+        """
+        around = self.within[node]
+        names = (".".join([*around[:depth], query.made_by]) for depth in range(len(around), -1, -1))
+        maker = next((self.nodes[name] for name in names if name in self.nodes), None)
         if maker is None:
             raise BuildError(
                 f"{node}: there is no node {query.made_by!r} whose {query.type} could be taken",
@@ -93,7 +109,8 @@ class Recorded:
                 fix=suggest(query.made_by, list(self.nodes)),
             )
         if query.type not in dict(maker.outputs).values():
-            raise BuildError(f"{node}: {query.made_by} makes no {query.type}", where=self.lines[node])
+            raise BuildError(f"{node}: {maker.id} makes no {query.type}", where=self.lines[node])
+        return maker.id
 
     def _ancestors(self, node: str) -> set[str]:
         todo, seen = [node], set()

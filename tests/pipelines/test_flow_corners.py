@@ -144,3 +144,27 @@ def test_on_exit_goes_over_what_failed(home: Home, flow: Pipe) -> None:
     result = run_pipeline(home, flow(body))
     assert result.state == "FAILED"
     assert [value(result, f"Note[{place}]") for place in (0, 1)] == ["Fails[1] None None", "Fails[2] None None"]
+
+
+def test_a_pipeline_within_another_looks_back_at_its_own_nodes(home: Home, flow: Pipe) -> None:
+    """And where it has none of that name, at one of those around it."""
+    inner = """
+    import drivetrain as dt
+    from .parts import *
+
+    @dt.pipeline
+    def back(count: int) -> None:
+        Compare(Make(count=count), dt.latest(Numbers, node="Make"))
+        Compare.options(id="Around")(Make.options(id="Again")(count=0), dt.latest(Numbers, node="Start"))
+    """
+    body = """
+        from .inner import back
+        Make(count=100)
+        Make.options(id="Start")(count=50)
+        back(count=count)
+    """
+    run_pipeline(home, flow(body, inner=inner), {"count": 1})
+    result = run_pipeline(home, flow(body, inner=inner), {"count": 2})
+    assert (value(result, "back.Compare"), value(result, "back.Around")) == ("1 -> 2", "50 -> 0")
+    with pytest.raises(BuildError, match="back.Compare: there is no node 'Mike' whose Numbers could be taken"):
+        flow(body, inner=inner.replace('node="Make"', 'node="Mike"')).build()
