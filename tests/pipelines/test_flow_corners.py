@@ -166,5 +166,5 @@ def test_a_pipeline_within_another_looks_back_at_its_own_nodes(home: Home, flow:
     run_pipeline(home, flow(body, inner=inner), {"count": 1})
     result = run_pipeline(home, flow(body, inner=inner), {"count": 2})
     assert (value(result, "back.Compare"), value(result, "back.Around")) == ("1 -> 2", "50 -> 0")
-    with pytest.raises(BuildError, match="back.Compare: there is no node 'Mike' whose Numbers could be taken"):
+    with pytest.raises(BuildError, match=r"back\.Compare: there is no node 'Mike' whose Numbers could be taken"):
         flow(body, inner=inner.replace('node="Make"', 'node="Mike"')).build()
