@@ -21,6 +21,7 @@ from .runners.keeps import refuse_what_is_not_kept
 RunState = Literal["COMPLETE", "FAILED", "STOPPED", "CANCELED"]
 Runner: TypeAlias = Callable[[Launcher, Iterable[str]], dict[str, NodeResult]]
 RUNNERS = ("inline", "process", "beam")
+_PART = "say which part runs (first, last, only or skip), or leave base out"
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,8 @@ def run_pipeline(
     if selection:
         only = selection.nodes(built)
         options = replace(options, only=only, base=base_run(home, built, only, selection.base))
+    elif selection is not None and selection.base:
+        raise InputError(f"all of {built.name} is to run, which takes nothing from run {selection.base}", fix=_PART)
     run = new_run(home, built, pipeline.project, pipeline.values(parameters or {}), options)
     return _carry_out(home, run, runner, observer)
 
