@@ -162,6 +162,7 @@ def _kind(state: str, reason: str, base: Path) -> str:
     if state in ("COMPLETE", "CACHED"):
         retried = re.search(r"retry \d+ of \d+", reason)
         return retried[0] if retried else ""
+    reason = re.sub(r"\b\d{8}-\d{6}-[0-9a-f]{4}\b", "RUN", reason)
     # The project lies beside this file, or in an image.
     return re.sub(r"[^ ]*/(control|tables)\b", "PROJECT", reason).replace(str(base), "BASE")
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from drivetrain.pipelines import Home, RunResult, decide, open_run
+
 from .case import Case, Step
 
 
@@ -19,6 +21,11 @@ def _files(**lines: int) -> Callable[[Path], None]:
 
 def _mend(base: Path) -> None:
     (base / "mended").touch()
+
+
+def _answer(result: RunResult, home: Home) -> None:
+    for number, approved in enumerate([False, True]):
+        decide(home, open_run(home, result.run), f"Approval[{number}]", approved=approved, by="ada")
 
 
 ORDERS = (
@@ -373,6 +380,17 @@ OTHERS = (
             ),
         ),
         refused={"inline": "Variable has environment variables of its own, which the inline runner cannot keep"},
+    ),
+    Case(
+        "control/others:asked",
+        (
+            Step(
+                failed="Approval[*2]", blocked="Make[*2] Double[*2] Sum", state="FAILED", after=_answer,
+                reasons={"Approval[1]": "nobody answered 'on with it?' within 0.05 s", "Make[0]": "Approval[0] failed"},
+            ),
+            Step("Approval[*2] Make[1] Double[1] Sum", skipped="Make[0] Double[0]", resumes=True, values={"Sum": 8}),
+            Step(failed="Approval[*2]", blocked="Make[*2] Double[*2] Sum", state="FAILED"),
+        ),
     ),
     Case(
         "control/others:timed",

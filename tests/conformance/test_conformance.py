@@ -33,7 +33,17 @@ CHOSEN = {
         "held_back",
         "over_a_property2",
     ),
-    "others": ("on_exit", "retried_in_vain", "secret", "newest", "mended_later", "by_priority", "environment", "timed"),
+    "others": (
+        "on_exit",
+        "retried_in_vain",
+        "secret",
+        "newest",
+        "mended_later",
+        "by_priority",
+        "environment",
+        "asked",
+        "timed",
+    ),
     "penguins": ("refused",),
     "flights": ("windows",),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import drivetrain as dt
+from drivetrain.components import Approval
 
 from .parts import (
     Apply,
@@ -106,6 +107,16 @@ def by_priority() -> None:
     mid = Write.options(id="Mid", after=[start], cache=False)(text="m")
     high = Write.options(id="High", after=[start], cache=False, priority=5)(text="h")
     Read.options(after=[low, mid, high], cache=False)()
+
+
+@dt.pipeline
+def asked() -> None:
+    def one(item: int) -> Numbers:
+        with dt.when(Approval(message="on with it?", wait=0.05).approved):
+            made = Make(count=item)
+        return Double(made)
+
+    Sum(dt.map_(one, over=[3, 4]))
 
 
 @dt.pipeline
