@@ -84,15 +84,12 @@ class Recorded:
     def _looking_back(self, node: Node) -> Iterator[tuple[str, tuple[Source, ...]]]:
         """The inputs of a node, seen to look back at what nodes there are."""
         for name, sources in node.inputs:
-            yield (
-                name,
-                tuple(
-                    replace(each, made_by=self._maker(node.id, each))
-                    if isinstance(each, Query) and each.made_by
-                    else each
-                    for each in sources
-                ),
-            )
+            yield name, tuple(self._found(node.id, each) if isinstance(each, Query) else each for each in sources)
+
+    def _found(self, node: str, query: Query) -> Query:
+        """A query with the node that is meant; of another pipeline's nodes nothing is known here."""
+        own = query.made_by and "pipeline" not in dict(query.arguments)
+        return replace(query, made_by=self._maker(node, query)) if own else query
 
     def _maker(self, node: str, query: Query) -> str:
         """Whom a query means by a name: a node of its own pipeline, else one of those around it.

@@ -30,6 +30,7 @@ def latest(
     node: str | None = None,
     passed: bool = False,
     by: Literal["created", "version"] = "created",
+    pipeline: str | None = None,
     count: None = None,
 ) -> T | None: ...
 @overload
@@ -39,6 +40,7 @@ def latest(
     node: str | None = None,
     passed: bool = False,
     by: Literal["created", "version"] = "created",
+    pipeline: str | None = None,
     count: int,
 ) -> list[T]: ...
 def latest(
@@ -47,6 +49,7 @@ def latest(
     node: str | None = None,
     passed: bool = False,
     by: Literal["created", "version"] = "created",
+    pipeline: str | None = None,
     count: int | None = None,
 ) -> T | list[T] | None:
     """The newest live artifact of a type that an earlier run of this pipeline made; None where there is none yet.
@@ -56,6 +59,7 @@ def latest(
         node: The id of the node that made it; any where None. Name it where several nodes make artifacts of the type.
         passed: Only of runs that ended COMPLETE, in which no gate objected to anything and nothing failed.
         by: What "newest" means: made last, or of the largest span and its largest version.
+        pipeline: Of runs of this pipeline, by its name, instead of the one that asks; they are in the same store.
         count: So many of them, the newest first, as a list; fewer where there are fewer.
 
     Never what the component already gets by another input: of its statistics, `DistributionValidator` is given those of
@@ -64,7 +68,7 @@ def latest(
     Raises:
         BuildError: By version, of a type that has no span; or a count less than 1.
     """
-    arguments: dict[str, object] = {}
+    arguments: dict[str, object] = _of_another("dt.latest", pipeline)
     if by != "created":
         if by != "version":
             raise BuildError(f"dt.latest: by={by!r}", where=user_line(), fix='say "created" or "version"')
@@ -86,10 +90,10 @@ def latest_blessed() -> Any:  # Any: the type is the input's it is given to
 
 
 @overload
-def latest_model(policy: Policy) -> Model | None: ...
+def latest_model(policy: Policy, *, pipeline: str | None = None) -> Model | None: ...
 @overload
-def latest_model(policy: Policy, *, kind: type[T]) -> T | None: ...
-def latest_model(policy: Policy, *, kind: type[Artifact] = Model) -> Artifact | None:
+def latest_model(policy: Policy, *, kind: type[T], pipeline: str | None = None) -> T | None: ...
+def latest_model(policy: Policy, *, kind: type[Artifact] = Model, pipeline: str | None = None) -> Artifact | None:
     """The newest model of earlier runs that came so far; None where there is none.
 
     As of `latest`, never one that the component already gets by another input.
@@ -98,6 +102,7 @@ def latest_model(policy: Policy, *, kind: type[Artifact] = Model) -> Artifact | 
         policy: "exported": it was made; "blessed": an `Evaluation` of it, by the input "model", was; "pushed": there is
             a `PushedModel` of it.
         kind: The model's type.
+        pipeline: As of `latest`: `dt.latest_model("blessed", pipeline="flights")`, where another pipeline trains.
 
     Raises:
         BuildError: There is no such policy.
@@ -106,7 +111,8 @@ def latest_model(policy: Policy, *, kind: type[Artifact] = Model) -> Artifact | 
         raise BuildError(
             f"dt.latest_model: there is no policy {policy!r}", where=user_line(), fix="say exported, blessed or pushed"
         )
-    return cast("Artifact | None", Chosen(_query("latest_model", kind, None, {"policy": policy})))
+    arguments = {"policy": policy, **_of_another("dt.latest_model", pipeline)}
+    return cast("Artifact | None", Chosen(_query("latest_model", kind, None, arguments)))
 
 
 @overload
@@ -137,12 +143,24 @@ def newest_model_not_trained_on(
 
 @overload
 def artifact(
-    kind: type[T], *, where: Mapping[str, object], node: str | None = None, count: None = None
+    kind: type[T],
+    *,
+    where: Mapping[str, object],
+    node: str | None = None,
+    pipeline: str | None = None,
+    count: None = None,
 ) -> T | None: ...
 @overload
-def artifact(kind: type[T], *, where: Mapping[str, object], node: str | None = None, count: int) -> list[T]: ...
 def artifact(
-    kind: type[T], *, where: Mapping[str, object], node: str | None = None, count: int | None = None
+    kind: type[T], *, where: Mapping[str, object], node: str | None = None, pipeline: str | None = None, count: int
+) -> list[T]: ...
+def artifact(
+    kind: type[T],
+    *,
+    where: Mapping[str, object],
+    node: str | None = None,
+    pipeline: str | None = None,
+    count: int | None = None,
 ) -> T | list[T] | None:
     """The newest live artifact of earlier runs with these properties; None where there is none.
 
@@ -154,6 +172,7 @@ def artifact(
             value; a value may be a parameter of the pipeline or another scalar of the run. Equal is equal JSON: `True`
             is not `1`. A property that is null is `!=` to everything and otherwise never what is wanted.
         node: The id of the node that made it; any where None.
+        pipeline: As of `latest`.
         count: So many of them, the newest first, as a list; fewer where there are fewer.
 
     Raises:
@@ -172,7 +191,7 @@ def artifact(
         if sign == "in" and isinstance(value, str):
             raise BuildError(f"dt.artifact: {name!r} in {value!r:.40}", where=user_line(), fix="give a list")
         tests.append([name, sign, value])
-    arguments: dict[str, object] = {"where": tests}
+    arguments: dict[str, object] = {"where": tests, **_of_another("dt.artifact", pipeline)}
     if count is not None:
         arguments["count"] = _at_least("dt.artifact", "count", count, 1)
     return cast("T | None", Chosen(_query("artifact", kind, node, arguments), many=count is not None))
@@ -338,6 +357,15 @@ def _query(
         if not (value is None or value is False or (isinstance(value, (list, tuple)) and not value))
     )
     return Query(strategy, kind.__name__, node or "", pairs, edge)
+
+
+def _of_another(name: str, pipeline: str | None) -> dict[str, object]:
+    """The argument that names another pipeline."""
+    if pipeline is None:
+        return {}
+    if not isinstance(pipeline, str) or not pipeline:
+        raise BuildError(f"{name}: pipeline is {pipeline!r:.40}", where=user_line(), fix="give its name, as text")
+    return {"pipeline": pipeline}
 
 
 def output_of(name: str, what: object) -> Handle:

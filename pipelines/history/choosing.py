@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Final, TypeAlias
 
@@ -59,10 +59,11 @@ def choose(past: Past, answers: Answers, asked: Asked) -> list[ArtifactRecord]:
         Absent: There are fewer than it needs.
         InputError: What this run was given first has been deleted since, or an argument makes no sense.
     """
+    whose = replace(past, pipeline=asked.arguments.get("pipeline", past.pipeline))
 
     def ask() -> Json:
         try:
-            return {"uids": [record.uid for record in STRATEGIES[asked.query.strategy](past, asked)]}
+            return {"uids": [record.uid for record in STRATEGIES[asked.query.strategy](whose, asked)]}
         except Absent as absent:
             return {"absent": absent.message}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from drivetrain.errors import BuildError
 from drivetrain.pipelines import (
     Home,
     run_pipeline,
@@ -102,3 +103,30 @@ def test_the_newest_model_by_how_far_it_came(home: Home, shop: Pipe) -> None:
     assert [value(result, policy) for policy in ("exported", "blessed", "pushed")] == [
         "[(4, None, 1)]", "[(2, None, 1)]", "[(1, None, 1)]",
     ]  # fmt: skip
+
+
+def test_what_another_pipeline_made(home: Home, shop: Pipe) -> None:
+    """An evaluation and a push in a pipeline of their own, of what a first one trained."""
+    for span in (1, 2, 3):
+        body = (
+            f"model = Train([Load(span=count)])\nJudge(model, blessed={span != 3})\nRate(auc=0.{span}, name='{span}')"
+        )
+        run_pipeline(home, shop(body), {"count": span})
+    body = """
+        Train([Load(span=9)])
+        Model_(dt.latest(Model, pipeline="shop", node="Train"))
+        Model_.options(id="Blessed")(dt.latest_model("blessed", pipeline="shop"))
+        Names(dt.artifact(Score, where={"auc": (">", 0.1)}, pipeline="shop", count=5))
+        Model_.options(id="Own")(dt.latest(Model))
+        Model_.options(id="Nobodys")(dt.latest(Model, pipeline="nobody"))
+    """
+    result = run_pipeline(home, shop(body, name="serve"))
+    assert {name: value(result, name) for name in ("Model_", "Blessed", "Names", "Own", "Nobodys")} == {
+        "Model_": "[(3, None, 1)]", "Blessed": "[(2, None, 1)]", "Names": ["3", "2"], "Own": "none", "Nobodys": "none",
+    }  # fmt: skip
+    again = run_pipeline(home, shop(body, name="serve"))
+    assert (again.nodes["Model_"].state, value(again, "Own")) == ("CACHED", "[(9, None, 1)]")
+    # What it asks is part of the compiled form, which says nothing new of pipelines that do not.
+    assert '"pipeline"' not in shop("Model_(dt.latest(Model))").build().to_json()
+    with pytest.raises(BuildError, match=r"dt\.latest: pipeline is ''"):
+        shop("Model_(dt.latest(Model, pipeline=''))").build()
