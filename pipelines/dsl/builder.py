@@ -185,7 +185,7 @@ class Builder:
             outputs=tuple((key, kind.__name__) for key, kind in component.outputs.items()),
             conditions=tuple(self.conditions),
             gates=component.gates,
-            after=tuple(self._before(name, output, where) for output in options.after),
+            after=tuple(dict.fromkeys(each for output in options.after for each in self._before(name, output, where))),
             cache=options.cache and not self.exiting and not component.asks,  # each run asks, and waits for no other
             asks=component.asks,
             loop=self.loops_open[-1] if self.loops_open else "",
@@ -208,17 +208,19 @@ class Builder:
         named = component.result_type
         return named(**handles) if hasattr(named, "_fields") else next(iter(handles.values()))
 
-    def _before(self, node: str, output: object, where: str) -> str:
-        """The node that must have ended before another one, named by one of its outputs."""
+    def _before(self, node: str, output: object, where: str) -> Iterator[str]:
+        """The nodes that must have ended before another one, named by an output, or a tuple of outputs."""
         if isinstance(output, tuple) and output:
-            output = output[0]
+            for each in output:
+                yield from self._before(node, each, where)
+            return
         if not isinstance(output, (Handle, Property)):
             raise BuildError(f"{node}: after= takes outputs, not {output!r:.60}", where=where, fix="pass an output")
         before, collected = (
             (output._node, output._collected) if isinstance(output, Handle) else (output.node, output.collected)
         )
         self._reach(node, before, collected, where)
-        return before
+        yield before
 
     def _check_exit(self, node: Node, where: str) -> None:
         for need in node.dependencies if node.on_exit else ():

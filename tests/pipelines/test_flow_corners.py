@@ -168,3 +168,12 @@ def test_a_pipeline_within_another_looks_back_at_its_own_nodes(home: Home, flow:
     assert (value(result, "back.Compare"), value(result, "back.Around")) == ("1 -> 2", "50 -> 0")
     with pytest.raises(BuildError, match=r"back\.Compare: there is no node 'Mike' whose Numbers could be taken"):
         flow(body, inner=inner.replace('node="Make"', 'node="Mike"')).build()
+
+
+def test_of_several_outputs_each_is_waited_for(flow: Pipe) -> None:
+    body = """
+        pairs = dt.map_(lambda each: (Count(Make(count=each)), Make.options(id="Other")(count=each)), over=[1, 2])
+        both = Pair(count=3)
+        Note.options(after=[pairs, both, both])(text="last")
+    """
+    assert flow(body).build()["Note"].after == ("Count", "Other", "Pair")
