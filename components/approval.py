@@ -19,7 +19,7 @@ def Approval(artifact: Artifact | None = None, *, message: str = "", wait: float
     node waits; ended meanwhile, `drivetrain resume` waits on.
 
     Args:
-        artifact: What is to be looked at; `drivetrain approve` shows where it lies.
+        artifact: What is to be looked at; `drivetrain approve --list` shows where it lies.
         message: What is asked.
         wait: Seconds until the node fails for want of an answer; None waits for ever.
 

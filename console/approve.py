@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import getpass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ..errors import InputError
 from ..pipelines import Home, Run, decide, list_runs, open_run, waiting_tasks
+from ..pipelines.form.expressions import evaluate
 from ..pipelines.form.tasks import parse_task, task_name
+from ..pipelines.launching.flow import Flow
 from .settings import OK, Settings, shared
 
 if TYPE_CHECKING:
@@ -38,8 +40,8 @@ def approve(
     with settings.home() as home:
         found = _waiting(home, run_id)
         if listed:
-            answer = {"waiting": [{"run": run.id, "node": name, "message": _message(run, name)} for run, name in found]}
-            settings.answer(answer, lambda console: _show(console, found))
+            asked = [_asked(home, run, name) for run, name in found]
+            settings.answer({"waiting": asked}, lambda console: _show(console, asked))
             return OK
         run, name = _one(home, found, run_id, node)
         decide(home, run, name, approved=not deny, by=by or _user(), comment=comment)
@@ -89,12 +91,31 @@ def _one(home: Home, found: list[tuple[Run, str]], run_id: str | None, node: str
     return found[0]
 
 
-def _message(run: Run, name: str) -> object:
-    return dict(run.pipeline[parse_task(name)[0]].parameters).get("message", "")
+def _asked(home: Home, run: Run, name: str) -> dict[str, Any]:
+    """What waits, what it asks, and where that lies which is to be looked at."""
+    node, index = parse_task(name)
+    flow = Flow(home.store, run)
+    execution = flow.execution(node, index)
+    message = dict(run.pipeline[node].parameters).get("message", "")
+    inputs = home.store.inputs(execution) if execution else {}
+    where = home.payloads.url or str(home.root)
+    return {
+        "run": run.id,
+        "node": name,
+        "message": evaluate(message, flow.values(run.pipeline.scope(node), index)),
+        "artifacts": [
+            {"input": key, "type": record.type, "place": f"{where.rstrip('/')}/{record.uri}"}
+            for key, records in inputs.items()
+            for record in records
+        ],
+    }
 
 
-def _show(console: Console, found: list[tuple[Run, str]]) -> None:
-    if not found:
+def _show(console: Console, asked: list[dict[str, Any]]) -> None:
+    if not asked:
         console.print("nothing waits for a decision")
-    for run, name in found:
-        console.print(f"drivetrain approve {run.id} {name}  {_message(run, name) or ''}", markup=False, soft_wrap=True)
+    for one in asked:
+        line = f"drivetrain approve {one['run']} {one['node']}  {one['message'] or ''}".rstrip()
+        console.print(line, markup=False, soft_wrap=True)
+        for each in one["artifacts"]:
+            console.print(f"  {each['input']}: {each['type']} {each['place']}", markup=False, soft_wrap=True)
