@@ -30,15 +30,11 @@ def outline(pipeline: Pipeline) -> Iterator[tuple[str, str]]:
         upstream = pipeline.upstream(name)
         below.setdefault(max(upstream, key=order.__getitem__) if upstream else None, []).append(name)
 
-    def walk(parent: str | None, guide: str) -> Iterator[tuple[str, str]]:
-        names = below.get(parent, [])
-        for name in names:
-            if parent is None:
-                yield "", name
-                yield from walk(name, "")
-            else:
-                last = name == names[-1]
-                yield f"{guide}{'└ ' if last else '├ '}", name
-                yield from walk(name, f"{guide}{'  ' if last else '│ '}")
-
-    yield from walk(None, "")
+    # No recursion: a chain may be deeper than Python's stack.
+    todo = [("", "", name) for name in reversed(below.get(None, []))]
+    while todo:
+        guide, sign, name = todo.pop()
+        yield guide + sign, name
+        inner = guide + {"├ ": "│ ", "└ ": "  "}.get(sign, "")
+        names = below.get(name, [])
+        todo += [(inner, "└ " if each == names[-1] else "├ ", each) for each in reversed(names)]
