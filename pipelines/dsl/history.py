@@ -359,7 +359,7 @@ def _query(
     return Query(strategy, kind.__name__, node or "", pairs, edge)
 
 
-def _of_another(name: str, pipeline: str | None) -> dict[str, object]:
+def _of_another(name: str, pipeline: object) -> dict[str, object]:
     """The argument that names another pipeline."""
     if pipeline is None:
         return {}
