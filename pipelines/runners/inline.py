@@ -51,9 +51,9 @@ def run_inline(launcher: Launcher, nodes: Iterable[str]) -> dict[str, NodeResult
                 return results
             done(ended.get())
     except KeyboardInterrupt:
-        launcher.cancel.set()
         deadline = time.monotonic() + _GRACE
         try:
+            launcher.cancel.set()
             while threads:
                 done(ended.get(timeout=max(0.0, deadline - time.monotonic())))
         except (KeyboardInterrupt, Empty):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import textwrap
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -100,10 +99,7 @@ def nothing_is_left(home: Home, monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     """After each test: a clean store, and no process."""
     monkeypatch.setenv(MARK, f"test-{tmp_path}")
     yield
-    deadline = time.monotonic() + 5
-    while workers() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not workers()
+    faulty.waits(lambda: not workers())
     report = fsck(home.store, home.root)
     assert report.clean, report.to_dict()
     assert not list((home.root / "work").rglob("content"))
@@ -113,7 +109,7 @@ def nothing_is_left(home: Home, monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
 def nothing_runs_on(home: Home) -> Iterator[None]:
     """After each test: no process of its runs."""
     yield
-    faulty.waits(lambda: not faulty.left(home), 30)
+    faulty.waits(lambda: not faulty.left(home))
 
 
 @pytest.fixture(scope="session")

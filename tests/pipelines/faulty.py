@@ -21,7 +21,7 @@ from drivetrain.pipelines import Home, PipelineFunction, RunResult, load_pipelin
 from drivetrain.pipelines.launching.processes import MARK
 
 PARTS = """
-import os, signal, time
+import os, signal, sys, time
 from typing import NamedTuple
 import drivetrain as dt
 from drivetrain.metadata import MetadataStore, writes
@@ -86,7 +86,7 @@ def Flaky(numbers: Numbers) -> Numbers:
     return made(numbers.total + 1)
 
 @dt.component
-def Waits(numbers: Numbers, *, name: str, seconds: float = 60.0) -> Numbers:
+def Waits(numbers: Numbers, *, name: str, seconds: float = 240.0) -> Numbers:
     (current().base / name).touch()
     begin = time.monotonic()
     while time.monotonic() - begin < seconds and not (current().base / "go").exists():
@@ -97,6 +97,7 @@ def Waits(numbers: Numbers, *, name: str, seconds: float = 60.0) -> Numbers:
 @dt.component
 def Stubborn(numbers: Numbers) -> Numbers:
     line(current().node)
+    sys.modules["__main__"]._GRACE = 240.0  # of the worker that it keeps from ending
     (current().base / "begun").touch()
     while not (current().base / "go").exists():
         try:
@@ -193,7 +194,7 @@ import json, sys
 from pathlib import Path
 from drivetrain.pipelines import Home, RunOptions, load_pipeline, resume, run_pipeline
 from drivetrain.pipelines.runners import children, inline
-children.GRACE = inline._GRACE = 5.0
+children.GRACE = inline._GRACE = 60.0
 root, project, runner, values = sys.argv[1:]
 home = Home(Path(root))
 result = resume(home) if runner == "resume" else run_pipeline(
@@ -238,7 +239,7 @@ def start(
 
 def finish(process: subprocess.Popen[str]) -> dict[str, Any]:
     """What it printed, once it has ended by itself."""
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=240)
     assert process.returncode == 0, err
     found: dict[str, Any] = json.loads(out.splitlines()[-1])
     return found
@@ -267,9 +268,9 @@ def appears(path: Path, process: subprocess.Popen[str]) -> None:
     assert path.exists(), process.communicate()
 
 
-def waits(until: Callable[[], object], seconds: float = 60.0) -> None:
-    """Wait until something is true."""
-    deadline = time.monotonic() + seconds
+def waits(until: Callable[[], object]) -> None:
+    """Wait until something is true, for as long as it may take on a machine that does much else."""
+    deadline = time.monotonic() + 120
     while not until():
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -304,7 +305,7 @@ def settled(home: Home, result: RunResult, undisturbed: dict[str, list[str]], *,
     assert not home.store.executions(state="RUNNING")
     assert not home.store.claims()
     assert not list(home.payloads.staging.glob("*"))
-    waits(lambda: not left(home), 30)
+    waits(lambda: not left(home))
     report = fsck(home.store, home.root)
     assert report.clean, report.to_dict()
 

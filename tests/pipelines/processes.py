@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import psutil
+import pytest
 from drivetrain.pipelines import Home, PipelineFunction, RunOptions, RunResult
 from drivetrain.pipelines.launching.logs import Logs
+from drivetrain.pipelines.launching.outcome import NodeResult, Observer
 from drivetrain.pipelines.launching.processes import MARK
+from drivetrain.pipelines.runners import children
 
 Pipe = Callable[..., PipelineFunction[..., object]]
 ONE = RunOptions(runner="process", parallel=1)
@@ -53,8 +59,24 @@ HOW = {
 
 def grandchild(home: Home) -> psutil.Process:
     path = home.base / "grandchild"
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while not (path.exists() and path.read_text().strip()):
         assert time.monotonic() < deadline
         time.sleep(0.02)
     return psutil.Process(int(path.read_text()))
+
+
+def time_is_up_with(path: Path, task: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a day pass for the runner as soon as there is this file: after the task has begun, however long it takes."""
+    works: list[bool] = []
+    relay = children.relay
+
+    def hear(observer: Observer, event: Mapping[str, Any]) -> NodeResult | None:
+        works.extend([True] if event["event"] == "working" and event["node"] == task else [])
+        return relay(observer, event)
+
+    def clock() -> float:
+        return time.monotonic() + (86400 if works and path.exists() else 0)
+
+    monkeypatch.setattr(children, "relay", hear)
+    monkeypatch.setattr(children, "time", SimpleNamespace(monotonic=clock))

@@ -18,7 +18,7 @@ MEET = """
 here = Path({base!r})
 import uuid
 (here / f"at-{{uuid.uuid4()}}").touch()
-until = time.monotonic() + 20
+until = time.monotonic() + 120
 while len(list(here.glob("at-*"))) < 2:
     assert time.monotonic() < until, "the other one waits for this one"
     time.sleep(0.01)

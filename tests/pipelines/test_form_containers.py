@@ -210,12 +210,12 @@ def test_stopping_removes_the_container(busybox: str, tmp_path: Path, project: C
     code = f"from pathlib import Path; from drivetrain.pipelines import *; h = Home(Path({str(tmp_path / 'h')!r})); "
     code += f"run_pipeline(h, load_pipeline(Path({str(folder)!r})))"
     child = subprocess.Popen([sys.executable, "-c", code], start_new_session=True, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while not any("begun" in log.read_text() for log in tmp_path.glob("h/logs/*/Wait.log")):
         assert time.monotonic() < deadline
         time.sleep(0.1)
     child.send_signal(2)
-    child.wait(60)
+    child.wait(120)
     there = subprocess.run(
         [container.engine().path, "ps", "-a", "--format", "{{.Names}}"], capture_output=True, text=True, check=True
     ).stdout

@@ -7,22 +7,42 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from drivetrain.metadata import Claim, MetadataStore, Owner
 from drivetrain.pipelines.launching.heartbeat import heartbeat
+from drivetrain.tests.pipelines.faulty import waits
 
 UNSEEN = Owner("elsewhere", "b", 1, "")
 OTHER = Owner("elsewhere", "b", 2, "")
 LEASE = 0.6
 
 
+class Time:
+    """A clock that stands still but where it is set; a lease is over by it, while beats come by another."""
+
+    def __init__(self) -> None:
+        self.now = 1_700_000_000_000_000
+
+    def __call__(self) -> int:
+        return self.now
+
+    def pass_(self, seconds: float) -> None:
+        """Set it forward."""
+        self.now += round(seconds * 1e6)
+
+
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[MetadataStore]:
-    with MetadataStore.open(tmp_path / "metadata.db") as opened:
+def clock() -> Time:
+    return Time()
+
+
+@pytest.fixture
+def store(tmp_path: Path, clock: Time) -> Iterator[MetadataStore]:
+    with MetadataStore.open(tmp_path / "metadata.db", clock=clock) as opened:
         yield opened
 
 
@@ -32,31 +52,45 @@ def held(store: MetadataStore, key: str, lease: float = LEASE) -> Claim:
     return claim
 
 
+def beaten(store: MetadataStore, *keys: str) -> Callable[[], bool]:
+    """Whether the claims on these have each had a beat since now."""
+    before = {claim.cache_key: claim.expires_at for claim in store.claims()}
+    return lambda: all(
+        claim.expires_at > before[claim.cache_key] for claim in store.claims() if claim.cache_key in keys
+    )
+
+
 def beating() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "drivetrain-heartbeat"]
 
 
-def test_one_thread_keeps_all_claims_and_only_within_the_block(store: MetadataStore) -> None:
+def test_one_thread_keeps_all_claims_and_only_within_the_block(store: MetadataStore, clock: Time) -> None:
     with ExitStack() as stack:
         for key in "abc":
             stack.enter_context(heartbeat.of(store, held(store, key)))
         assert len(beating()) == 1
-        until = time.monotonic() + 1.8 * LEASE
-        while time.monotonic() < until:
+        for _ in range(3):
+            since = beaten(store, *"abc")
+            clock.pass_(0.9 * LEASE)
+            waits(since)
             assert [store.claim(key, owner=OTHER) for key in "abc"] == [None] * 3
-            time.sleep(0.05)
-    time.sleep(1.1 * LEASE)
+    clock.pass_(0.9 * LEASE)
+    time.sleep(LEASE)  # in which there would be another
+    clock.pass_(0.2 * LEASE)
     assert all(store.claim(key, owner=OTHER) for key in "abc")
 
 
-def test_a_lost_claim_or_a_closed_store_does_not_end_it(store: MetadataStore, tmp_path: Path) -> None:
+def test_a_lost_claim_or_a_closed_store_does_not_end_it(store: MetadataStore, clock: Time, tmp_path: Path) -> None:
     lost = held(store, "lost", lease=0.06)
     closed = MetadataStore.open(tmp_path / "other.db")
     gone = held(closed, "gone", lease=0.06)
     store.release(lost)
     closed.close()
-    with heartbeat.of(store, lost), heartbeat.of(closed, gone), heartbeat.of(store, held(store, "kept")):
-        time.sleep(1.8 * LEASE)
+    with heartbeat.of(store, lost), heartbeat.of(closed, gone), heartbeat.of(store, held(store, "kept", lease=0.6)):
+        for _ in range(2):  # meanwhile the others had theirs
+            since = beaten(store, "kept")
+            clock.pass_(0.9 * LEASE)
+            waits(since)
         assert store.claim("kept", owner=OTHER) is None
 
 
@@ -65,30 +99,37 @@ def test_signals_go_to_the_main_thread() -> None:
     heartbeat.start()
     (thread,) = beating()
     status = Path(f"/proc/self/task/{thread.native_id}/status")
-    until = time.monotonic() + 5
-    blocked = 0
-    while not blocked and time.monotonic() < until:  # it may just have begun
+
+    def blocked() -> bool:
         (line,) = (line for line in status.read_text().splitlines() if line.startswith("SigBlk"))
-        blocked = int(line.split()[1], 16)
-    assert all(blocked >> (number - 1) & 1 for number in (signal.SIGINT, signal.SIGTERM))
+        signals = int(line.split()[1], 16)
+        return all(signals >> (number - 1) & 1 for number in (signal.SIGINT, signal.SIGTERM))
+
+    waits(blocked)  # it may just have begun
 
 
 FORKED = """
-import os, sys, time
-from drivetrain.metadata import MetadataStore, Owner
+import os, sys
+from drivetrain.metadata import MetadataStore
 from drivetrain.pipelines.launching.heartbeat import heartbeat
+from drivetrain.tests.pipelines.test_heartbeat import LEASE, Time, beaten, held, waits
 path = sys.argv[1]
 heartbeat.start()
 child = os.fork()
 if child:
     sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-with MetadataStore.open(path) as store:
-    with heartbeat.of(store, store.claim("k", owner=Owner("elsewhere", "b", 1, ""), lease=0.6)):
-        time.sleep(1.1)
-        taken = store.claim("k", owner=Owner("elsewhere", "b", 2, ""))
-    os._exit(0 if taken is None else 7)
+status = 7
+try:
+    clock = Time()
+    with MetadataStore.open(path, clock=clock) as store, heartbeat.of(store, held(store, "k")):
+        since = beaten(store, "k")
+        clock.pass_(0.9 * LEASE)
+        waits(since)
+        status = 0
+finally:
+    os._exit(status)
 """
 
 
 def test_a_forked_process_has_a_thread_of_its_own(tmp_path: Path) -> None:
-    subprocess.run([sys.executable, "-c", FORKED, str(tmp_path / "metadata.db")], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", FORKED, str(tmp_path / "metadata.db")], check=True, timeout=240)

@@ -104,7 +104,7 @@ if not flag.exists():
     flag.touch()
     store = MetadataStore.open(flag.parent / ".drivetrain" / "metadata.db")
     held = store.claims()[0]
-    while store.claim(held.cache_key, owner=Owner("elsewhere", "b", 1, ""), lease=0.3) is None:
+    while store.claim(held.cache_key, owner=Owner("elsewhere", "b", 1, ""), lease=3600) is None:
         time.sleep(0.05)
     store.close()
 """
@@ -120,6 +120,9 @@ def test_a_lost_lease_is_waited_out_and_staging_is_gone(
     class Notes(Silent):
         def note(self, node: str, text: str) -> None:
             notes.append(text)
+            if text.startswith("waiting for"):  # it is silent past its lease
+                with home.store._db.write() as transaction:
+                    transaction.run("UPDATE claim SET expires_at = 0")
 
     result = run_pipeline(home, pipe(f"Misbehave(Make(), code={STEAL!r})"), observer=lambda run: Notes())
     assert states(result.nodes) == {"Make": "COMPLETE", "Misbehave": "COMPLETE"}
@@ -173,7 +176,7 @@ def start(folder: Path, home: Home, grace: float = 30.0) -> subprocess.Popen[str
 
 
 def appears(path: Path, process: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while not path.exists():
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
@@ -184,7 +187,13 @@ DEAF = """
 flag = current().base / "{name}"
 if not flag.exists():
     flag.touch()
-    time.sleep(120)
+    while True:
+        try:
+            current().progress(0, None, "")
+            time.sleep(0.02)
+        except BaseException:
+            (current().base / "{name}-asked").touch()
+            time.sleep(600)
 """
 
 
@@ -194,13 +203,14 @@ def test_deaf_branches_do_not_keep_a_stopped_process(home: Home, pipe: Pipe, sig
     code = {name: DEAF.format(name=name) for name in ("one", "two")}
     body = f"n = Make()\nMisbehave(n, code={code['one']!r})\nMisbehave.options(id='Second')(n, code={code['two']!r})"
     function = pipe(body)
-    process = start(function.project, home, grace=1.0 if signals == 1 else 60.0)
+    process = start(function.project, home, grace=1.0 if signals == 1 else 3600.0)
     appears(home.base / "one", process)
     appears(home.base / "two", process)
-    for _ in range(signals):
+    process.send_signal(signal.SIGTERM)
+    if signals == 2:
+        appears(home.base / "one-asked", process)
         process.send_signal(signal.SIGTERM)
-        time.sleep(0.3)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
     answer = json.loads(out.splitlines()[-1])
     assert answer["state"] == "CANCELED"

@@ -10,7 +10,7 @@ from drivetrain.pipelines import Home, list_runs, run_pipeline
 from drivetrain.pipelines.launching import tidy
 from drivetrain.pipelines.runners import children
 from drivetrain.tests.pipelines import faulty
-from drivetrain.tests.pipelines.processes import GRANDCHILD, HOW, ONE, Pipe, states
+from drivetrain.tests.pipelines.processes import GRANDCHILD, HOW, ONE, Pipe, states, time_is_up_with
 
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
@@ -21,9 +21,10 @@ def test_a_timeout_ends_grandchildren_of_other_sessions(
     home: Home, pipe: Pipe, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(children, "GRACE", 1.0)
+    time_is_up_with(home.base / "grandchild", "Misbehave", monkeypatch)
     code = GRANDCHILD.replace("{how}", HOW[how])
-    result = run_pipeline(home, pipe(f"Misbehave.options(timeout=1.5)(Make(), code={code!r})"), options=ONE)
-    assert result.nodes["Misbehave"].reason == "ran longer than its timeout of 1.5 s"
+    result = run_pipeline(home, pipe(f"Misbehave.options(timeout=3600)(Make(), code={code!r})"), options=ONE)
+    assert result.nodes["Misbehave"].reason == "ran longer than its timeout of 3600 s"
     assert [e.state for e in home.store.executions(component="parts:Misbehave")] == ["FAILED"]
     assert (home.base / "grandchild").exists()  # that it is gone: nothing_is_left
 
@@ -42,7 +43,7 @@ def test_a_killed_worker_leaves_no_grandchildren(home: Home, pipe: Pipe, how: st
 def test_what_a_task_leaves_ends_with_its_worker(home: Home, pipe: Pipe) -> None:
     leave = "import subprocess, threading; subprocess.Popen(['sleep', '600'])\n"
     thread = "import threading; threading.Thread(target=time.sleep, args=(600,), daemon=True).start()\n"
-    memory = "import drivetrain.pipelines.launching.tidy as tidy; tidy.MUCH = tidy.resident() - 1\n"
+    memory = "import drivetrain.pipelines.launching.tidy as tidy; tidy.MUCH = tidy.resident() // 2\n"
     device = (
         "import drivetrain.pipelines.launching.tidy as tidy; tidy._DEVICES = ('/dev/zero',); os.open('/dev/zero', 0)\n"
     )
@@ -103,21 +104,23 @@ def test_a_worker_killed_while_it_publishes_leaves_all_or_nothing(
 LATE = {
     "as it commits": """
 from drivetrain.metadata import MetadataStore
-def late(*given, publish=MetadataStore.publish, time=time, **named):
+def late(*given, publish=MetadataStore.publish, time=time, up=current().base / "up", **named):
     published = publish(*given, **named)
-    time.sleep(60)
+    up.touch()
+    time.sleep(600)
     return published
 MetadataStore.publish = late
 """,
     "as it tidies up": """
 from drivetrain.pipelines.launching.attempt import Attempt
-Attempt._remove_left = lambda *_, time=time: time.sleep(60)
+Attempt._remove_left = lambda *_, time=time, up=current().base / "up": (up.touch(), time.sleep(600))
 """,
     "as it says so": """
 from drivetrain.pipelines.launching.launcher import Launcher
-def late(*given, result=Launcher._result, time=time, **named):
+def late(*given, result=Launcher._result, time=time, up=current().base / "up", **named):
     Launcher._result = result
-    time.sleep(60)
+    up.touch()
+    time.sleep(600)
 Launcher._result = late
 """,
 }
@@ -132,8 +135,9 @@ def test_time_that_is_up_after_the_commit_fails_nothing(
     home: Home, pipe: Pipe, monkeypatch: pytest.MonkeyPatch, when: str, options: str
 ) -> None:
     monkeypatch.setattr(children, "GRACE", 5.0)
+    time_is_up_with(home.base / "up", "Misbehave", monkeypatch)
     code = f"(current().base / 'count').open('a').write('x')\n{LATE[when]}"
-    function = pipe(f"Use(Misbehave.options(timeout=1, {options})(Make(), code={code!r}))")
+    function = pipe(f"Use(Misbehave.options(timeout=3600, {options})(Make(), code={code!r}))")
     result = run_pipeline(home, function, options=ONE)
     assert states(result) == {"Make": "COMPLETE", "Misbehave": "COMPLETE", "Use": "COMPLETE"}
     assert result.state == list_runs(home)[0].state == "COMPLETE"

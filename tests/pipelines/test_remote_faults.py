@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from drivetrain.metadata import fsck
 from drivetrain.pipelines import Home, list_runs, load_pipeline, resume, run_pipeline
+from drivetrain.pipelines.launching.processes import MARK
+from drivetrain.tests.pipelines import faulty
 from drivetrain.tests.s3 import S3, bucket, s3, s3_server
 
 __all__ = ["bucket", "s3", "s3_server"]
@@ -56,6 +58,8 @@ PIPELINE = f"""
 def test_a_killed_run_goes_on_with_its_upload(
     s3: S3, bucket: str, tmp_path: Path, project: Callable[..., Path], runner: str
 ) -> None:
+    import fsspec  # type: ignore[import-untyped]
+
     folder = project("shop", parts=PARTS, pipeline=PIPELINE)
     root, stuck = tmp_path / "home" / ".drivetrain", threading.Event()
     answered: list[str] = []
@@ -64,7 +68,7 @@ def test_a_killed_run_goes_on_with_its_upload(
         if request.startswith("PUT ") and "/part-" in request:
             if len(answered) >= 5:
                 stuck.set()
-                gone.wait(60)
+                gone.wait(240)
                 return 503
             answered.append(request)
         return None
@@ -72,17 +76,19 @@ def test_a_killed_run_goes_on_with_its_upload(
     gone = threading.Event()
     s3.before = before
     words = ["run", str(folder), "--root", str(root), "--artifacts", bucket, "--runner", runner]
-    process = subprocess.Popen([sys.executable, "-m", "drivetrain", *words], start_new_session=True)
+    home = Home(root, artifacts=bucket)
+    environment = {**os.environ, MARK: faulty.mark(home)}
+    process = subprocess.Popen([sys.executable, "-m", "drivetrain", *words], start_new_session=True, env=environment)
     try:
         assert stuck.wait(120)
-        time.sleep(0.5)
+        store = fsspec.filesystem("s3", use_listings_cache=False)
+        faulty.waits(lambda: len([name for name in store.find(bucket) if "/part-" in name]) >= 5)
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-    time.sleep(3)  # the process runner's children see that it is gone
+    faulty.waits(lambda: not faulty.left(home))  # the process runner's children see that it is gone
     s3.before = lambda request: None
     gone.set()
-    home = Home(root)
     try:
         assert [run.state for run in list_runs(home)] == ["INTERRUPTED"]
         (begun,) = {each.uri for each in home.payloads.published()}
@@ -118,7 +124,7 @@ def test_a_run_outlives_its_server_for_a_while(
             begun.set()
 
     def restart() -> None:
-        assert begun.wait(60)
+        assert begun.wait(240)
         s3.stop()
         time.sleep(4)
         s3.start()

@@ -87,7 +87,7 @@ def test_a_full_root_is_named_and_resumed_when_there_is_room(
         (home.base / "tried").unlink()
         filler = fill(home.base, leave * 1024)
         process = faulty.start(home, project)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=120)
         said = err if process.returncode else out
         assert "disk is full" in said or "disk full while" in said or "No space left" in said, said
         assert "resume" in said
@@ -132,7 +132,7 @@ def test_a_working_folder_that_fills_the_disk_is_kept(tmp_path: Path, small: Cal
     function = faulty.write(tmp_path, faulty.body('Bulky(Add(Make(count=count)), place="work")'))
     with closing(Home(tmp_path / "home" / ".drivetrain")) as home:
         process = faulty.start(home, function.project)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=120)
         said = err if process.returncode else out
         assert "disk full while running Bulky" in said or "metadata.db: database or disk is full" in said
         assert "drivetrain resume" in said

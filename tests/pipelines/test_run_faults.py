@@ -47,7 +47,7 @@ def test_a_run_that_is_killed_at_a_step_is_finished(
     home: Home, shop: Shop, undisturbed: dict[str, list[str]], cut: str
 ) -> None:
     process = faulty.start(home, shop.project, cut=cut)
-    process.communicate(timeout=60)
+    process.communicate(timeout=120)
     assert process.returncode == -9
     before = faulty.shown(home)
     assert before[""] == "INTERRUPTED"
@@ -179,7 +179,7 @@ def test_a_run_that_waits_for_a_person_goes_on_after_it_was_ended(
     process = faulty.start(home, faulty.write(tmp_path, faulty.body(ASKS)).project)
     faulty.waits(lambda: list_runs(home) and waiting_tasks(home, list_runs(home)[0]) == ["Approval"])
     process.send_signal(number)
-    process.communicate(timeout=30)
+    process.communicate(timeout=120)
     (run,) = list_runs(home)
     assert run.state == ("INTERRUPTED" if number == signal.SIGKILL else "CANCELED")
     decide(home, run, "Approval", approved=True, by="ada")
