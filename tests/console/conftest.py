@@ -50,6 +50,8 @@ def Train(examples: Examples, *, fn: Fn, fail: str, seconds: float) -> Model:
     for step in range(int(seconds * 100)):
         time.sleep(0.01)
         current().progress(step, int(seconds * 100), "steps")
+        if (current().base / "go").exists():
+            break
     return made
 
 

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from drivetrain.tests.pipelines.faulty import waits
 
 COMMAND = [sys.executable, "-m", "drivetrain"]
 HEAVY = ("jax", "flax", "apache_beam", "great_expectations", "pandas", "pyarrow", "scipy", "numpy")
 
 
 def run(*args: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*COMMAND, *args], capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run([*COMMAND, *args], capture_output=True, text=True, timeout=120, check=False)
 
 
 def shown() -> dict[str, Any]:
@@ -54,12 +55,12 @@ def test_a_signal_cancels_the_run_and_leaves_a_clean_store(shop: Path, number: s
         second = '    Train.options(id="Second")(examples, fn="helper:total", fail="no", seconds=seconds)\n'
         (shop / "pipeline.py").write_text(source.replace("    evaluation = Judge", f"{second}    evaluation = Judge"))
     process = subprocess.Popen(
-        [*COMMAND, "run", "shop", "-p", "seconds=30", "--json"],
+        [*COMMAND, "run", "shop", "-p", "seconds=600", "--json"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     wait_until_running("Train", process)
     process.send_signal(number)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=120)
     assert process.returncode == 130, err
     answer = json.loads(out.splitlines()[-1])
     assert answer["state"] == "CANCELED"
@@ -72,21 +73,35 @@ def test_a_signal_cancels_the_run_and_leaves_a_clean_store(shop: Path, number: s
     assert not list((shop.parent / ".drivetrain" / "work").rglob("content"))
 
 
+# Does not end when it is asked to, and tells that it was.
+DEAF = """
+    while True:
+        try:
+            current().progress(0, None, "")
+            time.sleep(0.02)
+        except BaseException:
+            (current().base / "asked").touch()
+            time.sleep(600)
+"""
+
+
 @pytest.mark.slow
 def test_a_second_signal_ends_components_that_do_not_look_up(shop: Path) -> None:
     source = (shop / "pipeline.py").read_text()
     second = '    Train.options(id="Second")(examples, fn="helper:total", fail="no", seconds=seconds)\n'
     source = source.replace("    evaluation = Judge", f"{second}    evaluation = Judge")
-    (shop / "pipeline.py").write_text(
-        source.replace("    made = Model.new()", "    made = Model.new()\n    time.sleep(60)")
+    (shop / "pipeline.py").write_text(source.replace("    made = Model.new()", f"    made = Model.new()\n{DEAF}"))
+    patient = "from drivetrain.pipelines.runners import inline; inline._GRACE = 3600.0\n"
+    patient += "from drivetrain.console import main; main()"
+    process = subprocess.Popen(
+        [sys.executable, "-c", patient, "run", "shop"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
-    process = subprocess.Popen([*COMMAND, "run", "shop"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     wait_until_running("Train", process)
     process.send_signal(signal.SIGINT)
-    time.sleep(0.5)
-    assert process.poll() is None  # it waits for its components to notice
+    waits(lambda: Path("asked").exists() or process.poll() is not None)
+    assert process.poll() is None  # it waits for its components to end
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=10)
+    out, err = process.communicate(timeout=120)
     assert process.returncode == 130, err
     assert "told to stop, and did not" in out
     assert shown()["state"] == "CANCELED"
@@ -98,12 +113,12 @@ def test_a_second_signal_ends_components_that_do_not_look_up(shop: Path) -> None
 @pytest.mark.beam
 def test_a_signal_cancels_a_run_on_beam_and_its_children(shop: Path) -> None:
     process = subprocess.Popen(
-        [*COMMAND, "run", "shop", "-p", "seconds=60", "--runner", "beam", "--json"],
+        [*COMMAND, "run", "shop", "-p", "seconds=600", "--runner", "beam", "--json"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     wait_until_running("Train", process)
     process.terminate()
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=120)
     assert process.returncode == 130, err
     answer = json.loads(out.splitlines()[-1])
     assert answer["state"] == "CANCELED"
@@ -115,19 +130,20 @@ def test_a_signal_cancels_a_run_on_beam_and_its_children(shop: Path) -> None:
 
 @pytest.mark.slow
 def test_a_killed_run_is_interrupted_and_resume_finishes_it(shop: Path) -> None:
-    process = subprocess.Popen([*COMMAND, "run", "shop", "-p", "seconds=2"], stdout=subprocess.PIPE)
+    process = subprocess.Popen([*COMMAND, "run", "shop", "-p", "seconds=600"], stdout=subprocess.PIPE)
     wait_until_running("Train", process)
     process.kill()
-    process.communicate(timeout=30)
+    process.communicate(timeout=120)
     killed = shown()
     assert killed["state"] == killed["nodes"]["Train"]["state"] == "INTERRUPTED"
+    (shop.parent / "go").touch()
     done = json.loads(run("resume", "--json").stdout.splitlines()[-1])
     assert done["run"] == killed["run"]
     assert done["state"] == "COMPLETE"
     assert json.loads(run("fsck", "--json").stdout)["clean"] is True
 
 
-def wait_until_running(node: str, process: subprocess.Popen[Any], seconds: float = 60) -> None:
+def wait_until_running(node: str, process: subprocess.Popen[Any], seconds: float = 120) -> None:
     """Until the newest run shows that the node is at work."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
@@ -142,7 +158,7 @@ def test_a_reader_that_leaves_is_no_error(shop: Path) -> None:
     assert run("run", "shop").returncode == 0
     done = subprocess.run(
         ["bash", "-o", "pipefail", "-c", f"{' '.join(COMMAND)} doctor --help | true; {' '.join(COMMAND)} runs | true"],
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert "Traceback" not in done.stderr
     assert "BrokenPipe" not in done.stderr
@@ -152,7 +168,7 @@ def imported(code: str) -> tuple[set[str], list[str]]:
     """Modules that are loaded in a fresh Python after it ran the code, and what it printed."""
     tell = "\nimport json; print('\\n' + json.dumps(sorted(sys.modules)))"
     done = subprocess.run(
-        [sys.executable, "-c", f"import sys\n{code}{tell}"], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", f"import sys\n{code}{tell}"], capture_output=True, text=True, timeout=120, check=True
     )
     *printed, names = done.stdout.splitlines()
     return set(json.loads(names)), [line for line in printed if line]

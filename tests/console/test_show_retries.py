@@ -67,7 +67,7 @@ def test_a_task_between_two_attempts_waits(
             assert following.poll() is None
         assert following.poll() is None  # it may print more
         faulty.kill(process)
-        following.communicate(timeout=60)  # nobody is there to try it again
+        following.communicate(timeout=120)  # nobody is there to try it again
     after = faulty.shown(home)
     assert (after[""], after["Flaky"]) == ("INTERRUPTED", "FAILED")
     (home.base / "go").touch()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -187,14 +186,12 @@ def test_a_person_decides_while_the_node_waits(
     found: list[Any] = []
     thread = threading.Thread(target=lambda: found.append(run_pipeline(home, load_pipeline(folder))))
     thread.start()
-    deadline = time.monotonic() + 30
-    while not last_json(drivetrain("approve", "--list", "--json"))["waiting"] and time.monotonic() < deadline:
-        time.sleep(0.1)
-    (waits,) = last_json(drivetrain("approve", "--list", "--json"))["waiting"]
-    assert (waits["node"], waits["message"]) == ("Approval", "Push it?")
+    waits(lambda: last_json(drivetrain("approve", "--list", "--json"))["waiting"])
+    (asked,) = last_json(drivetrain("approve", "--list", "--json"))["waiting"]
+    assert (asked["node"], asked["message"]) == ("Approval", "Push it?")
     said = drivetrain("approve", *(["--deny"] if deny else []), "--by", "ada", "--comment", "looked at it")
     assert said.exit_code == 0, said.output
-    thread.join(30)
+    thread.join(120)
     (result,) = found
     decision = result.nodes["Approval"].outputs["decision"][0].properties
     assert decision == {"approved": not deny, "by": "ada", "comment": "looked at it"}
@@ -279,7 +276,7 @@ def test_any_component_may_ask_by_whatever_name(
     waits(lambda: waiting() == ["Ask[0]"])
     assert drivetrain("approve", "--by", "ada").exit_code == 0
     Path("go").touch()
-    thread.join(30)
+    thread.join(120)
     (result,) = found
     said = {name: node.outputs["value"][0].properties["value"] for name, node in result.nodes.items()}
     assert said == {"Approval": 3, "Ask[0]": True, "Ask[1]": False}
@@ -305,13 +302,13 @@ def test_each_of_two_runs_at_once_asks_for_itself(
     def waiting() -> list[str]:
         return sorted(one["run"] for one in last_json(drivetrain("approve", "--list", "--json"))["waiting"])
 
-    waits(lambda: len(waiting()) == 2, 10)
+    waits(lambda: len(waiting()) == 2)
     older, newer = waiting()
     assert drivetrain("approve", newer, "Approval", "--by", "ada").exit_code == 0
     waits(lambda: len(found) == 1)
     assert drivetrain("approve", older, "Approval", "--deny", "--by", "ada").exit_code == 0
     for thread in threads:
-        thread.join(30)
+        thread.join(120)
     said = {result.run: result.nodes["Approval"].outputs["decision"][0].properties["approved"] for result in found}
     assert said == {newer: True, older: False}
 
