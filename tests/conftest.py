@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-# A timing is never a test: on a busy machine an example may take any time.
-settings.register_profile("drivetrain", deadline=None)
+# A timing is never a test: on a busy machine an example may take any time, to draw it too.
+settings.register_profile("drivetrain", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("drivetrain")
 
 # What DRIVETRAIN_REQUIRE may name, and a module that proves it is there. Tests carry the first four as markers.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import secrets
+import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache
@@ -31,6 +32,7 @@ class S3:
         self.before: Callable[[str], int | None] = lambda request: None
         self._server: Any = None
         self._port = 0
+        self._kept: socket.socket | None = None
         self.start()
 
     @property
@@ -48,6 +50,8 @@ class S3:
 
         self._server = make_server("127.0.0.1", self._port, self._answer, threaded=True, request_handler=Quiet)
         self._port = self._server.server_port
+        if self._kept is not None:
+            self._kept.close()
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
         self._thread.start()
 
@@ -56,6 +60,9 @@ class S3:
         self._server.shutdown()
         self._thread.join()
         self._server.server_close()
+        self._kept = socket.socket()  # so that nobody else gets the port meanwhile
+        self._kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        self._kept.bind(("127.0.0.1", self._port))
 
     def puts(self) -> list[str]:
         """The keys of the files that were put, or of which a part was, without their buckets."""

@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 from drivetrain.metadata import fsck
 from drivetrain.pipelines import Home, list_runs, resume
+from drivetrain.pipelines.launching.processes import MARK
 from drivetrain.tests.conformance.case import Case, Step, carry_out, seen
+from drivetrain.tests.pipelines import faulty
 
 CASE = Case("tables/penguins:held", (Step(),))
 STATES = dict.fromkeys(
@@ -32,11 +34,12 @@ carry_out(CASE.steps[0], CASE, Home(Path(sys.argv[1])), sys.argv[2])
 @pytest.mark.parametrize("runner", ["inline", "process", pytest.param("beam", marks=pytest.mark.beam)])
 def test_a_killed_run_is_finished(runner: str, tmp_path: Path) -> None:
     root = tmp_path / runner / ".drivetrain"
-    said = tmp_path / "said"
+    said, home = tmp_path / "said", Home(root)
     with said.open("wb") as file:
         process = subprocess.Popen(
-            [sys.executable, "-c", SCRIPT, str(root), runner], stderr=file, start_new_session=True
-        )
+            [sys.executable, "-c", SCRIPT, str(root), runner], stderr=file, start_new_session=True,
+            env={**os.environ, MARK: faulty.mark(home)},
+        )  # fmt: skip
     deadline = time.monotonic() + 120
     while not (root.parent / "begun").exists():
         assert process.poll() is None, said.read_text()
@@ -45,7 +48,8 @@ def test_a_killed_run_is_finished(runner: str, tmp_path: Path) -> None:
     time.sleep(1)  # so that what runs beside it ends, mostly
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
-    home, other = Home(root), Home(tmp_path / "whole" / ".drivetrain")
+    faulty.waits(lambda: not faulty.left(home))  # its children see that it is gone
+    other = Home(tmp_path / "whole" / ".drivetrain")
     try:
         assert [run.state for run in list_runs(home)] == ["INTERRUPTED"]
         for base in (home.base, other.base):

@@ -160,7 +160,8 @@ def _run(name: str) -> list[dict[str, str]]:
 
     notebook = nbformat.read(NOTEBOOKS / name, as_version=4)
     resources = {"metadata": {"path": str(NOTEBOOKS)}}
-    NotebookClient(notebook, timeout=240, kernel_name="python3", resources=resources).execute(env={**os.environ})
+    client = NotebookClient(notebook, timeout=240, startup_timeout=240, kernel_name="python3", resources=resources)
+    client.execute(env={**os.environ})
     return [_shown(cell) for cell in notebook.cells if cell.cell_type == "code"]
 
 

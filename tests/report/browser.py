@@ -29,11 +29,12 @@ class Browser:
         self._id, self._session = 0, ""
         self.complaints: list[str] = []
         self.requests: list[str] = []
-        self._events: list[str] = []
+        self._loaded: set[str] = set()
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
+        self.call("Page.setLifecycleEventsEnabled", enabled=True)
 
     def call(self, method: str, **params: Any) -> dict[str, Any]:
         """One command of the DevTools protocol, and its result."""
@@ -55,8 +56,9 @@ class Browser:
             raw += byte
         message: dict[str, Any] = json.loads(raw)
         method, params = message.get("method", ""), message.get("params", {})
-        self._events.append(method)
-        if method == "Runtime.exceptionThrown":
+        if method == "Page.lifecycleEvent" and params["name"] == "load":
+            self._loaded.add(params["loaderId"])
+        elif method == "Runtime.exceptionThrown":
             self.complaints.append(json.dumps(params["exceptionDetails"]))
         elif method == "Runtime.consoleAPICalled" and params["type"] in ("error", "warning", "assert"):
             self.complaints.append(json.dumps(params["args"]))
@@ -72,9 +74,8 @@ class Browser:
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=False)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
-        self._events.clear()
-        self.call("Page.navigate", url=path.as_uri() + (f"#{state}" if state else ""))
-        while "Page.loadEventFired" not in self._events:
+        loading = self.call("Page.navigate", url=path.as_uri() + (f"#{state}" if state else ""))["loaderId"]
+        while loading not in self._loaded:
             self._next()
         self.settle()
 
@@ -128,4 +129,4 @@ def browser() -> Iterator[Browser]:
                 yield Browser(send, receive)
         finally:
             process.terminate()
-            process.wait(20)
+            process.wait(120)
