@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from ...errors import DrivetrainError
 from ...metadata import Owner
 from ..form.tasks import parse_task, task_name
 from ..launching.heartbeat import heartbeat
@@ -65,7 +66,7 @@ def _settle_upstream(launcher: Launcher, task: str) -> None:
     """Record what was pruned, the furthest first: whether it is skipped or blocked is the launcher's to say."""
     for name in _unknown(launcher, task):
         _settle_upstream(launcher, name)
-        if launcher.recorded(name) is None and launcher.hindered(name):
+        if (launcher.recorded(name) is None or _outdated(launcher, name)) and launcher.hindered(name):
             launcher.launch(name)
             records.write_record(launcher.home, launcher.run, name)
 
@@ -113,15 +114,29 @@ def _result(launcher: Launcher, name: str, *, died: bool, terminated: bool) -> N
         facts = {"reason": reason, "user_error": False}
         home.store.finish(execution, "CANCELED" if terminated else "FAILED", error=reason, properties=facts)
         home.take_back(execution)
-    elif execution is None and ((run.options.only and node not in run.options.only) or launcher.hindered(name)):
-        launcher.launch(name)  # which says why it is not to run
-        records.write_record(home, run, name)
-    elif execution is None:
-        launcher.bury(name, -1, "FAILED" if died else "CANCELED", _DIED if died else _NEVER)
+    elif execution is None or _outdated(launcher, name):
+        if (run.options.only and node not in run.options.only) or launcher.hindered(name):
+            launcher.launch(name)  # which says why it is not to run
+        else:
+            launcher.bury(name, -1, "FAILED" if died else "CANCELED", _DIED if died else _NEVER)
         records.write_record(home, run, name)
     recorded = launcher.recorded(name)
     assert recorded is not None
     return recorded
+
+
+def _outdated(launcher: Launcher, name: str) -> bool:
+    """Whether what is recorded of a task is how it ended before its run was resumed, and is not so now.
+
+    KFP started no pod for it that could say so.
+    """
+    execution = launcher.flow.execution(*parse_task(name))
+    if execution is None or execution.state not in ("BLOCKED", "CANCELED", "FAILED"):
+        return False
+    with contextlib.suppress(DrivetrainError):
+        held = launcher.held_back(name)
+        return execution.state == "BLOCKED" if held is None else execution.state != held
+    return False
 
 
 @contextlib.contextmanager

@@ -159,11 +159,19 @@ class Launcher:
 
     def hindered(self, name: str) -> bool:
         """Whether a task is to be skipped, or blocked."""
-        task = self._task(name)
         try:
-            return self._hindered(task) is not None
+            return self.held_back(name) is not None
         except DrivetrainError:
             return True  # it fails with that once it is launched
+
+    def held_back(self, name: str) -> Literal["SKIPPED", "BLOCKED"] | None:
+        """How a task ends that is not to run, as things are now; None where it is to run.
+
+        Raises:
+            DrivetrainError: It cannot be told: a condition has no value.
+        """
+        hindered = self._hindered(self._task(name))
+        return None if hindered is None else hindered[0]
 
     def earlier(self, name: str) -> NodeResult | None:
         """How a task ended in this run before it was interrupted, if it ended well and all of it is still there.
