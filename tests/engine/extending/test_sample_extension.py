@@ -105,9 +105,9 @@ LOAD = """
     bundle = Bundle.load(work / "model")
     assert "acme_ops" in sys.modules
     rows, expected = pq.read_table(work / "rows.parquet"), np.load(work / "expected.npy")
-    np.testing.assert_allclose(bundle.run("predict", rows.combine_chunks().to_batches()[0])["p"], expected, atol=1e-6)
+    np.testing.assert_allclose(bundle.run("predict", rows.combine_chunks().to_batches()[0])["p"], expected, rtol=1e-5)
     for row, value in list(zip(rows.to_pylist(), expected))[:20]:
-        np.testing.assert_allclose(bundle.run_row("predict", row)["p"], value, atol=1e-6)
+        np.testing.assert_allclose(bundle.run_row("predict", row)["p"], value, rtol=1e-5)
 """
 
 PALLAS = """
