@@ -28,7 +28,7 @@ test: $(STAMP) lint  ## Lint, types, layers and the fast tests (8 minutes at mos
 	$(BIN)/python -m pytest -m 'not slow and not gpu' --numprocesses auto --dist loadfile
 
 test-slow: $(STAMP)  ## The rest: crashes, whole runs, Beam workers
-	$(BIN)/python -m pytest -m 'slow and not gpu' --numprocesses auto --dist loadfile
+	$(BIN)/python -m pytest -m 'slow and not gpu' --numprocesses auto --dist loadfile --no-loadscope-reorder
 
 beam: $(STAMP)  ## Fetch Prism, Flink and Spark (go, java, mvn), and run all that runs on Beam
 	.ci/beam/fetch prism flink spark
