@@ -226,7 +226,10 @@ class _Scoped:
         return self.flow.items(loop, self.index[:depth])[self.index[depth]]
 
     def status(self, field: str) -> Json:
-        return self.flow.run.context.properties["status"][field]
+        told = self.flow.run.context.properties.get("status")
+        if told is None:
+            raise InputError(f"how run {self.flow.run.id} ends is not known yet", fix="ask once it has ended")
+        return told[field]
 
     def skipped(self, node: str) -> bool:
         ended = (self.flow.execution(node, at) for at in self.flow.tasks_seen_from(node, self.index, self.scope))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from drivetrain.errors import BuildError
-from drivetrain.pipelines import Home, RunOptions, load_pipeline, run_pipeline
+from drivetrain.console.session import view
+from drivetrain.errors import BuildError, InputError
+from drivetrain.pipelines import Home, RunOptions, load_pipeline, run_pipeline, spin
+from drivetrain.pipelines.launching.home import new_run
 from drivetrain.tests.pipelines.flows import Pipe, flows, states, value
 
 
@@ -141,7 +143,14 @@ def test_on_exit_goes_over_what_failed(home: Home, flow: Pipe) -> None:
         with dt.on_exit() as run:
             dt.map_(lambda name: Note(text=name), over=run.failed, max_parallel=1)
     """
-    result = run_pipeline(home, flow(body))
+    function = flow(body)
+    run = new_run(home, function.build(), function.project, {"count": 3}, RunOptions())
+    assert {node.id: node.state for node in view(home, run)} == {  # while it is at work
+        "Fails[0]": "WAITING", "Fails[1]": "WAITING", "Fails[2]": "WAITING", "Note": "WAITING"
+    }  # fmt: skip
+    with pytest.raises(InputError, match=f"how run {run.id} ends is not known yet"):
+        spin(home, run, function, "Note[0]")
+    result = run_pipeline(home, function)
     assert result.state == "FAILED"
     assert [value(result, f"Note[{place}]") for place in (0, 1)] == ["Fails[1] None None", "Fails[2] None None"]
 
