@@ -13,11 +13,11 @@ from . import rows
 from .database import Database, Row, Transaction
 from .errors import LeaseLost
 from .owner import Owner
-from .records import Claim, ExecutionRecord
+from .records import Claim, ExecutionRecord, ExecutionState
 
 # What ends a claim. DONE: published. RELEASED: given up, or its owner died.
-_ABANDON = """
-UPDATE execution SET state = 'ABANDONED', error = :error, finished_at = :now, updated_at = :now, version = version + 1
+_END = """
+UPDATE execution SET state = :state, error = :error, finished_at = :now, updated_at = :now, version = version + 1
 WHERE state = 'RUNNING' AND owner = :owner AND coalesce(properties ->> 'claim', cache_key) = :key
 """
 
@@ -70,8 +70,8 @@ def acquire(transaction: Transaction, key: str, owner: Owner, lease: float, sile
             return None
         if living == "alive" and not silence.is_proven(row):
             return None
-        error = f"abandoned: {displaced} died or was silent past its lease; {owner} took over"
-        transaction.run(_ABANDON, key=key, owner=row["owner"], now=transaction.now, error=error)
+        why = f"abandoned: {displaced} died or was silent past its lease; {owner} took over"
+        _end(transaction, key, displaced, "ABANDONED", why)
     token = 1 if row is None else row["token"] + 1
     expires = transaction.now + round(lease * 1e6)
     transaction.run(
@@ -124,6 +124,17 @@ def close(transaction: Transaction, claim: Claim, state: str) -> bool:
         state=state,
     )
     return changed == 1
+
+
+def release(transaction: Transaction, claim: Claim) -> None:
+    """Give the claim up if it is still ours; what its holder began under it, and knows nothing of, is CANCELED."""
+    if close(transaction, claim, "RELEASED"):
+        _end(transaction, claim.cache_key, claim.owner, "CANCELED", f"{claim.owner} was interrupted as it began")
+
+
+def _end(transaction: Transaction, key: str, owner: Owner, state: ExecutionState, why: str) -> None:
+    """End what an owner is running under a key."""
+    transaction.run(_END, key=key, owner=owner_json(owner), state=state, now=transaction.now, error=why)
 
 
 def release_dead(transaction: Transaction) -> None:

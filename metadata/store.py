@@ -335,9 +335,12 @@ class MetadataStore(StoreReader):
             return leases.extend(tx, claim)
 
     def release(self, claim: Claim) -> None:
-        """Give the claim up; nothing happens if it is no longer ours."""
+        """Give the claim up; nothing happens if it is no longer ours.
+
+        What its holder is still running under it becomes CANCELED: a start that was interrupted after its commit.
+        """
         with self._db.write(durable=False) as tx:
-            leases.close(tx, claim, "RELEASED")
+            leases.release(tx, claim)
 
     # -- artifacts
 

@@ -83,6 +83,28 @@ def test_a_stop_while_a_node_is_published_tells_what_the_store_does(
     clean(home)
 
 
+@pytest.mark.parametrize("cache", [True, False])
+def test_a_stop_while_a_node_begins_leaves_nothing_running(
+    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: bool
+) -> None:
+    function = faulty.write(tmp_path, faulty.body(f"Make.options(cache={cache})(count=count)"))
+    start = MetadataStore.start
+
+    def stopped(store: MetadataStore, *given: Any, **named: Any) -> object:  # Any: whatever it takes
+        monkeypatch.setattr(MetadataStore, "start", start)
+        start(store, *given, **named)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(MetadataStore, "start", stopped)
+    result = run_pipeline(home, function)
+    assert (result.state, result.nodes["Make"].state) == ("CANCELED", "CANCELED")
+    assert faulty.shown(home) == {"": "CANCELED", "Make": "CANCELED"}
+    assert not home.store.executions(state="RUNNING")
+    clean(home)
+    assert resume(home).state == "COMPLETE"
+    clean(home)
+
+
 LOOP = """
 n = Make(count=count)
 dt.map_(lambda item: Add(Waits.options(cache=False)(n, name="begun")), over=[1, 2, 3])
