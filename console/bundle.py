@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from .groups import Verbs
 from .settings import CRASH, OK, Settings, shared, write_page
 
 if TYPE_CHECKING:
@@ -19,7 +20,8 @@ _PATH = click.argument("path", type=click.Path(path_type=Path, file_okay=False))
 
 
 @click.group(
-    epilog="\b\nExample:\n  drivetrain bundle show serving/flights/1\n  drivetrain bundle verify serving/flights/1\n"
+    cls=Verbs,
+    epilog="\b\nExample:\n  drivetrain bundle show serving/flights/1\n  drivetrain bundle verify serving/flights/1\n",
 )
 def bundle() -> None:
     """See, check and renew a bundle: a saved transform or model."""

@@ -17,6 +17,7 @@ from .approve import approve
 from .backfill import backfill
 from .bundle import bundle
 from .diff import diff
+from .groups import Verbs
 from .history import runs, show, why
 from .hub import hub
 from .import_mlmd import import_mlmd
@@ -30,7 +31,7 @@ from .settings import CANCELED, CRASH, OK, USER_ERROR, complain
 from .upkeep import doctor, fsck
 
 
-class Shell(click.Group):
+class Shell(Verbs):
     """A group whose verbs return their exit code, and whose errors are for people."""
 
     def main(self, *args: Any, **kwargs: Any) -> NoReturn:
@@ -64,10 +65,6 @@ class Shell(click.Group):
                 click.echo(f"unexpected error: {type(error).__name__}: {error}", err=True)
                 click.echo("  the traceback: set DRIVETRAIN_DEBUG=1 and run it again", err=True)
             return CRASH
-
-    def list_commands(self, context: click.Context) -> list[str]:
-        """The verbs in the order in which they were added: the most used first."""
-        return list(self.commands)
 
 
 @click.group(

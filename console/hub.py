@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from .groups import Verbs
 from .settings import CRASH, OK, Settings, shared
 
 if TYPE_CHECKING:
@@ -34,7 +35,10 @@ class _Age(click.ParamType[timedelta]):
 _VERSION = click.option("--version", "number", type=click.IntRange(1), help="Its number; by default the newest.")
 
 
-@click.group(epilog="\b\nExample:\n  drivetrain hub list s3://models/encoder\n  drivetrain hub verify models/encoder\n")
+@click.group(
+    cls=Verbs,
+    epilog="\b\nExample:\n  drivetrain hub list s3://models/encoder\n  drivetrain hub verify models/encoder\n",
+)
 def hub() -> None:
     """See, check and clean published modules: an ADDRESS is a folder or a URL prefix."""
 

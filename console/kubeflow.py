@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ..errors import InputError
+from .groups import Verbs
 from .kubeflow_client import VERBS as RUNNING
 from .kubeflow_image import VERBS as IMAGING
 from .kubeflow_schedule import VERBS as SCHEDULING
@@ -22,8 +23,9 @@ if TYPE_CHECKING:
 
 
 @click.group(
+    cls=Verbs,
     epilog="\b\nExample:\n  drivetrain kubeflow compile examples/flights -o flights.yaml\n"
-    "  drivetrain kubeflow lint flights.yaml\n"
+    "  drivetrain kubeflow lint flights.yaml\n",
 )
 def kubeflow() -> None:
     """The same pipeline for Kubeflow: compile it, see that it holds, compare it with what is deployed."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ..pipelines import load_pipeline
+from .groups import Verbs
 from .kubeflow_client import cluster_of, reaching
 from .parameters import gathered
 from .settings import OK, Settings, shared
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
 
 
 @click.group(
+    cls=Verbs,
     epilog='\b\nExample:\n  drivetrain kubeflow schedule create examples/flights --cron "0 3 * * *" --tz Asia/Tokyo\n'
-    "  drivetrain kubeflow schedule list examples/flights\n"
+    "  drivetrain kubeflow schedule list examples/flights\n",
 )
 def schedule() -> None:
     """Have the cluster start runs by itself, by cron or at an interval."""

@@ -13,6 +13,7 @@ import click
 
 from ..errors import InputError
 from ..pipelines import open_run
+from .groups import Verbs
 from .schema_files import inferred, proposed, write_text
 from .schema_update import accept_patch, diff, update
 from .session import RunView, view
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
 _RUN = click.option("--run", "run_id", metavar="RUN", help="Of which run; the newest unless given.")
 
 
-@click.group(epilog="\b\nExample:\n  drivetrain schema infer\n  drivetrain schema accept\n  drivetrain schema diff\n")
+@click.group(
+    cls=Verbs, epilog="\b\nExample:\n  drivetrain schema infer\n  drivetrain schema accept\n  drivetrain schema diff\n"
+)
 def schema() -> None:
     """See, propose and accept the schema: what the data should look like."""
 

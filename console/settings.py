@@ -126,7 +126,7 @@ def complain(error: DrivetrainError) -> None:
 
 
 def write_page(page: Path, text: str) -> None:
-    """Write what `--html` asks for; it may be a device.
+    """Write what `--html` asks for, which may be a device, and say so on standard error.
 
     Raises:
         InputError: It cannot be written.
@@ -135,3 +135,4 @@ def write_page(page: Path, text: str) -> None:
         page.write_text(text, encoding="utf-8")
     except OSError as error:
         raise InputError(f"{page} cannot be written: {error.strerror}", fix="name another file with --html") from None
+    click.echo(f"wrote {page}", err=True)

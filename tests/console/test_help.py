@@ -28,6 +28,13 @@ def test_the_verbs_are_those_of_the_founding_issue(drivetrain: Command) -> None:
     assert drivetrain("--version").stdout.startswith("drivetrain, version ")
 
 
+@pytest.mark.parametrize("group", [(), ("schema",), ("kubeflow", "schedule")], ids=" ".join)
+def test_the_list_of_verbs_cuts_no_sentence(group: tuple[str, ...], drivetrain: Command) -> None:
+    listed = drivetrain(*group, "--help").stdout.partition("Commands:")[2].partition("Example")[0]
+    assert listed.strip()
+    assert "..." not in listed
+
+
 @pytest.mark.parametrize("path", list(verbs(cli)), ids=" ".join)
 def test_each_verb_has_an_example_that_it_understands(path: tuple[str, ...], drivetrain: Command) -> None:
     text = drivetrain(*path, "--help").stdout

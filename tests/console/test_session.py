@@ -80,6 +80,7 @@ def test_a_failed_run_opens_with_its_traceback_escaped(shop: Path, drivetrain: C
 def test_a_run_is_drawn_with_its_states(shop: Path, drivetrain: Command, tmp_path: Path) -> None:
     assert drivetrain("run", "shop", "--param", "fail=crash").exit_code != 0
     shown = drivetrain("show", "--html", "run.html")
+    assert shown.stderr == "wrote run.html\n"
     assert shown.exit_code == 0
     written = (tmp_path / "run.html").read_text("utf-8")
     assert written == dt.open().to_html()
