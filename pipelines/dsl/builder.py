@@ -186,7 +186,7 @@ class Builder:
             conditions=tuple(self.conditions),
             gates=component.gates,
             after=tuple(dict.fromkeys(each for output in options.after for each in self._before(name, output, where))),
-            cache=options.cache and not self.exiting and not component.asks,  # each run asks, and waits for no other
+            cache=component.cached and not self.exiting and not component.asks,  # each run asks, and waits for no other
             asks=component.asks,
             loop=self.loops_open[-1] if self.loops_open else "",
             on_exit=self.exiting,

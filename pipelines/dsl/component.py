@@ -67,13 +67,13 @@ class Options:
 
     Attributes:
         id: The node's id in the pipeline; the component's name where None.
-        cache: Whether an earlier execution with the same key may stand in.
+        cache: Whether an earlier execution with the same key may stand in; None where that is not said.
         after: Outputs of nodes that must have ended, though nothing of them is used.
         node: How it is carried out.
     """
 
     id: str | None = None
-    cache: bool = True
+    cache: bool | None = None
     after: tuple[object, ...] = ()
     node: NodeOptions = field(default_factory=NodeOptions)
 
@@ -144,7 +144,8 @@ class Component(Generic[P, R]):
 
         Args:
             id: The node's id; the component's name where None.
-            cache: Whether an earlier execution with the same key may stand in; True unless said.
+            cache: Whether an earlier execution with the same key may stand in. Unless said, it may where the component
+                is deterministic.
             after: Outputs of nodes that must have ended first, though nothing of them is used.
             retries: How often it is tried again after a failure; of what the user must mend, never. 0 unless said.
             backoff: Seconds before the first retry, 1 unless said.
@@ -169,9 +170,8 @@ class Component(Generic[P, R]):
             known = [each for each in inspect.signature(self.options).parameters if each != "unknown"]
             raise BuildError(f"there is no option {name!r}", where=user_line(), fix=suggest(name, known, "there are"))
         mine = self.options_
-        cache = mine.cache if cache is _AS_IT_IS else cache
         after = mine.after if after is _AS_IT_IS else after
-        if not isinstance(cache, bool):
+        if cache is not _AS_IT_IS and not isinstance(cache, bool):
             raise BuildError(f"cache={cache!r:.60} makes no sense", where=user_line(), fix="say True or False")
         if isinstance(after, (str, Symbolic)):
             raise BuildError(f"after= takes a list, not {after!r}", where=user_line(), fix="write `after=[output]`")
@@ -194,11 +194,16 @@ class Component(Generic[P, R]):
         copy = Component(
             self.fn, gates=self.gates, verify=self.verify, deterministic=self.deterministic, asks=self.asks
         )
-        copy.options_ = Options(id or mine.id, cache, tuple(after), node)
+        copy.options_ = Options(id or mine.id, mine.cache if cache is _AS_IT_IS else cache, tuple(after), node)
         return copy
 
     def __repr__(self) -> str:
         return f"the component {self.name}"
+
+    @property
+    def cached(self) -> bool:
+        """Whether an earlier execution with the same key may stand in for this use of it."""
+        return self.deterministic if self.options_.cache is None else self.options_.cache
 
     @property
     def where(self) -> str:
@@ -322,7 +327,8 @@ def component(
             consumes the same artifact runs. Nor does it where the gate failed; a gate that a condition skipped was not
             asked, and holds nothing back.
         verify: For effects outside the root: asked before a cache hit is believed.
-        deterministic: False for a component whose equal inputs may give another content.
+        deterministic: False for a component whose equal inputs may give another content: it runs anew each time, unless
+            `.options(cache=True)` says that what it gave before will do.
         asks: Whether it waits for what a person decides (`current().decision()`): `drivetrain approve` lists its nodes,
             and each run asks anew.
 

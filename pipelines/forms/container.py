@@ -69,7 +69,7 @@ def container_component(
         env: Environment variables of the container; it gets no others.
         network: Whether it may use the network.
         gates: An input that it may veto, as of `dt.component`: by an output whose property `passed` is false.
-        deterministic: Whether equal inputs give equal content.
+        deterministic: Whether equal inputs give equal content, so that what it gave before may stand in.
 
     Raises:
         BuildError: The command names what is not declared, or a declaration makes no sense.

@@ -38,7 +38,7 @@ def kfp_component(
         types: Which artifact types stand for which KFP types, e.g. `{"Dataset": Examples}`. One that is not named
             gets a type of its own, so that a Dataset is not taken for a Model.
         network: Whether it may use the network.
-        deterministic: Whether equal inputs give equal content.
+        deterministic: Whether equal inputs give equal content, so that what it gave before may stand in.
 
     Raises:
         BuildError: The file does not exist, or what it holds is not supported; names its line.

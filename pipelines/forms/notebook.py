@@ -58,7 +58,7 @@ def notebook_component(
         parameters: JSON types by name, or their defaults.
         kernel: Which kernel runs it, in place of the one that it names.
         gates: An input that it may veto, as of `dt.component`: by an output whose property `passed` is false.
-        deterministic: Whether equal inputs give equal content.
+        deterministic: Whether equal inputs give equal content, so that what it gave before may stand in.
 
     Raises:
         BuildError: It is no notebook, or a declaration makes no sense.

@@ -49,7 +49,7 @@ def shell_component(
         shell: Whether the command is text for `/bin/sh`, joined by spaces. What is filled in is still one argument
             each, never text of the script.
         gates: An input that it may veto, as of `dt.component`: by an output whose property `passed` is false.
-        deterministic: Whether equal inputs give equal content.
+        deterministic: Whether equal inputs give equal content, so that what it gave before may stand in.
 
     Raises:
         BuildError: The command names what is not declared, or a declaration makes no sense.
