@@ -1,4 +1,4 @@
-"""The inline runner: nodes in this process, one at a time in the main thread, a thread each where branches are ready.
+"""The inline runner: nodes in this process, one at a time in the main thread, in threads where branches are ready.
 
 A lone ready node runs in the main thread, so that a debugger and Ctrl-C reach the user's code directly.
 """
@@ -8,8 +8,9 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable
+from contextvars import copy_context
 from queue import Empty, SimpleQueue
-from threading import Thread
+from threading import Thread, current_thread
 
 from ..launching.launcher import Launcher
 from ..launching.outcome import NodeResult
@@ -21,19 +22,32 @@ _GRACE = 30.0
 
 def run_inline(launcher: Launcher, nodes: Iterable[str]) -> dict[str, NodeResult]:
     """Launch the nodes in dependency order; a failed one does not stop independent branches."""
-    threads: set[str] = set()
     schedule = Schedule(launcher.run.pipeline, nodes, launcher.flow.count)
     most = launcher.run.options.parallel or max(4, os.cpu_count() or 1)
     results: dict[str, NodeResult] = {}
+    threads: list[Thread] = []  # a thread has a connection to the store, so each does one node after another
+    branches: set[str] = set()
+    tasks: SimpleQueue[str | None] = SimpleQueue()
     ended: SimpleQueue[NodeResult] = SimpleQueue()
 
+    def work() -> None:
+        thread = current_thread()
+        while (name := tasks.get()) is not None:
+            thread.name = f"drivetrain-node-{name}"
+            result = copy_context().run(launcher.launch, name)
+            thread.name = "drivetrain-idle"
+            ended.put(result)
+
     def begin(name: str) -> None:
-        # A daemon: a component that never looks up must not keep a stopped process alive.
-        threads.add(name)
-        Thread(target=lambda: ended.put(launcher.launch(name)), name=f"drivetrain-node-{name}", daemon=True).start()
+        branches.add(name)
+        if len(threads) < len(branches):
+            # A daemon: a component that never looks up must not keep a stopped process alive.
+            threads.append(Thread(target=work, daemon=True))
+            threads[-1].start()
+        tasks.put(name)
 
     def done(result: NodeResult) -> None:
-        threads.discard(result.node)
+        branches.discard(result.node)
         results[result.node] = result
         schedule.end(result.node)
 
@@ -54,9 +68,12 @@ def run_inline(launcher: Launcher, nodes: Iterable[str]) -> dict[str, NodeResult
         deadline = time.monotonic() + _GRACE
         try:
             launcher.cancel.set()
-            while threads:
+            while branches:
                 done(ended.get(timeout=max(0.0, deadline - time.monotonic())))
         except (KeyboardInterrupt, Empty):
-            for name in threads:
+            for name in branches:
                 results[name] = NodeResult(name, "CANCELED", reason="told to stop, and did not")
+    finally:
+        for _ in threads:
+            tasks.put(None)
     return results
