@@ -81,11 +81,11 @@ class PipelineFunction(Generic[P, R]):
                 f"{self.name}: {error}", where=where, fix=f"it takes {', '.join(self.parameters) or 'nothing'}"
             ) from None
         bound.apply_defaults()
-        given = {name: self._given(name, value, builder, where) for name, value in bound.arguments.items()}
+        given = {name: self._given(name, value, where) for name, value in bound.arguments.items()}
         with builder.nested(self._id):
             return self.fn(**given)  # type: ignore[arg-type, call-arg]
 
-    def _given(self, name: str, value: object, builder: Builder, where: str) -> object:
+    def _given(self, name: str, value: object, where: str) -> object:
         """An argument as the function sees it: as symbolic as it is where the pipeline is run by itself."""
         hint = self.parameters[name].annotation
         if isinstance(value, Symbolic) or not accepts(hint, value):

@@ -17,6 +17,7 @@ from ..dsl.component import ParameterSpec
 from ..dsl.hints import read_value
 from ..dsl.pipeline import PipelineFunction
 from ..form.tasks import Index, parse_task, task_name
+from ..history.answers import Answers
 from ..sources.context import LaunchContext, enter
 from ..sources.functions import reference
 from .attempt import arguments, checked_outputs
@@ -106,7 +107,9 @@ def spin(
     hindered = flow.hindered(node.dependencies, index, scope)
     if hindered is not None:
         raise InputError(f"{name} has nothing to work on in run {run.id}: {hindered[1]}", fix="give another --run")
-    work = Resolver(home.store, now, home.base, home.root / "work").work(node, index)
+    resolver = Resolver(home.store, now, home.base, home.root / "work")
+    resolver.answers = Answers(home.store, run.context, kept=False)  # the run did not ask what only today's code asks
+    work = resolver.work(node, index)
     known = work.component.parameters
     unknown = set(parameters or {}) - set(known)
     if unknown:

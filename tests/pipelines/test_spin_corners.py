@@ -79,3 +79,20 @@ def test_a_node_that_a_person_decides(home: Home, flow: Pipe) -> None:
     decide(home, run, "Approval", approved=False, by="ada", comment="no")
     spun = spin(home, run, function, "Approval").outputs["decision"]
     assert (spun.properties["approved"], spun.properties["by"]) == (False, "ada")
+
+
+def test_what_only_todays_code_asks_is_not_kept_with_the_run(home: Home, flow: Pipe) -> None:
+    run_pipeline(home, flow("Make(count=count)"), {"count": 1})
+    result = run_pipeline(home, flow("Compare(Make(count=count))"), {"count": 2})
+    run = open_run(home, result.run)
+    asked = len(home.store.contexts("answer", limit=None))
+    changed = flow("Compare(Make(count=count), dt.latest(Numbers, node='Make'))")
+    assert spin(home, run, changed, "Compare").outputs["value"].properties["value"] == "1 -> 2"
+    assert len(home.store.contexts("answer", limit=None)) == asked
+    again = run_pipeline(home, changed, {"count": 3})
+    before = len(home.store.contexts("answer", limit=None))
+    assert (
+        spin(home, open_run(home, again.run), changed, "Compare").before
+        == spin(home, open_run(home, again.run), changed, "Compare").fingerprints
+    )
+    assert len(home.store.contexts("answer", limit=None)) == before == asked + 1
