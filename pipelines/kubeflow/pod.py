@@ -125,11 +125,16 @@ class Pod:
         scope = joined.run.pipeline.scope(node)
         self._task = task_name(node, self.given.index(scope))
         if joined.run.pipeline[node].on_exit:
-            run, told = settling.settle(joined.home, joined.run, self._status)
-            self._joined = replace(joined, run=replace(run, project=self._project))
-            return self._ended(self._attempt(resuming=told))
+            return self._ended(self._attempt(resuming=self._settled()))
         settling.know_upstream(self._here.home, self._here.run, self._task)
         return self._ended(self._attempt(resuming=True))
+
+    def _settled(self) -> bool:
+        """See that the run knows how what is not on exit ended; gives whether it had been told the very same before."""
+        joined = self._here
+        run, told = settling.settle(joined.home, joined.run, self._status)
+        self._joined = replace(joined, run=replace(run, project=self._project))
+        return told
 
     def _open(self, loop: str) -> int:
         """Tell the items of a loop by their numbers; where it has none of its own, say of what is in it why."""
@@ -138,7 +143,10 @@ class Pod:
         scope = pipeline.scope(inside[0])
         outer = self.given.index(scope[: scope.index(loop)])
         self._task = task_name(inside[0], outer)
-        settling.know_upstream(self._here.home, self._here.run, self._task)
+        if pipeline[inside[0]].on_exit:  # its items may be what failed
+            self._settled()
+        else:
+            settling.know_upstream(self._here.home, self._here.run, self._task)
         launcher = self._launcher()
         count, results = launcher.flow.count(loop, outer), []
         if count is None:

@@ -286,6 +286,16 @@ OTHERS = (
             ),
         ),
     ),
+    Case(
+        "control/others:exit_over_failures",
+        (
+            Step(
+                "Make[*3] Fails[0] Note[*2]", failed="Fails[1] Fails[2]", state="FAILED",
+                values={"Note[0]": "Fails[1] None None", "Note[1]": "Fails[2] None None"},
+            ),
+            Step("Fails[1] Fails[2]", cached="Make[*3] Fails[0]", parameters={"most": 3}),
+        ),
+    ),
     Case("control/others:retried", (Step("Flaky", values={"Flaky": 3}, reasons={"Flaky": "retry 2 of 3"}),)),
     Case(
         "control/others:retried_in_vain",

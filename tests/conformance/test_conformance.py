@@ -35,6 +35,7 @@ CHOSEN = {
     ),
     "others": (
         "on_exit",
+        "exit_over_failures",
         "retried_in_vain",
         "secret",
         "newest",

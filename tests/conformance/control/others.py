@@ -41,6 +41,13 @@ def on_exit(bad: bool = False) -> None:
 
 
 @dt.pipeline
+def exit_over_failures(most: int = 1) -> None:
+    dt.map_(lambda item: Fails(Make(count=item), when=item > most), over=[1, 2, 3])
+    with dt.on_exit() as run:
+        dt.map_(lambda name: Note(text=name), over=run.failed)
+
+
+@dt.pipeline
 def retried() -> None:
     Flaky.options(retries=3, backoff=0.01, retry_on="parts:transient")(good_at=3)
 
