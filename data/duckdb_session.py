@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 MEMORY: Final = 2 << 30  # bytes; what needs more spills into the scratch folder, if there is one
 TIMEOUT: Final = 600.0  # seconds per query
+_AGAIN: Final = 0.05  # seconds between interruptions of one that is out of time
 
 
 def open_session(
@@ -34,25 +35,38 @@ def open_session(
         import duckdb
     except ImportError as error:
         raise missing_extra("duckdb", "sql") from error
-    session = duckdb.connect(
-        config={
-            "threads": 1,
-            "memory_limit": f"{memory}B",
-            "temp_directory": str(scratch or ""),
-            "autoload_known_extensions": False,
-            "autoinstall_known_extensions": False,
-            "allow_persistent_secrets": False,
-            "python_enable_replacements": False,  # else a query sees this process's variables
-        }
-    )
-    session.execute("SET allowed_paths = ?", [[str(path) for path in files]])
-    session.execute("SET enable_external_access = false")
+    with ctrl_c():
+        session = duckdb.connect(
+            config={
+                "threads": 1,
+                "memory_limit": f"{memory}B",
+                "temp_directory": str(scratch or ""),
+                "autoload_known_extensions": False,
+                "autoinstall_known_extensions": False,
+                "allow_persistent_secrets": False,
+                "python_enable_replacements": False,  # else a query sees this process's variables
+            }
+        )
+        session.execute("SET allowed_paths = ?", [[str(path) for path in files]])
+        session.execute("SET enable_external_access = false")
     return session
 
 
 def lock(session: duckdb.DuckDBPyConnection) -> None:
     """Let no later query change a setting."""
-    session.execute("SET lock_configuration = true")
+    with ctrl_c():
+        session.execute("SET lock_configuration = true")
+
+
+@contextmanager
+def ctrl_c() -> Iterator[None]:
+    """What DuckDB makes of Ctrl-C becomes Python's own again."""
+    try:
+        yield
+    except RuntimeError as error:
+        if str(error) == "Query interrupted":
+            raise KeyboardInterrupt from error
+        raise
 
 
 @contextmanager
@@ -70,22 +84,25 @@ def guarded(session: duckdb.DuckDBPyConnection, what: str, *, timeout: float = T
     import duckdb
     import pyarrow as pa
 
-    timer = threading.Timer(timeout, session.interrupt)
-    timer.start()
+    def interrupt() -> None:
+        while not timer.finished.wait(_AGAIN):  # once is not enough: before the query has begun it is of no effect
+            session.interrupt()
+
+    timer = threading.Timer(timeout, interrupt)
     try:
-        yield
+        timer.start()
+        with ctrl_c():
+            yield
     except (duckdb.Error, pa.ArrowException, OSError) as error:  # Arrow's while rows stream
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         cause = lines[0] if lines else type(error).__name__
         if cause.startswith("INTERRUPT Error"):
             raise InputError(f"{what} took more than {timeout:g} s", fix="make its SQL simpler") from error
         raise InputError(f"{what}: {cause}", fix="correct its SQL") from error
-    except RuntimeError as error:
-        if str(error) == "Query interrupted":  # Ctrl-C
-            raise KeyboardInterrupt from error
-        raise
     finally:
         timer.cancel()
+        if timer.is_alive():  # else it might yet interrupt the next query
+            timer.join()
 
 
 def require_select(session: duckdb.DuckDBPyConnection, query: str, what: str) -> None:

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from ...errors import InputError
 from ..base import Progress, no_progress
 from ..counting.tables import show_text
-from ..duckdb_session import TIMEOUT, guarded, lock, open_session, require_select
+from ..duckdb_session import TIMEOUT, ctrl_c, guarded, lock, open_session, require_select
 from ..reading.source_of import TableShard, source_of
 from ..schemas.checks import SQL_TYPE, Expectation
 from ..sources import ParquetShard, Source
@@ -154,7 +154,8 @@ def _table(source: Source, progress: Progress) -> Iterator[duckdb.DuckDBPyConnec
                 listed = ", ".join(_text(str(path)) for path in files)
                 origin = f"read_parquet([{listed}], union_by_name = true, hive_partitioning = false)"
             columns = ", ".join(_name(name) for name in source.columns)
-            session.execute(f"CREATE VIEW {TABLE} AS SELECT {columns} FROM {origin}")  # noqa: S608 - quoted
+            with ctrl_c():
+                session.execute(f"CREATE VIEW {TABLE} AS SELECT {columns} FROM {origin}")  # noqa: S608 - quoted
             lock(session)
             yield session
         finally:

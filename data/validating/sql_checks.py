@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ...errors import InputError
 from ..describing.document import Statistics
-from ..duckdb_session import guarded, lock, open_session, require_select
+from ..duckdb_session import ctrl_c, guarded, lock, open_session, require_select
 from ..schemas.checks import Check
 from .anomalies import Anomaly
 from .sql_proto import DUCKDB_TYPE, proto_of
@@ -63,8 +63,9 @@ def check_statistics(
     if not wanted:
         return
     session = open_session()
-    for macro in _MACROS:
-        session.execute(macro)
+    with ctrl_c():
+        for macro in _MACROS:
+            session.execute(macro)
     lock(session)
     names = _Names(statistics)
     bases = None if previous is None else _Names(previous)
