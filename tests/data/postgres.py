@@ -3,16 +3,16 @@
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+from drivetrain.tests.beam.servers import free_port
 
 
 class Server:
@@ -29,15 +29,13 @@ class Server:
         account: dict[str, Any] = {"user": "postgres"} if os.geteuid() == 0 else {}
         if account:
             shutil.chown(self._folder, "postgres")
-        with closing(socket.socket()) as probe:
-            probe.bind(("127.0.0.1", 0))
-            self._port = probe.getsockname()[1]
         self._quiet: dict[str, Any] = {
             "stdout": subprocess.DEVNULL, "stderr": subprocess.STDOUT, "cwd": "/", **account,
         }  # fmt: skip
         data = str(self._folder / "data")
         command = [str(self._programs / "initdb"), "-D", data, "-U", "me", "-A", "trust", "-E", "UTF8", "--no-sync"]
         subprocess.run(command, check=True, **self._quiet)
+        self._port = free_port()
         self.url = f"postgresql://me:secret@127.0.0.1:{self._port}/postgres"
 
     def start(self) -> None:
@@ -47,7 +45,7 @@ class Server:
         ready = [str(self._programs / "pg_isready"), "-h", "127.0.0.1", "-p", str(self._port)]
         command += [word for option in options for word in ("-c", option)]
         self._process = subprocess.Popen(command, **self._quiet)
-        for _ in range(200):
+        for _ in range(1200):
             if not subprocess.run(ready, check=False, **self._quiet).returncode:
                 return
             if self._process.poll() is not None:  # what is left of one that was killed holds its memory
@@ -60,7 +58,8 @@ class Server:
         me = self._process.pid
         children = Path(f"/proc/{me}/task/{me}/children").read_text().split()
         for pid in (me, *map(int, children)):
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # children end by themselves when it does
+                os.kill(pid, signal.SIGKILL)
         self._process.wait()
 
     def stop(self) -> None:

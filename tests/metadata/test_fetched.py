@@ -103,11 +103,11 @@ def test_who_waits_may_be_stopped(tmp_path: Path) -> None:
 
     def slow(folder: Path) -> None:
         begun.set()
-        go.wait(30)
+        go.wait(280)
 
     thread = threading.Thread(target=lambda: Fetched(tmp_path, 100).get("key", 1, slow, lambda: None))
     thread.start()
-    begun.wait(30)
+    assert begun.wait(60)
 
     def stop() -> None:
         raise Canceled("enough")

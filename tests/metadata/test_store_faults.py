@@ -72,28 +72,34 @@ def test_eight_processes_publish_two_hundred_each(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_each_key_is_published_once_under_kills(tmp_path: Path) -> None:
     path, keys, chance = tmp_path / "metadata.db", 100, random.Random(4)
     MetadataStore.open(path).close()
     workers = [spawn("work_on_keys", path, keys, seed) for seed in range(8)]
     killed = 0
-    deadline = time.monotonic() + 200
-    while workers and time.monotonic() < deadline:
-        time.sleep(chance.uniform(0.05, 0.2))
-        victim = chance.choice(workers)
-        if killed < 12 and victim.poll() is None:
-            victim.send_signal(signal.SIGKILL)
-            victim.communicate()
-            killed += 1
-            workers.remove(victim)
-            workers.append(spawn("work_on_keys", path, keys, 100 + killed))
-        for worker in [worker for worker in workers if worker.poll() is not None]:
-            _, errors = worker.communicate()
-            assert worker.returncode == 0, errors
-            workers.remove(worker)
-    assert not workers
-    assert killed >= 3
+    deadline = time.monotonic() + 500
     with MetadataStore.open(path) as store:
+        while time.monotonic() < deadline:
+            time.sleep(chance.uniform(0.05, 0.2))
+            for worker in [worker for worker in workers if worker.poll() is not None]:
+                _, errors = worker.communicate()
+                assert worker.returncode == 0, errors
+                workers.remove(worker)
+            if not workers and killed >= 3:
+                break
+            if not workers:  # they were too fast for us
+                keys += 50
+                workers = [spawn("work_on_keys", path, keys, seed) for seed in range(8)]
+            victim = chance.choice(workers)
+            at_work = {each.owner.pid for each in store.executions(state="RUNNING") if each.owner is not None}
+            if killed < 12 and victim.pid in at_work and victim.poll() is None:
+                victim.send_signal(signal.SIGKILL)
+                victim.communicate()
+                killed += 1
+                workers.remove(victim)
+                workers.append(spawn("work_on_keys", path, keys, 100 + killed))
+        assert not workers
         store.abandon()
         complete = store.executions(state="COMPLETE")
         assert Counter(execution.cache_key for execution in complete) == {f"key-{i}": 1 for i in range(keys)}
@@ -108,13 +114,13 @@ def test_forty_kills_while_publishing_leave_no_row_without_its_payload(tmp_path:
     for _ in range(40):
         process = spawn("publish_payloads", tmp_path)
         assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-        time.sleep(chance.uniform(0, 0.25))
+        took = float(process.stdout.readline())
+        time.sleep(chance.uniform(0, 10 * took))
         process.kill()
         process.communicate()
     with MetadataStore.open(tmp_path / "metadata.db") as store:
         found = fsck(store, tmp_path, repair=True)
-        assert found.checked >= 20
+        assert found.checked >= 40
         assert found.missing == ()
         assert found.corrupt == ()
         assert found.database == ()
