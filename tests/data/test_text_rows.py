@@ -3,6 +3,7 @@
 import hashlib
 import time
 from collections import Counter
+from collections.abc import Callable
 
 import numpy as np
 import pyarrow as pa
@@ -123,10 +124,22 @@ def test_storing_a_state_in_between_changes_nothing() -> None:
     assert parts_equal(*ends)
 
 
+def fastest(do: Callable[[], object]) -> float:
+    """CPU seconds of this thread, of three tries."""
+    taken = []
+    for _ in range(3):
+        begin = time.thread_time()
+        do()
+        taken.append(time.thread_time() - begin)
+    return min(taken)
+
+
 def test_long_values_are_hashed_by_blake2b_and_in_no_time() -> None:
     values = [b"short", b"x" * 100_000_000, "\N{SNOWMAN}".encode() * 200]
-    begin = time.process_time()
-    hashes = text_hashes(pa.array(values, pa.large_binary())[1:])
-    assert time.process_time() - begin < 2
+    array = pa.array(values, pa.large_binary())[1:]
+    assert fastest(lambda: text_hashes(array)) < 20 * fastest(
+        lambda: hashlib.blake2b(values[1], digest_size=8).digest()
+    )
+    hashes = text_hashes(array)
     for value, found in zip(values[1:], hashes.tolist(), strict=True):
         assert found == int.from_bytes(hashlib.blake2b(value, digest_size=8).digest(), "little")
