@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias
 from ..errors import DrivetrainError, InputError
 from .dsl.pipeline import PipelineFunction
 from .launching.heartbeat import heartbeat
-from .launching.home import Home, Run, RunOptions, close_run, new_run, open_run, reopen_run, run_lease
+from .launching.home import Home, Run, RunOptions, close_run, new_run, open_run, reopen_run, run_lease, tell_end
 from .launching.launcher import LEASE, Launcher
 from .launching.outcome import NodeResult, Observer
 from .launching.partial import Selection, base_run
@@ -140,9 +140,8 @@ def _leave(
         "failed": [result.node for result in failed],
         "reason": failed[0].reason if failed else "",
     }
-    told = launcher.resuming and launcher.run.context.properties.get("status") == status
-    context = launcher.home.store.update_context(launcher.run.context, {"status": status})
-    leaving = Launcher(launcher.home, replace(launcher.run, context=context), launcher.observer, resuming=told)
+    run, told = tell_end(launcher.home, launcher.run, status)
+    leaving = Launcher(launcher.home, run, launcher.observer, resuming=told)
     leaving.logs = launcher.logs  # what they have said is not said again
     return _walk(leaving, runner, nodes)
 

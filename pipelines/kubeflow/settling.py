@@ -12,7 +12,7 @@ from ...errors import DrivetrainError
 from ...metadata import Owner
 from ..form.tasks import parse_task, task_name
 from ..launching.heartbeat import heartbeat
-from ..launching.home import Home, Run, open_run
+from ..launching.home import Home, Run, open_run, tell_end
 from ..launching.launcher import LEASE, Launcher
 from ..launching.outcome import NodeResult
 from ..run import state_of
@@ -45,11 +45,7 @@ def settle(home: Home, run: Run, kfp_state: str = "") -> tuple[Run, bool]:
             "failed": [result.node for result in failed],
             "reason": failed[0].reason if failed else "",
         }
-        run = open_run(home, run.id)
-        told = run.context.properties.get("status") == status
-        if not told:
-            run = replace(run, context=home.store.update_context(run.context, {"status": status}))
-        return run, told
+        return tell_end(home, open_run(home, run.id), status)
 
 
 def know_upstream(home: Home, run: Run, task: str) -> None:
@@ -135,7 +131,8 @@ def _outdated(launcher: Launcher, name: str) -> bool:
         return False
     with contextlib.suppress(DrivetrainError):
         held = launcher.held_back(name)
-        return execution.state == "BLOCKED" if held is None else execution.state != held
+        known = execution.state, execution.properties.get("reason")
+        return execution.state == "BLOCKED" if held is None else known != held
     return False
 
 

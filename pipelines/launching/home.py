@@ -11,7 +11,7 @@ import shutil
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -327,6 +327,19 @@ def close_run(home: Home, run: Run, state: str) -> None:
         return
     properties = {"state": state, "finished": datetime.now(UTC).isoformat()}
     home.store.update_context(run.context, properties)
+
+
+def tell_end(home: Home, run: Run, status: Mapping[str, object]) -> tuple[Run, bool]:
+    """Record how what is not on exit ended, which is what nodes on exit are told.
+
+    Returns:
+        The run that knows it, and whether the very same was told before: what has run on exit since stays.
+    """
+    if run.context.properties.get("status") == status:
+        return run, True
+    newest = home.store.executions(limit=1)
+    told = {"status": dict(status), "exits_after": newest[0].id if newest else 0}
+    return replace(run, context=home.store.update_context(run.context, told)), False
 
 
 def _run(home: Home, context: ContextRecord) -> Run:

@@ -164,14 +164,13 @@ class Launcher:
         except DrivetrainError:
             return True  # it fails with that once it is launched
 
-    def held_back(self, name: str) -> Literal["SKIPPED", "BLOCKED"] | None:
-        """How a task ends that is not to run, as things are now; None where it is to run.
+    def held_back(self, name: str) -> tuple[Literal["SKIPPED", "BLOCKED"], str] | None:
+        """How a task ends that is not to run, as things are now, and why; None where it is to run.
 
         Raises:
             DrivetrainError: It cannot be told: a condition has no value.
         """
-        hindered = self._hindered(self._task(name))
-        return None if hindered is None else hindered[0]
+        return self._hindered(self._task(name))
 
     def earlier(self, name: str) -> NodeResult | None:
         """How a task ended in this run before it was interrupted, if it ended well and all of it is still there.
@@ -185,6 +184,8 @@ class Launcher:
             return None
         task = self._task(name)
         own = self.flow.execution(task.node.id, task.index)
+        if task.node.on_exit and own is not None and own.id <= self.run.context.properties.get("exits_after", 0):
+            return None  # it was told of another end
         scope = self.run.pipeline.scope(task.node.id)
         for up in self.run.pipeline.upstream(task.node.id):
             for at in self.flow.tasks_seen_from(up, task.index, scope):

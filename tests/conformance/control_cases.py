@@ -296,6 +296,20 @@ OTHERS = (
             Step("Fails[1] Fails[2]", cached="Make[*3] Fails[0]", parameters={"most": 3}),
         ),
     ),
+    Case(
+        "control/others:exit_after_mending",
+        (
+            Step(
+                "Note Alarm", failed="Unmended", skipped="Fine", state="FAILED",
+                values={"Note": "FAILED ['Unmended'] None"},
+            ),
+            Step(
+                "Unmended Note Fine", skipped="Alarm", resumes=True, before=_mend,
+                values={"Note": "COMPLETE [] None", "Fine": "COMPLETE [] None None None"},
+            ),
+            Step("Unmended Note Fine", skipped="Alarm", resumes=True),
+        ),
+    ),
     Case("control/others:retried", (Step("Flaky", values={"Flaky": 3}, reasons={"Flaky": "retry 2 of 3"}),)),
     Case(
         "control/others:retried_in_vain",

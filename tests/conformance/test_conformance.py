@@ -36,6 +36,7 @@ CHOSEN = {
     "others": (
         "on_exit",
         "exit_over_failures",
+        "exit_after_mending",
         "retried_in_vain",
         "secret",
         "newest",

@@ -48,6 +48,17 @@ def exit_over_failures(most: int = 1) -> None:
 
 
 @dt.pipeline
+def exit_after_mending() -> None:
+    Unmended()
+    with dt.on_exit() as run:
+        said = Note(text=run.state, more=run.failed)
+        with dt.when(run.state == "FAILED"):
+            Note.options(id="Alarm")(text=run.reason)
+        with dt.otherwise():
+            Note.options(id="Fine")(text=said)
+
+
+@dt.pipeline
 def retried() -> None:
     Flaky.options(retries=3, backoff=0.01, retry_on="parts:transient")(good_at=3)
 
