@@ -28,15 +28,16 @@ def run_inline(launcher: Launcher, nodes: Iterable[str]) -> dict[str, NodeResult
     threads: list[Thread] = []  # a thread has a connection to the store, so each does one node after another
     branches: set[str] = set()
     tasks: SimpleQueue[str | None] = SimpleQueue()
-    ended: SimpleQueue[NodeResult] = SimpleQueue()
+    found: dict[str, NodeResult] = {}  # by them: a stop may come when a name has left the queue and is not heard yet
+    ended: SimpleQueue[str] = SimpleQueue()
 
     def work() -> None:
         thread = current_thread()
         while (name := tasks.get()) is not None:
             thread.name = f"drivetrain-node-{name}"
-            result = copy_context().run(launcher.launch, name)
+            found[name] = copy_context().run(launcher.launch, name)
             thread.name = "drivetrain-idle"
-            ended.put(result)
+            ended.put(name)
 
     def begin(name: str) -> None:
         branches.add(name)
@@ -47,9 +48,9 @@ def run_inline(launcher: Launcher, nodes: Iterable[str]) -> dict[str, NodeResult
         tasks.put(name)
 
     def done(result: NodeResult) -> None:
-        branches.discard(result.node)
         results[result.node] = result
         schedule.end(result.node)
+        branches.discard(result.node)
 
     try:
         while True:
@@ -63,16 +64,17 @@ def run_inline(launcher: Launcher, nodes: Iterable[str]) -> dict[str, NodeResult
                 begin(name)
             if not schedule.running:
                 return results
-            done(ended.get())
+            done(found[ended.get()])
     except KeyboardInterrupt:
         deadline = time.monotonic() + _GRACE
         try:
             launcher.cancel.set()
-            while branches:
-                done(ended.get(timeout=max(0.0, deadline - time.monotonic())))
+            while branches - found.keys():
+                ended.get(timeout=max(0.0, deadline - time.monotonic()))
         except (KeyboardInterrupt, Empty):
-            for name in branches:
-                results[name] = NodeResult(name, "CANCELED", reason="told to stop, and did not")
+            pass
+        for name in branches:
+            results[name] = found.get(name) or NodeResult(name, "CANCELED", reason="told to stop, and did not")
     finally:
         for _ in threads:
             tasks.put(None)

@@ -7,9 +7,12 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
 
 import pytest
 from drivetrain.console.session import view
@@ -19,6 +22,7 @@ from drivetrain.pipelines import Home, NodeResult, PipelineFunction, list_runs, 
 from drivetrain.pipelines.launching import home as homes
 from drivetrain.pipelines.launching import launcher as launching
 from drivetrain.pipelines.launching.outcome import Silent
+from drivetrain.pipelines.runners import inline
 
 Pipe = Callable[..., PipelineFunction[..., object]]
 
@@ -219,6 +223,25 @@ def test_deaf_branches_do_not_keep_a_stopped_process(home: Home, pipe: Pipe, sig
     }  # fmt: skip
     assert [run.state for run in list_runs(home)] == ["CANCELED"]
     assert resume(home).state == "COMPLETE"
+    clean(home)
+
+
+def test_a_stop_as_a_branch_is_heard_of_loses_nothing(home: Home, pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped: list[object] = []
+
+    class Torn(SimpleQueue[Any]):  # Any: both of the runner's
+        def get(self, block: bool = True, timeout: float | None = None) -> Any:
+            found = super().get(block, timeout)
+            if threading.current_thread() is threading.main_thread() and not stopped:
+                stopped.append(found)
+                raise KeyboardInterrupt
+            return found
+
+    monkeypatch.setattr(inline, "SimpleQueue", Torn)
+    monkeypatch.setattr(inline, "_GRACE", 3600.0)  # in vain: longer than a test may take
+    result = run_pipeline(home, pipe("n = Make()\nUse(n)\nUse.options(id='Second')(n, amount=2)"))
+    assert states(result.nodes) == {"Make": "COMPLETE", "Use": "COMPLETE", "Second": "COMPLETE"}
+    assert stopped
     clean(home)
 
 
