@@ -207,8 +207,8 @@ def _store(place: Place) -> Key:
         )
     if found:
         raise place.wrong(
-            "the store's URL holds a password, which has no place in a file of the project",
-            "put it into a Secret of the namespace, and write store: {secret: NAME, key: KEY}",
+            "the store is named by its URL, which may hold a password: pods read it from a Secret",
+            "put the URL into a Secret of the namespace, and write store: {secret: NAME, key: KEY}",
         )
     return _key(place, "secret")
 

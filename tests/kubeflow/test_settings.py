@@ -98,7 +98,7 @@ nodes:
         ("image: i\nartifacts: /data/x\nstore: {secret: s, key: k}\n", 2, "defaults mounts no volume", "pvcs"),
         ("image: i\nartifacts: s3://b\nstore: sqlite:///m.db\n", 3, "SQLite file", "PostgreSQL"),
         ("image: i\nartifacts: s3://b\nstore: .drivetrain/metadata.db\n", 3, "SQLite file", "Secret"),
-        ("image: i\nartifacts: s3://b\nstore: postgresql://u:p@h/d\n", 3, "holds a password", "secret: NAME"),
+        ("image: i\nartifacts: s3://b\nstore: postgresql://u:p@h/d\n", 3, "may hold a password", "secret: NAME"),
         (
             "image: i\nartifacts: s3://KEY:SECRET@b\nstore: {secret: s, key: k}\n",
             2,
