@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -42,23 +43,25 @@ def started(*command: str, env: Mapping[str, str] | None = None, log: BinaryIO |
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGTERM)
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(10)
-        except subprocess.TimeoutExpired:
+        with contextlib.suppress(ProcessLookupError):  # of its children, too
             os.killpg(process.pid, signal.SIGKILL)
-            process.wait(10)
+        process.wait(60)
 
 
 def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("localhost", 0))
-        return int(probe.getsockname()[1])
+    """A port that nobody listens on, below those that the system gives to whoever asks for any."""
+    while True:
+        port = 20_000 + secrets.randbelow(12_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("localhost", port))
+            return port
 
 
 def wait_for(port: int, pid: int) -> None:
     """Until a process that we started listens."""
-    for _ in range(600):
+    for _ in range(2000):
         assert os.waitpid(pid, os.WNOHANG) == (0, 0), "the process ended"
         with contextlib.suppress(OSError), socket.create_connection(("localhost", port), 1):
             return

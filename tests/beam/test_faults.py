@@ -23,7 +23,7 @@ from drivetrain.tests.beam import servers
 from drivetrain.tests.conformance.case import BEAM, Case, Step, carry_out, seen
 from drivetrain.tests.data import passes
 
-pytestmark = [pytest.mark.beam, pytest.mark.slow, pytest.mark.timeout(280)]
+pytestmark = [pytest.mark.beam, pytest.mark.slow, pytest.mark.timeout(600)]
 pytest.importorskip("apache_beam")
 HELD = Case("tables/penguins:held", (Step(),))
 
@@ -124,17 +124,15 @@ def test_a_run_is_finished_after_a_kill(victim: str, homes: tuple[Home, Home]) -
         with servers.listening(*servers.prism_command(job), port=job) as service:
             thread = threading.Thread(target=walk)
             thread.start()
-            deadline = time.monotonic() + 120
             while not (home.base / "begun").exists():
                 assert thread.is_alive(), errors
-                assert time.monotonic() < deadline
                 time.sleep(0.05)
             if victim == "worker":
                 for process in workers_of(pool_pid):
                     process.kill()
             else:
                 os.killpg(service, signal.SIGKILL)
-            thread.join(60)
+            thread.join(240)
             assert not thread.is_alive()
             assert ("the Beam job failed" if victim == "worker" else "does not answer any more") in errors[0]
             assert [run.state for run in list_runs(home)] == ["FAILED"]

@@ -6,7 +6,6 @@ import json
 import re
 import ssl
 import threading
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -71,7 +70,8 @@ class KfpServer:
     """The state of the server.
 
     Attributes:
-        faults: Taken one by one by the next requests: a status, seconds to wait, "drop" or "page".
+        faults: Taken one by one by the next requests: a status, "silence", "drop" or "page".
+        closing: Set when the server ends, and with it all silence.
         advance: Called with a run's record each time it is looked at.
     """
 
@@ -84,6 +84,7 @@ class KfpServer:
     token: str = ""
     multi_user: bool = False
     advance: Callable[[dict[str, Any]], None] = lambda run: None
+    closing: threading.Event = field(default_factory=threading.Event)
     _clock: int = 0
 
     def asked(self, method: str, path: str = "") -> list[Request]:
@@ -201,8 +202,8 @@ def serving(tls: ssl.SSLContext | None = None, **state: Any) -> Iterator[KfpServ
             if fault == "page":
                 self._send(200, b"<html>Log in to Your Account</html>", "text/html")
                 return
-            if isinstance(fault, float):
-                time.sleep(fault)
+            if fault == "silence":
+                server.closing.wait()
             try:
                 if isinstance(fault, int):
                     raise Refused(fault, "the database is down" if fault >= 500 else "it is not so")
@@ -236,6 +237,7 @@ def serving(tls: ssl.SSLContext | None = None, **state: Any) -> Iterator[KfpServ
         try:
             yield server
         finally:
+            server.closing.set()
             http.shutdown()
             thread.join()
 

@@ -40,7 +40,7 @@ def home(tmp_path: Path) -> Iterator[Home]:
 def settings(server: KfpServer, tmp_path: Path) -> Settings:
     return Settings(
         "registry/shop@sha256:" + "0" * 64, f"file://{tmp_path}/bucket", Key("store", "url"),
-        api=Api(host=server.url, timeout=5, retries=1),
+        api=Api(host=server.url, timeout=60, retries=1),
     )  # fmt: skip
 
 

@@ -50,10 +50,10 @@ def Fails(numbers: Numbers, *, how: str) -> Numbers:
     if how == "killed":
         os.kill(os.getpid(), signal.SIGKILL)
     if how == "slow":
-        time.sleep(60)
+        time.sleep(240)
     if how == "held":
         Path("begun").touch()
-        time.sleep(60)
+        time.sleep(240)
     raise ValueError("told to fail")
 
 @dt.component
@@ -136,7 +136,7 @@ class Pod:
     out: str = ""
     err: str = ""
 
-    def end(self, seconds: float = 60) -> int:
+    def end(self, seconds: float = 240) -> int:
         """Wait for its end; gives its status."""
         self.out, self.err = self.process.communicate(timeout=seconds)
         return self.process.returncode

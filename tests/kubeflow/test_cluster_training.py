@@ -6,7 +6,6 @@ import importlib.util
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import textwrap
@@ -21,6 +20,7 @@ from drivetrain.pipelines import Home, RunOptions, load_pipeline, run_pipeline
 from drivetrain.pipelines.kubeflow import workers
 from drivetrain.pipelines.kubeflow.api_errors import ApiError
 from drivetrain.pipelines.kubeflow.cluster import Cluster
+from drivetrain.tests.beam.servers import free_port
 
 from . import kubernetes_server
 from .go import build
@@ -46,13 +46,6 @@ params = [leaf.tolist() for leaf in jax.tree.leaves(trained.params)]
 losses = [[record.loss, record.eval_loss] for record in trained.history]
 print(json.dumps({{"devices": jax.device_count(), "losses": losses, "params": params}}))
 """
-
-
-def _port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
 
 
 def _train(content: Path, **environment: str) -> subprocess.Popen[str]:
@@ -85,7 +78,7 @@ def test_two_processes_train_what_one_does(tmp_path: Path) -> None:
     spec.loader.exec_module(problem)
     content = problem.examples(tmp_path)
     alone = _answer(_train(content))
-    address = f"127.0.0.1:{_port()}"
+    address = f"127.0.0.1:{free_port()}"
     both = [_train(content, **ClusterSpec(address, 2, number).environment()) for number in range(2)]
     first, second = (_answer(process) for process in both)
     assert (alone["devices"], first["devices"]) == (1, 2)
@@ -113,11 +106,11 @@ def test_the_environment_says_who_trains_together() -> None:
 @pytest.mark.slow
 @pytest.mark.engine
 def test_one_that_waits_in_vain_says_so() -> None:
-    told = ClusterSpec(f"127.0.0.1:{_port()}", 2, 1)
+    told = ClusterSpec(f"127.0.0.1:{free_port()}", 2, 1)
     script = "from drivetrain.engine.training.processes import ClusterSpec; ClusterSpec.from_environment().join(3)"
     environment = {**os.environ, "JAX_PLATFORMS": "cpu", **told.environment()}
     ended = subprocess.run(
-        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, timeout=280, check=False
     )
     assert ended.returncode == 1
     assert f"process 1 of 2 finds nobody at {told.coordinator}" in ended.stderr
@@ -255,7 +248,7 @@ def test_kubernetes_own_types_take_the_job(tmp_path: Path) -> None:
 
     def check(body: dict[str, Any]) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [tmp_path / "peer"], input=json.dumps(body), capture_output=True, text=True, check=False, timeout=30
+            [tmp_path / "peer"], input=json.dumps(body), capture_output=True, text=True, check=False, timeout=120
         )
 
     made = workers.job(POD, 3, WORDS, TOLD)

@@ -288,7 +288,7 @@ def shop(project: Callable[..., Path], settings: Settings) -> Path:
         image: {settings.image}
         artifacts: s3://bucket/shop
         store: {{secret: store, key: url}}
-        api: {{host: "{settings.api.host}", timeout: 5, retries: 1}}
+        api: {{host: "{settings.api.host}", timeout: 60, retries: 1}}
         """)
     )
     return folder

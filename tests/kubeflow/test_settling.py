@@ -22,7 +22,7 @@ def test_who_settles_longer_than_a_lease_is_still_alone(
     pipe: Callable[..., PipelineFunction[..., object]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(settling, "LEASE", 1.0)
+    monkeypatch.setattr(settling, "LEASE", 3.0)
     pipeline = pipe(PLAIN)
     run = new_run(home, pipeline.build(), pipeline.project, {"count": 3}, RunOptions("kubeflow"))
     spans: list[tuple[float, float]] = []
@@ -30,7 +30,7 @@ def test_who_settles_longer_than_a_lease_is_still_alone(
     def settle() -> None:
         with settling._alone(home, run):
             begin = time.monotonic()
-            time.sleep(2.0)
+            time.sleep(5.0)  # a lease, and the half of one that the other watches
             spans.append((begin, time.monotonic()))
 
     threads = [threading.Thread(target=settle) for _ in range(2)]

@@ -279,7 +279,7 @@ def test_a_run_whose_submitter_was_killed_is_not_submitted_twice(
     folder = pipe(PLAIN).project
     (folder / "kubeflow.yaml").write_text(
         "image: x\nartifacts: s3://bucket/shop\nstore: {secret: store, key: url}\n"
-        f'api: {{host: "{server.url}", timeout: 5, retries: 0}}\n'
+        f'api: {{host: "{server.url}", timeout: 60, retries: 0}}\n'
     )
     root = tmp_path / "local" / ".drivetrain"
     words = [sys.executable, "-m", "drivetrain", "kubeflow", "submit", str(folder), "--root", str(root)]

@@ -182,11 +182,16 @@ class Kubelet:
                 await asyncio.wait_for(self.killing.wait(), self.grace)
         import psutil
 
+        with suppress(ProcessLookupError):  # all at once: none is to see another's death, and put it on record
+            process.send_signal(signal.SIGSTOP)
         everyone = processes.family(process.pid, mark)
+        for each in everyone:
+            with suppress(psutil.Error):  # it is gone
+                each.suspend()
         with suppress(ProcessLookupError):
             process.kill()
         for each in everyone:
-            with suppress(psutil.Error):  # it is gone
+            with suppress(psutil.Error):
                 each.kill()
 
     def _command(self, container: Any, given: str) -> list[str]:
