@@ -125,7 +125,7 @@ def test_fetching_tells_how_far_it_is_and_can_be_stopped(shop: Shop, monkeypatch
     web = Web()
     try:
         web.files = {"/a.csv": b"x\n" + b"1\n" * 500_000, "/b.csv": b"x\n1\n"}
-        web.failures, web.failing = ["hang"], "/a.csv"
+        web.failures, web.failing = ["hang"] * 20, "/a.csv"
         # Another node beside it, so that neither runs in the main thread, which hears the signal
         home, run = shop(f'"{web.url}/a.csv")); (ExampleGen.options(id="Other")("{web.url}/b.csv"')
         told: list[tuple[int, int | None, str]] = []
@@ -141,6 +141,7 @@ def test_fetching_tells_how_far_it_is_and_can_be_stopped(shop: Shop, monkeypatch
         assert told[0][2] == "bytes fetched"
         assert {path.name for path in (home.root / "work" / "fetched").rglob("*.csv")} <= {"b.csv"}
         assert not list((home.root / "work" / "fetched").glob(".*"))
+        web.failures.clear()
         web.released.set()
         assert run().nodes["ExampleGen"].state == "COMPLETE"
     finally:

@@ -130,7 +130,7 @@ def test_pushers_at_once_get_different_whole_versions(tmp_path: Path) -> None:
 
 def test_a_killed_pusher_leaves_no_version_and_the_next_one_sweeps(tmp_path: Path) -> None:
     serving, source = tmp_path / "serving", bundle(tmp_path / "a", "a", 20_000_000)
-    code = "import drivetrain.components.pusher as p\np.sync_tree = lambda root: __import__('time').sleep(60)\n" + PUSH
+    code = "import drivetrain.components.pusher as p\np.sync_tree = lambda root: __import__('time').sleep(600)\n" + PUSH
     process = subprocess.Popen([sys.executable, "-c", code, str(source), str(serving), "1"])
     try:
         deadline = time.monotonic() + 60

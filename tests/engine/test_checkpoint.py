@@ -161,7 +161,8 @@ def test_checkpoints_of_another_training_are_refused(problem: ModuleType, tmp_pa
 
 def start(problem: ModuleType, **options: Any) -> subprocess.Popen[str]:
     command = [sys.executable, str(problem.__file__), json.dumps(options)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
 
 
 def finish(process: subprocess.Popen[str]) -> dict[str, Any]:
@@ -172,6 +173,7 @@ def finish(process: subprocess.Popen[str]) -> dict[str, Any]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_kill_and_resume_ends_with_the_same_bits(problem: ModuleType, tmp_path: Path) -> None:
     """Killed at several points of its second half, one kill after another, it resumes and ends the same."""
     content = problem.examples(tmp_path / "content", train=100_000, evaluation=10_000)
@@ -180,7 +182,7 @@ def test_kill_and_resume_ends_with_the_same_bits(problem: ModuleType, tmp_path: 
     assert whole["examples"] == 300_000
     for attempt, fraction in enumerate([0.5, 0.62, 0.9]):
         work = tmp_path / f"work{attempt}"
-        process = start(problem, **common, work_dir=str(work))
+        process = start(problem, **common, work_dir=str(work), hold=fraction)
         assert process.stdout is not None
         for line in process.stdout:
             report = json.loads(line)

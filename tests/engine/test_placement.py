@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 
@@ -52,7 +53,7 @@ def test_a_device_that_is_none_is_refused() -> None:
 
 
 SCRIPT = """
-import json, sys, tempfile, warnings
+import json, sys, warnings
 from pathlib import Path
 import jax, jax.numpy as jnp, numpy as np, pyarrow as pa
 from drivetrain import data
@@ -80,7 +81,7 @@ def plain(columns):
 rows = np.random.default_rng(0).normal(size=(600, 3))
 table = pa.table({**{name: rows[:, place] for place, name in enumerate("abc")}, "w": ["u", "v", "w"] * 200})
 local = data.executor("local")
-folder = Path(tempfile.mkdtemp())
+folder = Path(sys.argv[1])
 analyze(preprocess, data.source_of(table), local).save(folder / "placed")
 placed, whole = Bundle.load(folder / "placed"), analyze(plain, data.source_of(table), local)
 batch = table.to_batches()[0]
@@ -100,9 +101,9 @@ print(json.dumps({
 
 
 @pytest.mark.slow
-def test_hints_become_stages_on_their_devices_with_the_same_results() -> None:
+def test_hints_become_stages_on_their_devices_with_the_same_results(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT],
+        [sys.executable, "-c", SCRIPT, str(tmp_path)],
         capture_output=True,
         text=True,
         env={"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "PATH": "/usr/bin:/bin", "HOME": "/tmp"},

@@ -107,7 +107,10 @@ def digest(params: Any) -> str:
 
 
 def main(options: dict[str, Any]) -> None:
-    """Train as the options say; print a line of JSON per progress report and one with the result."""
+    """Train as the options say; print a line of JSON per progress report and one with the result.
+
+    With `hold` it goes no further than this fraction of the training, and waits to be killed.
+    """
     from drivetrain.engine.training.strategy import strategy
     from drivetrain.engine.training.training import TrainingRun
 
@@ -116,11 +119,14 @@ def main(options: dict[str, Any]) -> None:
             options[name] = Path(options[name])
     if "strategy" in options:
         options["strategy"] = strategy(options["strategy"])
-    run = TrainingRun(
-        features=SPECS,
-        progress=lambda done, total, unit: print(json.dumps({"done": done, "total": total}), flush=True),
-        **options,
-    )
+    hold = options.pop("hold", float("inf"))
+
+    def tell(done: int, total: int | None, unit: str) -> None:
+        print(json.dumps({"done": done, "total": total}), flush=True)
+        if total is not None and done >= hold * total:
+            sys.stdin.read()
+
+    run = TrainingRun(features=SPECS, progress=tell, **options)
     trained = fit(run)
     found = {"digest": digest(trained.params), "first_step": trained.first_step, "examples": trained.examples}
     print(json.dumps({**found, "losses": [[e.loss, e.eval_loss] for e in trained.history]}), flush=True)

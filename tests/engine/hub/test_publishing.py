@@ -122,9 +122,9 @@ def test_publishers_at_once_get_versions_of_their_own(tmp_path: Path) -> None:
     workers = [context.Process(target=_publish, args=(str(tmp_path), one, gate, results)) for one in programs]
     for worker in workers:
         worker.start()
-    found = [results.get(timeout=120) for _ in workers]
+    found = [results.get(timeout=280) for _ in workers]
     for worker in workers:
-        worker.join(30)
+        worker.join(60)
     assert sorted({version for _, version in found}) == [1, 2, 3]
     assert len(set(found)) == 3
     assert len(list((tmp_path / "objects").iterdir())) == 3  # who came second with the same program took its files back
@@ -181,7 +181,7 @@ def test_a_killed_publisher_leaves_no_version(tmp_path: Path, made: Any, step: s
     assert child.stdin is not None
     assert child.stdout.readline() == "here\n"
     os.kill(child.pid, signal.SIGKILL)
-    assert child.wait(30) == -signal.SIGKILL
+    assert child.wait(60) == -signal.SIGKILL
     child.stdin.close()
     child.stdout.close()
     assert [one.number for one in hub.versions(tmp_path)] == [1]
