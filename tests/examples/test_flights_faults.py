@@ -86,7 +86,7 @@ def test_a_full_disk_loses_nothing(tmp_path: Path, limit: int) -> None:
         " '--json']\n"
         "runpy.run_module('drivetrain', run_name='__main__')\n"
     )
-    out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
+    out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300, check=False)
     assert out.returncode == 2, out.stderr
     assert "free space" in out.stdout
     assert "Traceback" not in out.stderr
@@ -149,7 +149,7 @@ def test_a_wrong_pipeline_is_refused_before_anything_runs(tmp_path: Path, old: s
     pipeline.write_text(pipeline.read_text().replace(old, new))
     root = tmp_path / ".drivetrain"
     out = subprocess.run(
-        job.command("run", str(project), "--root", str(root)), capture_output=True, text=True, timeout=60, check=False
+        job.command("run", str(project), "--root", str(root)), capture_output=True, text=True, timeout=300, check=False
     )
     assert out.returncode == 2
     assert says in out.stderr
