@@ -144,8 +144,9 @@ class Logs:
                 os.close(old)
             _reopen()
             for copier in copiers:
-                with contextlib.suppress(subprocess.TimeoutExpired):  # a grandchild may print for as long as it lives
-                    copier.wait(2)
+                # A grandchild may print for as long as it lives; but what comes after the blotting is not blotted out.
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    copier.wait(30 if concealed() else 2)
             self.blot(task, start)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import stat
 import subprocess
@@ -20,6 +21,7 @@ from drivetrain.pipelines import Home, RunOptions, load_pipeline
 from drivetrain.pipelines.launching.home import new_run
 from drivetrain.pipelines.launching.logs import Logs
 from drivetrain.pipelines.node import RECORD
+from drivetrain.pipelines.sources.secret import Secret
 from drivetrain.tests.pipelines.faulty import waits
 from hypothesis import given
 from hypothesis import strategies as st
@@ -257,3 +259,20 @@ def test_a_full_disk_or_a_foreign_file_stops_no_task(tmp_path: Path) -> None:
     assert logs.size("Talk") == 0
     with logs.captured("Talk"):
         os.write(2, b"")
+
+
+@pytest.mark.slow
+def test_a_secret_is_blotted_out_however_late_it_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    late = tmp_path / "bin" / "tee"
+    late.parent.mkdir()
+    late.write_text(f'#!/bin/sh\nsleep 3\nexec {shutil.which("tee")} "$@"\n')
+    late.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{late.parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("THE_TOKEN", "s3cret-s3cret")
+    logs = Logs(tmp_path, "run")
+    with logs.captured("Talk", visible=True):
+        os.write(1, f"token {Secret('THE_TOKEN').reveal()}\n".encode())
+    assert logs.path("Talk").read_text() == f"token {'*' * 13}\n"
+    assert capfd.readouterr().out == "token s3cret-s3cret\n"
