@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _LOOK = 0.2
 """Seconds between looks at a log that is followed."""
+_RETRIED = 2.0
+"""Seconds within which a task that failed, and may be tried again, says so."""
 _MUCH = 1 << 20
 """Bytes of a log that are held at once."""
 
@@ -147,9 +149,10 @@ def _over(home: Home, run: Run, name: str) -> bool:
     """Whether a task prints no more: it ended and is not to be tried again, or the run did."""
     if open_run(home, run.id).state != "RUNNING":
         return True
-    if _state(home, Flow(home.store, run), name) == "FAILED" and run.pipeline[parse_task(name)[0]].options.retries:
-        time.sleep(_LOOK)  # that it is tried again is recorded after that it failed
-    return _state(home, Flow(home.store, run), name) not in ("WAITING", "RUNNING")
+    begin, patience = time.monotonic(), _RETRIED if run.pipeline[parse_task(name)[0]].options.retries else 0.0
+    while (state := _state(home, Flow(home.store, run), name)) == "FAILED" and time.monotonic() - begin < patience:
+        time.sleep(_LOOK)
+    return state not in ("WAITING", "RUNNING")
 
 
 def _state(home: Home, flow: Flow, name: str) -> str:

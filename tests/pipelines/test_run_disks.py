@@ -79,7 +79,7 @@ def test_a_full_root_is_named_and_resumed_when_there_is_room(
     tmp_path: Path, small: Callable[[Path, str], None], undisturbed: dict[str, list[str]], leave: int
 ) -> None:
     """It ends with one error, or a run that says what failed; what it says is complete is there."""
-    small(tmp_path / "home", "4m")
+    small(tmp_path / "home", "8m")  # the log of the store alone takes four before it is taken in
     home = Home(tmp_path / "home" / ".drivetrain")
     try:
         project = faulty.write(tmp_path).project
