@@ -33,7 +33,7 @@ ASKING = """
     def asking() -> None:
         def one(item):
             made = Make(count=item)
-            return Approval(made, message=Words(made), wait=60.0).approved
+            return Approval(made, message=Words(made), wait=240.0).approved
         dt.map_(one, over=[7, 8])
 """
 
@@ -67,7 +67,7 @@ def test_what_waits_is_told_with_its_words_and_its_artifact(
     assert told[1] == f"  artifact: Numbers {artifact['place']}"
     for place in (0, 1):
         assert drivetrain("approve", first["run"], f"Approval[{place}]", "--by", "ada").exit_code == 0
-    thread.join(30)
+    thread.join(240)
     assert found[0].state == "COMPLETE"
     assert drivetrain("approve", "--list").stdout == "nothing waits for a decision\n"
     home.close()
