@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 
 import pytest
 from drivetrain.errors import BuildError, InputError
 from drivetrain.pipelines import (
     Home,
     Pipeline,
-    PipelineFunction,
     RunOptions,
     RunResult,
     Selection,
@@ -18,15 +16,11 @@ from drivetrain.pipelines import (
     resume,
     run_pipeline,
 )
+from drivetrain.tests.pipelines.flows import Pipe, states
 
-Pipe = Callable[..., PipelineFunction[..., object]]
 ABC = "a = Make.options(id='a')(count=count)\nb = Use.options(id='b')(a)\nc = Use.options(id='c')(b)"
 ABCD = f"{ABC}\nd = Use.options(id='d')(c)"
 ANEW = RunOptions(cache=False)
-
-
-def states(result: RunResult) -> dict[str, str]:
-    return {name: node.state for name, node in result.nodes.items()}
 
 
 def total(result: RunResult, node: str) -> int:
