@@ -11,7 +11,6 @@ import contextlib
 import io
 import os
 import sys
-import threading
 import traceback
 from pathlib import Path
 from typing import TextIO
@@ -20,9 +19,7 @@ from ...errors import DrivetrainError, InputError
 from ..dsl.pipeline import load_pipeline
 from ..form.tasks import parse_task
 from ..launching.home import open_run
-from ..launching.launcher import Launcher
 from ..launching.spin import spin
-from ..runners.children import Attending
 from ..sources.secret import blotted
 from . import records
 from .about import blot_out
@@ -77,8 +74,6 @@ def _main(argv: list[str] | None) -> int:
             records.sync(home, arguments.run)
             run = open_run(home, arguments.run)
             blot_out(run.pipeline[parse_task(arguments.task)[0]])
-            asked = Attending(Launcher(home, run), threading.Event())
-            os.environ.update(asked.environment(arguments.task))
             folder = home.root / "work" / "replicas" / f"{arguments.task}-{os.environ[PROCESS]}"
             spun = spin(home, run, pipeline, arguments.task, folder=folder)
         finally:
