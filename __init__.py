@@ -44,7 +44,7 @@ if TYPE_CHECKING:
         unzip,
         when,
     )
-    from .pipelines.forms import (
+    from .pipelines.external import (
         container_component,
         file_path,
         if_present,
@@ -58,16 +58,16 @@ if TYPE_CHECKING:
     )
 
 _HOMES = {
-    "container_component": ".pipelines.forms",
-    "file_path": ".pipelines.forms",
-    "if_present": ".pipelines.forms",
-    "input_path": ".pipelines.forms",
-    "kfp_component": ".pipelines.forms",
-    "notebook_component": ".pipelines.forms",
-    "output_path": ".pipelines.forms",
-    "parameter": ".pipelines.forms",
-    "properties_path": ".pipelines.forms",
-    "shell_component": ".pipelines.forms",
+    "container_component": ".pipelines.external",
+    "file_path": ".pipelines.external",
+    "if_present": ".pipelines.external",
+    "input_path": ".pipelines.external",
+    "kfp_component": ".pipelines.external",
+    "notebook_component": ".pipelines.external",
+    "output_path": ".pipelines.external",
+    "parameter": ".pipelines.external",
+    "properties_path": ".pipelines.external",
+    "shell_component": ".pipelines.external",
     "all_spans": ".pipelines",
     "artifact": ".pipelines",
     "latest_model": ".pipelines",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, cast
 from ..errors import InputError
 from ..metadata import Examples
 from ..pipelines import Files, FileSet, SqlQuery, component, current, resolve_files
-from ..pipelines.sources.spans import agreed
+from ..pipelines.project.spans import agreed
 
 if TYPE_CHECKING:
     from ..data import Source

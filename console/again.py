@@ -14,7 +14,7 @@ import click
 from ..errors import InputError
 from ..pipelines import Home, Run, Selection, Spun, load_pipeline, open_run, run_pipeline
 from ..pipelines import spin as spin_task
-from ..pipelines.launching.home import refuse_imported
+from ..pipelines.launcher.home import refuse_imported
 from .parameters import parameter
 from .run import carry_out
 from .settings import EXIT_CODES, OK, Settings, shared

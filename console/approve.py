@@ -9,9 +9,9 @@ import click
 
 from ..errors import InputError
 from ..pipelines import Home, Run, decide, list_runs, open_run, waiting_tasks
-from ..pipelines.form.expressions import evaluate
-from ..pipelines.form.tasks import parse_task, task_name
-from ..pipelines.launching.flow import Flow
+from ..pipelines.ir.expressions import evaluate
+from ..pipelines.ir.tasks import parse_task, task_name
+from ..pipelines.launcher.flow import Flow
 from .settings import OK, Settings, shared
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ import click
 
 from ..metadata import ExecutionRecord, explain
 from ..pipelines import Home, Run, open_run
-from ..pipelines.form.tasks import parse_task
-from ..pipelines.launching.flow import Flow
+from ..pipelines.ir.tasks import parse_task
+from ..pipelines.launcher.flow import Flow
 from .settings import OK, Settings, shared
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..metadata.mlmd import Imported, Ran, adopt, import_mlmd, ran_in
 from ..pipelines import Home, RunOptions
-from ..pipelines.form.ir import Edge, Node, Pipeline
+from ..pipelines.ir.ir import Edge, Node, Pipeline
 
 
 def import_runs(home: Home, path: Path, progress: Callable[[str, int], None] | None = None) -> Imported:

@@ -57,7 +57,7 @@ def image(
     from ..digest import write_durably
     from ..pipelines.kubeflow.image import EXTRAS, commands, context
     from ..pipelines.kubeflow.settings import Settings as Cluster
-    from ..pipelines.sources.wheel import build_wheel
+    from ..pipelines.project.wheel import build_wheel
 
     packed = build_wheel(project, include, files=needed_files(project))
     digest = verified(project, packed)

@@ -55,13 +55,13 @@ def simulate(
     process of its own, which runs the container's command. With --json the last line is that of `drivetrain run`, with
     "kubeflow": {"run", "state", "pods", "decided"} in it.
     """
-    from ..pipelines.form.tasks import parse_task
+    from ..pipelines.ir.tasks import parse_task
     from ..pipelines.kubeflow.lint import lint, refuse
     from ..pipelines.kubeflow.ownership import SIMULATED
     from ..pipelines.kubeflow.simulate import Cluster, Eviction, outcome, read
     from ..pipelines.kubeflow.simulate import simulate as carry_out_here
     from ..pipelines.kubeflow.submit import arguments_of
-    from ..pipelines.launching.home import new_run
+    from ..pipelines.launcher.home import new_run
     from .kubeflow import compiled
 
     if source.is_dir():

@@ -9,8 +9,8 @@ import click
 from ..errors import InputError
 from ..metadata import ArtifactRecord, ExecutionRecord, LineageGraph, NotFound
 from ..pipelines import Home, open_run
-from ..pipelines.form.tasks import parse_task
-from ..pipelines.launching.flow import Flow
+from ..pipelines.ir.tasks import parse_task
+from ..pipelines.launcher.flow import Flow
 from .live import STYLES
 from .session import run_of
 from .settings import OK, Settings, shared

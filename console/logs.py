@@ -13,11 +13,11 @@ import click
 
 from ..errors import InputError
 from ..pipelines import Home, Run, Secret, open_run
-from ..pipelines.form.tasks import parse_task
-from ..pipelines.launching.flow import Flow
-from ..pipelines.launching.logs import Logs
-from ..pipelines.launching.retries import postponed
-from ..pipelines.sources.secret import blotted, concealed
+from ..pipelines.ir.tasks import parse_task
+from ..pipelines.launcher.flow import Flow
+from ..pipelines.launcher.logs import Logs
+from ..pipelines.launcher.retries import postponed
+from ..pipelines.project.secret import blotted, concealed
 from .settings import OK, Settings, shared
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ..pipelines import Pipeline
-    from ..pipelines.sources.wheel import Wheel
+    from ..pipelines.project.wheel import Wheel
 
 
 @click.command(
@@ -53,7 +53,7 @@ def package(
     """
     from ..digest import write_durably
     from ..pipelines.dsl.options import parse_bytes
-    from ..pipelines.sources.wheel import build_wheel
+    from ..pipelines.project.wheel import build_wheel
 
     try:
         largest = parse_bytes(max_size)
@@ -82,7 +82,7 @@ def needed_files(folder: Path) -> list[str]:
         BuildError: The pipeline is wrong.
     """
     from ..pipelines import load_pipeline
-    from ..pipelines.sources.functions import files_read, package_name
+    from ..pipelines.project.functions import files_read, package_name
 
     if not (folder / "pipeline.py").is_file():
         return []  # which building the wheel tells

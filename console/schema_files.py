@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ..digest import write_durably
 from ..errors import InputError
 from ..pipelines import Home, Run
-from ..pipelines.launching.flow import Flow
+from ..pipelines.launcher.flow import Flow
 from .session import RunView, view
 
 if TYPE_CHECKING:

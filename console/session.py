@@ -12,10 +12,10 @@ from typing import Any
 from ..errors import InputError
 from ..metadata import Artifact, ArtifactRecord, ExecutionRecord, artifact_type
 from ..pipelines import Home, Run, open_run
-from ..pipelines.form.dag import dag
-from ..pipelines.form.tasks import parse_task
-from ..pipelines.launching.flow import Flow
-from ..pipelines.launching.retries import postponed
+from ..pipelines.ir.dag import dag
+from ..pipelines.ir.tasks import parse_task
+from ..pipelines.launcher.flow import Flow
+from ..pipelines.launcher.retries import postponed
 from ..report import framed
 from ..report.run import draw, render, render_node
 from .outline import expanded, outline

@@ -2,7 +2,40 @@
 
 from .dsl.component import Component, component
 from .dsl.control import Ended, map_, not_, on_exit, one_of, optional, otherwise, unzip, when
-from .dsl.history import (
+from .dsl.pipeline import PipelineFunction, load_pipeline, pipeline
+from .ir.ir import Pipeline
+from .launcher.decisions import decide
+from .launcher.decisions import waiting as waiting_tasks
+from .launcher.home import (
+    Home,
+    Run,
+    RunOptions,
+    list_runs,
+    open_run,
+)
+from .launcher.outcome import NodeResult, Observer
+from .launcher.partial import Selection
+from .launcher.spin import Spun, spin
+from .project.context import LaunchContext, current
+from .project.files import (
+    Files,
+    FileSet,
+    InputFile,
+    SqlQuery,
+    files,
+    query,
+    resolve_files,
+)
+from .project.functions import Fn, FunctionRef, load
+from .project.secret import Secret, secret
+from .resolvers.loopables import (
+    paired,
+    sequential,
+    sliding,
+    spans,
+    splits,
+)
+from .resolvers.queries import (
     all_spans,
     artifact,
     latest,
@@ -13,20 +46,7 @@ from .dsl.history import (
     rolling,
     static_range,
 )
-from .dsl.pipeline import PipelineFunction, load_pipeline, pipeline
-from .form.ir import Pipeline
-from .history.loopables import paired, sequential, sliding, spans, splits
-from .launching.decisions import decide
-from .launching.decisions import waiting as waiting_tasks
-from .launching.home import Home, Run, RunOptions, list_runs, open_run
-from .launching.outcome import NodeResult, Observer
-from .launching.partial import Selection
-from .launching.spin import Spun, spin
 from .run import RunResult, resume, run_pipeline
-from .sources.context import LaunchContext, current
-from .sources.files import Files, FileSet, InputFile, SqlQuery, files, query, resolve_files
-from .sources.functions import Fn, FunctionRef, load
-from .sources.secret import Secret, secret
 
 __all__ = [
     "Component",

@@ -26,15 +26,15 @@ from queue import SimpleQueue
 from typing import Any, TextIO
 
 from ..errors import DrivetrainError, InputError
-from .form.tasks import parse_task
-from .launching import processes
-from .launching.home import STORE, Home, Run, open_run
-from .launching.launcher import Launcher
-from .launching.logs import flush
-from .launching.outcome import NodeResult, Overtime
-from .launching.tidy import Tidy
-from .sources.functions import package_name
-from .sources.secret import conceal
+from .ir.tasks import parse_task
+from .launcher import processes
+from .launcher.home import STORE, Home, Run, open_run
+from .launcher.launcher import Launcher
+from .launcher.logs import flush
+from .launcher.outcome import NodeResult, Overtime
+from .launcher.tidy import Tidy
+from .project.functions import package_name
+from .project.secret import conceal
 
 _GRACE = 10.0
 """Seconds that a node gets to end once nobody is there to hear of it."""

@@ -11,11 +11,21 @@ from typing import Any, Literal, TypeAlias
 
 from ..errors import DrivetrainError, InputError
 from .dsl.pipeline import PipelineFunction
-from .launching.heartbeat import heartbeat
-from .launching.home import Home, Run, RunOptions, close_run, new_run, open_run, reopen_run, run_lease, tell_end
-from .launching.launcher import LEASE, Launcher
-from .launching.outcome import NodeResult, Observer
-from .launching.partial import Selection, base_run
+from .launcher.heartbeat import heartbeat
+from .launcher.home import (
+    Home,
+    Run,
+    RunOptions,
+    close_run,
+    new_run,
+    open_run,
+    reopen_run,
+    run_lease,
+    tell_end,
+)
+from .launcher.launcher import LEASE, Launcher
+from .launcher.outcome import NodeResult, Observer
+from .launcher.partial import Selection, base_run
 from .runners.keeps import refuse_what_is_not_kept
 
 RunState = Literal["COMPLETE", "FAILED", "STOPPED", "CANCELED"]

@@ -97,7 +97,7 @@ def pytest_runtest_makereport(
 
 def pytest_runtest_teardown() -> None:
     """What a test conceals is concealed in it alone."""
-    if (secret := sys.modules.get("drivetrain.pipelines.sources.secret")) is not None:
+    if (secret := sys.modules.get("drivetrain.pipelines.project.secret")) is not None:
         secret._REVEALED.clear()
 
 

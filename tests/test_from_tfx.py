@@ -91,7 +91,7 @@ def test_every_name_of_ours_exists(name: str) -> None:
         function = getattr(found, "fn", found)
         assert set(arguments) <= inspect.signature(function).parameters.keys(), name
     elif arguments:
-        options = import_module("drivetrain.pipelines.form.options").NodeOptions.__dataclass_fields__
+        options = import_module("drivetrain.pipelines.ir.options").NodeOptions.__dataclass_fields__
         assert set(arguments) <= {*options, "id", "cache", "after"}, name
 
 

@@ -12,13 +12,20 @@ from typing import Any, TypeVar
 
 from ...errors import BuildError, suggest
 from ...metadata import artifact_type
-from ..form.expressions import dependencies, items
-from ..form.ir import CANDIDATE, Edge, Json, Loop, Node, Source
-from ..form.ir import Chosen as ChosenByUid
-from ..sources import closure as source_code
-from ..sources.files import FileSet, SqlQuery
-from ..sources.functions import reference, user_line
-from ..sources.secret import Secret
+from ..ir.expressions import dependencies, items
+from ..ir.ir import (
+    CANDIDATE,
+    Edge,
+    Json,
+    Loop,
+    Node,
+    Source,
+)
+from ..ir.ir import Chosen as ChosenByUid
+from ..project import closure as source_code
+from ..project.files import FileSet, SqlQuery
+from ..project.functions import reference, user_line
+from ..project.secret import Secret
 from .block import Block
 from .component import Component, InputSpec, ParameterSpec
 from .encoding import encode, named

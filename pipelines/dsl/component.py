@@ -15,9 +15,9 @@ from typing import Any, Generic, Literal, Never, ParamSpec, Protocol, TypeVar, o
 
 from ...errors import BuildError, suggest
 from ...metadata import Artifact, Value
-from ..form.options import NodeOptions
-from ..sources.files import FileSet
-from ..sources.functions import FunctionRef, user_line
+from ..ir.options import NodeOptions
+from ..project.files import FileSet
+from ..project.functions import FunctionRef, user_line
 from .hints import is_artifact, is_value, members
 from .options import node_options
 from .symbolic import Symbolic

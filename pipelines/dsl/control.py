@@ -8,8 +8,8 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any, TypeVar, Union, cast
 
 from ...errors import BuildError
-from ..form.ir import Json
-from ..sources.functions import user_line
+from ..ir.ir import Json
+from ..project.functions import user_line
 from .builder import Builder
 from .component import recorder
 from .encoding import encode

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ...errors import BuildError
-from ..form.expressions import Json
-from ..sources.files import FileSet, SqlQuery
-from ..sources.secret import Secret
+from ..ir.expressions import Json
+from ..project.files import FileSet, SqlQuery
+from ..project.secret import Secret
 from .handles import Scalar, Selected
 
 _NAMED = {"$secret": "secrets", "$files": "files", "$query": "rows of a query"}

@@ -7,8 +7,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from ...errors import BuildError, suggest
-from ..form.bounds import endless
-from ..form.ir import Edge, Loop, Node, Pipeline, Query, Source
+from ..ir.bounds import endless
+from ..ir.ir import (
+    Edge,
+    Loop,
+    Node,
+    Pipeline,
+    Query,
+    Source,
+)
 
 
 @dataclass(frozen=True)

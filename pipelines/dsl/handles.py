@@ -8,9 +8,9 @@ from typing import Any, NoReturn
 
 from ...errors import BuildError, suggest
 from ...metadata import Artifact
-from ..form.expressions import Json, spelled
-from ..form.ir import Query
-from ..sources.functions import user_line
+from ..ir.expressions import Json, spelled
+from ..ir.ir import Query
+from ..project.functions import user_line
 from .hints import comparable, fits, spell
 from .symbolic import Opaque, Symbolic, Typed
 

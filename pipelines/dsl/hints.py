@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from ...errors import InputError
 from ...metadata import Artifact
-from ..sources.files import SqlQuery
+from ..project.files import SqlQuery
 from .symbolic import Typed
 
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from ...errors import BuildError
 from ...metadata.uri import is_plain
-from ..form.ir import Node
+from ..ir.ir import Node
 
 _LONGEST: Final = 255
 """Characters of a name in the store, and of a folder's, which is ASCII: bytes."""

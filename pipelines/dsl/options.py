@@ -8,8 +8,8 @@ from dataclasses import fields
 from typing import Any
 
 from ...errors import BuildError
-from ..form.options import NodeOptions
-from ..sources.functions import user_line
+from ..ir.options import NodeOptions
+from ..project.functions import user_line
 
 _DECIMAL = {"B": 1, "kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, Generic, ParamSpec, TypeVar
 
 from ...errors import BuildError, InputError, suggest
-from ..form.dag import dag
-from ..form.ir import Pipeline
-from ..sources.functions import blamed, package_name, user_line
+from ..ir.dag import dag
+from ..ir.ir import Pipeline
+from ..project.functions import blamed, package_name, user_line
 from .builder import Builder
 from .component import recorder
 from .encoding import encode
@@ -182,7 +182,7 @@ def load_pipeline(folder: str | Path) -> PipelineFunction[..., object]:
     Raises:
         InputError: The folder has no pipeline.py, or that one no single pipeline.
     """
-    from ..sources.functions import import_project_module
+    from ..project.functions import import_project_module
 
     folder = Path(folder).resolve()
     if not (folder / "pipeline.py").is_file():

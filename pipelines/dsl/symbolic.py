@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from ...errors import BuildError
-from ..sources.functions import user_line
+from ..project.functions import user_line
 
 _COMPUTE = "do it in a component that takes it"
 _BRANCH = "branch with `dt.when(...)`; combine conditions by `&`, `|` and `dt.not_(...)`, each in parentheses"

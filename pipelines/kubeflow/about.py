@@ -13,9 +13,15 @@ from typing import Any, TypeAlias
 
 from ...digest import canonical_json, digest
 from ...errors import InputError
-from ..form.expressions import spelled
-from ..form.ir import Chosen, Edge, Node, Pipeline, Source
-from ..sources.secret import Secret, conceal
+from ..ir.expressions import spelled
+from ..ir.ir import (
+    Chosen,
+    Edge,
+    Node,
+    Pipeline,
+    Source,
+)
+from ..project.secret import Secret, conceal
 
 Json: TypeAlias = Any  # a JSON value; Any because the type is recursive and read by key
 

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Iterator
 
 from ...errors import DrivetrainError
-from ..sources.secret import blotted
+from ..project.secret import blotted
 from .connection import Api
 
 

@@ -14,7 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from ..sources.secret import blotted
+from ..project.secret import blotted
 from .api_errors import ApiError, translated
 from .bounded import connect, despite_others
 from .connection import Api

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import missing_extra
-from ..form.ir import Pipeline
-from ..form.tasks import task_name
-from ..sources.secret import blotted
+from ..ir.ir import Pipeline
+from ..ir.tasks import task_name
+from ..project.secret import blotted
 from .api_errors import ApiError
 from .connection import Api
 

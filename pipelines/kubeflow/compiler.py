@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ..form.ir import Edge, Node, Pipeline
+from ..ir.ir import Edge, Node, Pipeline
 from . import cel
 from .about import about
 from .containers import container

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import InputError
-from ..sources.secret import conceal
+from ..project.secret import conceal
 
 TOKEN = "DRIVETRAIN_KUBEFLOW_TOKEN"  # noqa: S105 - the name of a variable
 COOKIES = "DRIVETRAIN_KUBEFLOW_COOKIES"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, TypeAlias
 
-from ..form.ir import Node
+from ..ir.ir import Node
 from . import about
 from .settings import SCRATCH, Settings
 

@@ -8,11 +8,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from ...errors import DrivetrainError, InputError
-from ..form.tasks import parse_task
-from ..launching.flow import Flow
-from ..launching.home import Home, Run, open_run
-from ..launching.logs import Logs
-from ..sources.secret import blotted
+from ..ir.tasks import parse_task
+from ..launcher.flow import Flow
+from ..launcher.home import Home, Run, open_run
+from ..launcher.logs import Logs
+from ..project.secret import blotted
 from . import settling
 from .api_errors import ApiError
 from .client import Client, KfpRun

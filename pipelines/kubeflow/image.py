@@ -20,7 +20,7 @@ from pathlib import Path
 
 from ...digest import write_durably
 from ...errors import InputError
-from ..sources.wheel import Wheel
+from ..project.wheel import Wheel
 
 EPOCH = 315532800
 """1980-01-01 in seconds since 1970: the date of every file, as in our wheels."""

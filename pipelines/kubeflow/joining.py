@@ -14,8 +14,14 @@ from typing import TypeVar
 
 from ...errors import InputError
 from ...metadata import MetadataStore, StoreUnavailable, keep_payloads_at
-from ..form.ir import Pipeline
-from ..launching.home import ALONE, Home, Run, RunOptions, open_run
+from ..ir.ir import Pipeline
+from ..launcher.home import (
+    ALONE,
+    Home,
+    Run,
+    RunOptions,
+    open_run,
+)
 from . import records
 from .manifests import RUN
 from .ownership import CLUSTER, Submission, hand_over, submission

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from ...metadata import ContextRecord, NotFound, Owner
-from ..launching.home import Home, Run
+from ..launcher.home import Home, Run
 
 CLUSTER = Owner("kubeflow", "", 0, "")
 """The owner of a run that a cluster works on: whether it lives cannot be told from here, so it is never called dead."""

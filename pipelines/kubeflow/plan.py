@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
-from ..form.expressions import Dependency, dependencies
-from ..form.ir import Loop, Node, Pipeline
+from ..ir.expressions import Dependency, dependencies
+from ..ir.ir import Loop, Node, Pipeline
 from . import cel
 
 Json: TypeAlias = Any  # a JSON value; Any because the type is recursive and read by key

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from ..form.ir import Node
+from ..ir.ir import Node
 from .settings import SCRATCH, SHM, Key, PodSettings, Settings
 
 RUN_LABEL = "metadata.labels['pipeline/runid']"

@@ -24,14 +24,14 @@ from ...errors import DrivetrainError, InputError
 from ...metadata import ArtifactRecord, StoreUnavailable
 from ..dsl.hints import accepts
 from ..dsl.pipeline import PipelineFunction, load_pipeline
-from ..form.tasks import parse_task, task_name
-from ..launching.home import Home
-from ..launching.launcher import Launcher
-from ..launching.outcome import NodeResult
+from ..ir.tasks import parse_task, task_name
+from ..launcher.home import Home
+from ..launcher.launcher import Launcher
+from ..launcher.outcome import NodeResult
+from ..project.secret import blotted
 from ..run import state_of
 from ..runners.children import Attending
 from ..runners.pool import Pool
-from ..sources.secret import blotted
 from . import records, settling
 from .about import blot_out
 from .joining import Joined, Place, alone, join, patiently

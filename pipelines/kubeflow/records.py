@@ -18,10 +18,10 @@ from typing import Any, TypeAlias
 from ...digest import sync_folder
 from ...errors import BuildError, InputError
 from ...metadata import MetadataStore, described
-from ..form.ir import Pipeline
-from ..form.tasks import parse_task
-from ..launching.flow import Flow
-from ..launching.home import Home, Run
+from ..ir.ir import Pipeline
+from ..ir.tasks import parse_task
+from ..launcher.flow import Flow
+from ..launcher.home import Home, Run
 from .ownership import submission
 
 FORMAT = "drivetrain-record/1"

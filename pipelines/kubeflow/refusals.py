@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...errors import InputError, suggest
-from ..form.ir import Node, Pipeline
-from ..form.options import NodeOptions
+from ..ir.ir import Node, Pipeline
+from ..ir.options import NodeOptions
 from .about import secrets
 from .manifests import ITEMS, RUN, STATUS
 from .settings import Settings

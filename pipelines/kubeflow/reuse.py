@@ -6,11 +6,19 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
-from ..form.expressions import Values, dependencies, evaluate
-from ..form.ir import Chosen, Edge, Loop, Node, Pipeline, Query, Source
-from ..form.tasks import parse_task
-from ..launching.launcher import Launcher
-from ..launching.outcome import NodeResult
+from ..ir.expressions import Values, dependencies, evaluate
+from ..ir.ir import (
+    Chosen,
+    Edge,
+    Loop,
+    Node,
+    Pipeline,
+    Query,
+    Source,
+)
+from ..ir.tasks import parse_task
+from ..launcher.launcher import Launcher
+from ..launcher.outcome import NodeResult
 
 Json: TypeAlias = Any  # a JSON value; Any because the type is recursive and read by key
 _SCALARS = frozenset({"$property", "$collect", "$optional", "$one_of", "$op"})

@@ -10,11 +10,11 @@ from datetime import UTC, datetime
 
 from ...errors import DrivetrainError
 from ...metadata import Owner
-from ..form.tasks import parse_task, task_name
-from ..launching.heartbeat import heartbeat
-from ..launching.home import Home, Run, open_run, tell_end
-from ..launching.launcher import LEASE, Launcher
-from ..launching.outcome import NodeResult
+from ..ir.tasks import parse_task, task_name
+from ..launcher.heartbeat import heartbeat
+from ..launcher.home import Home, Run, open_run, tell_end
+from ..launcher.launcher import LEASE, Launcher
+from ..launcher.outcome import NodeResult
 from ..run import state_of
 from . import records
 

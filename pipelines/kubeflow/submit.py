@@ -14,10 +14,18 @@ from typing import Any
 from ...errors import DrivetrainError, InputError
 from ...metadata import Owner
 from ..dsl.pipeline import PipelineFunction
-from ..form.ir import Pipeline
-from ..launching.home import Home, Run, RunOptions, close_run, new_run, open_run, reopen_run
-from ..launching.launcher import Launcher
-from ..launching.outcome import NodeResult
+from ..ir.ir import Pipeline
+from ..launcher.home import (
+    Home,
+    Run,
+    RunOptions,
+    close_run,
+    new_run,
+    open_run,
+    reopen_run,
+)
+from ..launcher.launcher import Launcher
+from ..launcher.outcome import NodeResult
 from ..run import state_of
 from ..runners.keeps import refuse_what_is_not_kept
 from . import records

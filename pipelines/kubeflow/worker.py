@@ -17,10 +17,10 @@ from typing import TextIO
 
 from ...errors import DrivetrainError, InputError
 from ..dsl.pipeline import load_pipeline
-from ..form.tasks import parse_task
-from ..launching.home import open_run
-from ..launching.spin import spin
-from ..sources.secret import blotted
+from ..ir.tasks import parse_task
+from ..launcher.home import open_run
+from ..launcher.spin import spin
+from ..project.secret import blotted
 from . import records
 from .about import blot_out
 from .joining import Place

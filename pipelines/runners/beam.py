@@ -17,9 +17,9 @@ from typing import Any
 from ...beam_job import elsewhere, job_options, run_job
 from ...errors import DrivetrainError, InputError
 from ...metadata.postgres import holds_password
-from ..launching.home import Home, open_run
-from ..launching.launcher import Launcher
-from ..launching.outcome import NodeResult
+from ..launcher.home import Home, open_run
+from ..launcher.launcher import Launcher
+from ..launcher.outcome import NodeResult
 from .children import Attending
 from .steps import Part, Step, steps
 from .worker import Worker

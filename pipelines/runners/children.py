@@ -16,12 +16,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ..form.tasks import parse_task
-from ..launching import processes
-from ..launching.home import STORE
-from ..launching.launcher import Launcher
-from ..launching.outcome import NodeResult, Observer, Overtime, brief
-from ..launching.retries import Retries, postpone
+from ..ir.tasks import parse_task
+from ..launcher import processes
+from ..launcher.home import STORE
+from ..launcher.launcher import Launcher
+from ..launcher.outcome import NodeResult, Observer, Overtime, brief
+from ..launcher.retries import Retries, postpone
 
 GRACE = 10.0
 """Seconds that a task gets to end and to record it, and then what it started, before they are killed."""

@@ -12,8 +12,8 @@ from contextvars import copy_context
 from queue import Empty, SimpleQueue
 from threading import Thread, current_thread
 
-from ..launching.launcher import Launcher
-from ..launching.outcome import NodeResult
+from ..launcher.launcher import Launcher
+from ..launcher.outcome import NodeResult
 from .schedule import Schedule
 
 _GRACE = 30.0

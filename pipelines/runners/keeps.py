@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...errors import InputError
-from ..form.ir import Node, Pipeline
-from ..form.options import NodeOptions
+from ..ir.ir import Node, Pipeline
+from ..ir.options import NodeOptions
 
 _WORDS = {
     "timeout": "a timeout",

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...errors import InputError
-from ..form.ir import Node, Pipeline
+from ..ir.ir import Node, Pipeline
 
 ACCELERATORS = "DRIVETRAIN_ACCELERATORS"
 """The environment variable that says how many accelerators there are, where drivetrain cannot find them."""

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from ...errors import DrivetrainError
-from ..form.tasks import parse_task
-from ..launching.outcome import NodeResult
+from ..ir.tasks import parse_task
+from ..launcher.outcome import NodeResult
 from .children import Attending, Child
 
 

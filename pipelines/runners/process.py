@@ -16,10 +16,10 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 
 from ...errors import DrivetrainError
-from ..form.ir import Node
-from ..form.tasks import parse_task
-from ..launching.launcher import Launcher
-from ..launching.outcome import NodeResult
+from ..ir.ir import Node
+from ..ir.tasks import parse_task
+from ..launcher.launcher import Launcher
+from ..launcher.outcome import NodeResult
 from .children import Attending
 from .leases import Lease, machine_for
 from .pool import Pool

@@ -11,8 +11,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
-from ..form.ir import Node, Pipeline
-from ..form.tasks import Index, parse_task, task_name
+from ..ir.ir import Node, Pipeline
+from ..ir.tasks import Index, parse_task, task_name
 
 Items: TypeAlias = Callable[[str, Index], int | None]
 """How many items a loop has, within an item of those around it; None where it is held back."""

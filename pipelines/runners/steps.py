@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from ..form.bounds import Together, together
-from ..form.ir import Pipeline
-from ..form.tasks import Index, task_name
-from ..launching.flow import Flow
+from ..ir.bounds import Together, together
+from ..ir.ir import Pipeline
+from ..ir.tasks import Index, task_name
+from ..launcher.flow import Flow
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from types import TracebackType
 
-from ..launching.launcher import Launcher
-from ..launching.outcome import NodeResult
+from ..launcher.launcher import Launcher
+from ..launcher.outcome import NodeResult
 from .children import Attending
 from .pool import Pool
 

@@ -17,7 +17,7 @@ from drivetrain.components import ExampleDiff, ExampleGen
 from drivetrain.digest import digest_tree
 from drivetrain.errors import InputError
 from drivetrain.pipelines import Home, RunOptions, RunResult, load_pipeline, run_pipeline
-from drivetrain.pipelines.sources.context import LaunchContext, enter
+from drivetrain.pipelines.project.context import LaunchContext, enter
 
 EXECUTORS = ["local", pytest.param("beam", marks=pytest.mark.beam)]
 PIPELINE = """
@@ -88,7 +88,7 @@ def test_what_a_killed_attempt_left_goes(tmp_path: Path) -> None:
     code = f"""
 import os, signal
 from drivetrain.components import ExampleDiff, ExampleGen
-from drivetrain.pipelines.sources.context import LaunchContext, enter
+from drivetrain.pipelines.project.context import LaunchContext, enter
 base, test = ExampleGen({write(tmp_path / "a.parquet")!r}), ExampleGen({write(tmp_path / "b.parquet", 3)!r})
 kill = lambda done, total, unit: done and os.kill(os.getpid(), signal.SIGKILL)
 from pathlib import Path

@@ -13,7 +13,7 @@ from drivetrain.data import open_examples
 from drivetrain.digest import digest_tree
 from drivetrain.errors import InputError
 from drivetrain.metadata import Examples
-from drivetrain.pipelines.sources.context import LaunchContext, enter
+from drivetrain.pipelines.project.context import LaunchContext, enter
 
 
 @pytest.fixture

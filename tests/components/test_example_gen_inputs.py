@@ -17,7 +17,7 @@ from drivetrain.digest import digest_tree
 from drivetrain.errors import InputError
 from drivetrain.metadata import Examples
 from drivetrain.pipelines import Home, RunOptions, load_pipeline, run_pipeline
-from drivetrain.pipelines.sources.context import LaunchContext, enter
+from drivetrain.pipelines.project.context import LaunchContext, enter
 
 TABLE = [{"n": i, "x": i / 4, "s": f"Nr. {i}", "fold": "ab"[i % 3 == 0]} for i in range(200)]
 

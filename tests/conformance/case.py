@@ -9,8 +9,8 @@ from pathlib import Path
 
 from drivetrain.errors import BuildError, InputError
 from drivetrain.pipelines import Home, PipelineFunction, RunOptions, RunResult, open_run, resume, run_pipeline
-from drivetrain.pipelines.launching.partial import Selection
-from drivetrain.pipelines.sources.functions import import_project_module
+from drivetrain.pipelines.launcher.partial import Selection
+from drivetrain.pipelines.project.functions import import_project_module
 
 HERE = Path(__file__).parent
 BEAM: dict[str, tuple[str, ...]] = {}
@@ -143,7 +143,7 @@ def seen(result: RunResult, home: Home) -> Seen:
 
 def recorded(result: RunResult, home: Home) -> dict[str, str]:
     """The states that the store tells of a run, as `show` does."""
-    from drivetrain.pipelines.launching.launcher import Launcher
+    from drivetrain.pipelines.launcher.launcher import Launcher
 
     launcher = Launcher(home, open_run(home, result.run))
     found = {name: launcher.recorded(name) for name in result.nodes}

@@ -12,8 +12,8 @@ from drivetrain.pipelines.kubeflow.ownership import Submission, hand_over
 from drivetrain.pipelines.kubeflow.settings import Key, PodSettings, Settings
 from drivetrain.pipelines.kubeflow.simulate import Cluster, Document, outcome, read, simulate
 from drivetrain.pipelines.kubeflow.submit import arguments_of
-from drivetrain.pipelines.launching.home import new_run, reopen_run
-from drivetrain.pipelines.launching.partial import Selection, base_run
+from drivetrain.pipelines.launcher.home import new_run, reopen_run
+from drivetrain.pipelines.launcher.partial import Selection, base_run
 
 
 def compiled(pipeline: PipelineFunction[..., object]) -> Document:

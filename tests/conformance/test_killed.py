@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from drivetrain.metadata import fsck
 from drivetrain.pipelines import Home, list_runs, resume
-from drivetrain.pipelines.launching.processes import MARK
+from drivetrain.pipelines.launcher.processes import MARK
 from drivetrain.tests.conformance.case import Case, Step, carry_out, seen
 from drivetrain.tests.pipelines import faulty
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 from drivetrain.pipelines import Home, open_run
-from drivetrain.pipelines.launching.flow import Flow
+from drivetrain.pipelines.launcher.flow import Flow
 
 Json = dict[str, Any]
 Command = Callable[..., Result]

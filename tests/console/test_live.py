@@ -10,7 +10,7 @@ from drivetrain.console.live import Lines, Meter, Tree, span, watch
 from drivetrain.console.outline import outline
 from drivetrain.metadata import ContextRecord
 from drivetrain.pipelines import NodeResult, Observer, Pipeline, Run, RunOptions
-from drivetrain.pipelines.form.ir import Edge, Node
+from drivetrain.pipelines.ir.ir import Edge, Node
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console

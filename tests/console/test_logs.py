@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 from click.testing import Result
 from drivetrain.pipelines import Home, RunOptions, load_pipeline
-from drivetrain.pipelines.launching.home import new_run
-from drivetrain.pipelines.launching.logs import Logs
+from drivetrain.pipelines.launcher.home import new_run
+from drivetrain.pipelines.launcher.logs import Logs
 from drivetrain.pipelines.node import RECORD
-from drivetrain.pipelines.sources.secret import Secret
+from drivetrain.pipelines.project.secret import Secret
 from drivetrain.tests.pipelines.faulty import waits
 from hypothesis import given
 from hypothesis import strategies as st

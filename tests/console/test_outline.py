@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from drivetrain.console.outline import outline
 from drivetrain.pipelines import Pipeline
-from drivetrain.pipelines.form.ir import Edge, Node
+from drivetrain.pipelines.ir.ir import Edge, Node
 
 
 def node(name: str, *before: str) -> Node:

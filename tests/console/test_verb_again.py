@@ -13,7 +13,7 @@ from click.testing import Result
 from drivetrain.console.backfill import parse_spans
 from drivetrain.errors import InputError
 from drivetrain.pipelines import Home, RunResult, decide, load_pipeline, open_run, resume, run_pipeline, waiting_tasks
-from drivetrain.pipelines.form.ir import Pipeline
+from drivetrain.pipelines.ir.ir import Pipeline
 from drivetrain.tests.pipelines.faulty import waits
 
 Json = dict[str, Any]

@@ -22,7 +22,7 @@ from drivetrain.components.example_gen import ExampleGen
 from drivetrain.data import Statistics, infer_schema, open_examples, source_of, statistics, update_schema, validate
 from drivetrain.errors import InputError
 from drivetrain.metadata import Examples
-from drivetrain.pipelines.sources.context import LaunchContext, enter
+from drivetrain.pipelines.project.context import LaunchContext, enter
 
 fastavro = pytest.importorskip("fastavro")
 

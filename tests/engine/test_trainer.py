@@ -124,7 +124,7 @@ def test_a_model_that_cannot_be_exported_is_told_before_it_is_trained(
     """Each of these trains well with batches of 100 rows."""
     import jax.numpy as jnp
     import optax
-    from drivetrain.pipelines.sources.context import LaunchContext, enter
+    from drivetrain.pipelines.project.context import LaunchContext, enter
 
     trained: list[int] = []
 
@@ -231,7 +231,7 @@ def test_what_is_refused(inputs: tuple[Examples, TransformGraph], tmp_path: Path
 @pytest.mark.slow
 def test_a_stopped_training_goes_on(inputs: tuple[Examples, TransformGraph], tmp_path: Path) -> None:
     """The launch's work folder carries the checkpoint from one attempt to the next."""
-    from drivetrain.pipelines.sources.context import LaunchContext, enter
+    from drivetrain.pipelines.project.context import LaunchContext, enter
 
     def stop(done: int, total: int | None, unit: str) -> None:
         assert (total, unit) == (8000, "examples")

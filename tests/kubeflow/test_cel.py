@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from drivetrain.errors import InputError
-from drivetrain.pipelines.form.expressions import holds
+from drivetrain.pipelines.ir.expressions import holds
 from drivetrain.pipelines.kubeflow import cel as ours
 from hypothesis import event, example, given, settings
 from hypothesis import strategies as st

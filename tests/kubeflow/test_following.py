@@ -21,8 +21,8 @@ from drivetrain.pipelines.kubeflow.cluster import Cluster
 from drivetrain.pipelines.kubeflow.connection import Api
 from drivetrain.pipelines.kubeflow.settings import Settings
 from drivetrain.pipelines.kubeflow.submit import Submitted, submit
-from drivetrain.pipelines.launching.home import new_run
-from drivetrain.pipelines.launching.launcher import Launcher
+from drivetrain.pipelines.launcher.home import new_run
+from drivetrain.pipelines.launcher.launcher import Launcher
 
 from . import kubernetes_server
 from .api_server import KfpServer, Refused, Request

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from drivetrain.pipelines.form.ir import Edge, Loop, Node, Pipeline
+from drivetrain.pipelines.ir.ir import Edge, Loop, Node, Pipeline
 from drivetrain.pipelines.kubeflow.plan import Plan, Task, kubernetes_name, plan
 from drivetrain.tests.kubeflow.cluster import built
 

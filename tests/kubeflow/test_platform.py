@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from drivetrain.pipelines.form.ir import Node
-from drivetrain.pipelines.form.options import NodeOptions
+from drivetrain.pipelines.ir.ir import Node
+from drivetrain.pipelines.ir.options import NodeOptions
 from drivetrain.pipelines.kubeflow.lint_platform import EXECUTOR, of_platform
 from drivetrain.pipelines.kubeflow.platform import executor_config, platform_document
 from drivetrain.pipelines.kubeflow.protobufs import pipeline_spec

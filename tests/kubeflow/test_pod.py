@@ -20,8 +20,8 @@ from drivetrain.metadata import fsck
 from drivetrain.pipelines import Home
 from drivetrain.pipelines.kubeflow import records
 from drivetrain.pipelines.kubeflow.manifests import ExecutorInput, local_path
-from drivetrain.pipelines.launching.flow import Flow
-from drivetrain.pipelines.launching.home import open_run
+from drivetrain.pipelines.launcher.flow import Flow
+from drivetrain.pipelines.launcher.home import open_run
 from drivetrain.tests.kubeflow.pods import PARTS, Image, Pod
 
 PIPELINE = """

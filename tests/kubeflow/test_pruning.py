@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from drivetrain.pipelines import Home, PipelineFunction, load_pipeline, run_pipeline
-from drivetrain.pipelines.form.ir import Pipeline
+from drivetrain.pipelines.ir.ir import Pipeline
 from drivetrain.pipelines.kubeflow.plan import Task, plan
 from drivetrain.tests.kubeflow.cluster import PARTS
 from hypothesis import HealthCheck, event, given, settings

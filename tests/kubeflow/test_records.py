@@ -12,10 +12,10 @@ import pytest
 from drivetrain.errors import InputError
 from drivetrain.metadata import fsck
 from drivetrain.pipelines import Home, RunResult, load_pipeline, open_run, run_pipeline
-from drivetrain.pipelines.history.answers import Answers
 from drivetrain.pipelines.kubeflow import records
 from drivetrain.pipelines.kubeflow.joining import Place, alone
-from drivetrain.pipelines.launching.launcher import Launcher
+from drivetrain.pipelines.launcher.launcher import Launcher
+from drivetrain.pipelines.resolvers.answers import Answers
 from drivetrain.tests.kubeflow.pods import PARTS
 
 PIPELINE = """

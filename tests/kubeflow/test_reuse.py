@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from drivetrain.pipelines.form.expressions import dependencies, evaluate
+from drivetrain.pipelines.ir.expressions import dependencies, evaluate
 from drivetrain.pipelines.kubeflow.reuse import _Known
 from hypothesis import given
 from hypothesis import strategies as st

@@ -10,7 +10,7 @@ import pytest
 from drivetrain.pipelines import Home, PipelineFunction, RunOptions
 from drivetrain.pipelines.kubeflow import settling
 from drivetrain.pipelines.kubeflow.settings import Settings
-from drivetrain.pipelines.launching.home import new_run
+from drivetrain.pipelines.launcher.home import new_run
 
 from .shop import PLAIN
 

@@ -9,8 +9,8 @@ import pytest
 from drivetrain.pipelines import Home, Run, RunOptions, load_pipeline, open_run
 from drivetrain.pipelines.kubeflow import records, settling
 from drivetrain.pipelines.kubeflow.ownership import Submission, hand_over
-from drivetrain.pipelines.launching.home import new_run
-from drivetrain.pipelines.launching.launcher import Launcher
+from drivetrain.pipelines.launcher.home import new_run
+from drivetrain.pipelines.launcher.launcher import Launcher
 
 from .shop import PARTS
 

@@ -21,7 +21,7 @@ from drivetrain.pipelines.kubeflow.compiler import compile_pipeline
 from drivetrain.pipelines.kubeflow.ownership import Submission, hand_over
 from drivetrain.pipelines.kubeflow.settings import Key, PodSettings, Settings
 from drivetrain.pipelines.kubeflow.simulate import Cluster, Eviction, Outcome, outcome, read, simulate
-from drivetrain.pipelines.launching.home import new_run
+from drivetrain.pipelines.launcher.home import new_run
 from drivetrain.tests.kubeflow.pods import PARTS
 
 pytestmark = [pytest.mark.kubeflow, pytest.mark.slow]

@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 from drivetrain.errors import InputError
 from drivetrain.pipelines import Home, PipelineFunction, RunOptions, open_run, run_pipeline
-from drivetrain.pipelines.form.ir import Pipeline
+from drivetrain.pipelines.ir.ir import Pipeline
 from drivetrain.pipelines.kubeflow import ownership
 from drivetrain.pipelines.kubeflow.api_errors import ApiError
 from drivetrain.pipelines.kubeflow.client import Client
 from drivetrain.pipelines.kubeflow.settings import PodSettings, Settings
 from drivetrain.pipelines.kubeflow.submit import arguments_of, resubmit, submit
-from drivetrain.pipelines.launching.home import new_run
+from drivetrain.pipelines.launcher.home import new_run
 
 from .api_server import KfpServer, Request
 from .shop import PLAIN
@@ -253,7 +253,7 @@ def test_a_killed_submitter_is_told_from_a_cluster_at_work(
 def test_resuming_submits_what_did_not_end_well(
     home: Home, settings: Settings, server: KfpServer, pipe: Callable[..., PipelineFunction[..., object]]
 ) -> None:
-    from drivetrain.pipelines.launching.launcher import Launcher
+    from drivetrain.pipelines.launcher.launcher import Launcher
 
     done = submit(home, pipe(PLAIN), settings)
     with pytest.raises(InputError, match="is being worked on by the KFP run"):

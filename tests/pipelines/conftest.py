@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from drivetrain.metadata import fsck
 from drivetrain.pipelines import Home, PipelineFunction, load_pipeline, run_pipeline
-from drivetrain.pipelines.launching.processes import MARK
+from drivetrain.pipelines.launcher.processes import MARK
 from drivetrain.tests.pipelines import faulty
 from drivetrain.tests.pipelines.processes import workers
 

@@ -18,7 +18,7 @@ import psutil
 from drivetrain.console.session import view
 from drivetrain.metadata import fsck
 from drivetrain.pipelines import Home, PipelineFunction, RunResult, load_pipeline, open_run
-from drivetrain.pipelines.launching.processes import MARK
+from drivetrain.pipelines.launcher.processes import MARK
 
 PARTS = """
 import os, signal, sys, time
@@ -27,7 +27,7 @@ import drivetrain as dt
 from drivetrain.metadata import MetadataStore, writes
 from drivetrain.metadata.payload_local import LocalPayloads
 from drivetrain.pipelines import current
-from drivetrain.pipelines.launching import home as homes
+from drivetrain.pipelines.launcher import home as homes
 
 class Numbers(dt.Artifact):
     total: int = 0

@@ -12,9 +12,9 @@ from typing import Any
 import psutil
 import pytest
 from drivetrain.pipelines import Home, PipelineFunction, RunOptions, RunResult
-from drivetrain.pipelines.launching.logs import Logs
-from drivetrain.pipelines.launching.outcome import NodeResult, Observer
-from drivetrain.pipelines.launching.processes import MARK
+from drivetrain.pipelines.launcher.logs import Logs
+from drivetrain.pipelines.launcher.outcome import NodeResult, Observer
+from drivetrain.pipelines.launcher.processes import MARK
 from drivetrain.pipelines.runners import children
 
 Pipe = Callable[..., PipelineFunction[..., object]]

@@ -11,8 +11,8 @@ import pytest
 from drivetrain.errors import BuildError
 from drivetrain.metadata import cache_key
 from drivetrain.pipelines import FunctionRef, resolve_files
-from drivetrain.pipelines.launching.resolve import _plain
-from drivetrain.pipelines.sources.closure import closure, environment
+from drivetrain.pipelines.launcher.resolve import _plain
+from drivetrain.pipelines.project.closure import closure, environment
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from drivetrain.pipelines import Home, load_pipeline, run_pipeline
 from drivetrain.pipelines.dsl.component import Component
-from drivetrain.pipelines.form.options import NodeOptions
+from drivetrain.pipelines.ir.options import NodeOptions
 
 PAGE = (Path(__file__).parents[2] / "docs" / "control-flow.md").read_text("utf-8")
 CODE = "".join(re.findall(r"```python\n(.*?)```", PAGE, flags=re.S))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from drivetrain.pipelines import load_pipeline
-from drivetrain.pipelines.form.dag import dag
+from drivetrain.pipelines.ir.dag import dag
 
 PIPELINE = """
 import drivetrain as dt

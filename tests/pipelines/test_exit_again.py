@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 from drivetrain.pipelines import Home, open_run, resume, run_pipeline
-from drivetrain.pipelines.launching.home import reopen_run, tell_end
-from drivetrain.pipelines.launching.launcher import Launcher
+from drivetrain.pipelines.launcher.home import reopen_run, tell_end
+from drivetrain.pipelines.launcher.launcher import Launcher
 from drivetrain.tests.pipelines.flows import Pipe, flows, states, value
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from drivetrain.pipelines.form.expressions import evaluate, spelled
+from drivetrain.pipelines.ir.expressions import evaluate, spelled
 from hypothesis import given
 from hypothesis import strategies as st
 

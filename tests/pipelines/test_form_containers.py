@@ -16,7 +16,7 @@ import drivetrain as dt
 import pytest
 from drivetrain.errors import BuildError, InputError
 from drivetrain.pipelines import Home, load_pipeline, run_pipeline
-from drivetrain.pipelines.forms import container
+from drivetrain.pipelines.external import container
 
 IMAGE = "localhost/drivetrain-test:busybox"
 

@@ -13,9 +13,9 @@ import drivetrain as dt
 import pytest
 from drivetrain.errors import BuildError, Canceled, InputError
 from drivetrain.pipelines import Home, load_pipeline, run_pipeline
-from drivetrain.pipelines.forms import container
-from drivetrain.pipelines.launching.logs import Logs
-from drivetrain.pipelines.sources.context import LaunchContext, enter
+from drivetrain.pipelines.external import container
+from drivetrain.pipelines.launcher.logs import Logs
+from drivetrain.pipelines.project.context import LaunchContext, enter
 
 PINNED = f"busybox@sha256:{'0' * 64}"
 TOKEN = "tok-" + "0123456789" * 4

@@ -14,8 +14,8 @@ import pytest
 from drivetrain.errors import BuildError
 from drivetrain.metadata import Artifact, Examples
 from drivetrain.pipelines import Home, load_pipeline, run_pipeline
-from drivetrain.pipelines.forms import kfp_yaml
-from drivetrain.pipelines.forms.words import IfPresent, Joined, Place, Word
+from drivetrain.pipelines.external import kfp_yaml
+from drivetrain.pipelines.external.words import IfPresent, Joined, Place, Word
 from drivetrain.tests.pipelines.test_form_containers import busybox  # noqa: F401 - a fixture
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*has no digest:UserWarning")

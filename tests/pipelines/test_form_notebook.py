@@ -11,8 +11,8 @@ from typing import Any
 import drivetrain as dt
 import pytest
 from drivetrain.errors import BuildError, InputError
-from drivetrain.pipelines import Home, forms, load_pipeline, run_pipeline
-from drivetrain.pipelines.launching.outcome import Silent
+from drivetrain.pipelines import Home, external, load_pipeline, run_pipeline
+from drivetrain.pipelines.launcher.outcome import Silent
 from drivetrain.tests.pipelines.test_forms import HEAD
 
 
@@ -121,5 +121,5 @@ def test_the_page(home: Home, project: Callable[..., Path]) -> None:
     assert result.nodes["Count"].outputs["different"][0].properties["value"] == 2
     assert result.nodes["Again"].state == "SKIPPED"
     table = PAGE.partition("| placeholder |")[2].partition("\n\n")[0]
-    assert set(re.findall(r"dt\.(\w+)", table)) == {n for n in forms.__all__ if not n.endswith("component")}
-    assert {name for name in forms.__all__ if f"dt.{name}(" not in PAGE} == set()
+    assert set(re.findall(r"dt\.(\w+)", table)) == {n for n in external.__all__ if not n.endswith("component")}
+    assert {name for name in external.__all__ if f"dt.{name}(" not in PAGE} == set()

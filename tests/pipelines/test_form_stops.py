@@ -14,7 +14,7 @@ from typing import Any
 
 import psutil
 import pytest
-from drivetrain.pipelines.forms import commands
+from drivetrain.pipelines.external import commands
 from drivetrain.tests.pipelines.faulty import waits
 
 NAMED = "DRIVETRAIN_TEST_COMMAND"

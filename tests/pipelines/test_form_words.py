@@ -8,8 +8,8 @@ from pathlib import Path
 
 import drivetrain as dt
 import pytest
-from drivetrain.pipelines.forms import words
-from drivetrain.pipelines.forms.words import Values
+from drivetrain.pipelines.external import words
+from drivetrain.pipelines.external.words import Values
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -16,9 +16,9 @@ import psutil
 import pytest
 from drivetrain.errors import BuildError, InputError
 from drivetrain.pipelines import Home, RunOptions, load_pipeline, run_pipeline
-from drivetrain.pipelines.forms import words
-from drivetrain.pipelines.forms.declared import CommandError
-from drivetrain.pipelines.launching.logs import Logs
+from drivetrain.pipelines.external import words
+from drivetrain.pipelines.external.declared import CommandError
+from drivetrain.pipelines.launcher.logs import Logs
 from drivetrain.tests.pipelines.faulty import waits
 from drivetrain.tests.pipelines.processes import time_is_up_with
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from drivetrain.metadata import Claim, MetadataStore, Owner
-from drivetrain.pipelines.launching.heartbeat import heartbeat
+from drivetrain.pipelines.launcher.heartbeat import heartbeat
 from drivetrain.tests.pipelines.faulty import waits
 
 UNSEEN = Owner("elsewhere", "b", 1, "")
@@ -111,7 +111,7 @@ def test_signals_go_to_the_main_thread() -> None:
 FORKED = """
 import os, sys
 from drivetrain.metadata import MetadataStore
-from drivetrain.pipelines.launching.heartbeat import heartbeat
+from drivetrain.pipelines.launcher.heartbeat import heartbeat
 from drivetrain.tests.pipelines.test_heartbeat import LEASE, Time, beaten, held, waits
 path = sys.argv[1]
 heartbeat.start()

@@ -19,9 +19,9 @@ from drivetrain.console.session import view
 from drivetrain.errors import InputError
 from drivetrain.metadata import Owner, fsck
 from drivetrain.pipelines import Home, NodeResult, PipelineFunction, list_runs, open_run, resume, run_pipeline
-from drivetrain.pipelines.launching import home as homes
-from drivetrain.pipelines.launching import launcher as launching
-from drivetrain.pipelines.launching.outcome import Silent
+from drivetrain.pipelines.launcher import home as homes
+from drivetrain.pipelines.launcher import launcher as launching
+from drivetrain.pipelines.launcher.outcome import Silent
 from drivetrain.pipelines.runners import inline
 
 Pipe = Callable[..., PipelineFunction[..., object]]

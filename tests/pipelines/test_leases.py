@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from drivetrain.errors import InputError
 from drivetrain.pipelines import Home, PipelineFunction, RunOptions, RunResult, list_runs, run_pipeline
-from drivetrain.pipelines.form.ir import Node
-from drivetrain.pipelines.form.options import NodeOptions
+from drivetrain.pipelines.ir.ir import Node
+from drivetrain.pipelines.ir.options import NodeOptions
 from drivetrain.pipelines.runners.leases import Lease, Machine, find_devices, parse_cards
 from drivetrain.tests.pipelines.faulty import waits
 from hypothesis import given
@@ -95,8 +95,8 @@ def test_none_or_all_of_the_accelerators_and_a_dead_holder_has_none() -> None:
     # Held by a process that is killed.
     script = (
         "import time; from drivetrain.pipelines.runners.leases import Machine\n"
-        "from drivetrain.pipelines.form.ir import Node\n"
-        "from drivetrain.pipelines.form.options import NodeOptions\n"
+        "from drivetrain.pipelines.ir.ir import Node\n"
+        "from drivetrain.pipelines.ir.options import NodeOptions\n"
         "m = Machine(1, 0, ('0', '1', '2')); m.begin()\n"
         "l = m.take(Node('N', 'p:N', None, (), (), (), options=NodeOptions(accelerators=3)))\n"
         "print(len(l.devices), flush=True); time.sleep(600)"

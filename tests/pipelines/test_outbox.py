@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from drivetrain.metadata import Artifact, MetadataStore, Payloads, Value, open_payloads
-from drivetrain.pipelines.launching.outbox import Outbox, clear, pack, unsent
+from drivetrain.pipelines.launcher.outbox import Outbox, clear, pack, unsent
 from drivetrain.urls import StorageUnavailable
 
 pytest.importorskip("fsspec")

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from drivetrain.errors import DrivetrainError
 from drivetrain.pipelines import Home, list_runs, run_pipeline
-from drivetrain.pipelines.form.ir import Node, Pipeline
-from drivetrain.pipelines.form.options import NodeOptions
-from drivetrain.pipelines.launching.outcome import NodeResult, Silent
+from drivetrain.pipelines.ir.ir import Node, Pipeline
+from drivetrain.pipelines.ir.options import NodeOptions
+from drivetrain.pipelines.launcher.outcome import NodeResult, Silent
 from drivetrain.pipelines.run import RUNNERS
 from drivetrain.pipelines.runners.children import Child
 from drivetrain.pipelines.runners.keeps import refuse_what_is_not_kept

@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 from drivetrain.pipelines import Home, list_runs, run_pipeline
-from drivetrain.pipelines.launching import tidy
+from drivetrain.pipelines.launcher import tidy
 from drivetrain.pipelines.runners import children
 from drivetrain.tests.pipelines import faulty
 from drivetrain.tests.pipelines.processes import GRANDCHILD, HOW, ONE, Pipe, states, time_is_up_with
@@ -43,9 +43,9 @@ def test_a_killed_worker_leaves_no_grandchildren(home: Home, pipe: Pipe, how: st
 def test_what_a_task_leaves_ends_with_its_worker(home: Home, pipe: Pipe) -> None:
     leave = "import subprocess, threading; subprocess.Popen(['sleep', '600'])\n"
     thread = "import threading; threading.Thread(target=time.sleep, args=(600,), daemon=True).start()\n"
-    memory = "import drivetrain.pipelines.launching.tidy as tidy; tidy.MUCH = tidy.resident() // 2\n"
+    memory = "import drivetrain.pipelines.launcher.tidy as tidy; tidy.MUCH = tidy.resident() // 2\n"
     device = (
-        "import drivetrain.pipelines.launching.tidy as tidy; tidy._DEVICES = ('/dev/zero',); os.open('/dev/zero', 0)\n"
+        "import drivetrain.pipelines.launcher.tidy as tidy; tidy._DEVICES = ('/dev/zero',); os.open('/dev/zero', 0)\n"
     )
     tell = "(current().base / f'{current().node}.pid').write_text(str(os.getpid()))"
     body = f"""
@@ -112,11 +112,11 @@ def late(*given, publish=MetadataStore.publish, time=time, up=current().base / "
 MetadataStore.publish = late
 """,
     "as it tidies up": """
-from drivetrain.pipelines.launching.attempt import Attempt
+from drivetrain.pipelines.launcher.attempt import Attempt
 Attempt._remove_left = lambda *_, time=time, up=current().base / "up": (up.touch(), time.sleep(600))
 """,
     "as it says so": """
-from drivetrain.pipelines.launching.launcher import Launcher
+from drivetrain.pipelines.launcher.launcher import Launcher
 def late(*given, result=Launcher._result, time=time, up=current().base / "up", **named):
     Launcher._result = result
     up.touch()

@@ -141,7 +141,7 @@ def test_a_pipeline_imported_as_a_plain_module_is_fingerprinted_too(tmp_path: Pa
 
 
 def test_a_function_object_of_the_project_is_named(tmp_path: Path) -> None:
-    from drivetrain.pipelines.sources.functions import import_project_module, reference
+    from drivetrain.pipelines.project.functions import import_project_module, reference
 
     folder = write(tmp_path / "shop", parts="def f():\n    return 1\n")
     module = import_project_module(folder, "shop.parts")

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from drivetrain.metadata import fsck
 from drivetrain.pipelines import Home, list_runs, load_pipeline, resume, run_pipeline
-from drivetrain.pipelines.launching.processes import MARK
+from drivetrain.pipelines.launcher.processes import MARK
 from drivetrain.tests.pipelines import faulty
 from drivetrain.tests.s3 import S3, bucket, s3, s3_server
 

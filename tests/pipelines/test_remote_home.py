@@ -17,7 +17,7 @@ from drivetrain.metadata import MetadataStore, fsck, keep_payloads_at, payloads_
 from drivetrain.metadata.payload import Progress
 from drivetrain.metadata.payload_remote import RemotePayloads
 from drivetrain.pipelines import Home, PipelineFunction, RunOptions, RunResult, resume, run_pipeline
-from drivetrain.pipelines.launching.outbox import clear
+from drivetrain.pipelines.launcher.outbox import clear
 from drivetrain.urls import StorageUnavailable
 
 fsspec = pytest.importorskip("fsspec")

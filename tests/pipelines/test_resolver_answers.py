@@ -15,7 +15,7 @@ from drivetrain.pipelines import (
     resume,
     run_pipeline,
 )
-from drivetrain.pipelines.history.answers import Answers
+from drivetrain.pipelines.resolvers.answers import Answers
 from drivetrain.tests.pipelines.history import Pipe, history, load, states, value
 
 

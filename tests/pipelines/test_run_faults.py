@@ -23,7 +23,7 @@ from drivetrain.pipelines import (
     run_pipeline,
     waiting_tasks,
 )
-from drivetrain.pipelines.launching.logs import Logs
+from drivetrain.pipelines.launcher.logs import Logs
 from drivetrain.tests.pipelines import faulty
 
 Shop: TypeAlias = PipelineFunction[..., object]

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from drivetrain.metadata import fsck
 from drivetrain.pipelines import Home, list_runs, resume, run_pipeline
-from drivetrain.pipelines.launching.processes import MARK
+from drivetrain.pipelines.launcher.processes import MARK
 from drivetrain.tests.pipelines import faulty
 
 pytestmark = pytest.mark.slow

@@ -26,9 +26,9 @@ from drivetrain.pipelines import (
     resume,
     run_pipeline,
 )
-from drivetrain.pipelines.launching.home import close_run, reopen_run
-from drivetrain.pipelines.launching.logs import Logs
-from drivetrain.pipelines.launching.outcome import Silent
+from drivetrain.pipelines.launcher.home import close_run, reopen_run
+from drivetrain.pipelines.launcher.logs import Logs
+from drivetrain.pipelines.launcher.outcome import Silent
 from drivetrain.tests.pipelines import faulty
 
 Shop: TypeAlias = PipelineFunction[..., object]

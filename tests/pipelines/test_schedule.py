@@ -9,12 +9,12 @@ from typing import cast
 
 import pytest
 from drivetrain.errors import BuildError
-from drivetrain.pipelines.form.bounds import endless
-from drivetrain.pipelines.form.ir import Loop, Node, Pipeline
-from drivetrain.pipelines.form.options import NodeOptions
-from drivetrain.pipelines.form.tasks import Index, parse_task, task_name
-from drivetrain.pipelines.launching.flow import Flow
-from drivetrain.pipelines.launching.home import Run
+from drivetrain.pipelines.ir.bounds import endless
+from drivetrain.pipelines.ir.ir import Loop, Node, Pipeline
+from drivetrain.pipelines.ir.options import NodeOptions
+from drivetrain.pipelines.ir.tasks import Index, parse_task, task_name
+from drivetrain.pipelines.launcher.flow import Flow
+from drivetrain.pipelines.launcher.home import Run
 from drivetrain.pipelines.runners.schedule import Schedule
 from drivetrain.pipelines.runners.steps import steps
 from hypothesis import given

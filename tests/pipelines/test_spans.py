@@ -19,8 +19,8 @@ from drivetrain.pipelines import (
     files,
     resolve_files,
 )
-from drivetrain.pipelines.sources.files import find_span, lister, query, resolve_query
-from drivetrain.pipelines.sources.spans import choose, parse, query_parameters, spans_of
+from drivetrain.pipelines.project.files import find_span, lister, query, resolve_query
+from drivetrain.pipelines.project.spans import choose, parse, query_parameters, spans_of
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 from drivetrain.errors import BuildError, InputError
 from drivetrain.pipelines import load_pipeline
-from drivetrain.pipelines.sources import functions
-from drivetrain.pipelines.sources.wheel import build_wheel
+from drivetrain.pipelines.project import functions
+from drivetrain.pipelines.project.wheel import build_wheel
 from hypothesis import given
 from hypothesis import strategies as st
 

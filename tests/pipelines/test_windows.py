@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from drivetrain.errors import InputError
-from drivetrain.pipelines.history.windows import (
+from drivetrain.pipelines.resolvers.windows import (
     Absent,
     Spanned,
     all_spans,

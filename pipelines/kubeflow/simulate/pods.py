@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from ....errors import InputError
-from ...launching import processes
-from ...sources.secret import Secret
+from ...launcher import processes
+from ...project.secret import Secret
 from .document import Document
 from .driver import Ended, Values
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from ....errors import DrivetrainError
-from ...launching.home import Home, Run, open_run
-from ...launching.launcher import Launcher
-from ...launching.outcome import NodeResult, Observer, Silent
+from ...launcher.home import Home, Run, open_run
+from ...launcher.launcher import Launcher
+from ...launcher.outcome import NodeResult, Observer, Silent
 from ...run import RunResult, state_of
 from .. import settling
 from ..manifests import RUN

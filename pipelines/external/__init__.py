@@ -1,0 +1,27 @@
+"""Components that are no Python functions: a command, a container, a KFP component, a notebook."""
+
+from .container import container_component
+from .kfp import kfp_component
+from .notebook import notebook_component
+from .shell import shell_component
+from .words import (
+    file_path,
+    if_present,
+    input_path,
+    output_path,
+    parameter,
+    properties_path,
+)
+
+__all__ = [
+    "container_component",
+    "file_path",
+    "if_present",
+    "input_path",
+    "kfp_component",
+    "notebook_component",
+    "output_path",
+    "parameter",
+    "properties_path",
+    "shell_component",
+]

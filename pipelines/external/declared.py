@@ -1,0 +1,310 @@
+"""From a declaration to a component: what a form takes and gives, and the object that stands for its function."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import keyword
+import sys
+import tempfile
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType, SimpleNamespace
+from typing import Any, TypeAlias
+
+from ...digest import canonical_json
+from ...errors import BuildError, DrivetrainError, InputError
+from ...metadata import Artifact
+from ..dsl.component import Component
+from ..dsl.hints import accepts, spell
+from ..project.context import current
+from ..project.files import Files, FileSet, resolve_files
+from ..project.functions import user_line
+
+Types: TypeAlias = Mapping[str, Any]
+"""Types by name. Any: type expressions; of parameters, values too, which are their defaults."""
+
+_HERE = __name__.rpartition(".external.")[0]
+DONE = "done"
+"""The output of a component that declares none."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of a form.
+
+    Attributes:
+        name: The component's name.
+        spec: What it is told to do, as it stands in the compiled form.
+        inputs: The artifacts by name; a list where it is one, empty where an optional one is not given.
+        parameters: The values by name.
+        files: The paths of its files by name.
+        outputs: The artifacts to fill, by name.
+        values: And the files for the JSON values, by name.
+        properties: The files for properties of the artifacts to fill, by name.
+        scratch: A folder for this call alone.
+        many: The inputs that are lists.
+    """
+
+    name: str
+    spec: Mapping[str, Any]
+    inputs: Mapping[str, list[Artifact] | None]
+    parameters: Mapping[str, object]
+    files: Mapping[str, tuple[Path, ...]]
+    outputs: Mapping[str, Artifact]
+    values: Mapping[str, Path]
+    properties: Mapping[str, Path]
+    scratch: Path
+    many: frozenset[str]
+
+
+class Form:
+    """Stands for a component's function. `__qualname__` is the variable that the component was assigned to."""
+
+    def __init__(
+        self,
+        name: str,
+        told: str,
+        signature: inspect.Signature,
+        files: frozenset[str],
+        carry_out: Callable[[Call], None],
+        frame: FrameType,
+    ) -> None:
+        self.__name__ = name
+        self.__module__ = str(frame.f_globals.get("__name__", "__main__"))
+        self.__signature__ = signature
+        self.__annotations__ = {each.name: each.annotation for each in signature.parameters.values()}
+        self.__annotations__["return"] = signature.return_annotation
+        # As of a function: where it stands.
+        self.__code__ = SimpleNamespace(co_filename=frame.f_code.co_filename, co_firstlineno=frame.f_lineno)
+        self._told = told
+        self._files = files
+        self._carry_out = carry_out
+
+    def __getattr__(self, name: str) -> str:
+        if name == "__qualname__":
+            for variable, value in vars(sys.modules.get(self.__module__, SimpleNamespace())).items():
+                if isinstance(value, Component) and value.fn is self:
+                    return variable
+        raise AttributeError(name)
+
+    def __repr__(self) -> str:
+        return f"{self.__name__} ({self.__code__.co_filename}:{self.__code__.co_firstlineno})"
+
+    def __call__(self, *args: object, **kwargs: object) -> object:
+        """Do what was declared; gives the outputs as a NamedTuple.
+
+        Raises:
+            DrivetrainError: It failed.
+            InputError: An output was not written, or is of another type.
+        """
+        bound = self.__signature__.bind(*args, **kwargs)
+        bound.apply_defaults()
+        given = dict(bound.arguments)
+        spec = given.pop(self._told)
+        files = {name: self._found(given.pop(name)) for name in self._files}
+        returned = typing.get_type_hints(self.__signature__.return_annotation)
+        inputs = {name: _artifacts(given.pop(name)) for name in list(given) if _takes_artifacts(self, name)}
+        outputs = {key: kind.new() for key, kind in returned.items() if _is_artifact(kind)}
+        with tempfile.TemporaryDirectory(dir=current().work_dir, prefix="call-") as scratch:
+            folder = Path(scratch)
+            values = {key: folder / "outputs" / key for key in returned if key not in outputs}
+            properties = {key: folder / "outputs" / f"{key}.properties" for key in outputs}
+            (folder / "outputs").mkdir()
+            many = frozenset(name for name in inputs if _is_list(self.__annotations__[name]))
+            self._carry_out(Call(self.__name__, spec, inputs, given, files, outputs, values, properties, folder, many))
+            read = {key: self._value(key, path, returned[key]) for key, path in values.items() if key != DONE}
+            for key, artifact in outputs.items():
+                self._complete(key, artifact, properties[key])
+        if DONE in values:
+            read[DONE] = True
+        return self.__signature__.return_annotation(**outputs, **read)
+
+    def _found(self, value: Files) -> tuple[Path, ...]:
+        """The paths of files; outside a pipeline they may still be a pattern, then beside where it is declared."""
+        folders = (Path(self.__code__.co_filename).parent, current().base)
+        return tuple(file.path for file in resolve_files(value, folders).files)
+
+    def _value(self, key: str, path: Path, hint: Any) -> object:
+        """A value that was written: JSON; or where text is wanted, that as it is, without the last line feed."""
+        if not path.is_file():
+            raise InputError(
+                f"{self.__name__} did not write its output {key!r}", fix=f"write {spell(hint)} to the file it is given"
+            )
+        try:
+            text = path.read_text("utf-8").removesuffix("\n")
+        except UnicodeDecodeError:
+            raise InputError(
+                f"{self.__name__} wrote bytes that are no UTF-8 text as {key!r}",
+                fix="write text, or declare an artifact type and write files",
+            ) from None
+        if hint is str:
+            return text
+        try:
+            # Python's spelling of these two is what many programs print.
+            value = json.loads({"True": "true", "False": "false"}.get(text, text))
+        except ValueError:
+            value = text
+        if accepts(hint, value):
+            return value
+        if not accepts(hint, text):
+            raise InputError(f"{self.__name__} wrote {text!r:.60} as {key!r}, not {spell(hint)}", fix="write that type")
+        return text
+
+    def _complete(self, key: str, artifact: Artifact, properties: Path) -> None:
+        if not any(artifact.content.iterdir()):
+            raise InputError(
+                f"{self.__name__} wrote nothing to its output {key!r}", fix="write files to the folder it is given"
+            )
+        if not properties.is_file():
+            return
+        try:
+            told = json.loads(properties.read_bytes())
+        except ValueError as error:
+            raise InputError(f"the properties of {key!r} are no JSON: {error}", fix="write an object") from None
+        if not isinstance(told, dict):
+            raise InputError(f"the properties of {key!r} are {told!r:.60}", fix="write an object")
+        for name, value in told.items():
+            if name not in artifact.declared():  # `path`, `uid` and the like are not for it to set
+                known = ", ".join(artifact.declared()) or "none"
+                raise InputError(
+                    f"{type(artifact).__name__} has no property {name!r}", fix=f"declare it; there are: {known}"
+                )
+            setattr(artifact, name, value)
+
+
+class CommandError(DrivetrainError):
+    """What a form started did not end well. Unlike what a user must mend, it is worth another try."""
+
+
+def declare(
+    name: str,
+    told: str,
+    spec: Mapping[str, Any],
+    carry_out: Callable[[Call], None],
+    *,
+    inputs: Types | None = None,
+    outputs: Types | None = None,
+    parameters: Types | None = None,
+    files: Mapping[str, str] | None = None,
+    doc: str = "",
+    gates: str | None = None,
+    deterministic: bool = True,
+) -> Component[..., Any]:
+    """A component whose call is carried out by a function; what it is told to do is one more parameter, `told`.
+
+    Raises:
+        BuildError: A name or a type that makes no sense.
+    """
+    frame = _frame()
+    if not _is_name(name):
+        raise BuildError(
+            f"{name!r} is no name of a component", where=user_line(), fix="use letters, digits and _, a letter first"
+        )
+    made = dict(outputs or {DONE: bool})
+    _check_names([*(inputs or {}), *(parameters or {}), *(files or {}), told], list(made))
+    fields = [
+        inspect.Parameter(
+            key,
+            inspect.Parameter.POSITIONAL_OR_KEYWORD,
+            annotation=hint,
+            default=None if _optional(hint) else inspect.Parameter.empty,
+        )
+        for key, hint in sorted((inputs or {}).items(), key=lambda item: _optional(item[1]))
+    ]
+    for key, given in (parameters or {}).items():
+        hint, default = _parameter(key, given)
+        fields.append(inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, annotation=hint, default=default))
+    for key, pattern in (files or {}).items():
+        fields.append(
+            inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, annotation=Files, default=FileSet(pattern))
+        )
+    fields.append(inspect.Parameter(told, inspect.Parameter.KEYWORD_ONLY, annotation=Mapping, default=spec))
+    # mypy wants the fields spelled out; they are known only now.
+    returned = typing.NamedTuple(f"{name}Outputs", list(made.items()))  # type: ignore[misc]
+    signature = inspect.Signature(fields, return_annotation=returned)
+    form = Form(name, told, signature, frozenset(files or ()), carry_out, frame)
+    form.__doc__ = doc or None
+    component: Component[..., Any] = Component(form, gates=gates, deterministic=deterministic)
+    for key, each in component.inputs.items():
+        if key not in (inputs or {}):
+            raise BuildError(f"{key!r} is {spell(each.type)}, no value", where=user_line(), fix="name it in inputs=")
+    if values := [key for key in inputs or {} if key not in component.inputs]:
+        raise BuildError(
+            f"the input {values[0]!r} is {spell((inputs or {})[values[0]])}",
+            where=user_line(),
+            fix="give an artifact type, a list of one, or `| None`; a value goes in parameters=",
+        )
+    _ = component.outputs
+    return component
+
+
+def text(value: object) -> str | None:
+    """A parameter's value as a command gets it: text as it is, anything else as JSON; None of None."""
+    return value if isinstance(value, str) or value is None else canonical_json(value).decode()
+
+
+def declaring_module() -> str:
+    """The name of the module that declares a component now."""
+    return str(_frame().f_globals.get("__name__", ""))
+
+
+def _frame() -> FrameType:
+    """Who declares: the nearest frame that is not of the orchestrator."""
+    frame = inspect.currentframe()
+    while frame is not None and str(frame.f_globals.get("__name__", "")).startswith(f"{_HERE}."):
+        frame = frame.f_back
+    if frame is None:
+        raise BuildError("nobody declares this component", fix="assign it to a name at the top of a module")
+    return frame
+
+
+def _check_names(taken: list[str], outputs: list[str]) -> None:
+    for key in (*taken, *outputs):
+        if not _is_name(key):
+            raise BuildError(f"{key!r} is no name", where=user_line(), fix="use letters, digits and _, a letter first")
+    for names in (taken, outputs):
+        if twice := [key for key in names if names.count(key) > 1]:
+            raise BuildError(f"the name {twice[0]!r} is taken twice", where=user_line(), fix="give it another name")
+
+
+def _is_name(name: str) -> bool:
+    return name.isidentifier() and not keyword.iskeyword(name) and not name.startswith("_")
+
+
+def _parameter(name: str, given: Any) -> tuple[Any, Any]:
+    """A parameter's type and default, from either."""
+    if isinstance(given, type) or typing.get_origin(given) is not None or given is Any:
+        return given, None if _optional(given) else inspect.Parameter.empty
+    if isinstance(given, (bool, int, float, str, list, dict)):
+        return type(given), given
+    raise BuildError(
+        f"the parameter {name!r} is {given!r:.60}", where=user_line(), fix="give a JSON type, or a default that is JSON"
+    )
+
+
+def _optional(hint: Any) -> bool:
+    return type(None) in typing.get_args(hint)
+
+
+def _is_artifact(hint: Any) -> bool:
+    return isinstance(hint, type) and issubclass(hint, Artifact)
+
+
+def _takes_artifacts(form: Form, name: str) -> bool:
+    hint = form.__annotations__[name]
+    return any(_is_artifact(each) for each in (hint, *_flat(hint)))
+
+
+def _flat(hint: Any) -> list[Any]:
+    return [inner for each in typing.get_args(hint) for inner in (each, *_flat(each))]
+
+
+def _is_list(hint: Any) -> bool:
+    return any(typing.get_origin(each) in (list, Sequence) for each in (hint, *_flat(hint)))
+
+
+def _artifacts(value: Any) -> list[Artifact] | None:
+    return None if value is None else value if isinstance(value, list) else [value]

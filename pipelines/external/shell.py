@@ -1,0 +1,179 @@
+"""`shell_component`: a command on this machine as a component."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...errors import BuildError
+from ..dsl.component import Component
+from ..project.context import current
+from ..project.functions import user_line
+from ..project.secret import Secret
+from . import words
+from .declared import Call, Types, declare, text
+from .words import Piece, Values, Word
+
+_TOLD = {"given": "input or parameter", "properties": "output"}
+
+
+def shell_component(
+    name: str,
+    command: Sequence[Word],
+    *,
+    inputs: Types | None = None,
+    outputs: Types | None = None,
+    parameters: Types | None = None,
+    files: Mapping[str, str] | None = None,
+    env: Mapping[str, str | Secret | Piece] | None = None,
+    shell: bool = False,
+    gates: str | None = None,
+    deterministic: bool = True,
+) -> Component[..., Any]:
+    """A command as a component.
+
+    It runs in the node's work folder, which outlives attempts, in a process group of its own; what it prints goes into
+    the node's log. Assign it to a name at the top of a module of the project.
+
+    Args:
+        name: The id of its nodes.
+        command: The program and its arguments: text, and what `dt.input_path` and the like give. Each is one argument
+            whatever it holds.
+        inputs: Artifact types by name; `list[X]` and `X | None` too.
+        outputs: Artifact types, whose content it must write, and JSON types, which it must write to a file: text as
+            it is, anything else as JSON. Without any it has `done`, which is true.
+        parameters: JSON types by name, or their defaults.
+        files: Files of the project by name, e.g. `{"script": "train.sh"}`: their content is part of the cache key.
+        env: More environment variables: text, a `dt.secret`, or what `dt.parameter` gives.
+        shell: Whether the command is text for `/bin/sh`, joined by spaces. What is filled in is still one argument
+            each, never text of the script.
+        gates: An input that it may veto, as of `dt.component`: by an output whose property `passed` is false.
+        deterministic: Whether equal inputs give equal content, so that what it gave before may stand in.
+
+    Raises:
+        BuildError: The command names what is not declared, or a declaration makes no sense.
+    """
+    given = checked(name, command, env, inputs, outputs, parameters, files)
+    spec = {"words": words.encode(given), "env": environment(env), "shell": shell}
+    return declare(
+        name,
+        "command",
+        spec,
+        _carry_out,
+        inputs=inputs,
+        outputs=outputs,
+        parameters=parameters,
+        files=files,
+        gates=gates,
+        deterministic=deterministic,
+    )
+
+
+def checked(
+    name: str,
+    command: Sequence[Word],
+    env: Mapping[str, object] | None,
+    inputs: Types | None,
+    outputs: Types | None,
+    parameters: Types | None,
+    files: Mapping[str, str] | None,
+) -> tuple[Word, ...]:
+    """The words of a command, seen to use what is declared; a `BuildError` where they do not."""
+    where = user_line()
+    if isinstance(command, (str, Piece)) or not command:
+        raise BuildError(f"{name}: the command is no list", where=where, fix='write ["program", "argument"]')
+    wrong: list[object] = [word for word in command if not _is_word(word)]
+    if wrong:
+        raise BuildError(f"{name}: {wrong[0]!r:.60} is no text", where=where, fix="write text, or dt.parameter(...)")
+    known = {
+        "input": inputs or {},
+        "output": outputs or {},
+        "properties": outputs or {},
+        "parameter": parameters or {},
+        "file": files or {},
+        "given": {**(inputs or {}), **(parameters or {})},
+    }
+    extra = [each for each in (env or {}).values() if isinstance(each, Piece)]
+    for place in words.places([*command, *extra]):
+        names = known[place.kind]
+        if place.name not in names:
+            what = _TOLD.get(place.kind, place.kind)
+            raise BuildError(
+                f"{name}: the command names the {what} {place.name!r}, which is not declared",
+                where=where,
+                fix=f"it has {', '.join(names) or 'none'}",
+            )
+    for place in words.places(command):
+        if _secret((parameters or {}).get(place.name)) and place.kind != "given":
+            raise BuildError(
+                f"{name}: the secret {place.name!r} is part of the command, which every process can read",
+                where=where,
+                fix=f"pass it by the environment: env={{'TOKEN': dt.parameter({place.name!r})}}",
+            )
+    for place in words.unguarded(command):
+        hint = {**(inputs or {}), **(parameters or {})}.get(place.name)
+        if place.kind in ("input", "parameter") and type(None) in getattr(hint, "__args__", ()):
+            raise BuildError(
+                f"{name}: {place.name!r} may be left out, and the command needs it",
+                where=where,
+                fix=f"write dt.if_present({place.name!r}, [...])",
+            )
+    return tuple(command)
+
+
+def environment(env: Mapping[str, str | Secret | Piece] | None) -> dict[str, Any]:
+    """Environment variables as they stand in the compiled form."""
+    return {
+        name: value if isinstance(value, Secret) else {"words": words.encode([value])}
+        for name, value in (env or {}).items()
+    }
+
+
+def revealed(env: Mapping[str, Any], values: Values) -> dict[str, str]:
+    """Environment variables with what they stand for."""
+    return {
+        name: value.reveal() if isinstance(value, Secret) else "".join(words.fill(words.decode(value["words"]), values))
+        for name, value in env.items()
+    }
+
+
+def parameters_of(call: Call) -> dict[str, str | None]:
+    """The parameters of a call as text."""
+    return {
+        name: value.reveal() if isinstance(value, Secret) else text(value) for name, value in call.parameters.items()
+    }
+
+
+def _carry_out(call: Call) -> None:
+    from . import commands
+
+    values = Values(
+        inputs={
+            name: None if found is None else [str(each.content) for each in found]
+            for name, found in call.inputs.items()
+        },
+        outputs={
+            **{name: str(artifact.content) for name, artifact in call.outputs.items()},
+            **{name: str(path) for name, path in call.values.items()},
+        },
+        parameters=parameters_of(call),
+        files={name: [str(path) for path in paths] for name, paths in call.files.items()},
+        properties={name: str(path) for name, path in call.properties.items()},
+    )
+    given = words.decode(call.spec["words"])
+    told = argv = words.fill(given, values)
+    if call.spec["shell"]:
+        script, arguments = words.script(given, values)
+        argv = ["/bin/sh", "-c", script, call.name, *arguments]
+        told = argv
+    env = {**os.environ, **revealed(call.spec["env"], values)}
+    commands.run(call.name, told, argv, env, current().work_dir)
+
+
+def _secret(hint: object) -> bool:
+    return hint is Secret or Secret in getattr(hint, "__args__", ())
+
+
+def _is_word(value: object) -> bool:
+    return isinstance(value, (str, Piece))

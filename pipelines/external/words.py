@@ -1,0 +1,236 @@
+"""The words of a command: text, and what is known only when it runs. Each is one argument, whatever it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NoReturn, TypeAlias
+
+from ...errors import BuildError, InputError
+from ..project.functions import user_line
+
+
+class Piece:
+    """A part of a command that is known when it runs. `"--out=" + dt.output_path("model")` joins it with text."""
+
+    def __add__(self, other: Word) -> Joined:
+        return Joined((*_parts(self), *_parts(other)))
+
+    def __radd__(self, other: Word) -> Joined:
+        return Joined((*_parts(other), *_parts(self)))
+
+    def __str__(self) -> NoReturn:
+        raise BuildError(
+            f"{self!r} has no text before the command runs",
+            where=user_line(),
+            fix='join it: "--out=" + dt.output_path(…)',
+        )
+
+    def __format__(self, spec: str) -> NoReturn:
+        str(self)
+        raise AssertionError
+
+
+Word: TypeAlias = str | Piece
+
+
+@dataclass(frozen=True)
+class Place(Piece):
+    """What a name stands for.
+
+    Attributes:
+        kind: input, output, parameter, file or properties; text: a file with a parameter's text; data: of an input's
+            content the file `data`, or else the folder.
+        name: Which of them.
+    """
+
+    kind: str
+    name: str
+
+
+@dataclass(frozen=True)
+class Joined(Piece):
+    """Parts that are one argument together."""
+
+    parts: tuple[Word, ...]
+
+
+@dataclass(frozen=True)
+class IfPresent(Piece):
+    """Other words, by whether an optional input or parameter is given."""
+
+    name: str
+    then: tuple[Word, ...]
+    otherwise: tuple[Word, ...] = ()
+
+
+def input_path(name: str) -> Piece:
+    """The folder of an input's content, to be read only; of a list of artifacts, an argument for each."""
+    return Place("input", name)
+
+
+def output_path(name: str) -> Piece:
+    """The folder that an artifact's content is to be written to; of a JSON value, the file for it."""
+    return Place("output", name)
+
+
+def properties_path(name: str) -> Piece:
+    """The file for an output artifact's properties, as a JSON object; it may be left unwritten."""
+    return Place("properties", name)
+
+
+def parameter(name: str) -> Piece:
+    """A parameter's value: text as it is, anything else as JSON."""
+    return Place("parameter", name)
+
+
+def file_path(name: str) -> Piece:
+    """A file that the component names in `files`; an argument for each where they are several."""
+    return Place("file", name)
+
+
+def if_present(name: str, then: Word | Sequence[Word], otherwise: Word | Sequence[Word] = ()) -> Piece:
+    """Words where an optional input or parameter is given, and others where it is not."""
+    return IfPresent(name, _words(then), _words(otherwise))
+
+
+_FIELDS = {
+    "input": "inputs",
+    "output": "outputs",
+    "parameter": "parameters",
+    "file": "files",
+    "properties": "properties",
+    "text": "texts",
+    "data": "data",
+}
+
+
+@dataclass(frozen=True)
+class Values:
+    """What the pieces of a command stand for in one attempt; None for what is not given."""
+
+    inputs: Mapping[str, Sequence[str] | None] = field(default_factory=dict)
+    outputs: Mapping[str, str] = field(default_factory=dict)
+    parameters: Mapping[str, str | None] = field(default_factory=dict)
+    files: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    properties: Mapping[str, str] = field(default_factory=dict)
+    texts: Mapping[str, str | None] = field(default_factory=dict)
+    data: Mapping[str, Sequence[str] | None] = field(default_factory=dict)
+
+    def of(self, place: Place) -> Sequence[str]:
+        """The arguments that a place stands for."""
+        own: Mapping[str, str | Sequence[str] | None] = getattr(self, _FIELDS[place.kind])
+        found = own[place.name]
+        return () if found is None else (found,) if isinstance(found, str) else found
+
+    def given(self, name: str) -> bool:
+        """Whether an input or parameter is given."""
+        return self.inputs.get(name) is not None or self.parameters.get(name) is not None
+
+
+def fill(words: Sequence[Word], values: Values) -> list[str]:
+    """The arguments; what is not given adds none, and takes no part in what is joined.
+
+    Raises:
+        InputError: What is joined is a list.
+    """
+    found: list[str] = []
+    for word in words:
+        if isinstance(word, str):
+            found.append(word)
+        elif isinstance(word, Place):
+            found += values.of(word)
+        elif isinstance(word, IfPresent):
+            found += fill(word.then if values.given(word.name) else word.otherwise, values)
+        elif isinstance(word, Joined):
+            found.append("".join(_single(part, values) for part in word.parts))
+    return found
+
+
+def _single(part: Word, values: Values) -> str:
+    filled = fill([part], values)
+    if len(filled) > 1:
+        raise InputError(f"{part!r} is {len(filled)} arguments, which cannot be joined", fix="let it stand alone")
+    return filled[0] if filled else ""
+
+
+def script(words: Sequence[Word], values: Values) -> tuple[str, list[str]]:
+    """The text of a shell's script, and the arguments that it names as "${1}" and so on: no value is ever its text."""
+    arguments: list[str] = []
+
+    def spelled(word: Word) -> str:
+        if isinstance(word, str):
+            return word
+        if isinstance(word, Joined):
+            return "".join(map(spelled, word.parts))
+        if isinstance(word, IfPresent):
+            return " ".join(map(spelled, word.then if values.given(word.name) else word.otherwise))
+        filled = fill([word], values)
+        arguments.extend(filled)
+        first = len(arguments) - len(filled) + 1
+        return " ".join(f'"${{{number}}}"' for number in range(first, len(arguments) + 1))
+
+    return " ".join(map(spelled, words)), arguments
+
+
+def places(words: Sequence[Word]) -> Iterator[Place]:
+    """The names that words use; those that `if_present` asks for as parameters."""
+    for word in words:
+        if isinstance(word, Place):
+            yield word
+        elif isinstance(word, Joined):
+            yield from places(word.parts)
+        elif isinstance(word, IfPresent):
+            yield Place("given", word.name)
+            yield from places((*word.then, *word.otherwise))
+
+
+def unguarded(words: Sequence[Word]) -> Iterator[Place]:
+    """The names that words use whether or not they are given."""
+    for word in words:
+        if isinstance(word, Place):
+            yield word
+        elif isinstance(word, Joined):
+            yield from unguarded(word.parts)
+        elif isinstance(word, IfPresent):
+            yield from (place for place in unguarded(word.then) if place.name != word.name)
+            yield from unguarded(word.otherwise)
+
+
+def encode(words: Sequence[Word]) -> list[Any]:
+    """As JSON."""
+    return [_encoded(word) for word in words]
+
+
+def decode(body: Sequence[Any]) -> tuple[Word, ...]:
+    """Back from JSON."""
+    return tuple(_decoded(each) for each in body)
+
+
+def _encoded(word: Word) -> Any:
+    if isinstance(word, Place):
+        return {word.kind: word.name}
+    if isinstance(word, Joined):
+        return {"join": encode(word.parts)}
+    if isinstance(word, IfPresent):
+        return {"if": word.name, "then": encode(word.then), "else": encode(word.otherwise)}
+    return word
+
+
+def _decoded(body: Any) -> Word:
+    if isinstance(body, str):
+        return body
+    if "if" in body:
+        return IfPresent(body["if"], decode(body["then"]), decode(body["else"]))
+    if "join" in body:
+        return Joined(decode(body["join"]))
+    ((kind, name),) = body.items()
+    return Place(kind, name)
+
+
+def _parts(word: Word) -> tuple[Word, ...]:
+    return word.parts if isinstance(word, Joined) else (word,)
+
+
+def _words(given: Word | Sequence[Word]) -> tuple[Word, ...]:
+    return (given,) if isinstance(given, (str, Piece)) else tuple(given)

@@ -1,0 +1,311 @@
+"""One attempt at a node's work under a claim: call the component in staging and publish, or take everything back."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ...errors import BuildError, Canceled, DrivetrainError
+from ...metadata import (
+    Artifact,
+    Claim,
+    ContextRecord,
+    ExecutionRecord,
+    LeaseLost,
+    NewArtifact,
+    Value,
+    staging,
+)
+from ...metadata.payload import explain_full_disk
+from ..dsl.component import Component
+from ..dsl.hints import accepts, spell
+from ..ir.tasks import Task
+from ..project.context import LaunchContext, enter, silent
+from .decisions import decision
+from .flow import Outputs
+from .heartbeat import heartbeat
+from .home import Home, Run
+from .logs import Logged
+from .outbox import drop, pack, unsent
+from .outcome import facts, traced
+from .resolve import Work
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """What one attempt needs.
+
+    Attributes:
+        home: Where everything lies.
+        run: The run it belongs to.
+        task: What is launched.
+        work: What there is to do.
+        claim: The right to publish it.
+        contexts: What the execution belongs to.
+        reason: Why nothing earlier could stand in.
+        observer: Who is told.
+        cancel: Set when the run is to stop.
+    """
+
+    home: Home
+    run: Run
+    task: Task
+    work: Work
+    claim: Claim
+    contexts: list[ContextRecord]
+    reason: str
+    observer: Logged
+    cancel: threading.Event
+
+    def carry_out(self, begun: list[ExecutionRecord]) -> tuple[ExecutionRecord, Outputs | BaseException]:
+        """Do the work and publish it, or record why not.
+
+        Args:
+            begun: Is given the execution once there is one: an error may come at any step, also after the commit.
+
+        Returns:
+            The execution as it is now with what it published; or else as it was, with what ended it.
+
+        Raises:
+            LeaseLost: Another process took over meanwhile.
+            KeyboardInterrupt, Canceled: The run was stopped; that is recorded.
+            BaseException: Whatever ended it when it had published already.
+        """
+        execution, begin = self._start(), time.monotonic()
+        folder = self.home.root / "work" / "nodes" / self.claim.cache_key
+        try:
+            begun.append(execution)
+            with self._staged(execution), heartbeat.of(self.home.store, self.claim), self.home.payloads.reading():
+                if self.home.payloads.url is None:
+                    outputs = self._call(execution, folder)
+                    new = {key: [self._store_payload(execution, key, artifact)] for key, artifact in outputs.items()}
+                else:
+                    new = self._sent(execution, folder)
+                measured = {"seconds": round(time.monotonic() - begin, 6)}  # by a clock that nobody sets
+                published = self.home.store.publish(execution, new, claim=self.claim, properties=measured)
+        except BaseException as error:  # SystemExit too: a component that exits has failed, and the run goes on
+            canceled = isinstance(error, (KeyboardInterrupt, Canceled))
+            try:
+                failed = self._give_up(execution, error, time.monotonic() - begin, canceled=canceled)
+            finally:
+                self._take_back(execution)
+            if canceled or not failed:
+                raise
+            return execution, error
+        finally:
+            # Last of all; where it is left, a sweep removes it, and what was published and never committed.
+            _remove(self.home.payloads.staging / execution.uid)
+        if self.home.payloads.url is not None:
+            drop(folder, self.home.payloads, self.home.store.artifact_by_uri)
+        _remove(folder)
+        self._remove_left(folder.parent)
+        return replace(execution, state="COMPLETE"), published
+
+    def _remove_left(self, folders: Path) -> None:
+        """Remove what runs left that did the same work without the cache, and failed: it is theirs alone."""
+        if self.claim.cache_key != self.work.key:
+            for left in folders.glob(f"{self.work.key}.*"):
+                if self.home.store.claim_holder(left.name) is None:
+                    shutil.rmtree(left, ignore_errors=True)
+
+    def _start(self) -> ExecutionRecord:
+        store = self.home.store
+        own = {} if self.claim.cache_key == self.work.key else {"claim": self.claim.cache_key}
+        try:
+            return store.start(
+                self.task.node.component,
+                contexts=self.contexts,
+                inputs=self.work.inputs,
+                cache_key=self.work.key,
+                preimage=self.work.preimage,
+                properties={"run": self.run.id, "node": self.task.name, "reason": self.reason, **own},
+            )
+        except BaseException:
+            with contextlib.suppress(DrivetrainError):
+                store.release(self.claim)
+            raise
+
+    def _give_up(self, execution: ExecutionRecord, error: BaseException, seconds: float, *, canceled: bool) -> bool:
+        """Record that an execution failed or was cancelled.
+
+        Returns:
+            False where it had published already.
+
+        Raises:
+            LeaseLost: The work is another's by now, so that this error is none; not where the run was cancelled.
+        """
+        try:
+            self.home.store.finish(
+                execution,
+                "CANCELED" if canceled else "FAILED",
+                error=traced(error),
+                claim=self.claim,
+                properties={**facts(error), "seconds": round(seconds, 6)},
+            )
+        except LeaseLost:
+            if not canceled:
+                if self.home.store.execution(execution.uid).state != "COMPLETE":
+                    raise
+                return False
+        except DrivetrainError:
+            pass  # a store on a full disk: the owner's death will tell
+        return True
+
+    def _take_back(self, execution: ExecutionRecord) -> None:
+        """Remove the payloads of an execution that did not become COMPLETE; what this cannot reach, fsck finds."""
+        with contextlib.suppress(DrivetrainError, OSError):
+            self.home.take_back(execution)
+
+    def _call(self, execution: ExecutionRecord, folder: Path) -> dict[str, Artifact]:
+        """Call the component's function; gives its outputs by key, checked."""
+        component = self.work.component
+        given = arguments(self.home, self.work, self._progress)
+        options = self.run.options
+        leave = enter(
+            LaunchContext(
+                run=self.run.id,
+                node=self.task.name,
+                base=self.home.base,
+                executor=options.executor,
+                executor_options=options.executor_options,
+                progress=self._progress,
+                note=lambda text: self.observer.note(self.task.name, text),
+                printed=lambda text, last: self.observer.printed(self.task.name, text, last),
+                check=self._check,
+                work=folder,
+                decision=lambda: decision(self.home, self.run, self.task.name),
+            )
+        )
+        try:
+            with explain_full_disk(f"running {self.task.name}"):
+                result = component.fn(**given)
+        finally:
+            leave()
+        return checked_outputs(component, result, self.home.payloads.staging / execution.uid)
+
+    def _check(self) -> None:
+        if self.cancel.is_set():
+            raise Canceled("the run was stopped")
+
+    def _progress(self, done: int, total: int | None, unit: str) -> None:
+        self._check()
+        self.observer.progress(self.task.name, done, total, unit)
+
+    def _sent(self, execution: ExecutionRecord, folder: Path) -> dict[str, list[NewArtifact]]:
+        """The outputs behind the payloads' URL: what an earlier attempt made and did not get there, else made now."""
+        component, payloads = self.work.component, self.home.payloads
+        anyones = self.task.node.cache and self.run.options.cache
+        box = unsent(folder, payloads, None if anyones else self.run.id)
+        if box is not None and component.verify is not None:
+            artifacts = box.artifacts(payloads, component.outputs)
+            box = None if component.verify(artifacts, self.work.parameters, self.home.base) else box
+        if box is None:
+            outputs = self._call(execution, folder)
+            uris = {key: self._uri(execution, key) for key in outputs}
+            box = pack(folder, execution.uid, self.run.id, outputs, uris)
+        else:
+            self.observer.note(self.task.name, "its outputs were made before: what is missing of them is sent")
+        return box.send(payloads, self._progress)
+
+    def _store_payload(self, execution: ExecutionRecord, key: str, artifact: Artifact) -> NewArtifact:
+        uri = self._uri(execution, key)
+        content = self.home.payloads.publish(artifact.path, uri)
+        return NewArtifact(type(artifact).__name__, uri, content.fingerprint, content.size, artifact.properties)
+
+    @contextlib.contextmanager
+    def _staged(self, execution: ExecutionRecord) -> Iterator[None]:
+        """`Artifact.new` makes its folders in this execution's staging folder."""
+        made = 0
+        folder = self.home.payloads.staging / execution.uid
+        with explain_full_disk(f"staging the outputs of {self.task.name}"):
+            folder.mkdir(parents=True)
+
+        def provide(kind: type[Artifact]) -> Path:
+            nonlocal made
+            made += 1
+            return self.home.payloads.stage(self.task.node.id, execution.uid, f"{kind.__name__}-{made}")
+
+        token = staging.set(provide)
+        try:
+            yield
+        except BaseException:
+            # Before it is recorded how this ended, which may need the room.
+            for path in folder.glob("*/"):
+                shutil.rmtree(path, ignore_errors=True)
+            raise
+        finally:
+            staging.reset(token)
+
+    def _uri(self, execution: ExecutionRecord, key: str) -> str:
+        return f"artifacts/{self.task.node.id}/{execution.uid}/{key}"
+
+
+def _remove(folder: Path) -> None:
+    """Remove a folder, which mostly is empty or was never made."""
+    try:
+        folder.rmdir()
+    except FileNotFoundError:
+        pass
+    except OSError:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def arguments(home: Home, work: Work, progress: Callable[[int, int | None, str], None] = silent) -> dict[str, object]:
+    """What a component's function is called with; `progress` hears of what is fetched for it."""
+    given: dict[str, object] = dict(work.parameters)
+    for name, spec in work.component.inputs.items():
+        artifacts = [
+            spec.type.from_record(record, home.payloads.local(record.uri, record.fingerprint, progress))
+            for record in work.inputs.get(name, ())
+        ]
+        given[name] = artifacts if spec.many else artifacts[0] if artifacts else None
+    return given
+
+
+def checked_outputs(component: Component[..., object], result: object, folder: Path) -> dict[str, Artifact]:
+    """What a component's function returned, by key; a JSON value as a `Value`.
+
+    Raises:
+        BuildError: It is not what the function is annotated with, or was not made below the folder.
+    """
+    keys = list(component.outputs)
+    named = hasattr(component.result_type, "_fields")
+    values = list(result) if named and isinstance(result, tuple) else [result]
+    if len(values) != len(keys):
+        raise BuildError(f"{component.name} returned {len(values)} outputs, not {', '.join(keys)}")
+    found: dict[str, Artifact] = {}
+    for (key, kind), value in zip(component.outputs.items(), values, strict=True):
+        if key in component.scalars:
+            found[key] = _value(component, key, value)
+            continue
+        if not isinstance(value, kind):
+            raise BuildError(
+                f"{component.name} returned {type(value).__name__} as {key!r}, not {kind.__name__}",
+                where=component.where,
+                fix=f"return {kind.__name__}.new(...)",
+            )
+        if not value.path.is_relative_to(folder):
+            raise BuildError(
+                f"{component.name} returned a {kind.__name__} that it did not make",
+                where=component.where,
+                fix=f"write the output into {kind.__name__}.new(...)",
+            )
+        found[key] = value
+    return found
+
+
+def _value(component: Component[..., object], key: str, value: object) -> Value:
+    """A returned JSON value as an artifact."""
+    hint = component.scalars[key]
+    if not accepts(hint, value):
+        raise BuildError(
+            f"{component.name} returned {value!r:.60} as {key!r}, not {spell(hint)}",
+            where=component.where,
+            fix="return a value of the annotated type, or annotate the type it has",
+        )
+    return Value.of(list(value) if isinstance(value, tuple) else value)

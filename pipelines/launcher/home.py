@@ -1,0 +1,372 @@
+"""A run's home: the root folder with its store, its payloads and its working folders; and the record of a run."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import secrets
+import shutil
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from ...digest import sync_folder
+from ...errors import InputError
+from ...metadata import (
+    Artifact,
+    ArtifactRecord,
+    ConflictError,
+    ContextRecord,
+    ExecutionRecord,
+    MetadataStore,
+    NotFound,
+    Owner,
+    open_payloads,
+)
+from ...metadata.records import ExecutionState
+from ..ir.ir import Pipeline
+from ..ir.tasks import parse_task
+from ..project.files import remove_fetched
+from .outbox import clear
+
+ALONE = "work/alone"
+"""Below a root: folders with the stores of pods that could not reach this one, for as long as they work."""
+STORE = "DRIVETRAIN_NODE_STORE"
+"""The variable that tells the process of a node where the metadata lies, if not in the root."""
+_DAY = 86400.0
+_IN_VAIN: Final[tuple[ExecutionState, ...]] = ("ABANDONED", "FAILED", "CANCELED")
+_LATELY: Final = 100
+"""Executions of each of these states whose payloads a sweep looks for; fsck finds those of any."""
+
+
+class Home:
+    """The root folder, `.drivetrain/` by default: `metadata.db`, `artifacts/`, `work/`.
+
+    Args:
+        root: The folder; made if it does not exist.
+        store: Where the metadata lies, if not in the root's `metadata.db`.
+        artifacts: The URL that the payloads lie behind (`s3://bucket/prefix`), if not in the root. It is said when
+            the store is new, which remembers it.
+        readonly: Open for looking only; the root must exist.
+
+    Raises:
+        InputError: The root cannot be made or used, or the artifacts lie elsewhere than is said.
+        DrivetrainError: A package for the URL is not installed.
+        StorageUnavailable: Nothing answers behind the URL.
+    """
+
+    def __init__(
+        self, root: Path, *, store: str | None = None, artifacts: str | None = None, readonly: bool = False
+    ) -> None:
+        _refuse_url(root)
+        self.root = root.absolute()
+        if readonly and not self.root.is_dir():
+            raise InputError(f"there are no runs in {self.root}", fix="give the root of earlier runs with --root")
+        missing = [folder for folder in (self.root, *self.root.parents) if not folder.exists()]
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            for folder in missing:
+                sync_folder(folder.parent)
+        except OSError as error:
+            raise InputError(f"{self.root} cannot be made: {error.strerror}", fix="give another --root") from None
+        self.url = store
+        self.store = MetadataStore.open(store or self.root / "metadata.db")
+        try:
+            self.payloads = open_payloads(self.store, self.root, artifacts)
+        except BaseException:
+            self.store.close()
+            raise
+        if self.payloads.url is not None:
+            return
+        begun = self.store.contexts("run", limit=1) or self.store.executions(limit=1)
+        if not begun and any(self.root.glob("artifacts/*/*/*/manifest.json")):
+            self.store.close()
+            raise InputError(
+                f"{self.store.place} is empty, though {self.root} holds artifacts: it was lost, or lies elsewhere",
+                fix="restore it from a backup, name it with --store, or move the root away to begin anew",
+            )
+
+    @property
+    def base(self) -> Path:
+        """The folder that relative paths mean: the root's parent."""
+        return self.root.parent
+
+    def sweep(self) -> None:
+        """End what dead processes were running; remove old copies, and what they staged or published in vain."""
+        self.store.abandon()
+        # The folders first: an execution is recorded before it stages anything.
+        staged = list(self.payloads.staging.glob("*"))
+        if staged:
+            running = {execution.uid for execution in self.store.executions(state="RUNNING")}
+            others = self._others()
+            for path in staged:
+                if path.name not in running:
+                    try:
+                        self.store.execution(path.name)
+                    except NotFound:  # what is being removed has a name of its own
+                        if others and not path.name.startswith("removed-"):
+                            continue
+                    shutil.rmtree(path, ignore_errors=True)
+        if self.payloads.url is not None:
+            clear(self.payloads, self.store.artifact_by_uri)
+        else:
+            for state in _IN_VAIN:
+                for execution in self.store.executions(state=state, limit=_LATELY):
+                    self.take_back(execution)
+        if (fetched := self.root / "work" / "fetched").is_dir() and not self.store.executions(state="RUNNING", limit=1):
+            remove_fetched(fetched)
+
+    def _others(self) -> bool:
+        """Whether a process works in this root with a store of its own (`ALONE`), as it did within a day."""
+        for path in self.root.glob(f"{ALONE}/*/metadata.db"):
+            with suppress(OSError):  # it is just being removed
+                if time.time() - path.stat().st_mtime < _DAY:
+                    return True
+        return False
+
+    def take_back(self, execution: ExecutionRecord) -> None:
+        """Remove the payloads that an execution moved into place, where it is over and did not become COMPLETE.
+
+        Those behind a URL stay: whoever does the same work next goes on from there (see `outbox`), and fsck finds them.
+        """
+        if self.payloads.url is not None or "node" not in execution.properties:
+            return
+        node, _ = parse_task(execution.properties["node"])
+        folder = self.root / "artifacts" / node / execution.uid
+        if not folder.is_dir() or self.store.execution(execution.uid).state == "COMPLETE":
+            return
+        for path in folder.glob("*"):
+            self.payloads.remove(f"artifacts/{node}/{execution.uid}/{path.name}")
+
+    def artifact(self, kind: type[Artifact], record: ArtifactRecord) -> Artifact:
+        """A published artifact, as a component takes it; one from elsewhere is fetched when its path is asked for."""
+        if record.external is not None:
+            return kind.from_record(record, self.root / record.uri)
+        return kind.from_record(record, partial(self.payloads.local, record.uri, record.fingerprint))
+
+    def close(self) -> None:
+        """Close the store, and let copies of artifacts from elsewhere go."""
+        self.payloads.close()
+        self.store.close()
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """How a run is carried out; nothing of it changes what the artifacts hold.
+
+    Attributes:
+        runner: Who walks the DAG: "inline", "process" or "beam".
+        runner_options: Options of that runner, e.g. Beam's pipeline flags.
+        executor: Which executor data passes use: "local" or "beam".
+        executor_options: Options of that executor.
+        cache: Whether earlier executions may stand in.
+        parallel: How many tasks run at once at most; None for as many as the runner finds right.
+        only: The nodes that run, of a partial run; all where empty.
+        base: The earlier run that stands in for the others.
+    """
+
+    runner: str = "inline"
+    runner_options: tuple[str, ...] = ()
+    executor: str = "local"
+    executor_options: tuple[str, ...] = ()
+    cache: bool = True
+    parallel: int | None = None
+    only: tuple[str, ...] = ()
+    base: str = ""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of a pipeline, as the store knows it.
+
+    Attributes:
+        id: Unique, sorts by time.
+        pipeline: The compiled form it runs.
+        project: The pipeline's folder, None where nothing of it is needed.
+        parameters: The values of the pipeline's parameters.
+        options: How it is carried out.
+        context: Its record.
+    """
+
+    id: str
+    pipeline: Pipeline
+    project: Path
+    parameters: Mapping[str, object]
+    options: RunOptions
+    context: ContextRecord
+
+    @property
+    def state(self) -> str:
+        """RUNNING, COMPLETE, FAILED, STOPPED (a gate's veto) or CANCELED; INTERRUPTED where its process died."""
+        state = str(self.context.properties["state"])
+        if state == "RUNNING" and ((owner := _owner(self.context)).liveness() == "dead" or owner.rebooted()):
+            return "INTERRUPTED"
+        return state
+
+
+def new_run(
+    home: Home, pipeline: Pipeline, project: Path, parameters: Mapping[str, object], options: RunOptions
+) -> Run:
+    """Record a run that starts now; its pipeline's compiled form goes into the store under its digest."""
+    started = datetime.now(UTC)
+    newest = home.store.artifacts(state=None, limit=1)
+    home.store.context("ir", pipeline.digest, {"ir": pipeline.to_json()})
+    home.store.context("pipeline", pipeline.name)
+    facts = {
+        "pipeline": pipeline.name,
+        "ir": pipeline.digest,
+        "project": str(project),
+        "parameters": json.dumps(dict(parameters)),
+        "options": json.dumps(vars(options)),
+        "state": "RUNNING",
+        "owner": Owner.current().to_dict(),
+        "started": started.isoformat(),
+        "newest": newest[0].id if newest else 0,  # the last artifact before it: clocks can be set back
+    }
+    while True:
+        context = home.store.context("run", f"{started:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}", facts)
+        if context.properties == facts:
+            return _run(home, context)
+        # Another run that began in the same second drew the same name.
+
+
+def open_run(home: Home, name: str | None) -> Run:
+    """A run by id (or a unique beginning of one); the newest where None.
+
+    Raises:
+        InputError: There is no such run, or more than one.
+    """
+    if name is not None and (exact := home.store.find_context("run", name)) is not None:
+        return _run(home, exact)
+    found = [c for c in home.store.contexts("run", limit=1000 if name else 1) if c.name.startswith(name or "")]
+    if len(found) != 1:
+        what = f"run {name!r}" if name else "run"
+        raise InputError(
+            f"there is {'no' if not found else 'more than one'} {what} in {home.root}",
+            fix="see `drivetrain runs`",
+        )
+    return _run(home, found[0])
+
+
+def list_runs(home: Home, limit: int = 20) -> list[Run]:
+    """The newest runs that can be read; a damaged one is told of in the log."""
+    found = []
+    for context in home.store.contexts("run", limit=limit):
+        try:
+            found.append(_run(home, context))
+        except InputError as error:
+            logging.getLogger(__name__).warning("%s", error.message)
+    return found
+
+
+def reopen_run(home: Home, run: Run) -> Run:
+    """Take a run over to finish it.
+
+    A process that cannot be seen from here (another host or container) counts as alive while it holds a lease: the
+    run's own (`run_lease`), or, of an earlier release, that of a task.
+
+    Raises:
+        InputError: Its process is alive; or it was imported, and cannot be finished here.
+        ConflictError: Another process took it over at this moment, and ended it.
+    """
+    refuse_imported(run)
+    owner = _owner(run.context)
+    alive = run.state == "RUNNING" and owner != Owner.current()
+    if alive and owner.liveness() == "unknown":
+        home.store.abandon()  # its lease may be dated by a clock that was set back
+        running = home.store.executions(context=run.context, state="RUNNING")
+        works = home.store.claim_holder(run_lease(run.id)) == owner
+        alive = works or not all(home.store.is_dead(execution) for execution in running)
+    if alive:
+        raise _worked_on(run.id, owner)
+    properties: dict[str, Any] = {"state": "RUNNING", "owner": Owner.current().to_dict()}
+    if run.context.properties["state"] not in ("RUNNING", "COMPLETE"):
+        properties["status"] = None  # it will end anew, and what runs on exit has that to hear of
+    try:
+        return _run(home, home.store.update_context(run.context, properties, expected_version=run.context.version))
+    except ConflictError:
+        now = open_run(home, run.id)
+        if now.state == "RUNNING":
+            raise _worked_on(run.id, _owner(now.context)) from None
+        raise
+
+
+def run_lease(run: str) -> str:
+    """What the process that works on a run holds a claim on, also while no task of it is at work."""
+    return f"run/{run}"
+
+
+def refuse_imported(run: Run) -> None:
+    """Refuse to run anything of a run that was imported: what it ran is not here.
+
+    Raises:
+        InputError: It was imported.
+    """
+    if (source := run.context.properties.get("imported")) is not None:
+        raise InputError(
+            f"the run {run.id} was imported from {source}: it can be looked at, not run",
+            fix="write its pipeline for drivetrain (docs/from-tfx.md), and run that",
+        )
+
+
+def _worked_on(run: str, owner: Owner) -> InputError:
+    return InputError(f"the run {run} is being worked on by {owner}", fix="wait for it, or end that process")
+
+
+def close_run(home: Home, run: Run, state: str) -> None:
+    """Record how a run ended, unless another process has taken it over meanwhile."""
+    there = home.store.find_context("run", run.id)
+    if there is not None and _owner(there) != Owner.current():
+        return
+    properties = {"state": state, "finished": datetime.now(UTC).isoformat()}
+    home.store.update_context(run.context, properties)
+
+
+def tell_end(home: Home, run: Run, status: Mapping[str, object]) -> tuple[Run, bool]:
+    """Record how what is not on exit ended, which is what nodes on exit are told.
+
+    Returns:
+        The run that knows it, and whether the very same was told before: what has run on exit since stays.
+    """
+    if run.context.properties.get("status") == status:
+        return run, True
+    newest = home.store.executions(limit=1)
+    told = {"status": dict(status), "exits_after": newest[0].id if newest else 0}
+    return replace(run, context=home.store.update_context(run.context, told)), False
+
+
+def _run(home: Home, context: ContextRecord) -> Run:
+    facts: Mapping[str, Any] = context.properties
+    ir = home.store.find_context("ir", facts["ir"])
+    if ir is None:
+        raise InputError(f"the store does not hold the pipeline of run {context.name}", fix="drivetrain fsck")
+    options: dict[str, Any] = json.loads(facts["options"])
+    options = {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
+    return Run(
+        id=context.name,
+        pipeline=Pipeline.from_json(ir.properties["ir"]),
+        project=Path(os.fspath(facts["project"])),
+        parameters=json.loads(facts["parameters"]),
+        options=RunOptions(**options),
+        context=context,
+    )
+
+
+def _owner(context: ContextRecord) -> Owner:
+    return Owner.from_dict(context.properties["owner"])
+
+
+def _refuse_url(root: Path) -> None:
+    found = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):/+", str(root))  # a path has lost one slash
+    if found:
+        raise InputError(
+            f"--root {found[1]}://… is no folder of this machine, which a root is",
+            fix=f"give --root DIR --artifacts {found[1]}://…: the artifacts lie there, and what is worked on here",
+        )

@@ -1,0 +1,219 @@
+"""What each task printed: a file at `ROOT/logs/RUN/TASK.log`, with a line where an attempt begins and where it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import mmap
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from urllib.parse import quote, unquote
+
+from ...digest import digest
+from ...metadata import Owner
+from ..project.secret import blotted, concealed
+from .outcome import NodeResult, Observer
+
+_LONGEST = 200
+"""Bytes of a file's name."""
+
+
+class Logs:
+    """The logs of one run. A disk that takes no more ends no run: what cannot be written is lost, and `lost` says so.
+
+    Args:
+        root: The root folder.
+        run: Id of the run.
+    """
+
+    def __init__(self, root: Path, run: str) -> None:
+        self.folder = root / "logs" / run
+        self._error: OSError | None = None
+        self._told = False
+        self._telling = threading.Lock()
+
+    def path(self, task: str) -> Path:
+        """Where a task's log lies, whether or not there is one."""
+        name = quote(task, safe="[], ")
+        if len(name) > _LONGEST:
+            name = f"{name[: _LONGEST - 17]}-{digest('drivetrain-log-v1', name)[:16]}"
+        return self.folder / f"{name}.log"
+
+    def tasks(self) -> dict[str, Path]:
+        """The log of every task that has one, oldest first."""
+        if not self.folder.is_dir():
+            return {}
+        found = sorted(self.folder.glob("[!.]*.log"), key=lambda path: (path.stat().st_ctime_ns, path.name))
+        return {unquote(path.name.removesuffix(".log")): path for path in found}
+
+    def open(self, task: str) -> int:
+        """A descriptor to append with; the file is its owner's alone, as it may hold a secret until an attempt ends.
+
+        Raises:
+            OSError: It cannot be made.
+        """
+        path, flags = self.path(task), os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        try:
+            return os.open(path, flags, 0o600)
+        except FileNotFoundError:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            return os.open(path, flags, 0o600)
+
+    def write(self, task: str, text: str) -> None:
+        """Append whole lines, without the secrets that this process knows."""
+        try:
+            target = self.open(task)
+            try:
+                os.write(target, (blotted(text).rstrip("\n") + "\n").encode("utf-8", "replace"))
+            finally:
+                os.close(target)
+        except OSError as error:
+            self._error = error
+
+    def lost(self) -> str | None:
+        """That lines could not be written, and why; said once."""
+        with self._telling:  # branches of a run end at once
+            told, self._told = self._told, self._error is not None
+        if self._error is None or told:
+            return None
+        return f"logs are incomplete: {self.folder} cannot be written ({self._error.strerror})"
+
+    def begin(self, task: str, retried: int) -> None:
+        """Say that an attempt begins, when and where."""
+        self.write(task, f"=== {task}: attempt {retried + 1}, {_now()}, {Owner.current()}")
+
+    def end(self, result: NodeResult) -> None:
+        """Say how it ended."""
+        reason = f": {result.reason}" if result.reason else ""
+        self.write(result.node, f"=== {result.node}: {result.state} after {result.seconds:.3g} s, {_now()}{reason}")
+
+    def blot(self, task: str, start: int = 0) -> None:
+        """Overwrite the secrets that this process knows, from a byte on, in place: others may be appending."""
+        secrets = [value.encode() for value in concealed()]
+        path = self.path(task)
+        with contextlib.suppress(OSError, ValueError):  # there is none, or it is empty
+            if not secrets or path.stat().st_size <= start:
+                return
+            with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as content:
+                for secret in secrets:
+                    place = content.find(secret, start)
+                    while place >= 0:
+                        content[place : place + len(secret)] = b"*" * len(secret)
+                        place = content.find(secret, place + len(secret))
+
+    def size(self, task: str) -> int:
+        """Bytes written so far."""
+        try:
+            return self.path(task).stat().st_size
+        except OSError:
+            return 0
+
+    @contextlib.contextmanager
+    def captured(self, task: str, *, visible: bool = False) -> Iterator[None]:
+        """Within the block all that this process, its libraries and its children print goes into the task's log.
+
+        Args:
+            task: The task.
+            visible: Whether it goes where it would have gone too.
+        """
+        before, start = [os.dup(number) for number in (1, 2)], self.size(task)
+        copiers: list[subprocess.Popen[bytes]] = []
+        flush()
+        try:
+            try:
+                log = self.open(task)
+                for number in (1, 2):
+                    if visible and (copier := _copier(self.path(task), number)):
+                        copiers.append(copier)
+                    elif not visible:
+                        os.dup2(log, number)
+                os.close(log)
+            except OSError as error:  # no log then, and the work goes on
+                self._error = error
+            yield
+        finally:
+            flush()
+            for number, old in zip((1, 2), before, strict=True):
+                os.dup2(old, number)
+                os.close(old)
+            _reopen()
+            for copier in copiers:
+                # A grandchild may print for as long as it lives; but what comes after the blotting is not blotted out.
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    copier.wait(30 if concealed() else 2)
+            self.blot(task, start)
+
+
+class Logged:
+    """An observer that passes on what happens, and puts what a node has to say into its log."""
+
+    def __init__(self, observer: Observer, logs: Logs) -> None:
+        self._observer = observer
+        self._logs = logs
+
+    def started(self, node: str) -> None:
+        """Pass it on."""
+        self._observer.started(node)
+
+    def progress(self, node: str, done: int, total: int | None, unit: str) -> None:
+        """Pass it on."""
+        self._observer.progress(node, done, total, unit)
+
+    def note(self, node: str, text: str) -> None:
+        """Pass it on, and write it down."""
+        self._observer.note(node, text)
+        self._logs.write(node, text)
+
+    def printed(self, node: str, text: str, last: str) -> None:
+        """Write down what a process of a node's printed, and pass on the line of it that is to be shown."""
+        if text:
+            self._logs.write(node, text)
+        if last:
+            self._observer.note(node, last)
+
+    def ended(self, result: NodeResult) -> None:
+        """Pass it on."""
+        self._observer.ended(result)
+
+
+def flush() -> None:
+    """Let everything that was printed reach its descriptor: Python's buffers and those of the C library."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # it was closed
+            stream.flush()
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).fflush(None)
+
+
+def _copier(path: Path, number: int) -> subprocess.Popen[bytes] | None:
+    """A process that copies what is printed; a thread would wait for the lock that whoever prints may hold."""
+    tee = shutil.which("tee")
+    if tee is None:
+        return None
+    reading, writing = os.pipe()
+    with contextlib.closing(os.fdopen(reading, "rb")) as source:
+        # In a session of its own: Ctrl-C would end it before it has read the last words.
+        copier = subprocess.Popen([tee, "-a", path], stdin=source, stdout=number, start_new_session=True)  # noqa: S603
+    os.dup2(writing, number)
+    os.close(writing)
+    return copier
+
+
+def _reopen() -> None:
+    """Give Python its streams back, where they were closed or replaced."""
+    for name, number in (("stdout", 1), ("stderr", 2)):
+        stream = getattr(sys, f"__{name}__")
+        if stream is None or stream.closed:
+            stream = open(number, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
+            setattr(sys, f"__{name}__", stream)
+        setattr(sys, name, stream)
+
+
+def _now() -> str:
+    return f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"

@@ -1,0 +1,273 @@
+"""From a node of the compiled form to what its component is called with, and to the key of that work."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TypeAlias
+
+from ...errors import BuildError, InputError
+from ...metadata import ArtifactRecord, MetadataStore, cache_key, open_payloads
+from ..dsl.component import Component
+from ..ir.expressions import Values, evaluate
+from ..ir.ir import (
+    CANDIDATE,
+    Chosen,
+    Edge,
+    Json,
+    Node,
+    Query,
+)
+from ..ir.tasks import Index
+from ..project import closure as source_code
+from ..project.context import silent
+from ..project.files import (
+    FileSet,
+    SqlQuery,
+    find_span,
+    lister,
+    local,
+    resolve_files,
+    resolve_query,
+    takes_spans,
+    with_span,
+)
+from ..project.functions import FunctionRef, reference
+from ..project.secret import Secret
+from ..project.spans import Found, spans_of
+from ..resolvers.answers import Answers
+from ..resolvers.choosing import Asked, choose
+from ..resolvers.past import Past
+from .flow import Flow
+from .home import Run
+
+_Progress: TypeAlias = Callable[[int, int | None, str], None]
+
+
+@dataclass(frozen=True)
+class Work:
+    """A node, resolved.
+
+    Attributes:
+        component: What to call.
+        parameters: With which values: JSON, `FunctionRef`s and resolved `FileSet`s.
+        inputs: And with which artifacts.
+        preimage: What the cache key is made of; equal preimages are the same work.
+    """
+
+    component: Component[..., object]
+    parameters: Mapping[str, object]
+    inputs: Mapping[str, tuple[ArtifactRecord, ...]]
+    preimage: Mapping[str, object]
+
+    @cached_property
+    def key(self) -> str:
+        """The cache key."""
+        return cache_key(self.preimage)
+
+
+class Resolver:
+    """Resolves the tasks of one run against the store."""
+
+    def __init__(self, store: MetadataStore, run: Run, base: Path, work: Path | None = None) -> None:
+        self.store = store
+        self.run = run
+        self.base = base
+        self.flow = Flow(store, run)
+        payloads = open_payloads(store, (work or base / ".drivetrain" / "work").parent)
+        self.past = Past(store, run.pipeline.name, run.context, payloads.present)
+        self.answers = Answers(store, run.context)
+        self.fetched = (work or base / ".drivetrain" / "work") / "fetched"
+
+    def work(self, node: Node, index: Index = (), progress: _Progress = silent) -> Work:
+        """Resolve a task whose upstream nodes have ended well; `progress` hears of what is fetched for it.
+
+        Raises:
+            Absent: Windows over spans lack some: it is to be skipped.
+            InputError: Files or artifacts that it needs are not there.
+            BuildError: Its code is not what was built.
+        """
+        ref = FunctionRef(self.run.project if node.code else None, node.component)
+        component = ref.load()
+        if not isinstance(component, Component):
+            raise BuildError(f"{node.component} is no component", fix="put @dt.component above it")
+        values = self.flow.values(self.run.pipeline.scope(node.id), index)
+        inputs = self._inputs(node, index, values)
+        parameters = {
+            name: self._value(value, component.parameters[name].kind, values, progress)
+            for name, value in node.parameters
+        }
+        own = source_code.closure(ref)
+        self._same(node.id, own, node.code)
+        codes = {
+            name: source_code.closure(value) for name, value in parameters.items() if isinstance(value, FunctionRef)
+        }
+        for name, value in node.parameters:
+            if name in codes and isinstance(value, dict) and "$fn" in value:
+                self._same(node.id, codes[name], value["code"])
+        imports = {name for code in (own, *codes.values()) for name in code.imports}
+        preimage = {
+            "component": node.component,
+            "code": dict(own.files),
+            "parameters": {
+                name: {"$fn": value.name, "code": dict(codes[name].files)}
+                if isinstance(value, FunctionRef)
+                else _plain(value)
+                for name, value in parameters.items()
+            },
+            "inputs": {name: [record.fingerprint for record in records] for name, records in inputs.items()},
+            "outputs": dict(node.outputs),
+            "environment": source_code.environment(imports),
+        }
+        if node.options.env:  # it may change what the component makes; a secret counts by its name
+            preimage["env"] = {
+                name: value if isinstance(value, dict) and "$secret" in value else evaluate(value, values)
+                for name, value in node.options.env
+            }
+        return Work(component, parameters, inputs, preimage)
+
+    def _same(self, node: str, code: source_code.Code, built: str | None) -> None:
+        if built is not None and code.digest != built:
+            raise BuildError(
+                f"the code that {node} uses was edited after the pipeline was built",
+                fix="`drivetrain run` it: a new run builds it again, and what is unchanged comes from the cache",
+            )
+
+    def _inputs(self, node: Node, index: Index, values: Values) -> dict[str, tuple[ArtifactRecord, ...]]:
+        scope = self.run.pipeline.scope(node.id)
+        found: dict[str, tuple[ArtifactRecord, ...]] = {}
+        for name, sources in node.inputs:
+            records: list[ArtifactRecord] = []
+            taken: set[int] = set()
+            for source in sources:
+                if isinstance(source, Edge) and source.choice not in taken:
+                    given = self.flow.given_by(source, index, scope)
+                    taken |= {source.choice} if source.choice and given else set()
+                    records += given
+                elif isinstance(source, Chosen):
+                    records += self._named(evaluate(source.uids, values))
+            found[name] = tuple(records)
+        for name, sources in node.inputs:
+            for source in sources:
+                if isinstance(source, Query):
+                    own = self.flow.given_by(source.of, index, scope) if source.of else []
+                    asked = self._asked(source, values, own, found)
+                    found[name] = (*found[name], *choose(self.past, self.answers, asked))
+        return found
+
+    def _asked(
+        self,
+        source: Query,
+        values: Values,
+        own: list[ArtifactRecord],
+        inputs: Mapping[str, tuple[ArtifactRecord, ...]],
+    ) -> Asked:
+        """A query, now that what it depends on of this run is there."""
+        output = ""
+        if source.of is not None:
+            outputs = self.run.pipeline[source.of.node].outputs
+            if sum(kind == source.type for _, kind in outputs) > 1:
+                output = source.of.output
+        return Asked(
+            source,
+            {name: evaluate(value, values) for name, value in source.arguments},
+            own,
+            output,
+            frozenset(record.fingerprint for records in inputs.values() for record in records),
+            frozenset(record.fingerprint for record in inputs.get(CANDIDATE, ())),
+        )
+
+    def _named(self, uids: Json) -> list[ArtifactRecord]:
+        """The artifacts of an item of a loop: one, or a list of them."""
+        records = []
+        for uid in uids if isinstance(uids, list) else [uids]:
+            if not isinstance(uid, str):
+                raise InputError(f"{uid!r:.60} names no artifact", fix="go over outputs, or windows of them")
+            record = self.store.artifact(uid)
+            if record.state != "LIVE":
+                raise InputError(f"{record.uri} has been deleted", fix="start a new run")
+            records.append(record)
+        return records
+
+    def _value(self, value: Json, kind: str, values: Values, progress: _Progress) -> object:
+        if isinstance(value, dict):
+            if "$fn" in value:
+                return FunctionRef(self.run.project if value["code"] else None, value["$fn"])
+            if "$secret" in value:
+                Secret(value["$secret"]).reveal()  # see that it is there before the work begins
+                return Secret(value["$secret"])
+            if "$files" in value:
+                named = value["$files"] if isinstance(value["$files"], list) else [value["$files"], None, None]
+                pattern, span, version = evaluate(named, values)
+                return self._files(pattern, span, version, progress)
+            if "$spans" in value:
+                return self._spans(evaluate(value["$spans"], values))
+            if "$query" in value:
+                given = [self._value(item, "value", values, progress) for item in value["$query"]]
+                sql, connection, parameters, watermark = given[:4]
+                query = SqlQuery(sql, connection, parameters, watermark, span=given[4] if given[4:] else None)  # type: ignore[arg-type]
+                return resolve_query(query, (self.run.project, self.base), self.fetched, progress)
+            if "$map" in value:
+                if kind == "files":  # a map of files, which may be patterns as they are
+                    return {
+                        k: self._given(v, kind, progress)
+                        if isinstance(v, str)
+                        else self._value(v, kind, values, progress)
+                        for k, v in value["$map"]
+                    }
+                return {key: self._value(item, "value", values, progress) for key, item in value["$map"]}
+            return self._given(evaluate(value, values), kind, progress)
+        return [self._value(item, "value", values, progress) for item in value] if isinstance(value, list) else value
+
+    def _given(self, value: object, kind: str, progress: _Progress) -> object:
+        if kind == "files" and isinstance(value, str):
+            return self._files(value, None, None, progress)
+        if kind == "function" and isinstance(value, str):
+            return reference(value, self.run.project)
+        if value is not None and kind != "value":
+            raise InputError(f"{value!r} names no {kind}", fix="give text")
+        return value
+
+    def _files(self, pattern: str, span: int | None, version: int | None, progress: _Progress) -> FileSet:
+        """The files of a pattern; of one with spans, those of the span that the run found when it first asked."""
+        folders = (self.run.project, self.base)
+        wanted = FileSet(pattern, (), span, version)
+        if not takes_spans(wanted):
+            return resolve_files(wanted, folders, self.fetched, progress)
+        question = ["files", pattern, span, version]
+        found = Found(**self.answers.once(question, lambda: asdict(find_span(wanted, folders))))
+        return with_span(resolve_files(FileSet(found.pattern), folders, self.fetched, progress), found)
+
+    def _spans(self, patterns: list[str]) -> list[int]:
+        """The spans that all these patterns have."""
+        folders = lister((self.run.project, self.base))
+
+        def ask() -> list[int]:
+            found = [set(spans_of(local(pattern), folders)) for pattern in patterns]
+            return sorted(found[0].intersection(*found[1:]))
+
+        spans: list[int] = self.answers.once(["spans", *patterns], ask)
+        return spans
+
+
+def _plain(value: object) -> Json:
+    """A parameter's value as it enters the key: files by content, maps with their order."""
+    if isinstance(value, FileSet):
+        shared = Path(os.path.commonpath([file.path.parent for file in value.files]))
+        named = ((file.name or file.path.relative_to(shared).as_posix(), file) for file in value.files)
+        dated = {} if value.span is None else {"$span": [value.span, value.version]}
+        return {"$files": [[name, file.size, file.sha256] for name, file in named]} | dated
+    if isinstance(value, SqlQuery):
+        asked = [value.sql, value.connection, value.parameters, value.watermark, value.seen]
+        dated = {} if value.span is None else {"$span": [value.span, None]}
+        return {"$query": [_plain(item) for item in asked]} | dated
+    if isinstance(value, Secret):
+        return {"$secret": value.name}
+    if isinstance(value, Mapping):
+        return {"$map": [[_plain(key), _plain(item)] for key, item in value.items()]}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value

@@ -1,0 +1,50 @@
+"""Whether an earlier execution can stand in for a task's work; if not, what changed since."""
+
+from __future__ import annotations
+
+from ...metadata import ContextRecord, ExecutionRecord, explain
+from ..ir.ir import Node
+from .home import Home, Run
+from .resolve import Work
+
+
+def done_before(home: Home, work: Work) -> tuple[ExecutionRecord | None, str]:
+    """The execution that did this work, if all that it made is still there; else what is gone, "" where none did."""
+    hit = home.store.find_cached(work.key)
+    if hit is None:
+        return None, ""
+    outputs = home.store.outputs(hit)
+    for records in outputs.values():
+        for record in records:
+            if not home.payloads.present(record.uri):
+                return None, f"{record.uri} is gone from the disk"
+    if work.component.verify is not None:
+        artifacts = {key: home.artifact(work.component.outputs[key], r[0]) for key, r in outputs.items()}
+        missing = work.component.verify(artifacts, work.parameters, home.base)
+        if missing:
+            return None, missing
+    return hit, ""
+
+
+def news(home: Home, run: Run, node: Node, context: ContextRecord, work: Work) -> str:
+    """Why the key is new: what changed since the node, whose context that is, last ran, in any run."""
+    # Beside an item, the others of the run say nothing: they differ in any run.
+    last = home.store.last_preimage(node.component, context, outside=run.context if node.loop else None)
+    if last is None:
+        return "first run"
+    changes = explain(last, work.preimage)
+    more = f" (and {len(changes) - 3} more)" if len(changes) > 3 else ""
+    return "; ".join(changes[:3]) + more if changes else _end(home, work)
+
+
+def _end(home: Home, work: Work) -> str:
+    """How the last execution of this work ended, which did not do it."""
+    (last,) = home.store.executions(cache_key=work.key, limit=1)
+    reason = str(last.properties.get("reason", "")).partition("\n")[0]
+    error = (last.error or "abandoned").partition("\n")[0]
+    return {
+        "FAILED": f"its last execution failed: {reason}",
+        "CANCELED": "its last execution was stopped",
+        "ABANDONED": f"its last execution was {error}",
+        "RUNNING": f"{last.owner} did not finish it",
+    }.get(last.state, "what its last execution made has been deleted")

@@ -1,0 +1,126 @@
+"""What earlier runs of a pipeline made, as one run may see it: nothing that came after its start, nothing deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from ...metadata import AnalyzerCache, ArtifactRecord, ContextRecord, MetadataStore
+from ..ir.ir import CANDIDATE
+
+_CACHE = AnalyzerCache.__name__
+"""Holds what was learnt of other spans, and changes no result."""
+
+
+@dataclass(frozen=True)
+class Past:
+    """The history of a pipeline before one of its runs.
+
+    Not what this run makes: that would depend on which branch ends first, and on whether it was interrupted. Nor what
+    another run publishes while this one is under way.
+
+    Attributes:
+        store: Where it is kept.
+        pipeline: The pipeline's name.
+        run: The run's record.
+        present: Whether the payload at a URI is still on the disk.
+    """
+
+    store: MetadataStore
+    pipeline: str
+    run: ContextRecord
+    present: Callable[[str], bool]
+
+    def made(
+        self, kind: str, by: str = "", *, output: str = "", where: Mapping[str, object] | None = None
+    ) -> Iterator[ArtifactRecord]:
+        """The live artifacts of a type, the newest first.
+
+        Args:
+            kind: The type's name.
+            by: The node that made them; any where empty.
+            output: Under this key of its outputs; any where empty.
+            where: With these properties.
+        """
+        maker = self._maker(by)
+        if maker is None:
+            return
+        for record in self.store.artifacts(type=kind, where=where, context=maker):
+            if (
+                self._is_before(record)
+                and self._known(record, maker)
+                and (not output or self._is_output(record, output))
+                and self.present(record.uri)
+            ):
+                yield record
+
+    def passed(self, kind: str, by: str = "", *, output: str = "") -> Iterator[ArtifactRecord]:
+        """What runs made, or took from the cache, that ended COMPLETE; the newest run's first."""
+        maker = self._maker(by)
+        if maker is None:
+            return
+        for run in self.store.contexts("run", limit=None):
+            if run.id < self.run.id and run.properties.get("state") == "COMPLETE":
+                for execution in self.store.executions(contexts=[run, maker]):
+                    for key, records in self.store.outputs(execution).items():
+                        if not output or key == output:
+                            yield from (
+                                one
+                                for one in records
+                                if one.type == kind
+                                and one.state == "LIVE"
+                                and self._is_before(one)
+                                and self.present(one.uri)
+                            )
+
+    def judged(self, verdict: ArtifactRecord) -> list[ArtifactRecord]:
+        """The models that came by the input "model" into what made an artifact, as far as they are still there."""
+        if verdict.producer is None:
+            return []
+        models = self.store.inputs(self.store.execution(verdict.producer)).get(CANDIDATE, [])
+        return [model for model in models if model.state == "LIVE" and self.present(model.uri)]
+
+    def ancestors(self, record: ArtifactRecord) -> list[ArtifactRecord]:
+        """All that an artifact was made from, however far back; but for what only came by a cache."""
+        graph = self.store.lineage(record, "upstream")
+        makers = {edge.artifact: edge.execution for edge in graph.edges if edge.direction == "OUTPUT"}
+        inputs: dict[int, list[int]] = {}
+        for edge in graph.edges:
+            if edge.direction == "INPUT" and graph.artifacts[edge.artifact].type != _CACHE:
+                inputs.setdefault(edge.execution, []).append(edge.artifact)
+        todo, seen = [record.id], {record.id}
+        while todo:
+            for before in inputs.get(makers.get(todo.pop(), -1), []):
+                if before not in seen:
+                    seen.add(before)
+                    todo.append(before)
+        return [graph.artifacts[one] for one in sorted(seen - {record.id})]
+
+    def _is_before(self, record: ArtifactRecord) -> bool:
+        """Whether it was there when the run began, whatever the clock did; older runs noted only the time."""
+        newest = self.run.properties.get("newest")
+        return record.created_at < self.run.created_at if newest is None else record.id <= newest
+
+    def _known(self, record: ArtifactRecord, maker: ContextRecord) -> bool:
+        """Whether it was the maker's before this run, which may only now have taken it from the cache of another."""
+        if record.producer is not None and maker in self.store.contexts_of(self.store.execution(record.producer)):
+            return True
+        runs = (one for one in self.store.contexts_of(record) if one.type == "run")
+        return any(
+            record in outputs
+            for run in runs
+            if run.id < self.run.id
+            for execution in self.store.executions(contexts=[run, maker])
+            for outputs in self.store.outputs(execution).values()
+        )
+
+    def _is_output(self, record: ArtifactRecord, key: str) -> bool:
+        if record.producer is None:
+            return False
+        return record in self.store.outputs(self.store.execution(record.producer)).get(key, [])
+
+    def _maker(self, node: str) -> ContextRecord | None:
+        """The context of what may be chosen: this pipeline's, or that of one of its nodes."""
+        if node:
+            return self.store.find_context("node", f"{self.pipeline}.{node}")
+        return self.store.find_context("pipeline", self.pipeline)
