@@ -59,7 +59,7 @@ def DistributionValidator(
     from ..data import Schema as SchemaValue
     from ..data import Statistics as StatisticsValue
     from ..data import drift, load_schema, validate
-    from ..data.describing.document import from_states
+    from ..data.stats.document import from_states
     from ..digest import write_durably
     from ..report.drift import drift_page
 
@@ -135,9 +135,9 @@ def _anomalies(
     comparator: str,
     pairs: Sequence[tuple[str, str]] | None,
 ) -> Iterator[Anomaly]:
-    from ..data.describing.document import from_states
-    from ..data.validating.drift import drift_anomalies
-    from ..data.validating.ratio import check_rows
+    from ..data.stats.document import from_states
+    from ..data.validation.drift import drift_anomalies
+    from ..data.validation.ratio import check_rows
 
     bounded = [spec for spec in schema.features if _bounds_in(spec, comparator)]
     sides = [(statistics, control)]

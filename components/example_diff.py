@@ -51,7 +51,7 @@ def ExampleDiff(
         DrivetrainError: There is no room for both sides' rows below the root.
     """
     from ..data import diff_examples, executor, open_examples, splits
-    from ..data.row_diff.diff import SCRATCH
+    from ..data.example_diff.diff import SCRATCH
 
     context = current()
     for leftover in context.work_dir.glob(f"{SCRATCH}*"):  # of an attempt that was killed

@@ -1,11 +1,10 @@
 """Arrow record batches: sources, shards, executors, statistics, schema. Usable without any pipeline."""
 
+from .aggregates.sums import ExactMoments, ExactSum
 from .base import Accumulator, BatchFn, Executor, Progress, Route, no_progress
-from .comparing.report import DriftReport, drift
-from .counting.sums import ExactMoments, ExactSum
 from .derived import Derive, derived
-from .describing.document import Statistics, merge_statistics, statistics
-from .describing.one_pass import StatisticsAccumulator
+from .drift_skew.report import DriftReport, drift
+from .example_diff.diff import ExamplesDiff, diff_examples
 from .examples import Manifest, Part, Sink, open_examples, sinks, splits
 from .executors import executor
 from .expectations.check import check_expectations
@@ -14,13 +13,12 @@ from .expectations.sql_rows import check_sql
 from .expectations.suite import ExpectationResults, Suite, read_suite
 from .expectations.to_schema import schema_from_suite
 from .local import LocalExecutor
-from .proposing.infer import infer_schema
-from .proposing.patch import Change, SchemaPatch
-from .proposing.update import update_schema
 from .reading.files import open_files
 from .reading.source_of import source_of
 from .reading.sql_rows import open_query
-from .row_diff.diff import ExamplesDiff, diff_examples
+from .schema_inference.infer import infer_schema
+from .schema_inference.patch import Change, SchemaPatch
+from .schema_inference.update import update_schema
 from .schemas.checks import Check, Expectation
 from .schemas.pbtxt_read import load_pbtxt, schema_from_pbtxt
 from .schemas.pbtxt_write import schema_to_pbtxt
@@ -31,14 +29,16 @@ from .schemas.yaml_edit import edit_yaml
 from .schemas.yaml_read import load_schema, schema_from_yaml, schema_to_yaml
 from .sources import BATCH_ROWS, Shard, Source, open_parquet
 from .split import ColumnSplit, HashSplit
+from .stats.document import Statistics, merge_statistics, statistics
+from .stats.one_pass import StatisticsAccumulator
 from .streams.directory import growing_directory
 from .streams.kafka import kafka_topic
 from .streams.micro_spans import Chunk, Stream, StreamSpan, stream, stream_spans
-from .validating.anomalies import Anomalies, Anomaly
-from .validating.custom_validation import checks_from_pbtxt, load_checks
-from .validating.instances import validate_instance
-from .validating.rows import anomalous_rows, anomalous_table
-from .validating.validation import validate
+from .validation.anomalies import Anomalies, Anomaly
+from .validation.custom_validation import checks_from_pbtxt, load_checks
+from .validation.instances import validate_instance
+from .validation.rows import anomalous_rows, anomalous_table
+from .validation.validate import validate
 
 __all__ = [
     "BATCH_ROWS",

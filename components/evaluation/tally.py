@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...data.counting.sums import ExactSum
+from ...data.aggregates.sums import ExactSum
 
 Floats = NDArray[np.float64]
 Labels = NDArray[np.bool_]

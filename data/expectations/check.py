@@ -7,9 +7,9 @@ from typing import Any
 
 from ...errors import InputError
 from ..base import Progress, no_progress
-from ..describing.document import Statistics
 from ..schemas.checks import SQL_TYPE
 from ..sources import Source
+from ..stats.document import Statistics
 from .from_statistics import decide
 from .suite import ExpectationResults, Outcome, Suite, Way, result_of, subject
 

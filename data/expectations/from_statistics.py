@@ -15,10 +15,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..counting.tables import NumberTable, median, text_lengths
-from ..describing.column import ColumnState
-from ..describing.one_pass import StatisticsAccumulator
+from ..aggregates.tables import NumberTable, median, text_lengths
 from ..schemas.checks import Expectation
+from ..stats.column import ColumnState
+from ..stats.one_pass import StatisticsAccumulator
 from .regex import searched
 from .suite import SHOWN, Outcome
 from .values import (

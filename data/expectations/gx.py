@@ -14,10 +14,10 @@ import pyarrow as pa
 
 from ...errors import InputError, missing_extra
 from ..base import Progress, no_progress
-from ..describing.column import ColumnState
-from ..describing.one_pass import StatisticsAccumulator
 from ..schemas.checks import Expectation
 from ..sources import Source
+from ..stats.column import ColumnState
+from ..stats.one_pass import StatisticsAccumulator
 from .docs import hidden, offline
 from .suite import SHOWN, ExpectationResults, Outcome, plain
 

@@ -12,9 +12,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ..counting.sums import ExactMoments
-from ..counting.tables import NumberTable, TextTable
-from ..describing.column import ColumnState
+from ..aggregates.sums import ExactMoments
+from ..aggregates.tables import NumberTable, TextTable
+from ..stats.column import ColumnState
 from .suite import SHOWN, Outcome
 
 Kwargs = Mapping[str, Any]

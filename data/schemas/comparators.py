@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 
 class Comparator(NamedTuple):
-    """A number of `comparing.compare.Measure` with a largest allowed value.
+    """A number of `drift_skew.compare.Measure` with a largest allowed value.
 
     Attributes:
         measure: The measure's name.

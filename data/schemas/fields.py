@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ..describing.column import ColumnState
+from ..stats.column import ColumnState
 from .feature import UNCHECKED, Feature
 
 if TYPE_CHECKING:

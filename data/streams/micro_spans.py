@@ -24,15 +24,15 @@ from typing import Any, Final, Literal, Protocol
 
 from ...digest import canonical_json, sync_folder, sync_tree, write_durably
 from ...errors import DrivetrainError, InputError
-from ..describing.document import Statistics, from_states, statistics
 from ..examples import open_examples, sinks
 from ..local import LocalExecutor
 from ..reading.source_of import of_table
 from ..schemas.schema import Schema
 from ..sources import Source
-from ..validating.anomalies import Anomalies
-from ..validating.rows import anomalous_rows
-from ..validating.validation import validate
+from ..stats.document import Statistics, from_states, statistics
+from ..validation.anomalies import Anomalies
+from ..validation.rows import anomalous_rows
+from ..validation.validate import validate
 from .rows import SpanRows
 from .window import window_of
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...errors import InputError
-from ..describing.column import kind_of
+from ..stats.column import kind_of
 from ..types import UnfitError, common_type, normal_schema, restore
 
 

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from ...errors import InputError
-from ..describing.column import ColumnState
-from ..describing.document import Statistics, merge_statistics
-from ..describing.one_pass import StatisticsAccumulator
+from ..stats.column import ColumnState
+from ..stats.document import Statistics, merge_statistics
+from ..stats.one_pass import StatisticsAccumulator
 
 
 def window_of(spans: deque[Statistics]) -> Statistics | None:

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...data.counting.tables import NumberTable, count_numbers, merge_numbers
+from ...data.aggregates.tables import NumberTable, count_numbers, merge_numbers
 from .states import Rows, read_columns, write_columns
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ...data.counting.tables import binary
+from ...data.aggregates.tables import binary
 from ...errors import InputError
 from .states import (
     Numeric,

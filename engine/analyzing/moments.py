@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from numpy.typing import NDArray
 
-from ...data.counting.sums import ExactMoments
+from ...data.aggregates.sums import ExactMoments
 from .states import Rows, finite, frame, unframe
 
 SCALARS: Final = ("mean", "var", "min", "max", "sum", "count")

@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ...data.counting import tables
-from ...data.counting.sketches import QuantileSketch
-from ...data.counting.tables import NumberTable, count_numbers, merge_numbers
+from ...data.aggregates import tables
+from ...data.aggregates.sketches import QuantileSketch
+from ...data.aggregates.tables import NumberTable, count_numbers, merge_numbers
 from ...errors import InputError
 from .states import Rows, finite, frame, read_columns, unframe, write_columns
 

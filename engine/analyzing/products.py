@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from ...data.counting.sums import ExactSum, rounded
+from ...data.aggregates.sums import ExactSum, rounded
 from .states import Rows, frame, unframe, vectors
 
 Floats = NDArray[np.float64]

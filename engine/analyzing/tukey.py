@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from ...data.counting.tables import NumberTable
+from ...data.aggregates.tables import NumberTable
 
 _GAUSSIAN: Final = 0.1226017  # L-kurtosis of a normal distribution
 _FEWEST: Final = 8

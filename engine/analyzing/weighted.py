@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ...data.counting.sketches import QuantileSketch
-from ...data.counting.tables import NumberTable
+from ...data.aggregates.sketches import QuantileSketch
+from ...data.aggregates.tables import NumberTable
 from .numbers import Numbers
 from .states import Rows, frame, numbers_of, read_columns, unframe, weights_of, write_columns
 

@@ -12,7 +12,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ...data.counting.tables import TextTable, binary, count_texts, merge_texts, sum_texts, top
+from ...data.aggregates.tables import (
+    TextTable,
+    binary,
+    count_texts,
+    merge_texts,
+    sum_texts,
+    top,
+)
 from .information import LabelCounts, informations
 from .states import Rows, frame, read_columns, texts_of, unframe, weights_of, write_columns
 

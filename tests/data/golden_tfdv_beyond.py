@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from drivetrain.data.describing.document import Statistics
+from drivetrain.data.stats.document import Statistics
 
 # --- weights
 

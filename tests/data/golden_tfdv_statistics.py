@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from drivetrain.data.counting.tables import NumberTable, histogram, quantiles
+from drivetrain.data.aggregates.tables import NumberTable, histogram, quantiles
 
 
 def check_column(ours: dict[str, Any], theirs: dict[str, Any], values: list[Any], table: Any) -> None:

@@ -15,11 +15,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from drivetrain import data
-from drivetrain.data.comparing.compare import MEASURES, Comparison
-from drivetrain.data.comparing.pair import equal_mass_cells, pair
-from drivetrain.data.comparing.report import drift
-from drivetrain.data.describing.document import Statistics, from_states
-from drivetrain.data.describing.one_pass import StatisticsAccumulator
+from drivetrain.data.drift_skew.compare import MEASURES, Comparison
+from drivetrain.data.drift_skew.pair import equal_mass_cells, pair
+from drivetrain.data.drift_skew.report import drift
+from drivetrain.data.stats.document import Statistics, from_states
+from drivetrain.data.stats.one_pass import StatisticsAccumulator
 from drivetrain.errors import InputError
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -375,9 +375,9 @@ def test_what_a_report_can_be_turned_into() -> None:
 
 def test_scipy_is_imported_only_when_a_test_is_asked_for() -> None:
     code = (
-        "import sys, drivetrain.data.comparing.report\n"
-        "from drivetrain.data.describing.one_pass import StatisticsAccumulator as S\n"
-        "from drivetrain.data.comparing.compare import Comparison\n"
+        "import sys, drivetrain.data.drift_skew.report\n"
+        "from drivetrain.data.stats.one_pass import StatisticsAccumulator as S\n"
+        "from drivetrain.data.drift_skew.compare import Comparison\n"
         "from drivetrain.data.arrays import arrow_of\n"
         "import numpy as np, pyarrow as pa\n"
         "s = S(); s.add_batch(pa.RecordBatch.from_arrays([arrow_of(np.array([1, 2]))], ['x']))\n"

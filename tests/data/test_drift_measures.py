@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from drivetrain.data.comparing import measures
+from drivetrain.data.drift_skew import measures
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy import stats

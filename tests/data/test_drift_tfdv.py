@@ -18,12 +18,12 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 from drivetrain.data import open_files
-from drivetrain.data.comparing.compare import Comparison
-from drivetrain.data.comparing.report import DriftReport, drift
-from drivetrain.data.comparing.tfdv import tfdv_histogram, tfdv_jensen_shannon
-from drivetrain.data.counting.tables import count_numbers
-from drivetrain.data.describing.document import Statistics, statistics
-from drivetrain.data.describing.one_pass import StatisticsAccumulator
+from drivetrain.data.aggregates.tables import count_numbers
+from drivetrain.data.drift_skew.compare import Comparison
+from drivetrain.data.drift_skew.report import DriftReport, drift
+from drivetrain.data.drift_skew.tfdv import tfdv_histogram, tfdv_jensen_shannon
+from drivetrain.data.stats.document import Statistics, statistics
+from drivetrain.data.stats.one_pass import StatisticsAccumulator
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 NAMES = {

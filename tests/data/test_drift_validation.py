@@ -7,15 +7,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from drivetrain.data import schema_from_pbtxt, schema_to_pbtxt
-from drivetrain.data.comparing.compare import MEASURES
-from drivetrain.data.comparing.report import drift
-from drivetrain.data.describing.document import Statistics, from_states
-from drivetrain.data.describing.one_pass import StatisticsAccumulator
+from drivetrain.data.drift_skew.compare import MEASURES
+from drivetrain.data.drift_skew.report import drift
 from drivetrain.data.expectations.from_schema import schema_to_expectations
 from drivetrain.data.schemas.comparators import COMPARATORS
 from drivetrain.data.schemas.schema import ANOMALIES, Feature, Presence, Schema
 from drivetrain.data.schemas.yaml_read import schema_from_yaml, schema_to_yaml
-from drivetrain.data.validating.validation import validate
+from drivetrain.data.stats.document import Statistics, from_states
+from drivetrain.data.stats.one_pass import StatisticsAccumulator
+from drivetrain.data.validation.validate import validate
 from drivetrain.errors import InputError
 
 NAN = float("nan")

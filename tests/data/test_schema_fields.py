@@ -18,12 +18,12 @@ from drivetrain.data import (
     update_schema,
     validate,
 )
-from drivetrain.data.proposing.patch import SchemaPatch
+from drivetrain.data.schema_inference.patch import SchemaPatch
 from drivetrain.data.schemas.problems import SchemaError
 from drivetrain.data.schemas.schema import Count, Feature, Presence, Range, Values
 from drivetrain.data.schemas.yaml_edit import edit_yaml
 from drivetrain.data.schemas.yaml_read import schema_from_yaml, schema_to_yaml
-from drivetrain.data.validating.anomalies import Anomalies
+from drivetrain.data.validation.anomalies import Anomalies
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

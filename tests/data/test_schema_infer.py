@@ -13,10 +13,10 @@ import pyarrow as pa
 import pytest
 import scipy.stats
 from drivetrain.data import StatisticsAccumulator, anomalous_rows, infer_schema, source_of, validate
-from drivetrain.data.describing.document import Statistics, from_states
-from drivetrain.data.proposing.infer_slack import least_present
+from drivetrain.data.schema_inference.infer_slack import least_present
 from drivetrain.data.schemas.schema import Feature, Presence, Range, Schema, Semantic, Time
 from drivetrain.data.schemas.times import FORMATS, pattern, reads_as_time
+from drivetrain.data.stats.document import Statistics, from_states
 from drivetrain.errors import InputError
 from hypothesis import given
 from hypothesis import strategies as st

@@ -26,8 +26,8 @@ from drivetrain.data import (
     statistics,
     validate,
 )
-from drivetrain.data.proposing.patch import SchemaPatch
-from drivetrain.data.proposing.update import update_schema
+from drivetrain.data.schema_inference.patch import SchemaPatch
+from drivetrain.data.schema_inference.update import update_schema
 from drivetrain.data.schemas.schema import Domain, Time
 from drivetrain.data.schemas.yaml_edit import edit_yaml
 from drivetrain.errors import InputError
@@ -140,7 +140,7 @@ def test_what_no_schema_can_meet_is_left() -> None:
     assert not update_schema(schema, found).unresolved
     empty = pa.table({"x": pa.array([], pa.int64())}).to_batches()
     from drivetrain.data import StatisticsAccumulator
-    from drivetrain.data.describing.document import from_states
+    from drivetrain.data.stats.document import from_states
 
     states = {"train": found.state("train"), "eval": StatisticsAccumulator()}
     for batch in empty:

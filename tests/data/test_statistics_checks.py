@@ -21,7 +21,7 @@ from drivetrain.data import (
     statistics,
     validate,
 )
-from drivetrain.data.validating.sql_checks import check_statistics
+from drivetrain.data.validation.sql_checks import check_statistics
 from drivetrain.errors import InputError
 from drivetrain.tests.data.flights import month
 

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from drivetrain.data import merge_statistics, statistics
-from drivetrain.data.describing.document import Statistics
+from drivetrain.data.stats.document import Statistics
 from drivetrain.errors import InputError
 from drivetrain.tests.data.customs import Longest
 

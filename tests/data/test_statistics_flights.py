@@ -18,8 +18,8 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 from drivetrain.data import open_files
-from drivetrain.data.describing.document import Statistics, statistics
 from drivetrain.data.local import LocalExecutor
+from drivetrain.data.stats.document import Statistics, statistics
 from numpy.typing import NDArray
 
 

@@ -7,12 +7,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from drivetrain import data
-from drivetrain.data.describing.column import ColumnState
-from drivetrain.data.describing.images import FORMATS, ImageFacts, size_of
 from drivetrain.data.schemas.pbtxt_read import schema_from_pbtxt
 from drivetrain.data.schemas.pbtxt_write import schema_to_pbtxt
 from drivetrain.data.schemas.schema import Feature, Schema, Semantic
 from drivetrain.data.schemas.yaml_read import schema_from_yaml, schema_to_yaml
+from drivetrain.data.stats.column import ColumnState
+from drivetrain.data.stats.images import FORMATS, ImageFacts, size_of
 from drivetrain.errors import InputError
 from drivetrain.report.statistics_data import page_data
 from PIL import Image

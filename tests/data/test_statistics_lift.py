@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from drivetrain.data import executor, statistics
-from drivetrain.data.describing.document import Statistics, merge_statistics
-from drivetrain.data.describing.lift import MOST_INTEGERS, MOST_TEXTS, Lift, LiftStates
 from drivetrain.data.reading.source_of import source_of
+from drivetrain.data.stats.document import Statistics, merge_statistics
+from drivetrain.data.stats.lift import MOST_INTEGERS, MOST_TEXTS, Lift, LiftStates
 from drivetrain.errors import InputError
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -11,8 +11,8 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from drivetrain.data import statistics
-from drivetrain.data.describing.pairs import MOST, PairStates
-from drivetrain.data.describing.sample import RowSample
+from drivetrain.data.stats.pairs import MOST, PairStates
+from drivetrain.data.stats.sample import RowSample
 from drivetrain.errors import InputError
 from hypothesis import given, settings
 from hypothesis import strategies as st

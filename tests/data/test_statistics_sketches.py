@@ -8,11 +8,11 @@ from collections import Counter
 import numpy as np
 import pyarrow as pa
 import pytest
-from drivetrain.data.counting import sketches
-from drivetrain.data.counting.sketches import DistinctSketch, FrequentSketch, QuantileSketch, TextSample
-from drivetrain.data.counting.tables import count_numbers, count_texts
-from drivetrain.data.counting.text_rows import text_hashes
-from drivetrain.data.describing.one_pass import StatisticsAccumulator
+from drivetrain.data.aggregates import sketches
+from drivetrain.data.aggregates.sketches import DistinctSketch, FrequentSketch, QuantileSketch, TextSample
+from drivetrain.data.aggregates.tables import count_numbers, count_texts
+from drivetrain.data.aggregates.text_rows import text_hashes
+from drivetrain.data.stats.one_pass import StatisticsAccumulator
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray

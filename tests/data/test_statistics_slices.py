@@ -8,7 +8,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from drivetrain.data import drift, infer_schema, merge_statistics, statistics, validate
-from drivetrain.data.describing.document import Statistics
+from drivetrain.data.stats.document import Statistics
 from drivetrain.errors import InputError
 from drivetrain.tests.data.flights import month
 

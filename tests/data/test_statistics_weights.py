@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from drivetrain.data import statistics
-from drivetrain.data.describing.one_pass import StatisticsAccumulator
-from drivetrain.data.describing.options import StatisticsOptions
-from drivetrain.data.describing.weighted_table import UNIT, limbs_of, whole
+from drivetrain.data.stats.one_pass import StatisticsAccumulator
+from drivetrain.data.stats.options import StatisticsOptions
+from drivetrain.data.stats.weighted_table import UNIT, limbs_of, whole
 from drivetrain.errors import InputError
 from hypothesis import given, settings
 from hypothesis import strategies as st

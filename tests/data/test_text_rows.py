@@ -8,11 +8,11 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 import pytest
-from drivetrain.data.counting.sketches import FrequentSketch
-from drivetrain.data.counting.tables import TextTable, count_texts
-from drivetrain.data.counting.text_rows import TextRows, settle_texts, text_hashes, texts_of
-from drivetrain.data.describing.column import ColumnState
-from drivetrain.data.describing.column_sketches import Sketches
+from drivetrain.data.aggregates.sketches import FrequentSketch
+from drivetrain.data.aggregates.tables import TextTable, count_texts
+from drivetrain.data.aggregates.text_rows import TextRows, settle_texts, text_hashes, texts_of
+from drivetrain.data.stats.column import ColumnState
+from drivetrain.data.stats.column_sketches import Sketches
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

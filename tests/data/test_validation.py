@@ -24,7 +24,7 @@ from drivetrain.data import (
     open_parquet,
     validate,
 )
-from drivetrain.data.describing.document import Statistics, from_states
+from drivetrain.data.stats.document import Statistics, from_states
 from drivetrain.errors import InputError
 
 

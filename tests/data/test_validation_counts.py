@@ -26,7 +26,7 @@ from drivetrain.data import (
     schema_to_yaml,
     validate,
 )
-from drivetrain.data.describing.document import Statistics, from_states
+from drivetrain.data.stats.document import Statistics, from_states
 from drivetrain.errors import InputError
 
 

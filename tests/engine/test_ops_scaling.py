@@ -14,7 +14,7 @@ import pytest
 import scipy.special
 import scipy.stats
 from drivetrain import data
-from drivetrain.data.counting.tables import count_numbers
+from drivetrain.data.aggregates.tables import count_numbers
 from drivetrain.engine import analyze, inverse, ops
 from drivetrain.engine.analyzing.tukey import l_moments, tukey_parameters
 from drivetrain.errors import InputError

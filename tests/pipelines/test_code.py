@@ -81,8 +81,8 @@ def test_a_users_module_brings_only_those_of_our_modules_that_it_takes_names_fro
 ) -> None:
     code = closure(tree({"start.py": "import drivetrain as dt\nfrom drivetrain.data import HashSplit, ExactSum as S"}))
     ours = {path for path, _ in code.files}
-    assert {"drivetrain/data/split.py", "drivetrain/data/counting/sums.py"} <= ours
-    validation = "drivetrain/data/validating/validation.py"
+    assert {"drivetrain/data/split.py", "drivetrain/data/aggregates/sums.py"} <= ours
+    validation = "drivetrain/data/validation/validate.py"
     assert not ours & {validation, "drivetrain/data/__init__.py", "drivetrain/data/beam.py"}
     whole = closure(tree({"start.py": "from drivetrain.data import *"}))
     assert {"drivetrain/data/__init__.py", validation} <= {path for path, _ in whole.files}

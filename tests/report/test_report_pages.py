@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from drivetrain import report
 from drivetrain.data import Anomalies, Anomaly, StatisticsAccumulator, infer_schema
-from drivetrain.data.describing.document import from_states
+from drivetrain.data.stats.document import from_states
 from drivetrain.report.evaluation import render
 from hypothesis import assume, given
 from hypothesis import strategies as st

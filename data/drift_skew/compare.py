@@ -1,0 +1,297 @@
+"""Every measure of drift of one feature, each computed only when asked for, and each saying whether it is exact."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+
+from ..aggregates.sums import ExactMoments
+from ..aggregates.tables import NumberTable
+from ..stats.column import ColumnState
+from . import measures
+from .pair import (
+    Cells,
+    Pair,
+    comparable,
+    equal_mass_cells,
+    frequent_cells,
+    pair,
+    value_cells,
+)
+from .tfdv import tfdv_histogram, tfdv_jensen_shannon
+
+CELLS: Final = 20  # equal-mass cells of numbers for `l_infinity` and `jensen_shannon_quantiles`
+PSI_CELLS: Final = 10
+CERTAIN: Final = 20  # a text's share in a summary, in units of its possible error, from which it is a cell of its own
+MOVED: Final = 5  # cells listed that moved most
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One number about the change of one feature.
+
+    Attributes:
+        name: One of `MEASURES`.
+        value: The number; None where it has none, and `note` says why.
+        exact: Whether it was computed from whole value tables (an exact p-value is another matter).
+        error: Where not exact: the largest error of the shares it was computed from.
+        over: What the shares are of: "values", "cells" (of about equal mass), "histogram" (TFDV's), "rows", or "items"
+            (of lists).
+        at: The value or cell where a largest difference is.
+        p_value: Of the measures that are tests.
+        adjusted_p: The same, corrected for all tests of all features (see `drift`).
+        effect: Of the tests and of Wasserstein's distance: how large the change is in a unit of its own.
+        effect_name: What the effect is.
+        note: What else is to be known.
+    """
+
+    name: str
+    value: float | None
+    exact: bool = True
+    error: float | None = None
+    over: str = ""
+    at: Any = None
+    p_value: float | None = None
+    adjusted_p: float | None = None
+    effect: float | None = None
+    effect_name: str = ""
+    note: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The measure as JSON-able values, without what does not apply."""
+        fields = {key: getattr(self, key) for key in self.__dataclass_fields__}
+        said = ("name", "value", "exact")
+        return {key: value for key, value in fields.items() if key in said or value not in (None, "")}
+
+
+class Comparison:
+    """Two columns of one feature, and what several measures share.
+
+    Lists are compared by their innermost values, as in TFDV, and how many of the rows are missing.
+
+    Args:
+        current: The feature's state in the data at hand.
+        previous: Its state in the control.
+        lengths: Compare instead how many items the lists of this level have (0: the column's own), and how many of
+            these items are missing; both must have such lists.
+
+    Attributes:
+        current: What is compared: the innermost values, or the lists of a level for their lengths.
+        previous: Likewise of the control.
+        present: What missing rates are of: the rows, or the items of those lists; of both sides.
+    """
+
+    def __init__(self, current: ColumnState, previous: ColumnState, *, lengths: int | None = None) -> None:
+        sides = current.levels, previous.levels
+        self.current, self.previous = (levels[-1 if lengths is None else lengths] for levels in sides)
+        self.present = tuple(levels[0 if lengths is None else lengths + 1] for levels in sides)
+        self._counted = "rows" if lengths is None else "items"
+        self._same_depth = len(sides[0]) == len(sides[1])
+
+    def measure(self, name: str) -> Measure:
+        """One of `MEASURES`; without a value where it has none, and with the reason."""
+        if name == "missing_rate":
+            return self.missing_rate()
+        if self._nothing is not None:
+            return Measure(name, None, note=self._nothing)
+        made = MEASURES[name](self)
+        if made.value is None or self.pair.error is None:
+            return made
+        return replace(made, exact=False, error=self.pair.error)
+
+    @cached_property
+    def _nothing(self) -> str | None:
+        """Why the values have no measures, if they have none."""
+        for side, column in (("the current data", self.current), ("the control", self.previous)):
+            if not column.count:
+                return f"{side} has no values"
+        if comparable(self.current, self.previous):
+            return None
+        if self._structs:
+            return "a struct is compared field by field"
+        if self.current.arrow == self.previous.arrow:
+            return f"values of type {self.current.arrow} have no distances here"
+        return f"{self.current.arrow} cannot be compared with {self.previous.arrow}"
+
+    @property
+    def same_type(self) -> bool:
+        """Whether the values can be compared; a column without any value goes with every type."""
+        if not self.current.count or not self.previous.count:
+            return True
+        same = comparable(self.current, self.previous) or self.current.arrow == self.previous.arrow
+        return (same or self._structs) and self._same_depth
+
+    @property
+    def _structs(self) -> bool:
+        return self.current.kind == self.previous.kind == "struct"
+
+    @property
+    def truths(self) -> bool:
+        """Whether both sides are true or false."""
+        return self.current.kind == self.previous.kind == "bool"
+
+    @cached_property
+    def pair(self) -> Pair:
+        """Both columns over one list of values."""
+        return pair(self.current, self.previous)
+
+    @cached_property
+    def over(self) -> str:
+        """What a cell is: a value, or a cell of neighbouring numbers."""
+        return "values" if self.pair.discrete else "cells"
+
+    @cached_property
+    def cells(self) -> Cells:
+        """The cells of all measures but PSI (which takes the control's) and TFDV's histogram."""
+        if not self.pair.discrete:
+            return equal_mass_cells(self.pair, CELLS, control=False)
+        return value_cells(self.pair) if self.pair.error is None else frequent_cells(self.pair, CERTAIN)
+
+    @cached_property
+    def widest(self) -> Cells:
+        """The cells of the measures that look at one cell only, so that small errors of many do not add up."""
+        return value_cells(self.pair) if self.pair.discrete else self.cells
+
+    def missing_rate(self) -> Measure:
+        """NaN counts as missing here: pandas writes one for the other, and no other test sees it."""
+        sides = [(side.missing + side.nan, side.rows) for side in self.present]
+        found = measures.two_proportions(*sides[0], *sides[1])
+        if found is None:
+            return Measure("missing_rate", None, over=self._counted, note=f"a side has no {self._counted}")
+        if not sides[0][0] and not sides[1][0]:
+            return Measure(
+                "missing_rate", 0.0, over=self._counted
+            )  # nothing to test: it must not tighten the correction
+        apart = abs(sides[0][0] / sides[0][1] - sides[1][0] / sides[1][1])
+        return Measure(
+            "missing_rate",
+            apart,
+            over=self._counted,
+            p_value=found.p_value,
+            effect=found.effect,
+            effect_name="Cohen's h",
+        )
+
+    def l_infinity(self) -> Measure:
+        """TFDV's comparator for texts; here for numbers as well, which TFDV passes in silence."""
+        value, place = measures.l_infinity(self.widest.current, self.widest.previous)
+        return Measure("l_infinity", value, over=self.over, at=self.widest.label(place) if value else None)
+
+    def normalized_abs_difference(self) -> Measure:
+        """TFDV's comparator of counts."""
+        value = measures.normalized_abs_difference(self.widest.current, self.widest.previous)
+        return Measure("normalized_abs_difference", value, over=self.over)
+
+    def jensen_shannon(self) -> Measure:
+        """TFDV's definition: texts over values, numbers over its histogram, which one outlier stretches."""
+        found = self.pair
+        if not found.numeric or self.truths:
+            value = measures.jensen_shannon(self.cells.current, self.cells.previous)
+            return Measure("jensen_shannon", value, over="values")
+        sides = []
+        for rows in (found.current, found.previous):
+            some = rows > 0
+            table = NumberTable(found.values[some], rows[some])
+            sides.append(tfdv_histogram(table) if len(table.counts) else None)
+        odd = found.odd_current.astype(np.float64), found.odd_previous.astype(np.float64)
+        return Measure("jensen_shannon", tfdv_jensen_shannon(sides[0], sides[1], *odd), over="histogram")
+
+    def jensen_shannon_quantiles(self) -> Measure:
+        """The same divergence over values or cells of equal mass, which no outlier moves."""
+        value = measures.jensen_shannon(self.cells.current, self.cells.previous)
+        return Measure("jensen_shannon_quantiles", value, over=self.over)
+
+    def psi(self) -> Measure:
+        """Population stability index over values, or over tenths of the control."""
+        cells = self.cells if self.pair.discrete else equal_mass_cells(self.pair, PSI_CELLS, control=True)
+        return Measure("psi", measures.psi(cells.current, cells.previous), over=self.over)
+
+    def wasserstein(self) -> Measure:
+        """How far finite numbers moved on average, in their unit; the effect is in σ of the control."""
+        found = self.pair
+        if not found.numeric:
+            return Measure("wasserstein", None, note="text has no distances")
+        if not found.current.any() or not found.previous.any():
+            return Measure("wasserstein", None, note="a side has no finite number")
+        value = measures.wasserstein(found.values, found.current, found.previous)
+        if not math.isfinite(value):
+            return Measure("wasserstein", None, note="beyond the range of float64")
+        effect = 0.0
+        if value:
+            spread = self.spread()
+            if not spread:
+                return Measure("wasserstein", value, over="values", note="the control does not vary: no effect in σ")
+            effect = value / spread
+            if not math.isfinite(effect):
+                return Measure("wasserstein", value, over="values", note="its effect is beyond the range of float64")
+        return Measure("wasserstein", value, over="values", effect=effect, effect_name="σ of the control")
+
+    def spread(self) -> float | None:
+        """Standard deviation of the control's finite numbers; None where it has no finite one."""
+        if self.previous.sketches is not None:
+            moments = self.previous.sketches.moments
+        else:
+            moments = ExactMoments()
+            some = self.pair.previous > 0
+            moments.add(self.pair.values[some], self.pair.previous[some])
+        found = moments.std()
+        return found if math.isfinite(found) else None
+
+    def kolmogorov_smirnov(self) -> Measure:
+        """Largest distance of the cumulative distributions; infinities are the outermost values, NaN is left out."""
+        found = self.pair
+        if not found.numeric or self.truths:
+            return Measure("kolmogorov_smirnov", None, note="values without an order: see chi_squared")
+        sides = []
+        for rows, odd in ((found.current, found.odd_current), (found.previous, found.odd_previous)):
+            ends = dict(zip(found.odd, odd.tolist(), strict=True))
+            sides.append(np.concatenate(([ends.get("-Inf", 0)], rows, [ends.get("+Inf", 0)])))
+        if not sides[0].any() or not sides[1].any():
+            return Measure("kolmogorov_smirnov", None, note="a side has nothing but NaN")
+        return _tested("kolmogorov_smirnov", measures.kolmogorov_smirnov(*sides), "values", "D")
+
+    def chi_squared(self) -> Measure:
+        """Whether the shares of categories differ."""
+        if not self.pair.discrete:
+            return Measure("chi_squared", None, note="numbers that are no categories: see kolmogorov_smirnov")
+        found = measures.chi_squared(self.cells.current, self.cells.previous)
+        if found is None:
+            return Measure("chi_squared", None, note="fewer than two values are frequent enough")
+        return _tested("chi_squared", found, "values", "Cramér's V")
+
+    def moved(self) -> list[dict[str, Any]]:
+        """The cells whose share changed most: `{"value", "current", "previous"}`, shares of the rows present."""
+        if self._nothing is not None:
+            return []
+        current, previous = measures.shares(self.cells.current), measures.shares(self.cells.previous)
+        apart = np.abs(current - previous)
+        order = np.argsort(-apart, kind="stable")[:MOVED]
+        return [
+            {"value": self.cells.label(int(at)), "current": float(current[at]), "previous": float(previous[at])}
+            for at in order
+            if apart[at]
+        ]
+
+
+def _tested(name: str, found: measures.Test, over: str, effect_name: str) -> Measure:
+    return Measure(
+        name, found.statistic, over=over, p_value=found.p_value, effect=found.effect, effect_name=effect_name
+    )
+
+
+MEASURES: Final[Mapping[str, Callable[[Comparison], Measure]]] = {
+    "l_infinity": Comparison.l_infinity,
+    "normalized_abs_difference": Comparison.normalized_abs_difference,
+    "jensen_shannon": Comparison.jensen_shannon,
+    "jensen_shannon_quantiles": Comparison.jensen_shannon_quantiles,
+    "psi": Comparison.psi,
+    "wasserstein": Comparison.wasserstein,
+    "kolmogorov_smirnov": Comparison.kolmogorov_smirnov,
+    "chi_squared": Comparison.chi_squared,
+    "missing_rate": Comparison.missing_rate,
+}

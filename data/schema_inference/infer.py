@@ -1,0 +1,167 @@
+"""A schema proposed from statistics: types, presence and small domains, each with its evidence. A person accepts it.
+
+Rules as TFDV 1.16 has them, but for these: a column of one value is no bool (`month` of one month's data would be);
+text becomes a bool only where both its values were seen; a column without any value has the type "any"; that a plain
+column has one value per row is not said. With slack it also proposes ranges and shares of missing rows.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from ...errors import InputError
+from ..aggregates.tables import NumberTable, TextTable, invalid_utf8
+from ..schemas.schema import (
+    Bool,
+    Count,
+    Domain,
+    Feature,
+    Presence,
+    Range,
+    Schema,
+    Values,
+)
+from ..stats.column import ColumnState
+from ..stats.of import statistics_of
+from ..validation.counts import fixed_shape
+from ..validation.evidence import bounds
+from ..validation.parse import reads_as
+from .infer_semantics import meaning
+from .infer_slack import CONFIDENCE, least_present, range_with_slack
+
+MAX_VALUES: Final = 100
+_TRUE: Final = frozenset({"TRUE", "true", "SET", "set", "1", ""})
+_FALSE: Final = frozenset({"FALSE", "false", "CLEAR", "clear", "0"})
+
+
+def infer_schema(
+    data: object,
+    *,
+    split: str | None = None,
+    max_values: int = MAX_VALUES,
+    shapes: bool = True,
+    slack: float | None = None,
+    semantics: bool | None = None,
+) -> Schema:
+    """The schema that a data set satisfies; each feature with its evidence.
+
+    Args:
+        data: `Statistics`, or what `statistics` takes: a DataFrame, an Arrow table, a path, …
+        split: Which data set it is taken from; None: the first that has rows, usually the training data.
+        max_values: Text with more distinct values than this gets no list of values.
+        shapes: Whether lists of one length, never missing, get a shape; else value counts say it of every column.
+        slack: Propose ranges of numbers, widened at both ends by this share of their span, and a smallest share of
+            rows for what is sometimes missing (see `infer_slack`); 0.1 is a tenth. None: neither, as in TFDV: a
+            bound fires on the next month unless somebody knows that it should hold.
+        semantics: Whether times in text and in integers, natural language and images are recognised, as TFDV does with
+            `enable_semantic_domain_stats`; None: all but days since 1970, which are as often prices or post codes.
+
+    Raises:
+        InputError: There is no such data set, none has rows, the slack is negative, or the data cannot be read.
+    """
+    if slack is not None and not 0 <= slack < math.inf:
+        raise InputError(f"a slack of {slack} is none", fix="use a share of the numbers' span, e.g. 0.1, or None")
+    statistics = statistics_of(data)
+    chosen = split if split is not None else next((name for name, rows in statistics.splits.items() if rows), None)
+    if chosen is None:
+        raise InputError("no data set has rows, so there is nothing to infer a schema from", fix="check the input")
+    features = statistics.features(chosen)
+    own = statistics.state(chosen).own
+    rules = Rules(max_values, shapes, slack, semantics)
+    return Schema(features=tuple(infer_feature(features[name], column, rules) for name, column in own.items()))
+
+
+@dataclass(frozen=True)
+class Rules:
+    """The arguments of `infer_schema` about one feature."""
+
+    max_values: int = MAX_VALUES
+    shapes: bool = True
+    slack: float | None = None
+    semantics: bool | None = None
+
+
+def infer_feature(described: dict[str, Any], column: ColumnState, rules: Rules) -> Feature:
+    """What a column satisfies, with evidence; `described` is its part of a statistics document."""
+    count, missing, slack = column.count, column.missing, rules.slack
+    if not count:
+        evidence = f"presence: no value in {column.rows:,} rows"
+        return Feature(column.name, "any", Presence(min_count=0), evidence=evidence)
+    said = {"presence": f"{count:,} of {column.rows:,} rows" if missing else f"all {count:,} rows"}
+    levels = column.levels
+    values = levels[-1]  # what the lists hold; a plain column itself
+    for _ in levels[1:]:
+        described = described.get("values", {})
+    seen = [column.arrow]
+    unique = described.get("unique")
+    if unique:
+        seen.append(f"{unique['value']:,} distinct" if unique["exact"] else f"about {unique['value']:,} distinct")
+    if "min" in described and values.kind != "bool":
+        seen.append(f"{described['min']['value']} to {described['max']['value']}")
+    said["type"] = ", ".join(seen)
+    kind = values.kind if values.kind not in ("null", "other") else "any"
+    # All present now means always present; a share is guessed from some missing only with slack.
+    least = 1.0 if not missing else None
+    if missing and slack is not None:
+        least = least_present(count, column.rows, slack)
+        said["presence"] += f": at least {least:g} with {CONFIDENCE:.0%} confidence and slack {slack:g}"
+    shape, value_counts, lengths = _lengths(levels) if len(levels) > 1 else (None, (), "")
+    if not rules.shapes:
+        value_counts = value_counts or tuple(Count(size, size) for size in shape or (1,))
+        shape = None
+    said["shape" if shape is not None else "value_count"] = lengths
+    domain, said["domain"] = _domain(values, rules)
+    if domain is None:
+        del said["domain"]
+    evidence = "\n".join(f"{line}: {text}" for line, text in said.items() if text)
+    found = Feature(
+        column.name, kind, Presence(least, 1), domain, evidence=evidence, shape=shape, value_counts=value_counts
+    )
+    if kind != "struct":
+        return found
+    fields = [infer_feature(field, values.inner[field["name"]], rules) for field in described["fields"]]
+    named = (replace(field, name=name) for name, field in zip(values.inner, fields, strict=True))
+    return replace(found, fields=tuple(named))
+
+
+def _lengths(levels: list[ColumnState]) -> tuple[tuple[int, ...] | None, tuple[Count, ...], str]:
+    """The shape of lists that are alike at every level and never missing, or each level's value counts; and why."""
+    ends = [tuple(int(end or 0) for end in bounds(state)) for state in levels[:-1]]
+    why = ", ".join(f"{low} values each" if low == high else f"{low} to {high} values each" for low, high in ends)
+    shape = fixed_shape(levels[0])
+    if shape is not None and all(shape):
+        return shape, (), why
+    return None, tuple(Count(low, high) if low == high > 0 else Count(1 if low else None) for low, high in ends), why
+
+
+def _domain(column: ColumnState, rules: Rules) -> tuple[Domain | None, str]:
+    """The narrowest domain that holds, in TFDV's order: their meaning, bool, integers in text, texts; and why."""
+    table = column.table
+    if isinstance(table, TextTable):
+        broken = invalid_utf8(table)
+    else:
+        broken = column.sketches.broken if column.sketches is not None else 0
+    if broken and column.kind == "string":
+        return None, ""
+    if rules.semantics is not False and column.kind in ("int", "string", "bytes"):
+        found = meaning(column, days=bool(rules.semantics))
+        if found is not None:
+            return found.domain, found.evidence
+    if column.kind == "int" and isinstance(table, NumberTable) and table.values.tolist() == [0, 1]:
+        return Bool(), "both were seen"
+    if column.kind in ("int", "float") and rules.slack is not None:
+        return range_with_slack(column, rules.slack), f"with slack {rules.slack:g}"
+    if column.kind not in ("string", "bytes") or broken or not isinstance(table, TextTable):
+        return None, ""
+    if len(table.counts) == 2:
+        pair = [value.decode() for value in table.values.to_pylist()]
+        for true, false in (pair, pair[::-1]):
+            if true in _TRUE and false in _FALSE:
+                return Bool(true, false), "both were seen"
+    if all(reads_as(value.as_py(), "int") is not None for value in table.values):
+        return Range(parse="int"), "all read as integers"
+    if len(table.counts) > rules.max_values:
+        return None, ""
+    return Values(tuple(value.decode() for value in table.values.to_pylist())), "all that were seen"

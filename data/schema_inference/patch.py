@@ -1,0 +1,286 @@
+"""A schema's update as a patch: what must be relaxed so that the data has no anomaly, one change each, to be reviewed.
+
+Every change stands by itself: accepting some and not others gives a schema of those alone. After all are accepted the
+same data has no error, but for those in `unresolved`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from ...digest import write_durably
+from ...errors import InputError
+from ..frames import frame
+from ..schemas.schema import Feature, Schema, Severity
+from ..schemas.yaml_read import feature_lines, rows_lines, schema_from_yaml, schema_to_yaml
+from ..validation.anomalies import Anomaly
+
+FORMAT: Final = "drivetrain.schema-patch/1"
+_ROWS: Final = ("min_rows", "max_rows", "rows_drift", "rows_version")
+_HEAD: Final = """\
+# What a schema must allow so that the data passes. Delete the changes that you do not want, or name the others:
+# drivetrain schema accept THIS_FILE [--only 1,3]. What `after` says is taken over; `diff` is for reading.
+"""
+
+
+@dataclass(frozen=True)
+class Change:
+    """One change of a schema.
+
+    Attributes:
+        id: Its number in the patch, from 1.
+        feature: Which feature; None: the rows of the data sets.
+        anomalies: What it does away with, by name.
+        severity: The gravest of them.
+        reasons: The anomalies' messages.
+        before: A schema of the feature alone (or of the rows alone) as it was; without it where it is new.
+        after: The same relaxed.
+    """
+
+    id: int
+    feature: str | None
+    anomalies: tuple[str, ...]
+    severity: Severity
+    reasons: tuple[str, ...]
+    before: Schema
+    after: Schema
+
+    @property
+    def diff(self) -> str:
+        """The lines of the schema's file that go (-) and come (+)."""
+        lines = difflib.unified_diff(_lines(self.before), _lines(self.after), n=99, lineterm="")
+        return "".join(f"{line}\n" for line in list(lines)[3:])
+
+    def to_dict(self) -> dict[str, Any]:
+        """The change as JSON-able values."""
+        return {
+            "id": self.id,
+            "feature": self.feature,
+            "anomalies": list(self.anomalies),
+            "severity": self.severity,
+            "reasons": list(self.reasons),
+            "diff": self.diff,
+            "before": schema_to_yaml(self.before),
+            "after": schema_to_yaml(self.after),
+        }
+
+
+def _lines(part: Schema) -> list[str]:
+    return [*rows_lines(part), *(line for feature in part.features for line in feature_lines(feature))]
+
+
+@dataclass(frozen=True)
+class SchemaPatch:
+    """What `update_schema` proposes.
+
+    Attributes:
+        schema: What the patch is of.
+        changes: In the order of the anomalies, the gravest first.
+        unresolved: Errors that no change of the schema does away with: a data set without rows, an SQL check.
+    """
+
+    schema: Schema
+    changes: tuple[Change, ...]
+    unresolved: tuple[Anomaly, ...] = ()
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{change.id}. {change.feature or 'rows'}" for change in self.changes)
+        return f"SchemaPatch({shown or 'no changes'}; {len(self.unresolved)} unresolved)"
+
+    def accept(self, ids: Collection[int] | None = None) -> Schema:
+        """The schema with some of the changes made; all where None.
+
+        Raises:
+            InputError: There is no such change.
+        """
+        return self.apply(self.schema, ids)
+
+    def reject(self, ids: Collection[int]) -> SchemaPatch:
+        """The patch without some of the changes.
+
+        Raises:
+            InputError: There is no such change.
+        """
+        out = {change.id for change in self._chosen(ids)}
+        return replace(self, changes=tuple(change for change in self.changes if change.id not in out))
+
+    def apply(self, schema: Schema, ids: Collection[int] | None = None) -> Schema:
+        """Another schema with some of the changes made: the one in a file, which may have been edited since.
+
+        Raises:
+            InputError: There is no such change, or the schema says something else than the patch knew in the same
+                place.
+        """
+        chosen = self._chosen(ids)
+        for change in chosen:
+            merged(schema, change.before, change.after, f"change {change.id}", strict=True)
+        for change in chosen:
+            schema = merged(schema, change.before, change.after)
+        return schema
+
+    def _chosen(self, ids: Collection[int] | None) -> list[Change]:
+        if ids is None:
+            return list(self.changes)
+        known = {change.id for change in self.changes}
+        unknown = sorted(set(ids) - known)
+        if unknown:
+            raise InputError(
+                f"the patch has no change {unknown[0]}",
+                fix=f"it has {', '.join(map(str, sorted(known)))}" if known else "it has none",
+            )
+        return [change for change in self.changes if change.id in set(ids)]
+
+    @property
+    def diff(self) -> str:
+        """All changes as text, each with its number, its anomalies and its lines."""
+        return "\n".join(
+            f"{change.id}. {change.feature or 'rows'}: {', '.join(change.anomalies)} ({change.severity})\n"
+            + "".join(f"   {reason}\n" for reason in change.reasons)
+            + change.diff
+            for change in self.changes
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The patch as JSON-able values."""
+        return {
+            "format": FORMAT,
+            "schema": schema_to_yaml(self.schema),
+            "changes": [change.to_dict() for change in self.changes],
+            "unresolved": [f"{one.type}: {one.message}" for one in self.unresolved],
+        }
+
+    def to_json(self) -> str:
+        """`to_dict` as indented JSON."""
+        return json.dumps(self.to_dict(), indent=1, ensure_ascii=False) + "\n"
+
+    def to_pandas(self) -> Any:  # a pandas.DataFrame: pandas ships no types
+        """One row per change: id, feature, anomalies, severity, reasons, diff."""
+        rows = [
+            (c.id, c.feature, ", ".join(c.anomalies), c.severity, "\n".join(c.reasons), c.diff) for c in self.changes
+        ]
+        return frame(("id", "feature", "anomalies", "severity", "reasons", "diff"), rows)
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        return f"<pre>{escape(self.diff or 'nothing to change')}</pre>"
+
+    def save(self, path: Path | str) -> None:
+        """Write the patch as YAML, for `SchemaPatch.load` and for a person to cut down."""
+        text = yaml.dump(self.to_dict(), Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110)
+        write_durably(Path(path), (_HEAD + text).encode())
+
+    @classmethod
+    def load(cls, path: Path | str) -> SchemaPatch:
+        """The patch in a file, without the anomalies in `unresolved`.
+
+        Raises:
+            InputError: It cannot be read, or is no patch.
+        """
+        try:
+            document = yaml.safe_load(Path(path).read_text("utf-8"))
+        except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
+            raise InputError(
+                f"the patch {path} cannot be read: {error}", fix="write one with `drivetrain schema update`"
+            ) from error
+        if not isinstance(document, dict) or document.get("format") != FORMAT:
+            raise InputError(f"{path} is no patch of the format {FORMAT}", fix="name what `schema update` wrote")
+        try:
+            changes = tuple(
+                Change(
+                    int(item["id"]),
+                    item["feature"],
+                    tuple(item["anomalies"]),
+                    item["severity"],
+                    tuple(item["reasons"]),
+                    schema_from_yaml(_text(item["before"]), f"{path}, change {item['id']}, before"),
+                    schema_from_yaml(_text(item["after"]), f"{path}, change {item['id']}, after"),
+                )
+                for item in document["changes"] or ()
+            )
+            return cls(schema_from_yaml(_text(document["schema"]), f"{path}, schema"), changes)
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(
+                f"the patch {path} lacks a part: {error}", fix="write it again with `drivetrain schema update`"
+            ) from error
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no schema")
+    return value
+
+
+class _Dumper(yaml.SafeDumper):
+    """Texts of several lines as such."""
+
+
+_Dumper.add_representer(
+    str,
+    lambda dumper, text: dumper.represent_scalar(
+        "tag:yaml.org,2002:str", text, style="|" if "\n" in text.rstrip("\n") else None
+    ),
+)
+
+
+def merged(now: Any, before: Any, after: Any, what: str = "", *, strict: bool = False) -> Any:
+    """`now` with what differs between `before` and `after`, part by part; what `now` has already lost stays away.
+
+    Raises:
+        InputError: `strict`, and a part is neither as it was before nor as it is to be.
+    """
+    if before == after or now == after:
+        return now
+    if isinstance(now, Schema):
+        known = {name: (before.feature(name), after.feature(name)) for name in (f.name for f in after.features)}
+        features = [
+            merged(one, *known.pop(one.name), f"{what}, {one.name}", strict=strict) if one.name in known else one
+            for one in now.features
+        ]
+        gone = next((name for name, (old, _) in known.items() if old is not None), None)
+        if strict and gone is not None:
+            raise InputError(f"{what}: the schema has no feature {gone!r}", fix="write the patch again")
+        return replace(
+            now,
+            **_parts(now, before, after, _ROWS, what, strict),
+            features=(*features, *(new for _, new in known.values())),
+        )
+    if is_dataclass(now) and type(now) is type(before) is type(after):
+        names = [field.name for field in fields(now) if field.compare]
+        made: Any = replace(now, **_parts(now, before, after, names, what, strict))  # type: ignore[type-var]
+        return without_stale(now, made) if isinstance(now, Feature) else made
+    sides = now, before, after
+    if all(isinstance(side, tuple) and all(isinstance(one, Feature) for one in side) for side in sides):
+        mine, old, new = ({one.name: one for one in side} for side in sides)
+        return tuple(merged(mine, old, new, what, strict=strict).values())
+    if isinstance(now, Mapping) and isinstance(before, Mapping):
+        both = {
+            key: merged(now.get(key), before.get(key), after.get(key), f"{what}, {key}", strict=strict)
+            for key in dict.fromkeys((*now, *after))
+        }
+        return {key: value for key, value in both.items() if value is not None}
+    if strict and now != before:
+        raise InputError(f"{what}: the schema now says {now!r}, the patch knew {before!r}", fix="write the patch again")
+    return None if now is None and before is not None else after
+
+
+def without_stale(before: Feature, after: Feature) -> Feature:
+    """The feature without the evidence of lines that have changed: it was for what they said before."""
+    changed = {field.name for field in fields(after) if getattr(before, field.name) != getattr(after, field.name)}
+    lines = after.evidence.split("\n")
+    kept = [line for line in lines if line.partition(":")[0].replace("value_count", "value_counts") not in changed]
+    return replace(after, evidence="\n".join(kept))
+
+
+def _parts(now: Any, before: Any, after: Any, names: Iterable[str], what: str, strict: bool) -> dict[str, Any]:
+    return {
+        name: merged(getattr(now, name), getattr(before, name), getattr(after, name), f"{what}, {name}", strict=strict)
+        for name in names
+    }

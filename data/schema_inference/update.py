@@ -1,0 +1,195 @@
+"""`update_schema`: validate, relax what was violated, and again, until nothing is left to relax."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from fractions import Fraction
+from typing import Final
+
+from ..schemas.fields import Path, feature_at, state_at, with_feature_at
+from ..schemas.problems import SchemaError
+from ..schemas.schema import Feature, Ratio, Schema
+from ..stats.column import ColumnState
+from ..stats.describe import describe_column
+from ..stats.document import Statistics
+from ..stats.of import statistics_of
+from ..validation.anomalies import Anomalies, Anomaly
+from ..validation.validate import validate
+from .infer import Rules, infer_feature
+from .patch import Change, SchemaPatch, merged, without_stale
+from .relax import DOMAIN_LIMIT, Observed, relax
+
+# A relaxed type may uncover what it hid, and data sets may want different things; a feature that is not at rest after
+# half of the rounds is DEPRECATED.
+_ROUNDS: Final = 8
+
+
+def update_schema(
+    schema: Schema,
+    data: object,
+    *,
+    environment: str | None = None,
+    previous: object = None,
+    serving: object = None,
+    previous_version: object = None,
+    max_values: int = DOMAIN_LIMIT,
+) -> SchemaPatch:
+    """What the schema must allow so that the data passes, to be reviewed change by change.
+
+    Args:
+        schema: What was accepted.
+        data: `Statistics` that do not pass, or what `statistics` takes. (Anomalies quote only some of the values.)
+        environment: As for `validate`.
+        previous: Likewise: statistics or data of an earlier span.
+        serving: Likewise, of serving.
+        previous_version: Likewise, of an earlier version of the span.
+        max_values: A list of values that would become longer than this is dropped.
+
+    Raises:
+        InputError: The data cannot be read, or the schema knows no such environment.
+    """
+    controls = {"previous": previous, "serving": serving, "previous_version": previous_version}
+    given = {name: statistics_of(control) for name, control in controls.items() if control is not None}
+    return _Update(schema, statistics_of(data, schema), given, environment, max_values).patch()
+
+
+class _Update:
+    """The state of the rounds: the changes so far."""
+
+    def __init__(
+        self,
+        schema: Schema,
+        statistics: Statistics,
+        controls: Mapping[str, Statistics],
+        environment: str | None,
+        max_values: int,
+    ) -> None:
+        self.statistics = statistics
+        self.controls = controls
+        self.environment = environment
+        self.max_values = max_values
+        self.schema = schema
+        self.changes: list[Change] = []
+
+    def patch(self) -> SchemaPatch:
+        now = self.schema
+        for attempt in range(_ROUNDS):
+            grouped: dict[tuple[Path, str], list[Anomaly]] = {}
+            for anomaly in self.found(now).anomalies:
+                # What statistics cannot tell is no reason to demand less, unless it blocks.
+                if anomaly.type != "STATS_NOT_AVAILABLE" or anomaly.severity == "ERROR":
+                    grouped.setdefault((anomaly.place, anomaly.type), []).append(anomaly)
+            for (path, kind), group in grouped.items():
+                before = self.part(now, path[0] if path else None)
+                after = self.relaxed(now, path, kind, group, late=2 * attempt >= _ROUNDS)
+                if before != after:
+                    self.add(group[0].feature, kind, group, before, after, later=attempt > 0)
+            then = SchemaPatch(self.schema, tuple(self.changes)).accept()
+            if then == now:
+                break
+            now = then
+        left = tuple(one for one in self.found(now).anomalies if one.severity == "ERROR")
+        return SchemaPatch(self.schema, tuple(self.changes), left)
+
+    def found(self, schema: Schema) -> Anomalies:
+        return validate(self.statistics, schema, environment=self.environment, **self.controls)
+
+    def part(self, schema: Schema, name: str | None) -> Schema:
+        """A schema of one feature alone, or of the rows alone."""
+        if name is None:
+            return replace(Schema(), min_rows=schema.min_rows, max_rows=schema.max_rows, rows_drift=schema.rows_drift,
+                           rows_version=schema.rows_version)  # fmt: skip
+        spec = schema.feature(name)
+        return Schema(() if spec is None else (spec,))
+
+    def add(
+        self, name: str | None, kind: str, group: Sequence[Anomaly], before: Schema, after: Schema, *, later: bool
+    ) -> None:
+        """Keep a change; what one of an earlier round uncovered becomes part of that."""
+        many = len(self.statistics.splits) > 1
+        reasons = tuple(f"{one.split}: {one.message}" if many else one.message for one in group)
+        mine = [place for place, one in enumerate(self.changes) if one.feature == name]
+        if mine and later:
+            one = self.changes[mine[-1]]
+            self.changes[mine[-1]] = replace(
+                one,
+                anomalies=tuple(dict.fromkeys((*one.anomalies, kind))),
+                reasons=tuple(dict.fromkeys((*one.reasons, *reasons))),
+                after=_folded(one.after, before, after),
+            )
+            return
+        self.changes.append(Change(len(self.changes) + 1, name, (kind,), group[0].severity, reasons, before, after))
+
+    def relaxed(self, now: Schema, path: Path, kind: str, group: Sequence[Anomaly], *, late: bool) -> Schema:
+        """The part of the schema that an anomaly is about, relaxed."""
+        if not path:
+            return self.rows(self.part(now, None), kind)
+        if any(pair.name == path[0] for pair in now.weighted):
+            return self.part(now, path[0])  # the rows are wrong, or a column has a weighted feature's name
+        feature = feature_at(now, path)
+        for anomaly in group:
+            column = state_at(self.statistics.state(anomaly.split).columns, path)
+            if feature is not None and (column is None or late):
+                feature = replace(feature, stage="DEPRECATED")
+            elif column is not None:
+                feature = self.one(feature, kind, anomaly.split, path, column)
+        if feature is None:
+            return Schema()
+        return Schema((with_feature_at(now.feature(path[0]) or feature, path, feature),))
+
+    def one(self, feature: Feature | None, kind: str, split: str, path: Path, column: ColumnState) -> Feature | None:
+        if feature is None:
+            return replace(infer_feature(describe_column(column), column, Rules()), name=path[-1])
+        changes = {"drift": "previous", "skew": "serving"}
+        controls = {change: self.controls[side] for change, side in changes.items() if side in self.controls}
+        rows = self.statistics.splits[split]
+        if len(path) > 1:
+            rows = column.rows  # the structs that are there
+        seen = Observed(column, rows, split, self.statistics, controls, self.environment, self.max_values, path)
+        return without_stale(feature, relax(feature, kind, seen) or feature)
+
+    def rows(self, part: Schema, kind: str) -> Schema:
+        """The bounds on the number of rows relaxed to what is there."""
+        counts = [rows for rows in self.statistics.splits.values() if rows]
+        if kind == "DATASET_LOW_NUM_EXAMPLES":
+            return replace(part, min_rows=min(counts))
+        if kind == "DATASET_HIGH_NUM_EXAMPLES":
+            return replace(part, max_rows=max(counts))
+        if kind not in ("COMPARATOR_LOW_NUM_EXAMPLES", "COMPARATOR_HIGH_NUM_EXAMPLES"):
+            return part
+        low = "LOW" in kind
+        return replace(
+            part,
+            rows_drift=self.ratio(part.rows_drift, "previous", low=low),
+            rows_version=self.ratio(part.rows_version, "previous_version", low=low),
+        )
+
+    def ratio(self, wanted: Ratio | None, side: str, *, low: bool) -> Ratio | None:
+        if wanted is None or side not in self.controls:
+            return wanted
+        control = self.controls[side].splits
+        only = next(iter(control)) if len(control) == 1 else ""
+        pairs = [
+            (rows, control[split if split in control else only])
+            for split, rows in self.statistics.splits.items()
+            if rows and (split in control or only)
+        ]
+        shares = [Fraction(rows, before) for rows, before in pairs if before]
+        if low and wanted.min is not None and shares:
+            return replace(wanted, min=min(wanted.min, math.floor(min(shares) * 10**6) / 10**6))
+        if not low and wanted.max is not None:
+            endless = any(not before for _, before in pairs)
+            most = None if endless else max(wanted.max, math.ceil(max(shares) * 10**6) / 10**6)
+            return replace(wanted, max=most)
+        return wanted
+
+
+def _folded(earlier: Schema, before: Schema, after: Schema) -> Schema:
+    """An earlier change's outcome with a later one's; all of the later where the two do not go together."""
+    try:
+        found: Schema = merged(earlier, before, after)
+    except SchemaError:
+        return after
+    return found

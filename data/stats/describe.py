@@ -1,0 +1,261 @@
+"""A column's state as plain numbers: what a statistics document says about one feature.
+
+Rows counted (count, missing, nan, …) are integers and always exact. Every other number is an object that says whether
+it is: `{"value": 3.5, "exact": true}`, or
+`{"value": 998713, "exact": false, "error": 0.0081, "method": "hyperloglog"}`.
+An error of a distinct count is its relative standard error; of quantiles and histograms the largest error in rank, as a
+fraction of the rows; of a top value the rows it may be short of; of decimals with more than 15 digits, where they are
+rounded to float64 ("method": "float64"), the relative one of each value. They are not where their type has 16 to 18:
+then the numbers told are exact, spelled as text where a float64 is another number. A number that has no value (the
+mean of nothing) is None. Times are ISO 8601 text, in UTC where the column has a time zone.
+
+Bytes have "min_bytes" and "max_bytes" of a value, and where any begins like an image "images": their "formats" and
+the ends of their widths and heights in pixels (see `images`).
+
+A list has "lengths", the numbers of its items per list (0 of an empty one, which is there), and "values", a description
+of the items; a list of lists has these in "values" again. A struct has "fields", descriptions with names. Their count
+and missing are of what the outer level has: items of lists that are there, fields of structs that are there.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from ..aggregates.sketches import sketch_quantiles
+from ..aggregates.sums import ExactMoments
+from ..aggregates.tables import (
+    NumberTable,
+    TextTable,
+    bucket_edges,
+    histogram,
+    invalid_utf8,
+    quantiles,
+    show_text,
+    text_lengths,
+    top,
+)
+from .column import NUMERIC, TEXT, ColumnState
+from .decimals_describe import exact_numbers
+from .images import describe_images
+
+_TIMES: Final = frozenset({"timestamp", "date", "time"})
+_DECILES: Final = tuple(level / 10 for level in range(11))
+
+
+class Reading(NamedTuple):
+    """How much a document tells of each column: most frequent values, buckets of a histogram, levels of quantiles."""
+
+    top_values: int = 20
+    buckets: int = 10
+    quantiles: tuple[float, ...] = _DECILES
+
+
+def describe_column(column: ColumnState, reading: Reading = Reading()) -> dict[str, Any]:  # noqa: B008 - immutable
+    """What is known about a column, as JSON-able values (see the module's text)."""
+    table = column.table
+    found: dict[str, Any] = {
+        "name": column.name,
+        "type": column.kind,
+        "arrow": column.arrow,
+        "count": column.count,
+        "missing": column.missing,
+    }
+    if column.unit:
+        found["unit"] = column.unit
+    if column.zone:
+        found["zone"] = column.zone
+    if column.kind in TEXT:
+        found |= _text(column, table if isinstance(table, TextTable) else None, reading)
+        return found | describe_images(column.images)
+    if column.kind in NUMERIC:
+        numbers = table if isinstance(table, NumberTable) else None
+        if column.kind == "list":
+            values = describe_column(column.inner["values"], reading)
+            del values["name"]
+            return found | {"lengths": _numbers(column, numbers, reading), "values": values}
+        told = _numbers(column, numbers, reading)
+        told = _rounded(told) if column.rounded else told
+        for places, units in column.inner.items():  # of decimals
+            told |= exact_numbers(units, int(places), reading.quantiles, reading.top_values)
+        return found | told
+    if column.kind == "struct":
+        fields = [describe_column(inner, reading) | {"name": name} for name, inner in column.inner.items()]
+        return found | {"fields": fields}
+    return found
+
+
+def _rounded(told: dict[str, Any]) -> dict[str, Any]:
+    """The numbers of decimals that were rounded to float64: no longer exact, but for rows counted and zeros."""
+    rough = {"exact": False, "error": sys.float_info.epsilon / 2, "method": "float64"}
+    return {
+        name: item | rough if name != "zeros" and isinstance(item, dict) and item["exact"] else item
+        for name, item in told.items()
+    }
+
+
+def _text(column: ColumnState, table: TextTable | None, reading: Reading) -> dict[str, Any]:
+    sketches = column.sketches
+    if sketches is not None:
+        characters = sketches.length if column.kind == "string" else sketches.bytes
+        found = {
+            "unique": _distinct(column),
+            "avg_length": _exact(characters / column.count),
+            "top_values": _frequent(column, reading),
+        }
+        if column.kind == "string" and sketches.broken:
+            found["invalid_utf8"] = _exact(sketches.broken)
+        return found
+    if table is None:
+        return {"unique": _exact(0), "avg_length": _exact(None), "top_values": _exact([])}
+    lengths = text_lengths(table.values) if column.kind == "string" else None
+    total = int((lengths * table.counts).sum()) if lengths is not None else _bytes(table)
+    found = {
+        "unique": _exact(len(table.counts)),
+        "avg_length": _exact(total / column.count),
+        "top_values": _exact(
+            [{"value": show_text(value), "count": count} for value, count in top(table, reading.top_values)]
+        ),
+    }
+    if column.kind == "string" and (broken := invalid_utf8(table)):
+        found["invalid_utf8"] = _exact(broken)
+    return found
+
+
+def _bytes(table: TextTable) -> int:
+    return sum(len(value) * int(count) for value, count in zip(table.values.to_pylist(), table.counts, strict=True))
+
+
+def _numbers(column: ColumnState, table: NumberTable | None, reading: Reading) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if column.kind == "float":
+        found = {
+            "nan": column.nan,
+            "positive_infinity": column.positive_infinity,
+            "negative_infinity": column.negative_infinity,
+        }
+    if column.sketches is not None:
+        return found | _from_sketches(column, reading)
+    moments = ExactMoments()
+    if table is not None:
+        moments.add(table.values, table.counts)
+    empty = table is None
+    low, high = (None, None) if table is None else (table.values[0].item(), table.values[-1].item())
+    if column.kind not in _TIMES:
+        found |= {
+            "mean": _exact(None if empty else moments.mean()),
+            "std": _exact(None if empty else moments.std()),
+            "zeros": _exact(0 if table is None else int(table.counts[table.values == 0].sum())),
+        }
+    found |= {
+        "min": _exact(_show(column, low)),
+        "max": _exact(_show(column, high)),
+        "unique": _exact(0 if table is None else len(table.counts)),
+    }
+    spread = [] if table is None else quantiles(table, reading.quantiles)
+    middle = None if table is None else quantiles(table, [0.5])[0]
+    pairs = [] if table is None else top(table, reading.top_values)
+    return found | {
+        "median": _exact(_show(column, middle)),
+        "quantiles": _exact([_show(column, value) for value in spread]),
+        "histogram": _exact(_histogram(column, table, reading.buckets)),
+        "top_values": _exact([{"value": _show(column, value), "count": count} for value, count in pairs]),
+    }
+
+
+def _from_sketches(column: ColumnState, reading: Reading) -> dict[str, Any]:
+    sketches = column.sketches
+    assert sketches is not None
+    summary = sketches.quantile.table()
+    rough = {"exact": False, "error": sketches.quantile.error / max(summary.total, 1), "method": "compaction"}
+    found: dict[str, Any] = {}
+    if column.kind not in _TIMES:
+        zeros = sketches.zeros
+        found = {
+            "mean": _exact(sketches.moments.mean()),
+            "std": _exact(sketches.moments.std()),
+            "zeros": _exact(zeros),
+        }
+    assert sketches.low is not None
+    assert sketches.high is not None
+    ends = {0.0: sketches.low, 1.0: sketches.high}
+    inner = zip(reading.quantiles, sketch_quantiles(summary, reading.quantiles), strict=True)
+    spread = [ends[level] if level in ends else _whole(column, value) for level, value in inner]
+    # The ends of a summary's table may lie within the true range; its buckets span the true one.
+    clipped = NumberTable(np.clip(summary.values, float(sketches.low), float(sketches.high)), summary.counts)
+    return found | {
+        "min": _exact(_show(column, sketches.low)),
+        "max": _exact(_show(column, sketches.high)),
+        "unique": _distinct(column),
+        "median": {"value": _show(column, _whole(column, sketch_quantiles(summary, [0.5])[0])), **rough},
+        "quantiles": {"value": [_show(column, value) for value in spread], **rough},
+        "histogram": {"value": _buckets(column, clipped, sketches.low, sketches.high, reading.buckets), **rough},
+        "top_values": _frequent(column, reading),
+    }
+
+
+def _exact(value: Any) -> dict[str, Any]:
+    return {"value": value, "exact": True}
+
+
+def _distinct(column: ColumnState) -> dict[str, Any]:
+    assert column.sketches is not None
+    sketch = column.sketches.distinct
+    error = round(sketch.standard_error, 4)
+    return {"value": sketch.estimate(), "exact": False, "error": error, "method": "hyperloglog"}
+
+
+def _frequent(column: ColumnState, reading: Reading) -> dict[str, Any]:
+    assert column.sketches is not None
+    sketch = column.sketches.frequent
+    pairs = top(sketch.table, reading.top_values) if sketch.table is not None else []
+    shown = [
+        {"value": show_text(value) if isinstance(value, bytes) else _show(column, value), "count": count}
+        for value, count in pairs
+    ]
+    return {"value": shown, "exact": False, "error": sketch.error, "method": "misra-gries"}
+
+
+def _histogram(column: ColumnState, table: NumberTable | None, buckets: int) -> list[dict[str, Any]]:
+    if table is None:
+        return []
+    return _buckets(column, table, table.values[0].item(), table.values[-1].item(), buckets)
+
+
+def _buckets(column: ColumnState, table: NumberTable, low: float, high: float, buckets: int) -> list[dict[str, Any]]:
+    """Equal-width buckets; a column of one value has one bucket."""
+    if low == high:
+        return [{"low": _show(column, low), "high": _show(column, high), "count": table.total}]
+    edges = bucket_edges(low, high, buckets)
+    counts = histogram(table.values, table.counts, edges)
+    shown = [_show(column, _whole(column, edge)) if column.kind in _TIMES else float(edge) for edge in edges]
+    return [{"low": shown[index], "high": shown[index + 1], "count": int(count)} for index, count in enumerate(counts)]
+
+
+def _whole(column: ColumnState, value: float) -> int | float:
+    return value if column.kind == "float" else round(value)
+
+
+def _show(column: ColumnState, value: int | float | None) -> Any:
+    """A number of the column as JSON: times as ISO 8601 text, bool as such, an integer beyond 64 bits as text."""
+    if value is None or column.kind == "float":
+        return value
+    if column.kind == "bool" and value in (0, 1):
+        return bool(value)
+    if column.kind in _TIMES:
+        return iso(round(value), column.kind, column.unit, column.zone)
+    return value
+
+
+def iso(value: int, kind: str, unit: str, zone: str) -> str:
+    """ISO 8601 text of a date (days or milliseconds), a time of day, or an instant since 1970 (with Z if zoned)."""
+    text = str(np.datetime64(value, unit))  # type: ignore[call-overload]  # unit is data
+    if "." in text:
+        text = text.rstrip("0").rstrip(".")
+    if kind == "time":
+        return text.partition("T")[2]
+    if kind == "date":
+        return text[:10] if unit == "ms" else text
+    return text + ("Z" if zone else "")

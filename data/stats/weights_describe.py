@@ -1,0 +1,178 @@
+"""A column's weighted state as plain numbers, shaped as `describe` shapes the unweighted ones.
+
+Quantiles are the averaged inverse of the weights' cumulative share (type 2 of Hyndman and Fan 1996), which for whole
+weights is that of rows repeated as often. A histogram spans all values, those without weight as well, as TFDV's does;
+top values are those with weight, heaviest first, ties by value descending. An error of `binning` is relative to the
+value; one of `misra-gries` is the weight that a value may be short of.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any, Final
+
+import numpy as np
+
+from ..aggregates.sums import rounded
+from ..aggregates.tables import bucket_edges, show_text
+from .column import TEXT
+from .describe import Reading, iso
+from .weighted_table import (
+    UNIT,
+    Limbs,
+    WeightedTable,
+    heaviest,
+    limbs_of,
+    running,
+    total,
+    units,
+    weighted_moments,
+    whole,
+)
+from .weights import WeightedColumn, weighted_length
+
+_TIMES: Final = frozenset({"timestamp", "date", "time"})
+_ODD: Final = ("nan", "positive_infinity", "negative_infinity")
+
+
+def weight_of(units: int) -> float:
+    """A weight in units of 2^-96 as a number."""
+    return rounded(units * UNIT)
+
+
+def describe_weighted(column: WeightedColumn, reading: Reading) -> dict[str, Any]:
+    """The weighted twin of a feature, counts being weights; a list has `lengths` and `values`, a struct `fields`."""
+    found: dict[str, Any] = {"count": weight_of(column.present), "missing": weight_of(column.missing)}
+    if column.kind == "list" and column.inner:
+        return found | {
+            "lengths": _numbers(column.inner["lengths"], reading),
+            "values": describe_weighted(column.inner["values"], reading),
+        }
+    if column.kind == "struct":
+        fields = column.inner.items()
+        return found | {"fields": [{"name": name} | describe_weighted(field, reading) for name, field in fields]}
+    if column.kind in TEXT:
+        return found | _texts(column, reading)
+    if column.kind in ("null", "list", "struct", "other"):
+        return found
+    if column.kind == "float":
+        found |= {name: weight_of(odd) for name, odd in zip(_ODD, column.odd, strict=True)}
+    return found | _numbers(column, reading)
+
+
+def _texts(column: WeightedColumn, reading: Reading) -> dict[str, Any]:
+    table = column.table
+    if table is None:
+        return {"avg_length": _exact(None), "top_values": _exact([])}
+    length = column.length if column.spilled else weighted_length(table, column.kind)
+    shown = [
+        {"value": show_text(table.values[place].as_py()), "count": weight_of(units(table.limbs[place]))}
+        for place in heaviest(table.limbs, reading.top_values).tolist()
+    ]
+    rough = {"value": shown, "exact": False, "error": weight_of(column.error), "method": "misra-gries"}
+    return {
+        "avg_length": _exact(rounded(Fraction(length, column.present)) if column.present else None),
+        "top_values": rough if column.spilled else _exact(shown),
+    }
+
+
+def _numbers(column: WeightedColumn, reading: Reading) -> dict[str, Any]:
+    table = column.table
+    limbs = table.limbs if table is not None else limbs_of(np.zeros(0))
+    weight = column.present - sum(column.odd)
+    found: dict[str, Any] = {}
+    if column.kind not in _TIMES:
+        mean, std = None, None
+        if table is not None and weight:
+            sums = column.moments if column.spilled else weighted_moments(table.values, whole(limbs))
+            mean, std = _mean_and_deviation(*sums, weight * UNIT)
+        found = {"mean": _exact(mean), "std": _exact(std)}
+    values = _values(table, column.extremes)
+    precision: dict[str, Any] = {"exact": True}
+    if table is not None and table.bits is not None:
+        precision = {"exact": False, "error": 2.0 ** -(table.bits + 1), "method": "binning"}
+    middle = weighted_quantiles(values, limbs, [0.5])
+    low, high = column.extremes or (values[:1] + values[-1:] or (None, None))
+    listed = [
+        {"value": _show(column, values[place]), "count": weight_of(units(limbs[place]))}
+        for place in heaviest(limbs, reading.top_values).tolist()
+    ]
+    spread = weighted_quantiles(values, limbs, reading.quantiles)
+    return found | {
+        "median": {"value": _show(column, middle[0]) if middle else None, **precision},
+        "quantiles": {"value": [_show(column, value) for value in spread], **precision},
+        "histogram": {"value": _histogram(column, values, limbs, (low, high), reading.buckets), **precision},
+        "top_values": {"value": listed, **precision},
+    }
+
+
+def _mean_and_deviation(first: Fraction, second: Fraction, weight: Fraction) -> tuple[float, float]:
+    mean = first / weight
+    return rounded(mean), math.sqrt(max(rounded(second / weight - mean**2), 0.0))
+
+
+def weighted_quantiles(values: Sequence[float], limbs: Limbs, levels: Sequence[float]) -> list[float]:
+    """Quantiles of ascending values; nothing where no value has weight.
+
+    The smallest value whose cumulative share reaches the level; the mean of it and the next with weight where it is
+    just reached (of the first and the last level: the end itself).
+    """
+    kept = np.flatnonzero(limbs.any(axis=1))
+    if not len(kept):
+        return []
+    ends = running(limbs[kept])[1:]
+    last = len(kept) - 1
+    found = []
+    for level in levels:
+        wanted = Fraction(str(level)) * units(ends[-1])
+        place = bisect_left(range(len(ends)), wanted, key=lambda row: Fraction(units(ends[row])))
+        low = values[kept[place]]
+        high = values[kept[min(place + 1, last)]] if level > 0 and units(ends[place]) == wanted else low
+        found.append(low if low == high else low / 2 + high / 2 if abs(low) > 1e300 else (low + high) / 2)
+    return found
+
+
+def _values(table: WeightedTable | None, extremes: tuple[Any, Any] | None) -> list[Any]:
+    """The table's values; of cut ones the middle of what they stand for, within the true range."""
+    if table is None:
+        return []
+    if table.bits is None:
+        found: list[Any] = table.values.tolist()
+        return found
+    mantissa, exponent = np.frexp(table.values)
+    half = np.ldexp(np.sign(mantissa), exponent - 2 - table.bits)
+    assert extremes is not None
+    middles: list[Any] = np.clip(table.values + half, float(extremes[0]), float(extremes[1])).tolist()
+    return middles
+
+
+def _histogram(
+    column: WeightedColumn, values: list[Any], limbs: Limbs, ends: tuple[Any, Any], buckets: int
+) -> list[dict[str, Any]]:
+    """Weight per equal-width bucket [low, high), the last closed; a column of one value has one."""
+    if not values:
+        return []
+    low, high = ends
+    if low == high:
+        return [{"low": _show(column, low), "high": _show(column, high), "count": weight_of(total(limbs))}]
+    edges = bucket_edges(low, high, buckets)
+    cuts = [0, *np.searchsorted(np.array(values, np.float64), edges[1:-1], side="left").tolist(), len(values)]
+    sums = np.diff(running(limbs)[cuts], axis=0)
+    shown = [_show(column, edge) if column.kind in _TIMES else float(edge) for edge in edges]
+    return [{"low": shown[i], "high": shown[i + 1], "count": weight_of(units(row))} for i, row in enumerate(sums)]
+
+
+def _exact(value: Any) -> dict[str, Any]:
+    return {"value": value, "exact": True}
+
+
+def _show(column: WeightedColumn, value: float) -> Any:
+    """A number of the column as JSON: times as ISO 8601 text, the two truths as such."""
+    if column.kind in _TIMES:
+        return iso(round(value), column.kind, column.unit, column.zone)
+    if column.kind == "bool" and value in (0, 1):
+        return bool(value)
+    return value

@@ -1,0 +1,87 @@
+"""Text that must read as numbers: which values do not, and which are out of their range."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from ...report.html import number
+from ..aggregates.tables import show_text
+from ..schemas.schema import Feature, Range
+from ..stats.column import ColumnState
+from .anomalies import Anomaly
+from .evidence import SHOWN, counted, texts
+
+_WHOLE: Final = re.compile(rb"\s*[+-]?[0-9]+\s*")
+_INT64: Final = range(-(1 << 63), 1 << 63)
+
+
+def reads_as(text: bytes, kind: str) -> float | None:
+    """The number that a text says, or None; "int" takes whole numbers of 64 bits."""
+    if kind == "int":
+        if not _WHOLE.fullmatch(text) or len(text) > 100:
+            return None
+        value = int(text)
+        return value if value in _INT64 else None
+    try:
+        return None if b"_" in text else float(text)
+    except ValueError:
+        return None
+
+
+def check_parsed(spec: Feature, domain: Range, column: ColumnState, make: Callable[..., Anomaly]) -> Iterator[Anomaly]:
+    """Where texts are no numbers, or numbers out of the range."""
+    family, size = ("INT_TYPE", "INT") if domain.parse == "int" else ("FLOAT_TYPE", "FLOAT")
+    kind = f"a{'n' * (domain.parse == 'int')} {domain.parse}"
+    table, rows = texts(column), counted(spec, column)
+    read = [
+        (text, reads_as(text, domain.parse), int(count))
+        for text, count in zip(table.values.to_pylist(), table.counts, strict=True)
+    ]
+    if column.sketches is not None:
+        yield make(
+            "STATS_NOT_AVAILABLE", spec.name, f"{spec.name} has too many distinct texts to read all of them as numbers",
+            expected="all its values in the statistics", observed="the frequent ones",
+            fix=f"write {spec.name} as numbers, or raise the statistics' limit of distinct values",
+        )  # fmt: skip
+    wrong = [(text, count) for text, value, count in read if value is None]
+    if wrong:
+        lost = number(sum(count for _, count in wrong))
+        name = "INT_TYPE_NOT_INT_STRING" if size == "INT" else "FLOAT_TYPE_STRING_NOT_FLOAT"
+        yield make(
+            name, spec.name, f"{lost} {rows} of {spec.name} do not read as {kind}",
+            expected=f"text that reads as {kind}", observed=f"{lost} {rows} that do not", values=_shown(wrong),
+            fix=f"correct these values, or remove parse from the domain of {spec.name} in the schema",
+        )  # fmt: skip
+    numbers = [(text, value, count) for text, value, count in read if value is not None]
+    low, high = domain.min, domain.max
+    below = [(text, count) for text, value, count in numbers if low is not None and value < low]
+    above = [(text, count) for text, value, count in numbers if high is not None and value > high]
+    where = f"in the range of {spec.name} in the schema"
+    if below:
+        yield make(
+            f"{family}_SMALL_{size}", spec.name, f"{spec.name} has values below {number(low)}",
+            expected=f"at least {number(low)}", observed=f"{number(sum(count for _, count in below))} {rows} below",
+            values=_shown(below), fix=f"correct these values, or lower min {where}",
+        )  # fmt: skip
+    if above:
+        yield make(
+            f"{family}_BIG_{size}", spec.name, f"{spec.name} has values above {number(high)}",
+            expected=f"at most {number(high)}", observed=f"{number(sum(count for _, count in above))} {rows} above",
+            values=_shown(above), fix=f"correct these values, or raise max {where}",
+        )  # fmt: skip
+    for flag, test, text in (("nan", math.isnan, "NaN"), ("inf", math.isinf, "infinite")):
+        found = sum(count for _, value, count in numbers if test(value))
+        if getattr(domain, f"disallow_{flag}") and found:
+            yield make(
+                f"FLOAT_TYPE_HAS_{flag.upper()}", spec.name, f"{spec.name} is {text} in {number(found)} {rows}",
+                expected=f"not {text}", observed=f"{number(found)} {rows}",
+                fix=f"write a missing value for what is not known, or remove disallow_{flag} {where}",
+            )  # fmt: skip
+
+
+def _shown(pairs: list[tuple[bytes, int]]) -> tuple[dict[str, Any], ...]:
+    worst = sorted(pairs, key=lambda pair: -pair[1])[:SHOWN]
+    return tuple({"value": show_text(text), "count": count} for text, count in worst)

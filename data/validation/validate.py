@@ -1,0 +1,397 @@
+"""Statistics against a schema: every condition is decided from value tables, so rare values are seen as well.
+
+Names and triggers are TFDV's (1.16), with these differences: integers are welcome in a float column; shares are
+compared exactly (10 % off is not more than 1 − 0.9); all values are looked at, not the thousand most frequent; the
+largest number of rows is checked without a smallest; no rows at all is an error; only errors block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from ...errors import InputError
+from ...report.html import number, percent
+from ..aggregates.tables import (
+    TextTable,
+    broken_texts,
+    invalid_utf8,
+    show_text,
+    top,
+)
+from ..arrays import arrow_of
+from ..schemas.fields import below, states_below, with_fields
+from ..schemas.schema import (
+    UNCHECKED,
+    Bool,
+    Feature,
+    Range,
+    Schema,
+    Semantic,
+    Time,
+    Values,
+)
+from ..stats.column import ColumnState
+from ..stats.of import statistics_of
+from ..stats.one_pass import StatisticsAccumulator
+from .anomalies import Anomalies, Anomaly
+from .counts import check_counts, check_unique
+from .drift import drift_anomalies
+from .evidence import (
+    SHOWN,
+    bounds,
+    counted,
+    listed,
+    member,
+    no_numbers,
+    numbers_where,
+    texts,
+)
+from .images import check_images
+from .parse import check_parsed
+from .ratio import check_rows
+from .times import check_time
+from .weighted import check_weighted
+
+
+def validate(
+    statistics: object,
+    schema: Schema,
+    *,
+    environment: str | None = None,
+    previous: object = None,
+    serving: object = None,
+    previous_version: object = None,
+) -> Anomalies:
+    """What in the data does not meet the schema; every data set is checked by itself.
+
+    Args:
+        statistics: From `statistics` (or loaded), or what `statistics` takes: a DataFrame, an Arrow table, a path, …
+        schema: What a person accepted.
+        environment: Only features of this environment may be there (see `Schema.environments`); None: all of them.
+        previous: Statistics (or data) of an earlier span; features with `drift` bounds are compared with it.
+        serving: Statistics (or data) of serving; features with `skew` bounds are compared with it.
+        previous_version: Statistics (or data) of an earlier version of the same span; the schema's `rows_version`
+            compares.
+
+    Returns:
+        The anomalies, without example rows: `anomalous_rows` adds them.
+
+    Raises:
+        InputError: The schema knows no such environment, or a check's SQL is wrong.
+    """
+    named = (name for _, feature in with_fields(schema.features) for name in feature.in_environments)
+    known = {*schema.environments, *named}
+    if environment is not None and environment not in known:
+        raise InputError(
+            f"the schema knows no environment {environment!r}",
+            fix=f"use one of {', '.join(sorted(known))}" if known else "list the schema's `environments`",
+        )
+    checked = statistics_of(statistics, schema)
+    before, served, version = (
+        None if control is None else statistics_of(control) for control in (previous, serving, previous_version)
+    )
+    found: list[Anomaly] = []
+    for split, rows in checked.splits.items():
+        found += _Check(split, rows, schema, environment).all(checked.state(split))
+    bounded = [
+        spec for spec in schema.features
+        if spec.stage not in UNCHECKED and schema.in_environment(spec, environment)
+    ]  # fmt: skip
+    for control, change in ((before, "drift"), (served, "skew")):
+        if control is not None:
+            found += drift_anomalies(checked, control, schema, bounded, change)
+    for control, ratio, title in (
+        (before, schema.rows_drift, "the previous span"),
+        (version, schema.rows_version, "the previous version"),
+    ):
+        if control is not None and ratio is not None:
+            found += check_rows(checked.splits, control.splits, ratio, title, schema)
+    if schema.checks:
+        from .sql_checks import check_statistics  # it needs DuckDB
+
+        found += check_statistics(checked, schema.checks, previous=before, environment=environment)
+    return Anomalies(checked.splits, found)
+
+
+@dataclass(frozen=True)
+class _Check:
+    """The checks of one data set."""
+
+    split: str
+    rows: int
+    schema: Schema
+    environment: str | None
+    paths: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of fields of structs, by their names here
+
+    def anomaly(self, kind: str, feature: str | None, message: str, **more: Any) -> Anomaly:
+        return Anomaly(
+            type=kind,
+            severity=self.schema.severity_of(kind, feature),
+            split=self.split,
+            feature=feature,
+            message=message,
+            path=self.paths.get(feature or "", ()),
+            **more,
+        )
+
+    def all(self, state: StatisticsAccumulator) -> Iterator[Anomaly]:
+        if not self.rows:
+            yield self.anomaly(
+                "DATA_MISSING", None, f"{self.split} has no rows", expected="at least one row", observed="0 rows",
+                fix="check where the data comes from, and how it is split",
+            )  # fmt: skip
+            return
+        yield from self.size()
+        yield from self.features(state.own)
+        for pair in self.schema.weighted:
+            if pair.stage not in UNCHECKED and self.inside(pair.value) and self.inside(pair.weight):
+                yield from check_weighted(pair, state.columns, dict(state.options.computed), self.anomaly)
+
+    def inside(self, name: str) -> bool:
+        """Whether a feature of that name belongs to the environment."""
+        spec = self.schema.feature(name)
+        return spec is None or self.schema.in_environment(spec, self.environment)
+
+    def features(self, columns: Mapping[str, ColumnState]) -> Iterator[Anomaly]:
+        known = {name for pair in self.schema.weighted for name in pair.columns}  # where computed by hand
+        for spec in self.schema.features:
+            known.add(spec.name)
+            column = columns.get(spec.name)
+            if spec.stage in UNCHECKED:
+                continue
+            inside = self.schema.in_environment(spec, self.environment)
+            if column is not None:
+                if column.count and not inside:
+                    yield self.misplaced(spec, column)
+                yield from self.column(spec, column, required=inside and spec.presence.required)
+            elif inside and spec.presence.required:
+                yield self.anomaly(
+                    "SCHEMA_MISSING_COLUMN", spec.name, f"column {spec.name} is not in the data",
+                    expected="the column", observed="no such column",
+                    fix=f"bring the column back, or remove {spec.name} from the schema",
+                )  # fmt: skip
+        for name, column in columns.items():
+            if name not in known:
+                yield self.anomaly(
+                    "SCHEMA_NEW_COLUMN", name, f"column {name} is not in the schema",
+                    expected="no such column", observed=f"{column.kind}, present in {number(column.count)} rows",
+                    values=listed(column), fix=f"remove the column from the data, or add {name} to the schema",
+                )  # fmt: skip
+
+    def misplaced(self, spec: Feature, column: ColumnState) -> Anomaly:
+        name, environment = spec.name, self.environment
+        return self.anomaly(
+            "SCHEMA_NEW_COLUMN", name, f"column {name} is not in the environment {environment} of the schema",
+            expected="no such column", observed=f"{column.kind}, present in {number(column.count)} rows",
+            values=listed(column),
+            fix=f"remove the column from the data, or add {environment} to the environments of {name} in the schema",
+        )  # fmt: skip
+
+    def size(self) -> Iterator[Anomaly]:
+        low, high, has = self.schema.min_rows, self.schema.max_rows, f"{self.split} has {number(self.rows)} rows"
+        if low is not None and self.rows < low:
+            yield self.anomaly(
+                "DATASET_LOW_NUM_EXAMPLES", None, f"{has}, fewer than {number(low)}",
+                expected=f"at least {number(low)} rows", observed=f"{number(self.rows)} rows",
+                fix="look for rows that were lost, or lower rows.min in the schema",
+            )  # fmt: skip
+        if high is not None and self.rows > high:
+            yield self.anomaly(
+                "DATASET_HIGH_NUM_EXAMPLES", None, f"{has}, more than {number(high)}",
+                expected=f"at most {number(high)} rows", observed=f"{number(self.rows)} rows",
+                fix="look for rows that were read twice, or raise rows.max in the schema",
+            )  # fmt: skip
+
+    def column(self, spec: Feature, column: ColumnState, *, required: bool) -> Iterator[Anomaly]:
+        name = spec.name
+        if not column.count:
+            if required:
+                yield self.anomaly(
+                    "FEATURE_TYPE_NOT_PRESENT", name, f"{name} is missing in every row",
+                    expected="values", observed=f"missing in all {number(self.rows)} rows",
+                    fix=f"find where {name} is lost, or remove its presence from the schema",
+                )  # fmt: skip
+            return
+        if spec.many:
+            yield from check_counts(spec, column, self.anomaly)
+        yield from self.presence(spec, column)
+        values = column.levels[-1]
+        if not _type_fits(spec, values.kind if spec.many else column.kind):
+            yield self.unexpected_type(spec, column, values if spec.many else column)
+            return
+        if isinstance(spec.domain, Values) or (spec.type == "string" and values.kind == "string"):
+            yield from self.utf8(spec, values)
+        if values.count:
+            yield from self.domain(spec, values)
+        if spec.unique is not None:
+            yield from check_unique(spec, spec.unique, values, self.anomaly)
+        if spec.fields and values.count:
+            yield from self.fields(spec, values)
+
+    def fields(self, spec: Feature, structs: ColumnState) -> Iterator[Anomaly]:
+        path = self.paths.get(spec.name, (spec.name,))
+        schema, paths = below(self.schema, path, spec.fields)
+        columns = states_below(path, structs)
+        paths |= {name: (*path, raw) for name, raw in zip(columns, structs.fields, strict=True)}
+        yield from _Check(self.split, structs.count, schema, self.environment, paths).features(columns)
+
+    def domain(self, spec: Feature, column: ColumnState) -> Iterator[Anomaly]:
+        if isinstance(spec.domain, Values):
+            yield from self.values(spec, spec.domain, column)
+        elif isinstance(spec.domain, Range) and spec.domain.parse:
+            yield from check_parsed(spec, spec.domain, column, self.anomaly)
+        elif isinstance(spec.domain, Range):
+            yield from self.range(spec, spec.domain, column)
+        elif isinstance(spec.domain, Bool):
+            yield from self.bool(spec, spec.domain, column)
+        elif isinstance(spec.domain, Time):
+            yield from check_time(spec, spec.domain, column, self.anomaly)
+        elif isinstance(spec.domain, Semantic):
+            yield from check_images(spec, spec.domain, column, self.anomaly)
+
+    def presence(self, spec: Feature, column: ColumnState) -> Iterator[Anomaly]:
+        name, wanted = spec.name, spec.presence
+        missing = f"missing in {number(column.missing)} of {number(self.rows)} rows"
+        if wanted.min_fraction is not None and Fraction(column.count, self.rows) < Fraction(str(wanted.min_fraction)):
+            share = percent(column.count / self.rows)
+            yield self.anomaly(
+                "FEATURE_TYPE_LOW_FRACTION_PRESENT", name, f"{name} is {missing}",
+                expected=f"present in at least {percent(wanted.min_fraction)} of the rows",
+                observed=f"present in {share}",
+                fix=f"fill or drop these rows, or lower min_fraction of {name} in the schema",
+            )  # fmt: skip
+        if wanted.min_count is not None and column.count < wanted.min_count:
+            yield self.anomaly(
+                "FEATURE_TYPE_LOW_NUMBER_PRESENT", name, f"{name} is {missing}",
+                expected=f"present in at least {number(wanted.min_count)} rows",
+                observed=f"present in {number(column.count)}",
+                fix=f"find the rows that lost it, or lower min_count of {name} in the schema",
+            )  # fmt: skip
+
+    def unexpected_type(self, spec: Feature, column: ColumnState, values: ColumnState) -> Anomaly:
+        odd = no_numbers(values) if spec.type in ("int", "float") and values.count else ()
+        table = values.table
+        distinct = f", {number(len(table.counts))} distinct" if table is not None else ""
+        hint = f"; e.g. {odd[0]['value']!r} is no number" if odd else ""
+        return self.anomaly(
+            "UNEXPECTED_DATA_TYPE", spec.name, f"{spec.name} is {values.kind}, the schema says {spec.type}{hint}",
+            expected=spec.type, observed=f"{values.kind} ({column.arrow}{distinct})", values=odd or listed(values),
+            fix=f"write {spec.name} as {spec.type}, or change its type in the schema",
+        )  # fmt: skip
+
+    def utf8(self, spec: Feature, column: ColumnState) -> Iterator[Anomaly]:
+        rows, table = counted(spec, column), column.table
+        if column.sketches is not None:
+            broken = column.sketches.broken
+        else:
+            broken = invalid_utf8(table) if isinstance(table, TextTable) else 0
+        if broken:
+            yield self.anomaly(
+                "ENUM_TYPE_INVALID_UTF8", spec.name, f"{number(broken)} {rows} of {spec.name} are no valid UTF-8",
+                expected="UTF-8", observed=f"{number(broken)} {rows} with other bytes",
+                fix="read the file with its own encoding",
+            )  # fmt: skip
+
+    def values(self, spec: Feature, domain: Values, column: ColumnState) -> Iterator[Anomaly]:
+        mass = Fraction(str(domain.min_mass))
+        yield from self.off_domain(spec, column, domain.values, mass, "ENUM_TYPE_UNEXPECTED_STRING_VALUES")
+
+    def off_domain(
+        self, spec: Feature, column: ColumnState, allowed: tuple[str, ...], mass: Fraction, kind: str
+    ) -> Iterator[Anomaly]:
+        table, exact, total = texts(column), column.sketches is None, column.count
+        inside = member(table, allowed)
+        if kind.startswith("ENUM"):
+            inside |= broken_texts(table)  # they have an anomaly of their own
+        # A summary's counts are lower bounds, so what may be off counts as off: never a silent pass.
+        off = total - int(table.counts[inside].sum())
+        if not off or Fraction(off, total) <= 1 - mass:
+            return
+        odd = TextTable(table.values.take(arrow_of(np.flatnonzero(~inside))), table.counts[~inside])
+        worst = [(show_text(value), count) for value, count in top(odd, SHOWN)]
+        names = ", ".join(f"{value!r} ({number(count)})" for value, count in worst[:3])
+        more = len(odd.counts) - min(len(worst), 3)
+        names += f" and {number(more)} more" if more > 0 else ""
+        about = "" if exact else "about "
+        share, rows = percent(off / total), counted(spec, column)
+        others = "1 other value" if len(odd.counts) == 1 else f"{number(len(odd.counts))} other values"
+        wanted = f"one of {len(allowed)} values" + (
+            f" in at least {percent(float(mass))} of the {rows}" if mass < 1 else ""
+        )
+        yield self.anomaly(
+            kind, spec.name,
+            f"{about}{number(off)} {rows} ({share}) of {spec.name} have values that are not in the schema: {names}",
+            expected=wanted, observed=f"{about}{number(off)} {rows} with {others}",
+            values=tuple({"value": value, "count": count} for value, count in worst),
+            fix=f"correct these values, or add them to the domain of {spec.name} in the schema",
+        )  # fmt: skip
+
+    def range(self, spec: Feature, domain: Range, column: ColumnState) -> Iterator[Anomaly]:
+        family, size = ("INT_TYPE", "INT") if spec.type == "int" else ("FLOAT_TYPE", "FLOAT")
+        low, high = bounds(column)
+        nan, infinite = column.nan, column.positive_infinity + column.negative_infinity
+        where, rows = f"in the range of {spec.name} in the schema", counted(spec, column)
+        if domain.min is not None and low is not None and low < domain.min:
+            yield self.anomaly(
+                f"{family}_SMALL_{size}", spec.name, f"{spec.name} has values below {number(domain.min)}",
+                expected=f"at least {number(domain.min)}", observed=f"smallest {number(low)}",
+                values=numbers_where(column, below=domain.min), fix=f"correct these values, or lower min {where}",
+            )  # fmt: skip
+        if domain.max is not None and high is not None and high > domain.max:
+            yield self.anomaly(
+                f"{family}_BIG_{size}", spec.name, f"{spec.name} has values above {number(domain.max)}",
+                expected=f"at most {number(domain.max)}", observed=f"largest {number(high)}",
+                values=numbers_where(column, above=domain.max), fix=f"correct these values, or raise max {where}",
+            )  # fmt: skip
+        if domain.disallow_nan and nan:
+            yield self.anomaly(
+                "FLOAT_TYPE_HAS_NAN", spec.name, f"{spec.name} is NaN in {number(nan)} {rows}",
+                expected="no NaN", observed=f"{number(nan)} {rows}",
+                fix=f"write a missing value for what is not known, or remove disallow_nan {where}",
+            )  # fmt: skip
+        if domain.disallow_inf and infinite:
+            yield self.anomaly(
+                "FLOAT_TYPE_HAS_INF", spec.name, f"{spec.name} is infinite in {number(infinite)} {rows}",
+                expected="finite numbers", observed=f"{number(infinite)} {rows}",
+                fix=f"find the division or overflow behind them, or remove disallow_inf {where}",
+            )  # fmt: skip
+
+    def bool(self, spec: Feature, domain: Bool, column: ColumnState) -> Iterator[Anomaly]:
+        if spec.type in ("string", "bytes"):
+            yield from self.off_domain(spec, column, domain.texts, Fraction(1), "BOOL_TYPE_UNEXPECTED_STRING")
+            return
+        low, high = bounds(column)
+        fix = f"correct these values, or remove the bool of {spec.name} from the schema"
+        if spec.type == "float":
+            odd = numbers_where(column, below=0, above=1, between=True)
+            if odd or column.nan or (high is not None and high > 1) or (low is not None and low < 0):
+                yield self.anomaly(
+                    "BOOL_TYPE_UNEXPECTED_FLOAT", spec.name, f"{spec.name} has values other than 0 and 1",
+                    expected="0 or 1", values=odd, fix=fix,
+                    observed=f"{number(low)} to {number(high)}, NaN in {number(column.nan)} {counted(spec, column)}",
+                )  # fmt: skip
+            return
+        if low is not None and low < 0:
+            yield self.anomaly(
+                "BOOL_TYPE_SMALL_INT", spec.name, f"{spec.name} has values below 0",
+                expected="0 or 1", observed=f"smallest {number(low)}", values=numbers_where(column, below=0), fix=fix,
+            )  # fmt: skip
+        if high is not None and high > 1:
+            yield self.anomaly(
+                "BOOL_TYPE_BIG_INT", spec.name, f"{spec.name} has values above 1",
+                expected="0 or 1", observed=f"largest {number(high)}", values=numbers_where(column, above=1), fix=fix,
+            )  # fmt: skip
+
+
+def _type_fits(spec: Feature, kind: str) -> bool:
+    wanted = spec.type
+    if wanted in ("any", kind) or kind == "null":
+        return True
+    if kind == "bool":  # a column of true and false also is the integers 0 and 1
+        return wanted == "int" and isinstance(spec.domain, Bool)
+    return (wanted, kind) in {("float", "int"), ("string", "bytes"), ("bytes", "string")}
