@@ -154,7 +154,7 @@ def _kind(kind: pa.DataType) -> str | None:
     """The schema's name of an Arrow type; None where it does not matter here."""
     import pyarrow as pa
 
-    from ..engine.host.columns import column_dtype
+    from ..engine.host_ops.columns import column_dtype
 
     if pa.types.is_temporal(kind) or pa.types.is_decimal(kind):
         return None

@@ -12,7 +12,7 @@ PLUGINS: Final = "jax_plugins"
 """The group of entry points by which PJRT plugins offer devices to JAX."""
 
 OPS: Final = "drivetrain.ops"
-"""The group by which distributions offer ops to the engine (`engine.extending`)."""
+"""The group by which distributions offer ops to the engine (`engine.custom_ops`)."""
 
 
 def devices() -> Iterator[tuple[str, Literal["ok", "bad"], str]]:

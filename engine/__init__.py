@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 from ..errors import missing_module
 
 if TYPE_CHECKING:
-    from . import extending as extending
+    from . import custom_ops as custom_ops
     from . import hub as hub
     from . import ops as ops
     from . import ragged as ragged
     from ._caller import raised_at as raised_at
-    from .analyzing.spans import AnalyzerCache as AnalyzerCache
-    from .analyzing.spans import Span as Span
+    from .analyzers.spans import AnalyzerCache as AnalyzerCache
+    from .analyzers.spans import Span as Span
     from .bundles.batch_fn import BundleFn as BundleFn
     from .bundles.bundle import Bundle as Bundle
     from .bundles.compiled import keep_compiled as keep_compiled
@@ -63,11 +63,11 @@ if TYPE_CHECKING:
     from .training.training import EpochRecord as EpochRecord
     from .training.training import Trained as Trained
     from .training.training import TrainingRun as TrainingRun
-    from .transform import analyze as analyze
-    from .transform import apply as apply
+    from .transform.transform import analyze as analyze
+    from .transform.transform import apply as apply
 
 _HOMES = {
-    "AnalyzerCache": "analyzing.spans",
+    "AnalyzerCache": "analyzers.spans",
     "Batch": "training.loader",
     "Bundle": "bundles.bundle",
     "BundleCheck": "bundles.verifying",
@@ -86,14 +86,14 @@ _HOMES = {
     "RetraceWarning": "functions.function",
     "STRATEGIES": "training.strategy",
     "Signature": "bundles.manifest",
-    "Span": "analyzing.spans",
+    "Span": "analyzers.spans",
     "Strategy": "training.strategy",
     "Tape": "functions.gradients",
     "TensorSpec": "functions.symbolic",
     "Trained": "training.training",
     "TrainingRun": "training.training",
-    "analyze": "transform",
-    "apply": "transform",
+    "analyze": "transform.transform",
+    "apply": "transform.transform",
     "custom_gradient": "functions.derivatives",
     "do_not_convert": "functions.autograph",
     "eager": "functions.function",
@@ -122,7 +122,7 @@ _HOMES = {
 
 def __getattr__(name: str) -> object:
     try:
-        if name in ("extending", "hub", "ops", "ragged"):
+        if name in ("custom_ops", "hub", "ops", "ragged"):
             return import_module(f"{__name__}.{name}")
         if name in _HOMES:
             return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
@@ -134,4 +134,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted([*_HOMES, "extending", "hub", "ops", "ragged"])
+    return sorted([*_HOMES, "custom_ops", "hub", "ops", "ragged"])

@@ -18,19 +18,19 @@ from ._caller import raised_at
 from .bundles.bundle import Bundle
 from .bundles.inverse import Scaling, scalings
 from .bundles.manifest import export_facts
-from .extending.device import exporting
+from .custom_ops.device import exporting
 from .graphs.graph import Check, Graph
 from .graphs.nodes import ARRAY_DTYPES, BATCH, SYMBOL, HostNode, Tensor
 from .lowering.lower import PLATFORMS, lower
 from .lowering.programs import Payload
 from .passes import FROZEN, optimize
-from .phases.rowwise import PREDICT_FIX, check_rowwise
 from .ragged.convert import from_lengths
 from .ragged.feeding import DEVICE, UNFLATTEN, flattened, lengths_of, lists_by_lengths
 from .ragged.ragged import Ragged
 from .tracing.equations import graph_of_jaxpr
 from .tracing.primitives import bind_host, in_32_bits, shaped
-from .transform import TRANSFORM
+from .transform.rowwise import PREDICT_FIX, check_rowwise
+from .transform.transform import TRANSFORM
 
 PREDICT = "predict"
 EVALUATE = "evaluate"

@@ -8,7 +8,7 @@
     assets/NAME.arrow        vocabularies as Arrow IPC
 
 Nothing in it depends on the time, the host or the folder: equal graphs give equal bytes. Loading parses JSON, Arrow,
-safetensors and StableHLO; nothing is unpickled, and nothing imported that the bundle chooses (`engine.extending`).
+safetensors and StableHLO; nothing is unpickled, and nothing imported that the bundle chooses (`engine.custom_ops`).
 """
 
 from __future__ import annotations
@@ -31,12 +31,18 @@ from numpy.typing import NDArray
 
 from ...digest import canonical_json, sync_tree
 from ...errors import InputError
-from ..extending.extensions import Requirement, requirements
-from ..extending.registry import call_targets, check_node, host_kernels, require, requirements_of
+from ..custom_ops.extensions import Requirement, requirements
+from ..custom_ops.registry import (
+    call_targets,
+    check_node,
+    host_kernels,
+    require,
+    requirements_of,
+)
 from ..graphs.graph import FieldSpec, Graph
 from ..graphs.json import graph_json, graph_of_json
 from ..graphs.nodes import DeviceStage, HostNode, Tensor
-from ..host.columns import ARROW, as_value
+from ..host_ops.columns import ARROW, as_value
 from ..lowering.programs import BundleError, Payload, Programs, program_facts, read_weights
 from .manifest import GRAPH, MANIFEST, Signature, broken, described, host_ops, manifest, read_folder, verified
 from .probing import probe, remember

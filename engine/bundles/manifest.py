@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from ...digest import digest
 from ...errors import InputError
-from ..extending.extensions import Requirement, requirements
+from ..custom_ops.extensions import Requirement, requirements
 from ..graphs.graph import FieldSpec, Graph
 from ..graphs.nodes import COLUMN_DTYPES, HostNode
 from ..lowering.programs import BundleError, ProgramFacts

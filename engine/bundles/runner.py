@@ -11,10 +11,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ...errors import DrivetrainError, InputError
-from ..extending.registry import host_kernels
+from ..custom_ops.registry import host_kernels
 from ..graphs.graph import Check, Graph
 from ..graphs.nodes import BATCH, DeviceStage, GraphNode, HostNode
-from ..host.columns import Kernel, as_column, as_value
+from ..host_ops.columns import Kernel, as_column, as_value
 from ..lowering.programs import Programs, node_failed
 from ..lowering.single import fits
 from ..ragged.feeding import Span, counting, filled, lengths_of, spans, zeros

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from ...errors import InputError
 from ..graphs.nodes import DeviceStage
-from ..host.columns import ARROW
+from ..host_ops.columns import ARROW
 from ..lowering.programs import BundleError, program_facts
 from .bundle import Bundle
 from .manifest import Signature, broken, facts_json, read_folder, verified

@@ -51,7 +51,7 @@ class Tensor:
 
 @dataclass(frozen=True)
 class HostNode:
-    """What XLA cannot do: an op of `engine.host`, on Arrow columns or one row's Python values."""
+    """What XLA cannot do: an op of `engine.host_ops`, on Arrow columns or one row's Python values."""
 
     op: str
     inputs: tuple[str, ...]

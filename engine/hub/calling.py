@@ -9,7 +9,7 @@ import jax
 
 from ...errors import InputError
 from ..bundles.bundle import Bundle
-from ..extending.registry import call_targets
+from ..custom_ops.registry import call_targets
 from ..graphs.nodes import DeviceStage
 from ..lowering.programs import Programs
 

@@ -15,8 +15,8 @@ import jax
 
 from ...errors import InputError
 from .._caller import without_folder
-from ..extending.device import exporting
-from ..extending.registry import call_targets
+from ..custom_ops.device import exporting
+from ..custom_ops.registry import call_targets
 from ..graphs.cost import costs
 from ..graphs.graph import Graph, Output
 from ..graphs.nodes import BATCH, DeviceOp, DeviceStage, GraphNode, HostNode, Tensor

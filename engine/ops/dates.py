@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from ...errors import InputError
 from .._caller import caller
-from ..host.dates import PARTS, UNITS
+from ..host_ops.dates import PARTS, UNITS
 from ..tracing.columns import Column, Fact, read
 from ..tracing.primitives import bind_host
 from .common import Array, Value

@@ -17,7 +17,7 @@ _NEWTON: Final = 8
 def scale_to_gaussian(x: Value, *, elementwise: bool = False) -> Array:
     """float32: x as it would be were it drawn from a standard normal distribution. Missing stays NaN.
 
-    A Tukey HH distribution is fitted by L-moments to the training data (see `engine/analyzing/tukey.py`) and undone:
+    A Tukey HH distribution is fitted by L-moments to the training data (see `engine/analyzers/tukey.py`) and undone:
     centred and scaled, then each side u = sqrt(W(h·v²)/h) with Lambert's W. Where neither tail is longer than normal,
     or fewer than 8 values tell, that is `z_score`. TFT fits each batch for itself and averages, so its figures depend
     on the batches; these do not, and are those of one batch.

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from ...errors import InputError
 from .._caller import caller
-from ..host.text import spelled
+from ..host_ops.text import spelled
 from ..tracing.columns import Column, Fact, read
 from ..tracing.primitives import bind_host
 from .common import Value

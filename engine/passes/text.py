@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from ..graphs.graph import Graph
 from ..graphs.nodes import GraphNode, HostNode
-from ..host.fused import LAST, STEPS
+from ..host_ops.fused import LAST, STEPS
 
 _FUSED: Final = "fused"
 

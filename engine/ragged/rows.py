@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ...errors import InputError
-from ..host.lists import is_list, lists_of
+from ..host_ops.lists import is_list, lists_of
 
 SMALLEST: Final = 16
 """The smallest bucket."""

@@ -37,6 +37,6 @@ def unlike(name: str) -> InputError:
 _WHY = "NumPy runs on values, of which there are none yet"
 ADVICE = (
     "use jax.numpy in place of NumPy, e.g. jnp.log1p for np.log1p; or make a host op of what has no twin there: "
-    "engine.extending.host_op (docs/extending.md)"
+    "engine.custom_ops.host_op (docs/custom-ops.md)"
 )
 """What to do about a NumPy function that cannot be traced."""

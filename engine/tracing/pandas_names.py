@@ -12,7 +12,7 @@ HOW_MANY: Final = (
 
 _TEXT: Final = "ops take the column: ops.lower(column), ops.strip, ops.split, ops.substr, ops.regex_replace, …"
 _MISSING: Final = "use ops.is_missing(column)"
-_MAPPED: Final = "write it for the whole column: operators, jax.numpy, ops.where; or make engine.extending.host_op"
+_MAPPED: Final = "write it for the whole column: operators, jax.numpy, ops.where; or make engine.custom_ops.host_op"
 
 PANDAS: Final = {
     "apply": _MAPPED,

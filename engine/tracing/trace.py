@@ -15,7 +15,7 @@ import pyarrow as pa
 from ...errors import DrivetrainError, InputError
 from .._caller import caller, raised_at, without_folder
 from ..graphs.nodes import ARRAY_DTYPES, LIST_DTYPES
-from ..host.columns import column_dtype
+from ..host_ops.columns import column_dtype
 from ..ragged.ragged import Ragged
 from .columns import Column, Fact, dense
 from .numpys import ADVICE

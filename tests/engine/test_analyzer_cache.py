@@ -13,7 +13,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from drivetrain import data
-from drivetrain.engine import AnalyzerCache, Bundle, Span, analyze, extending, ops
+from drivetrain.engine import (
+    AnalyzerCache,
+    Bundle,
+    Span,
+    analyze,
+    custom_ops,
+    ops,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -340,11 +347,11 @@ def test_an_op_of_the_projects_is_analysed_again_when_its_file_changes(tmp_path:
         return module
 
     source = (
-        "from drivetrain.engine import extending\n"
-        "@extending.host_op('cachedops.first', returns='string', by='row')\n"
+        "from drivetrain.engine import custom_ops\n"
+        "@custom_ops.host_op('cachedops.first', returns='string', by='row')\n"
         "def first(text):\n    return None if text is None else text[:1]\n"
     )
-    extending.use("cachedops", distribution="cached-ops", version="1.0")
+    custom_ops.use("cachedops", distribution="cached-ops", version="1.0")
     every = days(tmp_path, 1)
     cache = tmp_path / "cache"
     try:

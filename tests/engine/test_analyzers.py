@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from drivetrain.engine.analyzing import numbers
-from drivetrain.engine.analyzing.analyzers import Analysis, AnalyzerPass, finish
+from drivetrain.engine.analyzers import numbers
+from drivetrain.engine.analyzers.analyzers import Analysis, AnalyzerPass, finish
 from drivetrain.errors import InputError
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -99,7 +99,7 @@ def test_more_of_numpy(learn: Any) -> None:
     ],
 )
 def test_what_cannot_be_traced_says_what_to_do(learn: Any, fn: Any) -> None:
-    with pytest.raises(InputError, match=r"engine\.extending\.host_op") as caught:
+    with pytest.raises(InputError, match=r"engine\.custom_ops\.host_op") as caught:
         learn(fn, x=X, n=N)
     assert "test_any_function.py" in str(caught.value)
 

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from drivetrain.engine import Bundle, ops
-from drivetrain.engine.host.columns import as_column, as_value
-from drivetrain.engine.host.dates import PARTS
-from drivetrain.engine.host.kernels import host_op
+from drivetrain.engine.host_ops.columns import as_column, as_value
+from drivetrain.engine.host_ops.dates import PARTS
+from drivetrain.engine.host_ops.kernels import host_op
 from drivetrain.errors import InputError
 from hypothesis import given
 from hypothesis import strategies as st

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from drivetrain.engine.host.columns import as_column, as_value
-from drivetrain.engine.host.fingerprint64 import fingerprint64
-from drivetrain.engine.host.kernels import host_op
+from drivetrain.engine.host_ops.columns import as_column, as_value
+from drivetrain.engine.host_ops.fingerprint64 import fingerprint64
+from drivetrain.engine.host_ops.kernels import host_op
 from drivetrain.errors import InputError
 from hypothesis import given
 from hypothesis import strategies as st

@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 from drivetrain import data
 from drivetrain.engine import Bundle, FieldSpec, analyze
-from drivetrain.engine.host.columns import as_column, as_value, present
-from drivetrain.engine.host.kernels import host_op
+from drivetrain.engine.host_ops.columns import as_column, as_value, present
+from drivetrain.engine.host_ops.kernels import host_op
 from drivetrain.errors import InputError
 from hypothesis import given
 from hypothesis import strategies as st

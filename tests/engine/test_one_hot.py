@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from drivetrain import data
 from drivetrain.engine import Bundle, analyze, ops, ragged
-from drivetrain.engine.host.kernels import host_op
+from drivetrain.engine.host_ops.kernels import host_op
 from drivetrain.errors import InputError
 from hypothesis import given
 from hypothesis import strategies as st

@@ -110,7 +110,7 @@ ROWS = st.lists(
 @settings(deadline=None, max_examples=60)
 @given(ROWS, st.integers(0, 40), st.booleans())
 def test_split_order_and_encoding_change_nothing(rows: list[Any], cut: int, encoded: bool) -> None:
-    from drivetrain.engine.analyzing.analyzers import Analysis, AnalyzerPass
+    from drivetrain.engine.analyzers.analyzers import Analysis, AnalyzerPass
 
     columns = (("value", "x"), ("key", "k"))
     analyses = (
@@ -133,7 +133,7 @@ def test_split_order_and_encoding_change_nothing(rows: list[Any], cut: int, enco
 
 
 def test_too_many_keys_are_refused(learn: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from drivetrain.engine.analyzing import keyed
+    from drivetrain.engine.analyzers import keyed
 
     monkeypatch.setattr(keyed, "KEYS", 2)
     with pytest.raises(InputError, match="key column 'k' has more than 2 distinct values") as caught:

@@ -16,7 +16,7 @@ import scipy.stats
 from drivetrain import data
 from drivetrain.data.aggregates.tables import count_numbers
 from drivetrain.engine import analyze, inverse, ops
-from drivetrain.engine.analyzing.tukey import l_moments, tukey_parameters
+from drivetrain.engine.analyzers.tukey import l_moments, tukey_parameters
 from drivetrain.errors import InputError
 from sklearn.impute import SimpleImputer
 

@@ -12,9 +12,9 @@ import pytest
 from drivetrain import data
 from drivetrain.engine import analyze, export_model, ops, ragged
 from drivetrain.engine.export import rehearse
-from drivetrain.engine.phases.rowwise import check_rowwise
 from drivetrain.engine.tracing import marks
 from drivetrain.engine.tracing.primitives import shaped
+from drivetrain.engine.transform.rowwise import check_rowwise
 from drivetrain.errors import InputError
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from drivetrain.engine.analyzing.documents import Documents
-from drivetrain.engine.analyzing.states import Rows
-from drivetrain.engine.host.columns import as_column, as_value
-from drivetrain.engine.host.fingerprint64 import fingerprint64
-from drivetrain.engine.host.kernels import host_op
-from drivetrain.engine.host.siphash import siphash
+from drivetrain.engine.analyzers.documents import Documents
+from drivetrain.engine.analyzers.states import Rows
+from drivetrain.engine.host_ops.columns import as_column, as_value
+from drivetrain.engine.host_ops.fingerprint64 import fingerprint64
+from drivetrain.engine.host_ops.kernels import host_op
+from drivetrain.engine.host_ops.siphash import siphash
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from drivetrain import data
 from drivetrain.engine import analyze, apply, export_model, ops, ragged
-from drivetrain.engine.extending.registry import host_kernels
+from drivetrain.engine.custom_ops.registry import host_kernels
 
 pytestmark = pytest.mark.engine
 

@@ -120,11 +120,11 @@ def test_a_module_of_arrays_is_a_feature_column_and_a_layer(embedding: Path, sou
 
 
 def test_required_extensions_come_along(source: Any, tmp_path: Path) -> None:
-    from drivetrain.engine import extending
+    from drivetrain.engine import custom_ops
 
-    extending.use("hubtest", distribution="hubtest-ops", version="1.2.0")
+    custom_ops.use("hubtest", distribution="hubtest-ops", version="1.2.0")
 
-    @extending.host_op("hubtest.shout", returns="string", by="row")
+    @custom_ops.host_op("hubtest.shout", returns="string", by="row")
     def shout(word: str | None) -> str | None:
         return None if word is None else word.upper()
 

@@ -12,8 +12,8 @@ pytest.importorskip("jax")
 from drivetrain.engine.graphs.graph import Graph, Output
 from drivetrain.engine.graphs.json import graph_json, graph_of_json
 from drivetrain.engine.graphs.nodes import HostNode, Tensor
-from drivetrain.engine.host.columns import as_column
-from drivetrain.engine.host.kernels import host_op
+from drivetrain.engine.host_ops.columns import as_column
+from drivetrain.engine.host_ops.kernels import host_op
 from drivetrain.engine.passes import fuse_text, optimize
 
 pytestmark = pytest.mark.engine

@@ -30,7 +30,7 @@ from drivetrain.engine import (
     ragged,
     reseal,
 )
-from drivetrain.engine.host.kernels import host_op
+from drivetrain.engine.host_ops.kernels import host_op
 from drivetrain.errors import InputError
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -1,0 +1,156 @@
+"""Numbers: the table of a column's values, or a sketch of it; quantiles, median, mode and histogram are read off it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ...data.aggregates import tables
+from ...data.aggregates.sketches import QuantileSketch
+from ...data.aggregates.tables import NumberTable, count_numbers, merge_numbers
+from ...errors import InputError
+from .states import (
+    Rows,
+    finite,
+    frame,
+    read_columns,
+    unframe,
+    write_columns,
+)
+
+_EXACT: Final = 1 << 20  # distinct numbers that a table keeps
+_PENDING: Final = 16  # tables of batches merged at once
+
+
+class Numbers:
+    """Distinct numbers and how often each occurs; above `limit` of them a `QuantileSketch`, off by some 0.2 %."""
+
+    def __init__(self, limit: int | None = None) -> None:
+        self.limit = limit
+        self.tables: list[NumberTable] = []
+        self.sketch: QuantileSketch | None = None
+
+    def add(self, rows: Rows) -> None:
+        """Take in every present, finite number of the columns."""
+        for column in rows.flat().values:
+            self.take(finite(column))
+
+    def take(self, values: NDArray[Any]) -> None:
+        """Take in finite numbers."""
+        if len(values):
+            self._take(count_numbers(values))
+
+    def _take(self, table: NumberTable) -> None:
+        if self.sketch is not None:
+            self.sketch.add(_as_floats(table))
+            return
+        self.tables.append(table)
+        if len(self.tables) >= _PENDING:
+            self.compact()
+
+    def merge(self, other: Numbers) -> None:
+        """Take in another state."""
+        if other.sketch is not None:
+            self._to_sketch().merge(other.sketch)
+        for table in other.tables:
+            self._take(table)
+
+    def compact(self) -> None:
+        """Merge what is pending."""
+        if self.tables:
+            self.tables = [merge_numbers(self.tables)]
+            if len(self.tables[0].values) > (_EXACT if self.limit is None else self.limit):
+                self._to_sketch()
+
+    def _to_sketch(self) -> QuantileSketch:
+        if self.sketch is None:
+            self.sketch = QuantileSketch()
+        for table in self.tables:
+            self.sketch.add(_as_floats(table))
+        self.tables = []
+        return self.sketch
+
+    def table(self) -> NumberTable | None:
+        """The values and how many rows each stands for; None where none was seen."""
+        self.compact()
+        return self.sketch.table() if self.sketch is not None else self.tables[0] if self.tables else None
+
+    def quantiles(self, buckets: int) -> list[float]:
+        """Boundary i is the value at place floor(i·N/buckets) of the N sorted values (TFT's choice); NaN for N = 0."""
+        table = self.table()
+        if table is None:
+            return [math.nan] * (buckets - 1)
+        ends = np.cumsum(table.counts)
+        places = [index * int(ends[-1]) // buckets for index in range(1, buckets)]
+        found: list[float] = table.values[np.searchsorted(ends, places, side="right")].tolist()
+        return found
+
+    def median(self) -> float | int:
+        """The middle value, or the midpoint of the two middle ones; NaN for none."""
+        table = self.table()
+        return math.nan if table is None else tables.median(table)
+
+    def mode(self, name: str) -> float | int:
+        """The most frequent value, the smallest of several; NaN for none.
+
+        Raises:
+            InputError: There are too many distinct values to count each.
+        """
+        table = self.table()
+        if self.sketch is not None:
+            raise InputError(
+                f"column {name!r} has more than {_EXACT:,} distinct numbers: none is its mode", fix="use ops.median"
+            )
+        return math.nan if table is None else table.values[int(np.argmax(table.counts))].item()
+
+    def histogram(self, bins: int | Sequence[float]) -> tuple[list[int], list[float]]:
+        """Counts and edges as `numpy.histogram` gives them: the last bucket is closed, what lies outside not counted.
+
+        A number of bins spans the smallest to the largest value; half a unit to each side where they are the same.
+        """
+        table = self.table()
+        if isinstance(bins, int):
+            low, high = (0.0, 1.0) if table is None else (float(table.values[0]), float(table.values[-1]))
+            if low == high:
+                low, high = low - 0.5, high + 0.5
+            edges = tables.bucket_edges(low, high, bins)
+        else:
+            edges = np.asarray(bins, np.float64)
+        if table is None:
+            return [0] * (len(edges) - 1), edges.tolist()
+        inside = (table.values >= edges[0]) & (table.values <= edges[-1])
+        counts = tables.histogram(table.values[inside], table.counts[inside], edges)
+        return counts.tolist(), edges.tolist()
+
+    def to_bytes(self) -> bytes:
+        """The table, or the sketch, as Arrow IPC."""
+        self.compact()
+        if self.sketch is None:
+            table = self.tables[0] if self.tables else NumberTable(np.zeros(0), np.zeros(0, np.int64))
+            columns = {"value": pa.array(table.values), "count": pa.array(table.counts)}
+            return frame([b"exact", write_columns(columns)])
+        head = json.dumps({"odd": [int(odd) for odd in self.sketch.odd], "error": int(self.sketch.error)}).encode()
+        return frame([b"sketch", head, *(write_columns({"value": pa.array(level)}) for level in self.sketch.levels)])
+
+    def load(self, data: bytes) -> None:
+        """Become the state that `to_bytes` wrote."""
+        tag, *parts = unframe(data)
+        if tag == b"exact":
+            values, counts = read_columns(parts[0])
+            if len(values):
+                self.tables = [NumberTable(values.to_numpy(), counts.to_numpy())]
+            return
+        head = json.loads(parts[0])
+        self.sketch = QuantileSketch()
+        self.sketch.odd, self.sketch.error = head["odd"], head["error"]
+        self.sketch.levels = [read_columns(part)[0].to_numpy() for part in parts[1:]]
+
+
+def _as_floats(table: NumberTable) -> NumberTable:
+    return NumberTable(table.values.astype(np.float64), table.counts)

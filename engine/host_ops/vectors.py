@@ -1,0 +1,142 @@
+"""Between lists and arrays of one width: dense vectors, multi-hot rows, and ids as lists of one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ...errors import InputError
+from .columns import (
+    INT32,
+    Assets,
+    Kernel,
+    Params,
+    too_wide,
+)
+from .lists import NAN, Lists, lists_of
+
+
+def dense_batch(params: Params, assets: Assets) -> Kernel:
+    """float32 or int32 [rows, width]: each row's values, then the fill; a missing list is all fill, or NaN."""
+    width, dtype, fill = int(params["width"]), np.dtype(params["dtype"]), _fill(params)
+
+    def kernel(column: pa.Array) -> NDArray[Any]:
+        lists = lists_of(column)
+        _check_lengths(params, lists)
+        values = lists.flat.to_numpy(zero_copy_only=False)
+        if dtype == np.int32 and len(values) and not (int(values.min()) in INT32 and int(values.max()) in INT32):
+            place = int(np.flatnonzero((values < INT32.start) | (values >= INT32.stop))[0])
+            raise too_wide(params["column"], int(lists.rows[place]), values[place])
+        made = np.full((len(column), width), fill, dtype)
+        with np.errstate(over="ignore"):  # beyond float32 is an infinity, as XLA would have it
+            made[lists.rows, lists.places] = values
+        return made
+
+    return kernel
+
+
+def dense_row(params: Params, assets: Assets) -> Kernel:
+    """As `dense_batch`, for one row's list."""
+    width, dtype, fill = int(params["width"]), np.dtype(params["dtype"]), _fill(params)
+
+    def kernel(values: list[Any] | None) -> NDArray[Any]:
+        made = np.full(width, fill, dtype)
+        if values is None:
+            _check_missing(params, None)
+            return made
+        _check_length(params, len(values), None)
+        if dtype == np.int32:
+            for value in values:
+                if value not in INT32:
+                    raise too_wide(params["column"], None, value)
+        with np.errstate(over="ignore"):
+            made[: len(values)] = values
+        return made
+
+    return kernel
+
+
+def _fill(params: Params) -> Any:
+    fill = params["fill"]
+    return fill if fill is not None else NAN if params["dtype"] == "float32" else 0
+
+
+def _check_lengths(params: Params, lists: Lists) -> None:
+    width = int(params["width"])
+    wrong = lists.lengths > width if params["shorter"] else lists.lengths != width
+    wrong &= lists.valid
+    if wrong.any():
+        row = int(np.flatnonzero(wrong)[0])
+        _check_length(params, int(lists.lengths[row]), row)
+    if not lists.valid.all():
+        _check_missing(params, int(np.flatnonzero(~lists.valid)[0]))
+
+
+def _check_length(params: Params, length: int, row: int | None) -> None:
+    width = int(params["width"])
+    if length > width or (length < width and not params["shorter"]):
+        raise InputError(
+            f"column {params['column']!r} has a list of {length} values{_at(row)}, not {width}",
+            fix=f"cut it before, or widen it: ops.to_dense(…, {length}, fill=…)" if length > width else "fill the list",
+        )
+
+
+def _check_missing(params: Params, row: int | None) -> None:
+    if params["fill"] is None and params["dtype"] == "int32":
+        raise InputError(
+            f"column {params['column']!r} has no list{_at(row)}, and int32 has no room for a missing value",
+            fix="give every row a list, or store floats",
+        )
+
+
+def _at(row: int | None) -> str:
+    return "" if row is None else f" in row {row}"
+
+
+def multi_hot_batch(params: Params, assets: Assets) -> Kernel:
+    """float32 [rows, depth]: 1 at every id of the row's list; an id outside, and a missing list, is left out."""
+    depth = int(params["depth"])
+
+    def kernel(column: pa.Array) -> NDArray[Any]:
+        lists = lists_of(column)
+        ids = lists.flat.to_numpy(zero_copy_only=False)
+        inside = (ids >= 0) & (ids < depth)
+        made = np.zeros((len(column), depth), np.float32)
+        made[lists.rows[inside], ids[inside]] = 1
+        return made
+
+    return kernel
+
+
+def multi_hot_row(params: Params, assets: Assets) -> Kernel:
+    """As `multi_hot_batch`, for one row's list."""
+    depth = int(params["depth"])
+
+    def kernel(ids: list[int] | None) -> NDArray[Any]:
+        made = np.zeros(depth, np.float32)
+        made[[each for each in ids or () if 0 <= each < depth]] = 1
+        return made
+
+    return kernel
+
+
+def listed_batch(params: Params, assets: Assets) -> Kernel:
+    """Each row's id as a list of one; an empty list for an id below 0, or not below a depth, given or a parameter."""
+
+    def kernel(ids: NDArray[Any], *depth: Any) -> pa.Array:
+        inside = (ids >= 0) & (ids < _depth(params, depth))
+        return Lists(pa.array(ids[inside].astype(np.int64)), inside.astype(np.int64), np.ones(len(ids), bool)).column()
+
+    return kernel
+
+
+def listed_row(params: Params, assets: Assets) -> Kernel:
+    """As `listed_batch`, for one id."""
+    return lambda value, *depth: [int(value)] if 0 <= value < _depth(params, depth) else []
+
+
+def _depth(params: Params, given: tuple[Any, ...]) -> int:
+    return int(given[0]) if given else int(params.get("depth", INT32.stop))

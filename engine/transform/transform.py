@@ -1,0 +1,125 @@
+"""Transform: analyse the training data, phase by phase, and freeze the preprocessing function into a bundle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from ...data.base import Executor, Progress, no_progress
+from ...data.examples import Manifest, sinks
+from ...data.sources import Source
+from ...errors import InputError
+from ..analyzers.spans import AnalyzerCache, Span
+from ..bundles.batch_fn import BundleFn
+from ..bundles.bundle import Bundle
+from ..custom_ops.device import exporting
+from ..lowering.partition import Partition
+from ..tracing.primitives import in_32_bits
+from ..tracing.trace import trace
+from .frozen import Frozen
+from .phase import run_phase
+from .rowwise import check_rowwise
+
+TRANSFORM = "transform"
+"""The signature of a frozen preprocessing function."""
+
+
+@in_32_bits
+@exporting()
+def analyze(
+    fn: Callable[[Mapping[str, Any]], Mapping[str, Any]],
+    sources: Source | Sequence[Span],
+    executor: Executor,
+    progress: Progress = no_progress,
+    *,
+    schema: pa.Schema | None = None,
+    check_floats: bool = False,
+    cache: AnalyzerCache | None = None,
+) -> Bundle:
+    """Trace a preprocessing function, compute its analyzers over the source, and freeze it.
+
+    Analyzers that depend on each other's results need one pass each; all others share a pass. Over several spans, each
+    is analysed by itself and the states are merged in the order of the spans; with a cache, a span is read only for
+    what the cache does not hold of it, and the result is the same to the bit.
+
+    Args:
+        fn: `preprocess(columns) -> columns`; see `engine.ops`.
+        sources: The training data; or its spans, in order.
+        executor: Who walks its shards.
+        progress: Told the rows done, over all passes.
+        schema: The columns and their types, where they are wider than the source's: float for integers.
+        check_floats: Whether a row fails whose float outputs are not all finite; each value is looked at then.
+        cache: The states of analyzers by span, taken and kept where the span's digest is known.
+
+    Returns:
+        A bundle with the signature "transform".
+
+    Raises:
+        InputError: The function is wrong or lets rows of a batch look at each other (with the user's line), a column
+            has values that an analyzer cannot use, or spans have columns that do not fit together.
+    """
+    spans = [Span(sources)] if isinstance(sources, Source) else list(sources)
+    if not spans:
+        raise InputError("there is no span to analyse", fix="give at least one")
+    given = Span.joined(spans).schema if schema is None else schema
+    traced = trace(fn, given, check_floats=check_floats)
+    check_rowwise(traced.jaxpr)
+    partition = Partition(traced)
+    analyzers = partition.analyzers()
+    frozen = Frozen(partition)
+    rows = sum(span.source.rows for span in spans)
+    phases = max((analyzer.phase for analyzer in analyzers), default=0)
+    for phase in range(1, phases + 1):
+        wanted = [analyzer for analyzer in analyzers if analyzer.phase == phase]
+
+        def tell(done: int, before: int = (phase - 1) * rows) -> None:
+            progress(before + done, phases * rows, "rows")
+
+        run_phase(frozen, wanted, spans, executor, tell, cache)
+    vocabularies = {value: len(frozen.assets[name]) for value, name in frozen.known.items() if name in frozen.assets}
+    return frozen.with_inverses(
+        frozen.bundle(partition.outputs(vocabularies), TRANSFORM, "transform", partition.checks())
+    )
+
+
+def apply(
+    graph: Path,
+    sources: Mapping[str, Source],
+    content: Path,
+    executor: Executor,
+    progress: Progress = no_progress,
+    *,
+    span: int | None = None,
+) -> Manifest:
+    """Write the transformed rows of each split as Examples.
+
+    Args:
+        graph: The folder of a bundle that `analyze` gave, readable by the executor's workers.
+        sources: Split name → its raw rows, in order; a column with a default may be absent.
+        content: Where `split=<name>/part-….parquet` and the manifest go.
+        executor: Who walks the shards.
+        progress: Told the rows done, over all splits.
+        span: Recorded in the manifest.
+
+    Returns:
+        The manifest as written. Vectors are fixed-size list columns.
+
+    Raises:
+        InputError: A row has a value that the graph cannot use.
+    """
+    signature = Bundle.load(graph).signatures[TRANSFORM]
+    total = sum(source.rows for source in sources.values())
+    before = 0
+    written = []
+    for name, source in sources.items():
+
+        def tell(done: int, _: int | None, unit: str, before: int = before) -> None:
+            progress(before + done, total, unit)
+
+        columns = source.select(signature.read_from(source.schema.names)).with_dictionaries()
+        written.append(executor.map(columns, BundleFn(graph, TRANSFORM), sinks(content, [name]), progress=tell))
+        before += source.rows
+    return Manifest.joined(written).write(content, span=span)
