@@ -1,0 +1,71 @@
+"""Names that say nothing: every binding of one in product code is printed, and the exit code says whether there is any.
+
+`python .ci/check_names.py [PATH ...]` looks at product code (or at what is named); `--classes` lists class names that
+stand for more than one thing. Part of `make lint`.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PRODUCT = ("components", "console", "data", "engine", "metadata", "pipelines", "report", "examples", "benchmarks")
+SAY_NOTHING = frozenset({"found", "given", "made", "told", "place", "own", "one"})
+
+# Where the word is the thing: (file, name), with the reason.
+MEANT: dict[tuple[str, str], str] = {}
+
+# One name, two things, on purpose: an artifact type and the value that its payload holds, as users import them.
+TWO_THINGS: dict[str, str] = {}
+
+
+def bindings(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Line and name of everything that is given a name: variables, parameters, attributes, functions, imports."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.lineno, node.id if isinstance(node, ast.Name) else node.attr
+        elif isinstance(node, ast.arg):
+            yield node.lineno, node.arg
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.lineno, node.name
+        elif isinstance(node, ast.alias) and node.asname:
+            yield node.lineno, node.asname
+        elif isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name:
+            yield node.lineno, node.name
+
+
+def product_files(paths: list[str]) -> list[Path]:
+    """Python files below the paths; all product code where none is named."""
+    tops = [Path(path) for path in paths] or [*(ROOT / room for room in PRODUCT), *ROOT.glob("*.py")]
+    return sorted(file for top in tops for file in ([top] if top.is_file() else top.rglob("*.py")))
+
+
+def main(arguments: list[str]) -> int:
+    """Print what is wrong, one line each."""
+    classes = "--classes" in arguments
+    problems = []
+    defined: dict[str, list[str]] = defaultdict(list)
+    for file in product_files([argument for argument in arguments if not argument.startswith("--")]):
+        name = file.resolve().relative_to(ROOT).as_posix()
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        if classes and not name.startswith(("examples/", "benchmarks/")):
+            for node in ast.walk(tree):
+                if isinstance(node, ast.ClassDef) and node.name not in TWO_THINGS:
+                    defined[node.name].append(f"{name}:{node.lineno}")
+        if not classes:
+            problems += [
+                f"{name}:{line}: {word} says nothing of what it holds"
+                for line, word in bindings(tree)
+                if word.strip("_") in SAY_NOTHING and (name, word) not in MEANT
+            ]
+    problems += [f"class {name} stands in {', '.join(where)}" for name, where in defined.items() if len(where) > 1]
+    print("\n".join(sorted(problems)) or "names: nothing to say against them")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
