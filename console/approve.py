@@ -12,7 +12,7 @@ from ..pipelines import Home, Run, decide, list_runs, open_run, waiting_tasks
 from ..pipelines.ir.expressions import evaluate
 from ..pipelines.ir.tasks import parse_task, task_name
 from ..pipelines.launcher.flow import Flow
-from .settings import OK, Settings, shared
+from .options import OK, Settings, shared
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -12,11 +12,9 @@ import click
 
 from ..errors import InputError
 from ..pipelines import RunOptions, RunResult, load_pipeline, run_pipeline
-from .carried import carried
 from .live import STYLES
-from .parameters import gathered
+from .options import CANCELED, EXIT_CODES, OK, Settings, carried, gathered, shared, terminal
 from .run import exit_code
-from .settings import CANCELED, EXIT_CODES, OK, Settings, shared, terminal
 
 if TYPE_CHECKING:
     from rich.console import Console

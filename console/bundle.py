@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .groups import Verbs
-from .settings import CRASH, OK, Settings, shared, write_page
+from .options import CRASH, OK, Settings, Verbs, shared, write_page
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -12,23 +12,27 @@ from typing import Any, NoReturn
 import click
 
 from ..errors import Canceled, DrivetrainError, missing_module
-from .again import rerun, spin
 from .approve import approve
 from .backfill import backfill
 from .bundle import bundle
 from .diff import diff
-from .groups import Verbs
-from .history import runs, show, why
+from .doctor import doctor
+from .fsck import fsck
 from .hub import hub
 from .import_mlmd import import_mlmd
 from .kubeflow import kubeflow
 from .lineage import lineage
 from .logs import logs
+from .options import CANCELED, CRASH, OK, USER_ERROR, Verbs, complain
 from .package import package
-from .run import resume, run
+from .rerun import rerun
+from .resume import resume
+from .run import run
+from .runs import runs
 from .schema import schema
-from .settings import CANCELED, CRASH, OK, USER_ERROR, complain
-from .upkeep import doctor, fsck
+from .show import show
+from .spin import spin
+from .why import why
 
 
 class Shell(Verbs):

@@ -11,7 +11,7 @@ from ..metadata import ExecutionRecord, explain
 from ..pipelines import Home, Run, open_run
 from ..pipelines.ir.tasks import parse_task
 from ..pipelines.launcher.flow import Flow
-from .settings import OK, Settings, shared
+from .options import OK, Settings, shared
 
 if TYPE_CHECKING:
     from rich.console import Console

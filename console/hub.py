@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from .groups import Verbs
-from .settings import CRASH, OK, Settings, shared
+from .options import CRASH, OK, Settings, Verbs, shared
 
 if TYPE_CHECKING:
     from rich.console import Console

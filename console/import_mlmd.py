@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .settings import OK, Settings, shared, terminal
+from .options import OK, Settings, shared, terminal
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -12,8 +12,8 @@ from ..pipelines import Home, open_run
 from ..pipelines.ir.tasks import parse_task
 from ..pipelines.launcher.flow import Flow
 from .live import STYLES
+from .options import OK, Settings, shared
 from .session import run_of
-from .settings import OK, Settings, shared
 
 if TYPE_CHECKING:
     from rich.tree import Tree

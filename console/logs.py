@@ -18,7 +18,7 @@ from ..pipelines.launcher.flow import Flow
 from ..pipelines.launcher.logs import Logs
 from ..pipelines.launcher.retries import postponed
 from ..pipelines.project.secret import blotted, concealed
-from .settings import OK, Settings, shared
+from .options import OK, Settings, shared
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import DrivetrainError, InputError
-from .settings import OK, Settings, shared
+from .options import OK, Settings, shared
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -1,4 +1,4 @@
-"""`run` and `resume`: carry a pipeline out, show it while it runs and how it ended."""
+"""`run`: carry a pipeline out, show it while it runs and how it ended."""
 
 from __future__ import annotations
 
@@ -9,13 +9,10 @@ from typing import TYPE_CHECKING
 import click
 
 from ..pipelines import Home, Observer, Run, RunOptions, RunResult, Selection, load_pipeline, open_run, run_pipeline
-from ..pipelines import resume as resume_run
 from . import tables
-from .carried import carried
 from .live import watch
+from .options import CANCELED, CRASH, EXIT_CODES, OK, STOPPED, USER_ERROR, Settings, carried, gathered, shared, terminal
 from .outline import outline
-from .parameters import gathered
-from .settings import CANCELED, CRASH, EXIT_CODES, OK, STOPPED, USER_ERROR, Settings, shared, terminal
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -72,25 +69,6 @@ def run(
     return carry_out(
         settings, lambda home, watched: run_pipeline(home, pipeline, given, options, watched, part), new=True
     )
-
-
-@click.command(
-    epilog=f"{EXIT_CODES}\n\b\nExample:\n  drivetrain resume\n  drivetrain resume 20261121-093000-1a2b --json\n"
-)
-@click.argument("run_id", metavar="[RUN]", required=False)
-@shared
-def resume(settings: Settings, run_id: str | None) -> int:
-    """Finish a run that failed, was stopped or was killed (the newest one unless RUN is given).
-
-    Nodes that ended well stay as they are; a Trainer goes on from its last checkpoint. Of a run on a cluster what did
-    not end well is submitted again.
-    """
-    with settings.home() as home:
-        if (run := open_run(home, run_id)).options.runner == "kubeflow":
-            from .kubeflow_client import resubmit
-
-            return resubmit(settings, home, run)
-    return carry_out(settings, lambda home, watched: resume_run(home, run_id, watched), new=False)
 
 
 def exit_code(result: RunResult) -> int:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 from drivetrain.console.cli import cli
+from drivetrain.tests.console.spans import SPANS
 
 PIPELINE = '''
 import time
@@ -107,3 +108,20 @@ def drivetrain() -> Callable[..., Result]:
 def last_json() -> Callable[[Result], dict[str, Any]]:
     """The last line of standard output as JSON."""
     return lambda result: json.loads(result.stdout.splitlines()[-1])
+
+
+@pytest.fixture
+def spans(project: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = project("spans", pipeline=SPANS)
+    monkeypatch.chdir(folder.parent)
+    return folder
+
+
+@pytest.fixture
+def two_runs(
+    shop: Path, drivetrain: Callable[..., Result], last_json: Callable[[Result], dict[str, Any]]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A first run, then one with another helper: (first, second)."""
+    first = last_json(drivetrain("run", "shop", "--json"))
+    (shop / "helper.py").write_text("def total(rows):\n    return 2 * sum(rows.values())\n")
+    return first, last_json(drivetrain("run", "shop", "--json"))

@@ -1,6 +1,5 @@
-"""`bundle show`, `verify` and `refresh`, and what `doctor` says of devices."""
+"""`bundle show`, `verify` and `refresh`."""
 
-import importlib.metadata
 import json
 import shutil
 from collections.abc import Callable
@@ -13,7 +12,6 @@ from click.testing import Result
 pytest.importorskip("jax")
 
 import jax
-from drivetrain.console import devices
 from drivetrain.engine import Bundle, reseal
 from drivetrain.tests.fixtures.bundles.make import build
 
@@ -119,29 +117,3 @@ def test_refresh_says_what_it_did(model: Path, tmp_path: Path, drivetrain: Comma
     again = drivetrain("bundle", "refresh", str(tmp_path / "new"), str(tmp_path / "newer"))
     assert f"1 taken over: this JAX wrote them ({name})" in again.stdout
     assert drivetrain("bundle", "refresh", str(old), str(tmp_path / "new")).exit_code == 2
-
-
-def test_doctor_lists_devices_plugins_and_ops(
-    tmp_path: Path, drivetrain: Command, last_json: Read, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    site = tmp_path / "site"
-    (site / "acme-1.2.dist-info").mkdir(parents=True)
-    (site / "acme-1.2.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: acme\nVersion: 1.2\n")
-    (site / "acme-1.2.dist-info" / "entry_points.txt").write_text(
-        "[jax_plugins]\nnpu = acme_plugin\n[drivetrain.ops]\nacme = acme_ops.all\n"
-    )
-    (site / "acme_ops").mkdir()
-    monkeypatch.syspath_prepend(str(site))
-    found = {what: (state, text) for what, state, text in devices.devices()}
-    assert importlib.metadata.version("jaxlib") in found["jaxlib"][1]
-    for device in jax.devices():
-        state, text = found[f"device {device.platform}:{device.id}"]
-        assert state == "ok"
-        assert text.startswith(f"{device.device_kind}, ")
-        assert "GiB" in text
-    assert found["PJRT plugin npu"] == ("bad", "acme 1.2: its module is missing")
-    assert found["ops of acme"] == ("ok", "acme 1.2")
-    monkeypatch.chdir(tmp_path)
-    result = drivetrain("doctor", "--json")
-    assert result.exit_code == 1
-    assert {"what": "ops of acme", "state": "ok", "text": "acme 1.2"} in last_json(result)["findings"]

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from drivetrain.console.settings import Settings
+from drivetrain.console.options import Settings
 from drivetrain.metadata import fsck
 from drivetrain.pipelines import Home, RunOptions, RunResult, list_runs, run_pipeline
 from drivetrain.tests.data.postgres import Server, server

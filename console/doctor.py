@@ -1,0 +1,181 @@
+"""`doctor`: whether this machine is fit: Python, extras, devices, plugins, the root, the disk."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import platform
+import re
+import shutil
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import click
+
+from ..errors import DrivetrainError
+from .options import CRASH, OK, Settings, shared
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+_LOW: Final = 2 * 1024**3
+OPS: Final = "drivetrain.ops"
+"""The group by which distributions offer ops to the engine (`engine.custom_ops`)."""
+PLUGINS: Final = "jax_plugins"
+"""The group of entry points by which PJRT plugins offer devices to JAX."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at: "ok", "missing" (something optional), or "bad" (something will not work)."""
+
+    what: str
+    state: Literal["ok", "missing", "bad"]
+    text: str
+
+
+@click.command(
+    epilog="\b\nExit codes:\n  0  fit\n  1  something will not work\n\n\b\nExample:\n  drivetrain doctor\n"
+    "  drivetrain doctor --json\n"
+)
+@shared
+def doctor(settings: Settings) -> int:
+    """Look at Python, the platform, installed extras, devices, the root and the disk. Nothing leaves this machine."""
+    findings = [*_python(), *_packages(), *_devices(), *_root(settings)]
+    bad = any(finding.state == "bad" for finding in findings)
+    answer = {"fit": not bad, "findings": [asdict(finding) for finding in findings]}
+    settings.answer(answer, lambda console: _show_findings(console, findings))
+    return CRASH if bad else OK
+
+
+def _python() -> Iterator[Finding]:
+    yield Finding("drivetrain", "ok", f"{importlib.metadata.version('drivetrain')} in {Path(__file__).parent.parent}")
+    fits = (3, 11) <= sys.version_info[:2] < (3, 14)
+    said = f"{platform.python_version()} at {sys.executable}"
+    yield Finding("python", "ok" if fits else "bad", said if fits else f"{said}; drivetrain needs 3.11 to 3.13")
+    posix = sys.platform != "win32"
+    yield Finding("platform", "ok" if posix else "bad", platform.platform() + ("" if posix else "; use WSL"))
+
+
+def _packages() -> Iterator[Finding]:
+    needed = _needed()
+    for name in needed.pop("", []):
+        version = _version(name)
+        yield Finding(name, "ok" if version else "bad", version or "not installed; reinstall drivetrain")
+    for extra, names in needed.items():
+        versions = {name: _version(name) for name in names}
+        missing = [name for name, version in versions.items() if version is None]
+        if missing:
+            text = f"without {', '.join(missing)}; pip install 'drivetrain[{extra}]'"
+            yield Finding(f"extra {extra}", "missing", text)
+        else:
+            yield Finding(f"extra {extra}", "ok", ", ".join(f"{name} {version}" for name, version in versions.items()))
+
+
+def _needed() -> dict[str, list[str]]:
+    """The distributions of each extra, and under "" those that are always needed, as drivetrain was installed."""
+    found: dict[str, list[str]] = {}
+    for line in importlib.metadata.requires("drivetrain") or ():
+        name = re.split(r"[\s\[;<>=!~]", line, maxsplit=1)[0]
+        extra = re.search(r'extra == "([^"]+)"', line)
+        if name != "drivetrain":  # `all` names our own extras
+            found.setdefault(extra[1] if extra else "", []).append(name)
+    return found
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _devices() -> Iterator[Finding]:
+    """JAX, each device, each PJRT plugin and each distribution of ops; nothing where JAX is not installed."""
+    if importlib.util.find_spec("jax") is None:
+        return
+    import jax
+    from jax.extend.backend import backends
+
+    window = (
+        jax.export.minimum_supported_calling_convention_version,
+        jax.export.maximum_supported_calling_convention_version,
+    )
+    jaxlib = importlib.metadata.version("jaxlib")
+    versions = f"{jaxlib} under jax {jax.__version__}; reads exports of calling convention {window[0]} to {window[1]}"
+    yield Finding("jaxlib", "ok", versions)
+    try:
+        default = jax.default_backend()
+        platforms = sorted(backends(), key=lambda platform: platform != default)
+        found = [device for platform in platforms for device in jax.devices(platform)]
+    except RuntimeError as error:  # a backend was asked for (JAX_PLATFORMS) that is not there
+        yield Finding("devices", "bad", str(error).partition("\n")[0])
+        found = []
+    for device in found:
+        said = [str(device.device_kind), _memory(device), "" if device.platform == default else "not the default"]
+        yield Finding(f"device {device.platform}:{device.id}", "ok", ", ".join(filter(None, said)))
+    for group, kind in ((PLUGINS, "PJRT plugin"), (OPS, "ops of")):
+        for point in sorted(importlib.metadata.entry_points(group=group)):
+            by = f"{point.dist.name} {point.dist.version}" if point.dist is not None else point.value
+            there = importlib.util.find_spec(point.module.partition(".")[0]) is not None
+            yield Finding(
+                f"{kind} {point.name}", "ok" if there else "bad", by if there else f"{by}: its module is missing"
+            )
+
+
+def _memory(device: Any) -> str:  # Any: jax.Device, whose statistics JAX does not type
+    stats = device.memory_stats() or {}
+    if "bytes_limit" in stats:
+        return f"{stats.get('bytes_in_use', 0) / 2**30:.1f} of {stats['bytes_limit'] / 2**30:.1f} GiB in use"
+    if device.platform == "cpu" and hasattr(os, "sysconf"):
+        return f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.1f} GiB of the machine"
+    return ""
+
+
+def _root(settings: Settings) -> Iterator[Finding]:
+    place = settings.root.absolute()
+    if place.is_dir():
+        try:
+            with settings.home() as home:
+                from ..pipelines import list_runs
+
+                problems = home.store.integrity()
+                artifacts = home.store.artifacts()
+                whole = {lying.uri for lying in home.payloads.published() if lying.whole}
+                gone = [artifact.uri for artifact in artifacts if artifact.uri not in whole]
+                runs = len(list_runs(home, 10_000))
+            said = f"{place}: {runs} runs, {len(artifacts)} artifacts"
+            said += f" in {home.payloads.url}" if home.payloads.url else ""
+            if problems or gone:
+                said += "".join(f"; {problem}" for problem in problems[:3])
+                said += f"; payloads missing: {len(gone)}" if gone else ""
+                yield Finding("root", "bad", f"{said}; see `drivetrain fsck`")
+            else:
+                yield Finding("root", "ok", said)
+        except DrivetrainError as error:
+            yield Finding("root", "bad", str(error).replace("\n ", ";"))
+    else:
+        yield Finding("root", "ok", f"{place} is made by the first run")
+    there = next(folder for folder in (place, *place.parents) if folder.is_dir())
+    usage = shutil.disk_usage(there)
+    said = f"{usage.free / 1024**3:,.1f} GiB of {usage.total / 1024**3:,.1f} GiB free at {there}"
+    yield Finding("disk", "ok" if usage.free > _LOW else "bad", said if usage.free > _LOW else f"only {said}")
+
+
+def _show_findings(console: Console, findings: list[Finding]) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    marks = {"ok": "[green]ok[/]", "missing": "[dim]–[/]", "bad": "[red]bad[/]"}
+    for finding in findings:
+        table.add_row(marks[finding.state], finding.what, escape(finding.text))
+    console.print(table)

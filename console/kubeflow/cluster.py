@@ -1,0 +1,69 @@
+"""Which cluster a verb of `kubeflow` means: its options, its settings, its clients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ...errors import InputError
+from ...pipelines import Run
+
+if TYPE_CHECKING:
+    from ...pipelines.kubeflow.client import Client
+    from ...pipelines.kubeflow.settings import Settings as Cluster
+
+
+def reaching(verb: Callable[..., int | None]) -> Callable[..., int | None]:
+    """Give a verb the options that say which cluster is meant."""
+    verb = click.option(
+        "--namespace", metavar="NAME", help="The user's namespace; else api.namespace of kubeflow.yaml."
+    )(verb)
+    return click.option("--host", metavar="URL", help="Where KFP's API answers; else api.host of kubeflow.yaml.")(verb)
+
+
+def meaning(verb: Callable[..., int | None]) -> Callable[..., int | None]:
+    """Give a verb for a run the options that say where its cluster is."""
+    return click.option(
+        "--project",
+        type=click.Path(path_type=Path, exists=True, file_okay=False),
+        help="The project whose kubeflow.yaml says where the cluster is; else the one that the run was submitted from.",
+    )(reaching(verb))
+
+
+def cluster_of(project: Path, host: str | None, namespace: str | None) -> Cluster:
+    """The settings of a project's cluster, with what the shell says over them."""
+    from ...pipelines.kubeflow.settings import Settings as Cluster
+
+    found = Cluster.load(project)
+    api = replace(found.api, host=host or found.api.host, namespace=namespace or found.api.namespace)
+    return replace(found, api=api)
+
+
+def cluster_of_run(run: Run, project: Path | None, host: str | None, namespace: str | None) -> Cluster:
+    """The settings of a run's cluster."""
+    from ...pipelines.kubeflow.settings import NAME
+
+    if project is None and not (Path(run.project) / NAME).exists():
+        raise InputError(
+            f"the project of run {run.id} is {run.project}, which holds no {NAME} on this machine",
+            fix="give --project DIR: the project whose kubeflow.yaml says where the cluster is",
+        )
+    return cluster_of(project or Path(run.project), host, namespace)
+
+
+def client_of(cluster: Cluster) -> Client:
+    """KFP's API where the settings say that it answers."""
+    from ...pipelines.kubeflow.client import Client
+
+    return Client(cluster.api)
+
+
+def kubernetes_of(cluster: Cluster) -> Callable[[], Any]:
+    """What opens Kubernetes' API once it is needed: not everybody who follows a run can reach it."""
+    from ...pipelines.kubeflow.cluster import Cluster as Kubernetes
+
+    return lambda: Kubernetes(cluster.api, cluster.api.namespace or cluster.namespace)

@@ -1,0 +1,51 @@
+"""`kubeflow diff`: what changed from one compiled file to another."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ..options import OK, Settings, shared
+from .compile import source_text
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+@click.command(
+    epilog="\b\nExample:\n  drivetrain kubeflow diff deployed.yaml examples/flights\n"
+    "  drivetrain kubeflow diff old.yaml new.yaml --json\n"
+)
+@click.argument("old", type=click.Path(path_type=Path))
+@click.argument("new", type=click.Path(path_type=Path))
+@shared
+def diff(settings: Settings, old: Path, new: Path) -> int:
+    """Say what changed from OLD to NEW, compiled files or projects: by node its code, parameters, wiring, resources."""
+    from ...pipelines.kubeflow.diff import compare
+
+    (one, name), (two, other) = source_text(old), source_text(new)
+    answer = compare(one, two, (name, other))
+
+    def tell(console: Console) -> None:
+        parts = {"pipeline": answer["pipeline"], **answer["nodes"]}
+        lines = [f"{node}: added" for node in answer["added"]] + [f"{node}: removed" for node in answer["removed"]]
+        for part, changes in parts.items():
+            lines += [
+                f"{part}: {what}: {_shown(before)} → {_shown(after)}" for what, (before, after) in changes.items()
+            ]
+        for line in lines or ["nothing changed"]:
+            console.print(line, markup=False, soft_wrap=True)
+
+    settings.answer(answer, tell)
+    return OK
+
+
+def _shown(value: object) -> str:
+    """A value as a person reads it in a line."""
+    if value is None:
+        return "–"
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 120 else f"{text[:117]}..."

@@ -1,0 +1,95 @@
+"""`kubeflow image`: the build context of a pipeline's image, the same to the byte each time."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ...pipelines import load_pipeline
+from ..options import OK, Settings, shared
+from ..package import needed_files, verified
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+@click.command(
+    epilog="\b\nExample:\n  drivetrain kubeflow image examples/flights -o image --wheel dist/drivetrain-….whl\n"
+    "  drivetrain kubeflow image shop -o image --base python:3.11-slim@sha256:… --include words.txt\n"
+)
+@click.argument("project", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.option(
+    "-o",
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("image"),
+    show_default=True,
+    metavar="DIR",
+    help="Where the context is put.",
+)
+@click.option("--tar", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="As one file, too.")
+@click.option("--base", default="", metavar="IMAGE", help="To start from, by its digest; else this Python's slim one.")
+@click.option("--extra", "extras", multiple=True, metavar="NAME", help="An extra of drivetrain more than pods need.")
+@click.option(
+    "--wheel", type=click.Path(path_type=Path, dir_okay=False), help="drivetrain itself, if it is in no index."
+)
+@click.option(
+    "--include", multiple=True, metavar="PATTERN", help="More files than the pipeline and pyproject.toml name."
+)
+@shared
+def image(
+    settings: Settings,
+    project: Path,
+    out: Path,
+    tar: Path | None,
+    base: str,
+    extras: tuple[str, ...],
+    wheel: Path | None,
+    include: tuple[str, ...],
+) -> int:
+    """Write what the image of the pipeline in PROJECT is built from, and say how it is.
+
+    The versions are those installed here. The pipeline is built from what goes into the image alone, and must be the
+    same; a pod whose image holds another one says so at once.
+    """
+    from ...digest import write_durably
+    from ...pipelines.kubeflow.image import EXTRAS, commands, context
+    from ...pipelines.kubeflow.settings import Settings as Cluster
+    from ...pipelines.project.wheel import build_wheel
+
+    packed = build_wheel(project, include, files=needed_files(project))
+    digest = verified(project, packed)
+    known = Cluster.load(project) if (project / "kubeflow.yaml").exists() else None
+    name = load_pipeline(project).build().name
+    made = context(
+        packed,
+        digest,
+        name=name,
+        project=known.project if known else "",
+        base=base,
+        drivetrain=wheel,
+        extras={*EXTRAS, *extras},
+        artifacts=known.artifacts if known else "",
+    )
+    made.write(out)
+    if tar is not None:
+        write_durably(tar, made.tar())
+    podman, docker = commands(made.tag, out)
+    pinned = "@sha256:" in base
+
+    def show(console: Console) -> None:
+        console.print(f"{out}: {len(made.files)} files for {made.tag}", markup=False, soft_wrap=True)
+        console.print(f"  {podman}\n  {docker}", markup=False, soft_wrap=True)
+        if not pinned:
+            note = "note: the base is named by a tag, which moves; give --base IMAGE@sha256:… for the same image twice"
+            console.print(note, markup=False, soft_wrap=True)
+        console.print("Push it, and write its digest as image: in kubeflow.yaml.", markup=False, soft_wrap=True)
+
+    answer = {
+        "path": str(out), "tag": made.tag, "pipeline": digest, "files": sorted(made.files), "pinned": pinned,
+        "commands": [podman, docker],
+    }  # fmt: skip
+    settings.answer(answer, show)
+    return OK

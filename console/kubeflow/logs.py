@@ -1,0 +1,47 @@
+"""`kubeflow logs`: what a node's pod printed."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from ..options import OK, Settings, shared
+from .cluster import cluster_of_run, kubernetes_of, meaning
+
+
+@click.command(
+    epilog="\b\nExample:\n  drivetrain kubeflow logs 20261121-093000-1a2b Trainer\n"
+    "  drivetrain kubeflow logs 20261121-093000-1a2b 'Trainer[3]' --tail 50\n"
+)
+@click.argument("run_id", metavar="RUN")
+@click.argument("task", metavar="NODE")
+@click.option("--tail", type=click.IntRange(min=1), metavar="N", help="The last N lines only.")
+@meaning
+@shared
+def logs(
+    settings: Settings,
+    run_id: str,
+    task: str,
+    tail: int | None,
+    project: Path | None,
+    host: str | None,
+    namespace: str | None,
+) -> int:
+    """Print what NODE's newest pod printed in RUN.
+
+    It is asked of Kubernetes, which has it for as long as the pod is there: once the cluster has removed the pod, or
+    KFP the run (ttl in kubeflow.yaml), it is gone. Why a task failed stays in the store: `drivetrain show RUN`.
+    """
+    from ...pipelines.kubeflow import following
+
+    with settings.home() as home:
+        run = following.find(home, run_id)
+        cluster = cluster_of_run(run, project, host, namespace)
+        found = following.log(home, run, task, kubernetes_of(cluster), lines=tail)
+        if settings.json:
+            settings.answer({"run": run.id, "node": task, "pod": found.pod, "text": found.text}, lambda console: None)
+        else:
+            sys.stdout.write(found.text)
+    return OK

@@ -1,0 +1,145 @@
+"""`kubeflow schedule`: runs that the cluster starts by itself, made, listed, paused, resumed and deleted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ...pipelines import load_pipeline
+from ..options import OK, Settings, Verbs, gathered, shared
+from .cluster import client_of, cluster_of, reaching
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ...pipelines.kubeflow.client import Recurring
+
+
+@click.group(
+    cls=Verbs,
+    epilog='\b\nExample:\n  drivetrain kubeflow schedule create examples/flights --cron "0 3 * * *" --tz Asia/Tokyo\n'
+    "  drivetrain kubeflow schedule list examples/flights\n",
+)
+def schedule() -> None:
+    """Have the cluster start runs by itself, by cron or at an interval."""
+
+
+@schedule.command(
+    epilog='\b\nExample:\n  drivetrain kubeflow schedule create examples/flights --cron "0 3 * * mon-fri" --tz +01:00\n'
+    "  drivetrain kubeflow schedule create examples/flights --every 6h --no-catchup --replace\n"
+)
+@click.argument("project", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.option("--cron", default="", metavar="FIELDS", help="When: minute hour day month weekday, in --tz.")
+@click.option("--tz", default="UTC", show_default=True, metavar="ZONE", help="A zone without summer time, or +05:30.")
+@click.option("--every", default="", metavar="INTERVAL", help="When: at an interval, e.g. 6h or 1d12h.")
+@click.option("--start", default="", metavar="MOMENT", help="Not before, e.g. 2026-12-01T03:00 (in --tz).")
+@click.option("--end", default="", metavar="MOMENT", help="Not after.")
+@click.option("--max-concurrency", type=int, default=1, show_default=True, help="How many runs at once, 1 to 10.")
+@click.option("--no-catchup", is_flag=True, help="Do not make up for moments that were missed.")
+@click.option("--param", "-p", "params", multiple=True, metavar="NAME=VALUE", help="Set a parameter of the pipeline.")
+@click.option(
+    "--params",
+    "file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Set parameters by a file: JSON, YAML or TOML. A variable DRIVETRAIN_PARAM_NAME sets one too.",
+)
+@click.option("--name", default="", help="What it is called; else the pipeline's name.")
+@click.option("--experiment", default="", metavar="NAME", help="KFP's experiment; else the pipeline's name.")
+@click.option("--replace", is_flag=True, help="Let another schedule of that name give way.")
+@reaching
+@shared
+def create(
+    settings: Settings,
+    project: Path,
+    cron: str,
+    tz: str,
+    every: str,
+    start: str,
+    end: str,
+    max_concurrency: int,
+    no_catchup: bool,
+    params: tuple[str, ...],
+    file: Path | None,
+    name: str,
+    experiment: str,
+    replace: bool,
+    host: str | None,
+    namespace: str | None,
+) -> int:
+    """Have the cluster run the pipeline in PROJECT by cron or at an interval. The same again changes nothing.
+
+    KFP reads cron in UTC and knows no zones: times are moved by the zone's offset, and a zone whose clocks change is
+    refused, as is what six fields cannot say in UTC.
+    """
+    from ...pipelines.kubeflow.recurring import When, told
+    from ...pipelines.kubeflow.recurring import create as make
+
+    when = When(cron, tz, every, start, end, max_concurrency, not no_catchup)
+    when.resolve()
+    pipeline = load_pipeline(project)
+    cluster = cluster_of(project, host, namespace)
+    values = gathered(pipeline.parameters, params, file)
+    done = make(client_of(cluster), pipeline, cluster, when, values, name=name, experiment=experiment, replace=replace)
+
+    def show(console: Console) -> None:
+        there = done.schedule
+        kfp = f" (KFP: {there.cron} in UTC)" if there.cron else ""
+        console.print(f"{there.name}: {done.change}, due {told(there)}{kfp}", markup=False, soft_wrap=True)
+
+    settings.answer(done.to_json(), show)
+    return OK
+
+
+@schedule.command(name="list", epilog="\b\nExample:\n  drivetrain kubeflow schedule list examples/flights\n")
+@click.argument("project", type=click.Path(path_type=Path, exists=True))
+@reaching
+@shared
+def list_(settings: Settings, project: Path, host: str | None, namespace: str | None) -> int:
+    """List the schedules on the cluster of PROJECT (its folder, or a kubeflow.yaml)."""
+    from ...pipelines.kubeflow.recurring import to_json
+
+    found = client_of(cluster_of(project, host, namespace)).schedules()
+    settings.answer({"schedules": [to_json(one) for one in found]}, lambda console: _list(console, found))
+    return OK
+
+
+def _verb(name: str, to: str, words: str) -> click.Command:
+    @click.argument("project", type=click.Path(path_type=Path, exists=True))
+    @click.argument("which", metavar="NAME|ID")
+    @reaching
+    @shared
+    def change(settings: Settings, project: Path, which: str, host: str | None, namespace: str | None) -> int:
+        from ...pipelines.kubeflow.recurring import named
+
+        client = client_of(cluster_of(project, host, namespace))
+        found = named(client, which)
+        client.change_schedule(found.id, to)
+        answer = {"id": found.id, "name": found.name, "change": to}
+        settings.answer(answer, lambda console: console.print(f"{found.name}: {to}", markup=False))
+        return OK
+
+    epilog = f"\b\nExample:\n  drivetrain kubeflow schedule {name} examples/flights flights\n"
+    return click.command(name=name, help=words, epilog=epilog)(change)
+
+
+schedule.add_command(_verb("pause", "disabled", "Let a schedule start nothing until it is resumed."))
+schedule.add_command(_verb("resume", "enabled", "Let a paused schedule go on; what it missed is made up for."))
+schedule.add_command(_verb("delete", "deleted", "Delete a schedule; the runs that it started stay."))
+
+
+def _list(console: Console, found: list[Recurring]) -> None:
+    from rich.table import Table
+
+    from ...pipelines.kubeflow.recurring import told
+
+    if not found:
+        console.print("the cluster has no schedules", markup=False)
+        return
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for title in ("name", "state", "due", "at once", "id"):
+        table.add_column(title)
+    for one in found:
+        table.add_row(one.name, one.state, told(one), str(one.max_concurrency), one.id)
+    console.print(table)

@@ -1,0 +1,90 @@
+"""`kubeflow simulate`: compiled pipelines carried out on this machine as a cluster would."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ...errors import InputError
+from ...pipelines import Home, RunOptions, RunResult, load_pipeline
+from ..options import EXIT_CODES, Settings, gathered, shared
+from ..run import Watched, carry_out
+from .compile import compiled
+
+
+@click.command(
+    epilog=f"{EXIT_CODES}\n\b\nExample:\n"
+    "  drivetrain kubeflow simulate examples/flights --parallel 2\n"
+    "  drivetrain kubeflow simulate flights.yaml --project examples/flights --param epochs=5\n"
+    "  drivetrain kubeflow simulate examples/flights --evict Trainer\n"
+)
+@click.argument("source", metavar="PROJECT|FILE", type=click.Path(path_type=Path, exists=True))
+@click.option(
+    "--project",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="The project that the image holds, where FILE is a compiled one.",
+)
+@click.option("--param", "-p", "params", multiple=True, metavar="NAME=VALUE", help="Set a parameter of the pipeline.")
+@click.option(
+    "--params",
+    "file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Set parameters by a file: JSON, YAML or TOML. A variable DRIVETRAIN_PARAM_NAME sets one too.",
+)
+@click.option("--parallel", type=click.IntRange(min=1), metavar="N", help="How many pods run at once at most.")
+@click.option("--no-cache", is_flag=True, help="Run every node, whatever ran before.")
+@click.option("--evict", multiple=True, metavar="NODE", help="Evict this node's first pod, a second after it started.")
+@click.option("--fail-fast", is_flag=True, help="Start nothing more of a DAG once a task of it failed, as Argo may.")
+@shared
+def simulate(
+    settings: Settings,
+    source: Path,
+    project: Path | None,
+    params: tuple[str, ...],
+    file: Path | None,
+    parallel: int | None,
+    no_cache: bool,
+    evict: tuple[str, ...],
+    fail_fast: bool,
+) -> int:
+    """Carry a compiled pipeline out on this machine as Kubeflow would.
+
+    The very documents are executed: who waits for whom, conditions in CEL, loops, exits, retries. Every task is a
+    process of its own, which runs the container's command. With --json the last line is that of `drivetrain run`, with
+    "kubeflow": {"run", "state", "pods", "decided"} in it.
+    """
+    from ...pipelines.ir.tasks import parse_task
+    from ...pipelines.kubeflow.lint import lint, refuse
+    from ...pipelines.kubeflow.ownership import SIMULATED
+    from ...pipelines.kubeflow.simulate import Cluster, Eviction, outcome, read
+    from ...pipelines.kubeflow.simulate import simulate as carry_out_here
+    from ...pipelines.kubeflow.submit import arguments_of
+    from ...pipelines.launcher.home import new_run
+
+    if source.is_dir():
+        if project is not None:
+            raise click.UsageError("--project is for a compiled FILE")
+        made = compiled(source)
+        document = read((made.spec, made.platform))
+    elif project is None:
+        raise click.UsageError("a compiled FILE needs --project, which stands for what the image holds")
+    else:
+        document = read(source)
+        refuse(lint(source.read_text(encoding="utf-8")))
+    pipeline = load_pipeline(project or source)
+    values, built = pipeline.values(gathered(pipeline.parameters, params, file)), pipeline.build()
+    for name in evict:
+        node, index = parse_task(name)
+        if len(index) != len(built.scope(built[node].id)):
+            raise InputError(f"{name} is no pod of {built.name}", fix="name a node; Trainer[3] for an item of a loop")
+    cluster = Cluster(parallel, fail_fast, evictions=tuple(Eviction(name) for name in evict))
+
+    def go(home: Home, watched: Watched) -> RunResult:
+        options = RunOptions("kubeflow", (SIMULATED,), cache=not no_cache, parallel=parallel)
+        run = new_run(home, built, pipeline.project, values, options)
+        given = arguments_of(run.pipeline, run.parameters)
+        observer = watched(run) if watched else None
+        return outcome(home, run.id, carry_out_here(home, document, pipeline.project, given, run, cluster, observer))
+
+    return carry_out(settings, go, new=True)

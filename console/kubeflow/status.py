@@ -1,0 +1,61 @@
+"""`kubeflow status`: how far a run on a cluster is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from ...pipelines import Run
+from .. import tables
+from ..options import CANCELED, CRASH, EXIT_CODES, OK, STOPPED, Settings, shared
+from ..outline import outline
+from .cluster import client_of, cluster_of_run, kubernetes_of, meaning
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ...pipelines.kubeflow.following import RunStatus
+
+
+EXIT_OF_STATE: Final = {"COMPLETE": OK, "STOPPED": STOPPED, "CANCELED": CANCELED, "FAILED": CRASH, "RUNNING": OK}
+
+
+@click.command(
+    epilog=f"{EXIT_CODES}\n\b\nExample:\n  drivetrain kubeflow status\n"
+    "  drivetrain kubeflow status 20261121-093000-1a2b --json\n"
+)
+@click.argument("run_id", metavar="[RUN]", required=False)
+@meaning
+@shared
+def status(
+    settings: Settings, run_id: str | None, project: Path | None, host: str | None, namespace: str | None
+) -> int:
+    """Say how far a RUN on a cluster is, by its id or KFP's (the newest one unless given).
+
+    Our store says how tasks ended, KFP what it started, and Kubernetes, where it can be asked, why a pod does not run.
+    """
+    from ...pipelines.kubeflow import following
+
+    with settings.home() as home:
+        run = following.find(home, run_id)
+        cluster = cluster_of_run(run, project, host, namespace)
+        found = following.status(home, run, client_of(cluster), kubernetes_of(cluster))
+        return answer_status(settings, found, run)
+
+
+def answer_status(settings: Settings, found: RunStatus, run: Run) -> int:
+    """Print a run's tasks and what KFP says of it, or answer with JSON; gives the exit code."""
+
+    def show(console: Console) -> None:
+        table = tables.nodes_table(outline(run.pipeline), {task.task: task for task in found.tasks})
+        tables.show_nodes(console, f"{run.pipeline.name}, run {run.id}:", found.state, table)
+        if found.kfp is not None:
+            more = f": {found.kfp.error}" if found.kfp.error else ""
+            console.print(f"KFP's run {found.kfp.id}: {found.kfp.state}{more}", markup=False, soft_wrap=True)
+        for note in found.notes:
+            console.print(f"note: {note}", markup=False, soft_wrap=True)
+
+    settings.answer(found.to_json(), show)
+    return EXIT_OF_STATE.get(found.state, CRASH)

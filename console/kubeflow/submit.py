@@ -1,0 +1,148 @@
+"""`kubeflow submit`: a run on a cluster, started and waited for; what `resume` does with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ...errors import InputError
+from ...pipelines import Home, Run, load_pipeline
+from ..options import EXIT_CODES, Settings, gathered, shared, terminal
+from .cluster import cluster_of, kubernetes_of, reaching
+from .status import EXIT_OF_STATE, answer_status
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ...pipelines.kubeflow.client import KfpRun
+    from ...pipelines.kubeflow.settings import Settings as Cluster
+    from ...pipelines.kubeflow.submit import Submitted
+
+
+@contextmanager
+def home_for(settings: Settings, cluster: Cluster, *, readonly: bool) -> Iterator[Home]:
+    """The home of a cluster's runs: its payloads are where pods keep them, unless it is said or known otherwise."""
+    there = settings.artifacts
+    if there is None and "://" in cluster.artifacts and not (settings.root / "metadata.db").exists():
+        there = cluster.artifacts
+    with replace(settings, artifacts=there).home(readonly=readonly) as home:
+        yield home
+
+
+@click.command(
+    epilog=f"{EXIT_CODES}\n\b\nExample:\n"
+    "  drivetrain kubeflow submit examples/flights --param epochs=5\n"
+    "  drivetrain kubeflow submit examples/flights --wait --json\n"
+)
+@click.argument("project", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.option("--param", "-p", "params", multiple=True, metavar="NAME=VALUE", help="Set a parameter of the pipeline.")
+@click.option(
+    "--params",
+    "file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Set parameters by a file: JSON, YAML or TOML. A variable DRIVETRAIN_PARAM_NAME sets one too.",
+)
+@click.option("--name", default="", help="What KFP calls the run; else the pipeline's name and the run's id.")
+@click.option("--experiment", default="", metavar="NAME", help="KFP's experiment; else the pipeline's name.")
+@click.option("--no-cache", is_flag=True, help="Run every node, whatever ran before.")
+@click.option("--wait", is_flag=True, help="Wait for the run's end, and leave with its exit code.")
+@click.option("--timeout", type=float, metavar="SECONDS", help="Wait no longer than that.")
+@reaching
+@shared
+def submit(
+    settings: Settings,
+    project: Path,
+    params: tuple[str, ...],
+    file: Path | None,
+    name: str,
+    experiment: str,
+    no_cache: bool,
+    wait: bool,
+    timeout: float | None,
+    host: str | None,
+    namespace: str | None,
+) -> int:
+    """Run the pipeline in PROJECT on its cluster.
+
+    What ran before with the same code, parameters and inputs gets no pod, where --store is the store of the pods and
+    the artifacts lie where they keep them; otherwise the pods find out themselves.
+    """
+    from ...pipelines.kubeflow.submit import submit as hand_over
+
+    if timeout is not None and not wait:
+        raise click.UsageError("--timeout is for --wait")
+    pipeline = load_pipeline(project)
+    cluster = cluster_of(project, host, namespace)
+    values = gathered(pipeline.parameters, params, file)
+    with home_for(settings, cluster, readonly=False) as home:
+        done = hand_over(home, pipeline, cluster, values, name=name, experiment=experiment, cache=not no_cache)
+        return _followed(settings, home, cluster, done, timeout if wait else 0.0)
+
+
+def resubmit(settings: Settings, home: Home, run: Run) -> int:
+    """Go on with a run of a cluster: what did not end well is submitted again."""
+    from ...pipelines.kubeflow.submit import resubmit as hand_over
+
+    cluster = cluster_of(_here(run), None, None)
+    return _followed(settings, home, cluster, hand_over(home, run, cluster), 0.0)
+
+
+def _here(run: Run) -> Path:
+    """The project of a run, to submit from."""
+    project = Path(run.project)
+    if not project.is_dir():
+        raise InputError(
+            f"the project of run {run.id} is {project}, which is not on this machine",
+            fix="submit it anew from where it is: what ended well is cached",
+        )
+    return project
+
+
+def _followed(settings: Settings, home: Home, cluster: Cluster, done: Submitted, timeout: float | None) -> int:
+    """Say what was submitted, wait for its end where that is wanted; gives the exit code."""
+    from ...pipelines.kubeflow import following
+    from ...pipelines.kubeflow.client import Client
+    from ...pipelines.kubeflow.ownership import within_reach
+
+    unseen = "" if within_reach(home, cluster.artifacts) else cluster.artifacts
+    if done.kfp is None or timeout == 0.0:
+        settings.answer(done.to_json(), lambda console: _show_submitted(console, settings, done, unseen))
+        return EXIT_OF_STATE[done.state]
+    if not settings.json:
+        _show_submitted(terminal(), settings, done, unseen)
+    client, run = Client(cluster.api), following.find(home, done.run)
+    run = following.wait(home, run, client, seen=_Said(quiet=settings.json), timeout=timeout)
+    return answer_status(settings, following.status(home, run, client, kubernetes_of(cluster)), run)
+
+
+class _Said:
+    """Says each state of a KFP run once."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._last = "" if not quiet else None
+
+    def __call__(self, run: KfpRun) -> None:
+        if self._last is not None and run.state != self._last:
+            self._last = run.state
+            click.echo(f"KFP: {run.state}")
+
+
+def _show_submitted(console: Console, settings: Settings, done: Submitted, unseen: str) -> None:
+    cached = sum(result.state == "CACHED" for result in done.ended.values())
+    if done.kfp is None:
+        console.print(f"run {done.run}: {done.state}, nothing was left for the cluster ({cached} cached)", markup=False)
+        return
+    reused = f", {cached} {'is' if cached == 1 else 'are'} cached" if cached else ""
+    console.print(f"run {done.run}: {done.pods} nodes go to the cluster{reused}", markup=False)
+    console.print(f"  KFP's run {done.kfp.id}  {done.kfp.link}", markup=False, soft_wrap=True)
+    console.print(
+        f"  to follow it: drivetrain kubeflow status {done.run}{settings.spelled}", markup=False, soft_wrap=True
+    )
+    if unseen:
+        note = f"note: the pods' artifacts, at {unseen}, are not this root's: pods alone find what ran before"
+        console.print(f"{note}; give --store to share theirs", markup=False, soft_wrap=True)

@@ -1,0 +1,62 @@
+"""`kubeflow sync`: what pods recorded beside the payloads, taken into the store."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ...errors import DrivetrainError, InputError
+from ...pipelines import open_run
+from ..options import OK, USER_ERROR, Settings, shared
+from .cluster import client_of, cluster_of_run, meaning
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ...pipelines.kubeflow.records import Synced
+
+
+@click.command(
+    epilog="\b\nExample:\n  drivetrain kubeflow sync kubeflow-068e50e0-6780-41dd-b5a1-2e041edba292 "
+    "--store postgresql://store/drivetrain\n"
+)
+@click.argument("run", metavar="RUN")
+@meaning
+@shared
+def sync(settings: Settings, run: str, project: Path | None, host: str | None, namespace: str | None) -> int:
+    """Take into the store what the pods of RUN recorded beside the payloads and could not tell it.
+
+    A run that KFP has ended and no pod has closed is closed. Twice changes nothing. Exit code 2 where a record cannot
+    be read: it is named, the others are taken in.
+    """
+    from ...pipelines.kubeflow import following
+    from ...pipelines.kubeflow.ownership import on_cluster
+    from ...pipelines.kubeflow.records import sync as take_in
+
+    notes: list[str] = []
+    with settings.home(readonly=False) as home:
+        with suppress(InputError):  # of one that the store does not know there may be records
+            run = following.find(home, run).id
+        found = take_in(home, run)
+        there = open_run(home, found.run)
+        if there.state == "RUNNING" and on_cluster(there):
+            try:
+                there = following.close(home, there, client_of(cluster_of_run(there, project, host, namespace)))
+            except DrivetrainError as error:
+                notes.append(f"whether KFP has ended it is not known: {error.message}")
+    answer = found.to_json() | {"state": there.state, "notes": notes}
+    settings.answer(answer, lambda console: _show_synced(console, found, there.state, notes))
+    return USER_ERROR if found.ignored else OK
+
+
+def _show_synced(console: Console, found: Synced, state: str, notes: list[str]) -> None:
+    new = f": {', '.join(found.brought)}" if found.brought else ""
+    count = f"{len(found.brought)} executions are" if len(found.brought) != 1 else "1 execution is"
+    lines = [f"run {found.run}, {state}: {count} new to the store{new}; it knew {found.known}"]
+    lines += [f"ignored {name}: {why}" for name, why in found.ignored]
+    lines += [f"note: {note}" for note in notes]
+    for line in lines:
+        console.print(line, markup=False, soft_wrap=True)

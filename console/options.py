@@ -1,0 +1,259 @@
+"""What verbs share: where the runs lie, how to answer, parameters, who carries a run out, and the exit codes."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import re
+import shlex
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from ..errors import DrivetrainError, InputError
+from ..pipelines import Home, RunOptions
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+ROOT: Final = Path(".drivetrain")
+PREFIX: Final = "DRIVETRAIN_PARAM_"
+_WHOLE: Final = 500
+"""Characters that no first sentence has."""
+_PASSWORD: Final = re.compile(r"(?<=//)([^@/:?]*):[^@/]*(?=@)|\bpassword=[^&]*&?")
+
+OK: Final = 0
+CRASH: Final = 1
+USER_ERROR: Final = 2
+STOPPED: Final = 3
+CANCELED: Final = 130
+EXIT_CODES: Final = """\b
+Exit codes:
+  0    complete: every node ended well, or its condition was false
+  1    something crashed: a component raised, or drivetrain did
+  2    yours to mend: usage, the pipeline, its input, its parameters
+  3    stopped by validation: a gate vetoed, what depends on it did not run
+  130  cancelled by Ctrl-C or SIGTERM; `drivetrain resume` goes on
+"""
+
+RUN: Final = click.option("--run", "run_id", metavar="RUN", help="Of which run; the newest unless given.")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Where a verb works and how it answers.
+
+    Attributes:
+        root: The folder of the runs.
+        store: Where the metadata lies, if not in the root.
+        artifacts: The URL that the artifacts lie behind, where it is said.
+        json: Whether to answer with one JSON line on standard output instead of text for people.
+    """
+
+    root: Path
+    store: str | None
+    artifacts: str | None
+    json: bool
+
+    @property
+    def spelled(self) -> str:
+        """The options as they would be typed, for a command that is advised; empty where they are the defaults.
+
+        A password is left out: PGPASSWORD or ~/.pgpass can give it.
+        """
+        root = "" if self.root == ROOT else f" --root {shlex.quote(str(self.root))}"
+        store = _PASSWORD.sub(r"\1", self.store or "")
+        return root + (f" --store {shlex.quote(store)}" if store else "")
+
+    @contextmanager
+    def home(self, *, readonly: bool = True) -> Iterator[Home]:
+        """The root, opened for as long as the block runs; made if need be unless `readonly`."""
+        home = Home(self.root, store=self.store, artifacts=self.artifacts, readonly=readonly)
+        try:
+            yield home
+        finally:
+            home.close()
+
+    def answer(self, value: object, show: Callable[[Console], None]) -> None:
+        """Print the value as one line of JSON, or let `show` print it for people."""
+        if self.json:
+            print(json.dumps(value, ensure_ascii=False), flush=True)
+        else:
+            show(terminal())
+
+
+def terminal(*, stderr: bool = False) -> Console:
+    """The terminal, or a stream that is none: then wide enough for tables, without colour."""
+    from rich.console import Console
+
+    stream = sys.stderr if stderr else sys.stdout
+    width = None if stream.isatty() else 120
+    return Console(file=stream, width=width, highlight=False, soft_wrap=False)
+
+
+def shared(verb: Callable[..., int | None]) -> Callable[..., int | None]:
+    """Give a verb `--root`, `--store`, `--artifacts` and `--json`, as its first argument `settings`."""
+
+    @click.option(
+        "--root",
+        type=click.Path(path_type=Path, file_okay=False),
+        default=ROOT,
+        show_default=True,
+        metavar="DIR",
+        help="Where the runs lie.",
+    )
+    @click.option("--store", metavar="URL", help="Where the metadata lies, if not in the root.")
+    @click.option(
+        "--artifacts",
+        metavar="URL",
+        envvar="DRIVETRAIN_ARTIFACTS",
+        show_envvar=True,
+        help="Where the artifacts lie, if not in the root: s3://bucket/prefix. The first run says it.",
+    )
+    @click.option("--json", "as_json", is_flag=True, help="Answer with one line of JSON.")
+    @functools.wraps(verb)
+    def wrapped(
+        *args: Any, root: Path, store: str | None, artifacts: str | None, as_json: bool, **kwargs: Any
+    ) -> int | None:
+        return verb(Settings(root, store, artifacts, as_json), *args, **kwargs)
+
+    return wrapped
+
+
+def print_text(console: Console, text: str) -> None:
+    """Print a text as it is."""
+    console.print(text.rstrip("\n"), markup=False, soft_wrap=True)
+
+
+def complain(error: DrivetrainError) -> None:
+    """Print an error that a person can act on: the user's own line, the cause, the fix."""
+    click.echo(f"error: {error}", err=True)
+
+
+def write_page(page: Path, text: str) -> None:
+    """Write what `--html` asks for, which may be a device, and say so on standard error.
+
+    Raises:
+        InputError: It cannot be written.
+    """
+    try:
+        page.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{page} cannot be written: {error.strerror}", fix="name another file with --html") from None
+    click.echo(f"wrote {page}", err=True)
+
+
+def gathered(
+    names: Iterable[str], given: Iterable[str], file: Path | None, environ: Mapping[str, str] = os.environ
+) -> dict[str, object]:
+    """The values of a pipeline's parameters: the shell's over the file's over the environment's.
+
+    Args:
+        names: Of the pipeline's parameters.
+        given: NAME=VALUE, each.
+        file: JSON, YAML or TOML by its suffix: an object of parameters.
+        environ: Where `DRIVETRAIN_PARAM_NAME` is looked up, the name in capitals.
+
+    Raises:
+        InputError: The file cannot be read, or holds no object.
+    """
+    found: dict[str, object] = {
+        name: environ[PREFIX + name.upper()] for name in names if PREFIX + name.upper() in environ
+    }
+    if file is not None:
+        found |= _read(file)
+    return found | dict(parameter(text) for text in given)
+
+
+def parameter(text: str) -> tuple[str, str]:
+    """A parameter given as NAME=VALUE."""
+    name, separator, value = text.partition("=")
+    if not separator or not name:
+        raise click.UsageError(f"--param takes NAME=VALUE, not {text!r}")
+    return name, value
+
+
+def _read(file: Path) -> dict[str, object]:
+    import tomllib
+
+    import yaml
+
+    readers: dict[str, Any] = {".json": json.loads, ".toml": tomllib.loads}  # Any: three libraries' functions
+    try:
+        body = readers.get(file.suffix, yaml.safe_load)(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise InputError(f"{file} cannot be read: {error}", fix="give JSON, YAML or TOML") from None
+    if not isinstance(body, dict) or not all(isinstance(name, str) for name in body):
+        raise InputError(f"{file} holds no parameters", fix="write e.g. `epochs: 5`, a line each")
+    return body
+
+
+def carried(verb: Callable[..., int | None]) -> Callable[..., int | None]:
+    """Give a verb `--runner`, `--executor`, `--beam-option`, `--parallel` and `--no-cache`, as its `options`."""
+
+    @click.option(
+        "--runner",
+        type=click.Choice(["inline", "process", "beam"]),
+        default="inline",
+        show_default=True,
+        help="Who walks the DAG.",
+    )
+    @click.option(
+        "--executor",
+        type=click.Choice(["local", "beam"]),
+        default="local",
+        show_default=True,
+        help="Who reads the data inside a component.",
+    )
+    @click.option(
+        "--beam-option",
+        "beam_options",
+        multiple=True,
+        metavar="--FLAG=VALUE",
+        help="A flag of Beam's pipeline options, for the runner and the executor that are beam.",
+    )
+    @click.option("--parallel", type=click.IntRange(min=1), metavar="N", help="How many nodes run at once at most.")
+    @click.option("--no-cache", is_flag=True, help="Run every node, whatever ran before.")
+    @functools.wraps(verb)
+    def wrapped(
+        *args: Any,
+        runner: str,
+        executor: str,
+        beam_options: tuple[str, ...],
+        parallel: int | None,
+        no_cache: bool,
+        **kwargs: Any,
+    ) -> int | None:
+        if beam_options and "beam" not in (runner, executor):
+            raise click.UsageError("--beam-option is for --runner beam or --executor beam")
+        flags = tuple(option if option.startswith("-") else f"--{option}" for option in beam_options)
+        options = RunOptions(
+            runner=runner,
+            runner_options=flags if runner == "beam" else (),
+            executor=executor,
+            executor_options=flags if executor == "beam" else (),
+            cache=not no_cache,
+            parallel=parallel,
+        )
+        return verb(*args, options=options, **kwargs)
+
+    return wrapped
+
+
+class Verbs(click.Group):
+    """A group that lists its verbs in the order in which they were added, each with the whole of its first sentence."""
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        """The verbs, the most used first."""
+        return list(self.commands)
+
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list; click's own cuts sentences at the end of the line."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, verb.get_short_help_str(_WHOLE)) for name, verb in self.commands.items()])

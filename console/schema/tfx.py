@@ -1,0 +1,45 @@
+"""`schema import` and `schema export`: from and to TFX's schema.pbtxt."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ..options import OK, Settings, print_text, shared
+
+_FILE = click.Path(path_type=Path, dir_okay=False)
+
+
+@click.command("import", epilog="\b\nExample:\n  drivetrain schema import tfx/schema.pbtxt > schema.yaml\n")
+@click.argument("file", type=_FILE)
+@shared
+def import_(settings: Settings, file: Path) -> int:
+    """Print the schema that a TFX schema.pbtxt says; what could not be taken over is told on standard error."""
+    from ... import data
+
+    read, notes = data.load_pbtxt(file)
+    _answer_noted(settings, data.schema_to_yaml(read), notes)
+    return OK
+
+
+@click.command(epilog="\b\nExample:\n  drivetrain schema export examples/flights/schema.yaml > schema.pbtxt\n")
+@click.argument("file", type=_FILE, default="schema.yaml")
+@shared
+def export(settings: Settings, file: Path) -> int:
+    """Print a schema.yaml as TFX's schema.pbtxt; what TFDV has no words for is told on standard error.
+
+    FILE is schema.yaml in this folder unless given.
+    """
+    from ... import data
+
+    text, notes = data.schema_to_pbtxt(data.load_schema(file))
+    _answer_noted(settings, text, notes)
+    return OK
+
+
+def _answer_noted(settings: Settings, text: str, notes: tuple[str, ...]) -> None:
+    if not settings.json:
+        for note in notes:
+            click.echo(f"note: {note}", err=True)
+    settings.answer({"schema": text, "notes": notes}, lambda console: print_text(console, text))

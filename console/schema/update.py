@@ -1,0 +1,130 @@
+"""`schema update`: a patch that relaxes a schema to what was observed, anomaly by anomaly."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from ...errors import InputError
+from ...pipelines import Home, Run, open_run
+from ...pipelines.launcher.flow import Flow
+from ..options import OK, RUN, Settings, shared
+from ..session import view
+from .infer import statistics_in
+
+if TYPE_CHECKING:
+    from ...data import Statistics
+
+
+class Compared(NamedTuple):
+    """What a run's ExampleValidator looked at.
+
+    Attributes:
+        statistics: Of the examples.
+        controls: Those they were compared with: "previous", "serving", "previous_version".
+        environment: As it was told.
+    """
+
+    statistics: Statistics
+    controls: Mapping[str, Statistics]
+    environment: str | None = None
+
+
+def compared(home: Home, run: Run) -> Compared:
+    """What a run's ExampleValidator looked at; of a run without one, its statistics.
+
+    Raises:
+        InputError: It has no statistics.
+    """
+    from ... import data
+
+    flow = Flow(home.store, run)
+    for node in run.pipeline.nodes:
+        execution = flow.execution(node.id)
+        inputs = {} if execution is None else home.store.inputs(execution)
+        if node.component.endswith(":ExampleValidator") and "statistics" in inputs:
+            loaded = {
+                name: data.Statistics.load(home.payloads.local(inputs[name][0].uri) / "content")
+                for name in ("statistics", "previous", "serving", "previous_version")
+                if inputs.get(name)
+            }
+            told: Any = dict(node.parameters).get("environment")
+            if isinstance(told, dict):  # a parameter of the pipeline
+                told = run.parameters[told["$param"]]
+            return Compared(loaded.pop("statistics"), loaded, told)
+    return Compared(statistics_in(view(home, run)), {})
+
+
+_FILE = click.Path(path_type=Path, dir_okay=False)
+
+
+PATCH = "schema.patch.yaml"
+
+
+@click.command(
+    epilog="\b\nExample:\n  drivetrain schema update\n  drivetrain schema accept schema.patch.yaml --only 1,3\n"
+    "  drivetrain schema update --data data/2013-06.parquet --previous data/2013-01.parquet\n"
+)
+@RUN
+@click.option("--data", "path", metavar="PATH", help="Data that does not pass, in place of a run's statistics.")
+@click.option("--schema", "file", type=_FILE, help="Which schema; the project's schema.yaml unless given.")
+@click.option(
+    "--previous",
+    metavar="PATH",
+    help="Data of an earlier span, for bounds on drift; that of the run's ExampleValidator unless given.",
+)
+@click.option("--environment", metavar="NAME", help="Which of the schema's environments the data is of; likewise.")
+@click.option("--to", type=_FILE, metavar="FILE", help=f"The patch to write; {PATCH} beside the schema unless given.")
+@click.option("--replace", is_flag=True, help="Also where there is a patch already.")
+@shared
+def update(
+    settings: Settings,
+    run_id: str | None,
+    path: str | None,
+    file: Path | None,
+    previous: str | None,
+    environment: str | None,
+    to: Path | None,
+    replace: bool,
+) -> int:
+    """Write a patch of the schema: each anomaly of the data, relaxed to what was observed.
+
+    Read it, cut it down, and `drivetrain schema accept` it. The schema itself is not touched.
+    """
+    from ... import data
+
+    if path is not None:
+        file = file or Path("schema.yaml")
+        found: object = path
+        controls: Mapping[str, object] = {}
+    else:
+        with settings.home() as home:
+            run = open_run(home, run_id)
+            found, controls, told = compared(home, run)
+        environment = environment or told
+        file = file or run.project / "schema.yaml"
+    patch = data.update_schema(
+        data.load_schema(file),
+        found,
+        environment=environment,
+        previous=previous or controls.get("previous"),
+        serving=controls.get("serving"),
+        previous_version=controls.get("previous_version"),
+    )
+    target = to or file.parent / PATCH
+    if patch.changes:
+        if target.exists() and not replace:
+            raise InputError(f"there is a patch at {target}", fix="accept or delete it, or give --replace")
+        patch.save(target)
+    for anomaly in patch.unresolved:
+        click.echo(f"note: no change of the schema does away with {anomaly.type}: {anomaly.message}", err=True)
+    said = "nothing to change in the schema" if patch.unresolved else "the data passes: nothing to change"
+    if patch.changes:
+        number = f"{len(patch.changes)} change{'s' * (len(patch.changes) > 1)}"
+        said = f"{patch.diff}\nwrote {target}: {number}; `drivetrain schema accept {target}` makes them"
+    answer = {"file": str(target) if patch.changes else None, **patch.to_dict()}
+    settings.answer(answer, lambda console: console.print(said, markup=False, soft_wrap=True))
+    return OK

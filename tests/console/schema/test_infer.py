@@ -1,0 +1,29 @@
+"""`schema infer`: what statistics propose."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import yaml
+from click.testing import Result
+
+Json = dict[str, Any]
+Command = Callable[..., Result]
+Read = Callable[[Result], Json]
+
+
+def test_infer_prints_what_the_statistics_propose(look: Path, drivetrain: Command, last_json: Read) -> None:
+    text = drivetrain("schema", "infer").stdout
+    features = yaml.safe_load(text)["features"]
+    assert list(features) == ["carrier", "delay"]
+    assert last_json(drivetrain("schema", "infer", "--json"))["schema"].strip() == text.strip()
+    wrong = drivetrain("schema", "infer", "--split", "eval")
+    assert wrong.exit_code == 2
+    assert "train" in wrong.stderr
+
+
+def test_infer_with_slack(with_schema: Path, drivetrain: Command) -> None:
+    assert drivetrain("run", "look").exit_code == 0
+    text = drivetrain("schema", "infer", "--slack", "0.1").stdout
+    assert yaml.safe_load(text)["features"]["delay"]["domain"] == {"range": {"min": -4.25, "max": 10.75}}
+    assert "range" not in drivetrain("schema", "infer").stdout

@@ -1,0 +1,181 @@
+"""`approve`: a node waits for a person, who answers."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+from drivetrain.pipelines import Home, RunResult, decide, load_pipeline, open_run, resume, run_pipeline, waiting_tasks
+from drivetrain.pipelines.ir.ir import Pipeline
+from drivetrain.tests.console.spans import ASKING
+from drivetrain.tests.pipelines.faulty import waits
+
+Json = dict[str, Any]
+Command = Callable[..., Result]
+Read = Callable[[Result], Json]
+
+
+@pytest.mark.parametrize("deny", [False, True])
+def test_a_person_decides_while_the_node_waits(
+    project: Callable[..., Path], drivetrain: Command, last_json: Read, monkeypatch: pytest.MonkeyPatch, deny: bool
+) -> None:
+    folder = project("asking", pipeline=ASKING)
+    monkeypatch.chdir(folder.parent)
+    home = Home(Path(".drivetrain"))
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.append(run_pipeline(home, load_pipeline(folder))))
+    thread.start()
+    waits(lambda: last_json(drivetrain("approve", "--list", "--json"))["waiting"])
+    (asked,) = last_json(drivetrain("approve", "--list", "--json"))["waiting"]
+    assert (asked["node"], asked["message"]) == ("Approval", "Push it?")
+    said = drivetrain("approve", *(["--deny"] if deny else []), "--by", "ada", "--comment", "looked at it")
+    assert said.exit_code == 0, said.output
+    thread.join(120)
+    (result,) = found
+    decision = result.nodes["Approval"].outputs["decision"][0].properties
+    assert decision == {"approved": not deny, "by": "ada", "comment": "looked at it"}
+    assert result.nodes["Double"].state == ("SKIPPED" if deny else "COMPLETE")
+    assert result.nodes["Denied"].state == ("COMPLETE" if deny else "SKIPPED")
+    twice = drivetrain("approve", result.run, "Approval")
+    assert twice.exit_code == 2
+    assert "was denied by ada before" in twice.stderr if deny else "was approved by ada before" in twice.stderr
+    home.close()
+
+
+def test_nobody_answers_in_time_and_then_somebody_does(
+    project: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = Home(tmp_path / ".drivetrain")
+    first = run_pipeline(home, load_pipeline(project("asking", pipeline=ASKING)), {"wait": 0.1})
+    assert first.nodes["Approval"].state == "FAILED"
+    assert "nobody answered 'Push it?' within 0.1 s" in first.nodes["Approval"].reason
+    run = next(iter([first.run]))
+    from drivetrain.pipelines import open_run
+
+    assert waiting_tasks(home, open_run(home, run)) == []
+    decide(home, open_run(home, run), "Approval", approved=True, by="ada")
+    again = resume(home)
+    assert again.state == "COMPLETE"
+    # Another run asks anew: an earlier yes is not one for what this run made.
+    assert run_pipeline(home, load_pipeline(project("asking", pipeline=ASKING)), {"wait": 0.1}).state == "FAILED"
+    home.close()
+
+
+ASKED = """
+    import time
+    import drivetrain as dt
+    from drivetrain.pipelines import current
+
+    @dt.component(asks=True, deterministic=False)
+    def Review(*, item: int) -> bool:
+        while (said := current().decision()) is None:
+            current().progress(0, None, "")
+            time.sleep(0.05)
+        return said["approved"]
+
+    @dt.component
+    def Approval(*, item: int) -> int:
+        while not (current().base / "go").exists():
+            time.sleep(0.05)
+        return item
+
+    @dt.pipeline
+    def asked() -> None:
+        Approval(item=3)
+        dt.map_(lambda item: Review.options(id="Ask", priority=1)(item=item), over=[7, 8])
+"""
+
+
+def test_any_component_may_ask_by_whatever_name(
+    project: Callable[..., Path], drivetrain: Command, last_json: Read, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = project("asked", pipeline=ASKED)
+    monkeypatch.chdir(folder.parent)
+    pipeline = load_pipeline(folder)
+    assert {node["id"]: node.get("asks") for node in json.loads(pipeline.build().to_json())["nodes"]} == {
+        "Approval": None,  # unsaid: the compiled form of what asks nobody is as it was
+        "Ask": True,
+    }
+    assert Pipeline.from_json(pipeline.build().to_json()) == pipeline.build()
+    home = Home(Path(".drivetrain"))
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.append(run_pipeline(home, pipeline)))
+    thread.start()
+
+    def waiting() -> list[str]:
+        return [one["node"] for one in last_json(drivetrain("approve", "--list", "--json"))["waiting"]]
+
+    waits(lambda: waiting() == ["Ask[0]", "Ask[1]"])
+    run = open_run(home, None).id
+    assert waiting_tasks(home, open_run(home, run)) == ["Ask[0]", "Ask[1]"]
+    nobody, which = drivetrain("approve", run, "Approval"), drivetrain("approve", run, "Ask")
+    assert "fix: name one that does: Ask" in nobody.stderr
+    assert "fix: name e.g. Ask[0]" in which.stderr
+    assert drivetrain("approve", run, "Ask[1]", "--deny", "--by", "ada").exit_code == 0
+    waits(lambda: waiting() == ["Ask[0]"])
+    assert drivetrain("approve", "--by", "ada").exit_code == 0
+    Path("go").touch()
+    thread.join(120)
+    (result,) = found
+    said = {name: node.outputs["value"][0].properties["value"] for name, node in result.nodes.items()}
+    assert said == {"Approval": 3, "Ask[0]": True, "Ask[1]": False}
+    home.close()
+
+
+def test_each_of_two_runs_at_once_asks_for_itself(
+    project: Callable[..., Path], drivetrain: Command, last_json: Read, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though the question is the same, and nobody has answered the first one yet; nor do equal items wait."""
+    folder = project("asking", pipeline=ASKING)
+    monkeypatch.chdir(folder.parent)
+    pipeline = load_pipeline(folder)
+    Home(Path(".drivetrain")).close()  # who asks what waits finds a store, if he is the first
+    threads = [
+        threading.Thread(target=lambda: found.append(run_pipeline(Home(Path(".drivetrain")), pipeline)), daemon=True)
+        for _ in range(2)
+    ]
+    found: list[RunResult] = []
+    for thread in threads:
+        thread.start()
+
+    def waiting() -> list[str]:
+        return sorted(one["run"] for one in last_json(drivetrain("approve", "--list", "--json"))["waiting"])
+
+    waits(lambda: len(waiting()) == 2)
+    older, newer = waiting()
+    assert drivetrain("approve", newer, "Approval", "--by", "ada").exit_code == 0
+    waits(lambda: len(found) == 1)
+    assert drivetrain("approve", older, "Approval", "--deny", "--by", "ada").exit_code == 0
+    for thread in threads:
+        thread.join(120)
+    said = {result.run: result.nodes["Approval"].outputs["decision"][0].properties["approved"] for result in found}
+    assert said == {newer: True, older: False}
+
+
+def test_answers_to_nothing(spans: Path, drivetrain: Command) -> None:
+    assert drivetrain("run", "spans").exit_code == 0
+    assert "nothing waits" in drivetrain("approve").stderr
+    assert json.loads(drivetrain("approve", "--list", "--json").stdout) == {"waiting": []}
+
+
+def test_a_user_without_a_name_says_who_decides(
+    project: Callable[..., Path], drivetrain: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(project("asking", pipeline=ASKING).parent)
+    drivetrain("run", "asking", "--param", "wait=0.1")
+    run = str(json.loads(drivetrain("runs", "--json").stdout)["runs"][0]["run"])
+
+    def nobody() -> str:
+        raise KeyError("uid not found")
+
+    monkeypatch.setattr("getpass.getuser", nobody)
+    refused = drivetrain("approve", run, "Approval")
+    assert refused.exit_code == 2
+    assert "fix: say who decides: --by NAME" in refused.stderr
+    assert "Read asks nobody" in drivetrain("approve", run, "Read", "--by", "ada").stderr
+    assert drivetrain("approve", run, "Approval", "--by", "ada").exit_code == 0

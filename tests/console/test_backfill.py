@@ -1,0 +1,60 @@
+"""`backfill`: a pipeline once for each of many spans."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+from drivetrain.console.backfill import parse_spans
+from drivetrain.errors import InputError
+
+Json = dict[str, Any]
+Command = Callable[..., Result]
+Read = Callable[[Result], Json]
+
+
+def test_backfill_runs_each_span_once_and_finds_it_again(spans: Path, drivetrain: Command, last_json: Read) -> None:
+    answer = last_json(drivetrain("backfill", "spans", "--spans", "3,1:2", "--json"))
+    assert [(one["span"], one["state"], one["ran"]) for one in answer["spans"]] == [
+        (span, "COMPLETE", ["Read", "Double"]) for span in (1, 2, 3)
+    ]
+    again = last_json(drivetrain("backfill", "spans", "--spans", "2:3", "--json"))
+    assert [one["ran"] for one in again["spans"]] == [[], []]
+    assert "span 1: COMPLETE  ran nothing; 2 cached" in drivetrain("backfill", "spans", "--spans", "1").stdout
+
+
+def test_backfill_stops_at_what_fails_unless_told_to_go_on(spans: Path, drivetrain: Command, last_json: Read) -> None:
+    stopped = drivetrain("backfill", "spans", "--spans", "3:5", "--json")
+    assert stopped.exit_code == 2
+    assert [one["span"] for one in last_json(stopped)["spans"]] == [3, 4]
+    went_on = drivetrain("backfill", "spans", "--spans", "3:5", "--keep-going", "--json")
+    assert went_on.exit_code == 2
+    assert [one["state"] for one in last_json(went_on)["spans"]] == ["COMPLETE", "FAILED", "COMPLETE"]
+    wrong = drivetrain("backfill", "spans", "--spans", "1", "--span-param", "by2")
+    assert wrong.exit_code == 2
+    assert "has no parameter 'by2'" in wrong.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "spans"),
+    [
+        ("1:3", [1, 2, 3]),
+        ("5", [5]),
+        ("3,1:2,2", [1, 2, 3]),
+        ("0", [0]),
+        (" 7 : 8 ", [7, 8]),
+        ("2017-01-01:2017-01-02", [17167, 17168]),
+        ("1970-01-02, 3", [1, 3]),
+    ],
+)
+def test_spans_as_text(text: str, spans: list[int]) -> None:
+    assert parse_spans(text) == spans
+
+
+@pytest.mark.parametrize("text", ["", "3:1", "a", "1:", "-1", "1,,2", "1:2:3", "2017-02-30", "2017-1-1"])
+def test_text_that_names_no_spans(text: str) -> None:
+    with pytest.raises(InputError, match="names no spans"):
+        parse_spans(text)

@@ -1,0 +1,50 @@
+"""`fsck`: damage is found and repaired."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+
+Json = dict[str, Any]
+Command = Callable[..., Result]
+Read = Callable[[Result], Json]
+
+
+@pytest.fixture
+def ran(shop: Path, drivetrain: Command, last_json: Read) -> Json:
+    return last_json(drivetrain("run", "shop", "--json"))
+
+
+def payload(shop: Path, ran: Json, node: str) -> Path:
+    (items,) = ran["nodes"][node]["outputs"].values()
+    return shop.parent / ".drivetrain" / str(items[0]["uri"])
+
+
+def test_fsck_is_clean_after_a_run(ran: Json, drivetrain: Command, last_json: Read) -> None:
+    assert drivetrain("fsck").exit_code == 0
+    answer = last_json(drivetrain("fsck", "--json"))
+    assert answer["clean"] is True
+    assert answer["checked"] == 5
+
+
+def test_fsck_finds_damage_and_repair_lets_the_next_run_mend_it(
+    shop: Path, ran: Json, drivetrain: Command, last_json: Read
+) -> None:
+    rows = payload(shop, ran, "Make") / "content" / "rows"
+    rows.chmod(0o644)
+    rows.write_text("4")
+    shutil.rmtree(payload(shop, ran, "Judge"))
+    found = drivetrain("fsck")
+    assert found.exit_code == 1
+    assert "payload changed" in found.stdout
+    assert "payload missing" in found.stdout
+    assert "--repair" in found.stdout
+    assert drivetrain("fsck", "--repair").exit_code == 0
+    again = last_json(drivetrain("run", "shop", "--json"))
+    assert again["nodes"]["Make"]["state"] == again["nodes"]["Judge"]["state"] == "COMPLETE"
+    # Made anew with the same content, so what stands between is still the same work.
+    assert again["nodes"]["Train"]["state"] == "CACHED"
+    assert last_json(drivetrain("fsck", "--json"))["missing"] == []

@@ -1,0 +1,28 @@
+"""`resume`: what ended well stays, the rest runs."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from click.testing import Result
+
+Json = dict[str, Any]
+Command = Callable[..., Result]
+Read = Callable[[Result], Json]
+
+
+def test_resume_keeps_what_ended_well_and_runs_the_rest(shop: Path, drivetrain: Command, last_json: Read) -> None:
+    failed = last_json(drivetrain("run", "shop", "--param", "fail=crash", "--json"))
+    source = (shop / "pipeline.py").read_text()
+    (shop / "pipeline.py").write_text(source.replace('raise ValueError("boom [in here]")', "pass"))
+    # The code is part of what was built: an edited node is refused, not run as something else.
+    refused = drivetrain("resume")
+    assert refused.exit_code == 2
+    assert "edited after the pipeline was built" in refused.stdout
+    (shop / "pipeline.py").write_text(source)
+    again = drivetrain("resume", failed["run"], "--json")
+    assert again.exit_code == 1
+    answer = last_json(again)
+    assert answer["run"] == failed["run"]
+    for key in ("state", "reason", "outputs"):
+        assert answer["nodes"]["Make"][key] == failed["nodes"]["Make"][key]

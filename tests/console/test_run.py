@@ -1,0 +1,94 @@
+"""`run`: what it prints, and the exit code that says whose turn it is."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from click.testing import Result
+
+Json = dict[str, Any]
+Command = Callable[..., Result]
+Read = Callable[[Result], Json]
+
+
+NODES = ["Make", "Guard", "Train", "Judge", "Push"]
+
+
+def test_a_complete_run_prints_every_node_the_verdict_and_the_push(shop: Path, drivetrain: Command) -> None:
+    result = drivetrain("run", "shop")
+    assert result.exit_code == 0, result.output
+    table = result.stdout[result.stdout.index("reason") :]
+    for node in NODES:
+        line = next(line for line in table.splitlines() if node in line)
+        assert "COMPLETE" in line
+        assert "first run" in line
+    assert "AUC 0.9; blessed" in table
+    assert f"version 2 at {shop.parent}/serving/shop/2" in table
+
+
+def test_json_is_the_last_line_and_has_the_promised_shape(shop: Path, drivetrain: Command, last_json: Read) -> None:
+    result = drivetrain("run", "shop", "--json")
+    answer = last_json(result)
+    assert list(answer) == ["run", "state", "nodes"]
+    assert answer["state"] == "COMPLETE"
+    assert list(answer["nodes"]) == NODES
+    for node in answer["nodes"].values():
+        assert list(node) == ["state", "seconds", "reason", "outputs"]
+        for items in node["outputs"].values():
+            assert [sorted(item) for item in items] == [["fingerprint", "type", "uri"]]
+    assert answer["nodes"]["Make"]["outputs"]["examples"][0]["type"] == "Examples"
+
+
+def test_the_second_run_is_cached_and_says_from_where(shop: Path, drivetrain: Command, last_json: Read) -> None:
+    first = last_json(drivetrain("run", "shop", "--json"))
+    second = last_json(drivetrain("run", "shop", "--json"))
+    for name, node in second["nodes"].items():
+        assert node["state"] == "CACHED"
+        assert node["reason"] == f"same work as run {first['run']}"
+        assert node["outputs"] == first["nodes"][name]["outputs"]
+    third = last_json(drivetrain("run", "shop", "--no-cache", "--json"))
+    assert {node["state"] for node in third["nodes"].values()} == {"COMPLETE"}
+
+
+def test_a_veto_is_three_and_quotes_the_rows(shop: Path, drivetrain: Command, last_json: Read) -> None:
+    result = drivetrain("run", "shop", "--param", "rows=11")
+    assert result.exit_code == 3
+    said = " ".join(result.stdout.split())
+    assert "stopped by Guard" in said
+    assert "train / carrier: 1 row holds [values] that are not in the domain" in said
+    assert "row 17: carrier=ZZ_NEW, year=2013, dest=–" in said
+    assert "fix: mend the row or add ZZ_NEW to the domain" in said
+    answer = last_json(drivetrain("run", "shop", "-p", "rows=11", "--json"))
+    assert answer["state"] == "STOPPED"
+    assert answer["nodes"]["Train"]["state"] == "BLOCKED"
+
+
+def test_wrong_input_is_two_and_a_crash_is_one(shop: Path, drivetrain: Command) -> None:
+    wrong = drivetrain("run", "shop", "--param", "fail=user")
+    assert wrong.exit_code == 2
+    assert "the column 'x' is missing" in wrong.stdout
+    crash = drivetrain("run", "shop", "--param", "fail=crash")
+    assert crash.exit_code == 1
+    assert "ValueError: boom [in here]" in crash.stdout
+    assert "Traceback" not in crash.output
+    told = drivetrain("run", "shop", "--param", "fail=crash", "--json")
+    assert told.stderr == "error: Train: ValueError: boom [in here]\n"
+    shown = drivetrain("show")
+    assert "Traceback" in shown.stdout
+    assert "pipeline.py" in shown.stdout
+
+
+def test_an_error_in_the_project_names_its_line(shop: Path, drivetrain: Command) -> None:
+    source = (shop / "pipeline.py").read_text()
+    for broken, said in (
+        (source.replace("Make(rows)\n    Guard", "Mke(rows)\n    Guard"), "NameError: name 'Mke' is not defined"),
+        (source.replace("def Push(model", "def Push(model:"), "SyntaxError"),
+        (source.replace("import time\n", "import no_such_thing\n"), "No module named 'no_such_thing'"),
+        (source.replace("Train(examples, fn", "Train(model=examples, fn"), "Train has no parameter 'model'"),
+    ):
+        (shop / "pipeline.py").write_text(broken)
+        result = drivetrain("run", "shop")
+        assert result.exit_code == 2, result.output
+        assert said in result.stderr
+        assert f"{shop / 'pipeline.py'}:" in result.stderr.splitlines()[0]
+        assert not (shop.parent / ".drivetrain" / "artifacts").exists()
