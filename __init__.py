@@ -1,14 +1,15 @@
 """drivetrain: raw data to a served model and back, as one typed Python DAG on JAX.
 
-The public face. Names are imported on first use, so that `import drivetrain` costs next to nothing.
+What most pipelines need stands here. Windows over earlier spans and other rarer choices of artifacts are in
+`dt.resolvers`, what loops go over in `dt.loops`, the placeholders of commands and containers in `dt.external`.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
 from .errors import BuildError, DrivetrainError, InputError
+from .lazy import lazy_names
 
 if TYPE_CHECKING:
     from .console.session import open  # noqa: A004 - it is `dt.open`
@@ -16,90 +17,28 @@ if TYPE_CHECKING:
     from .metadata import Artifact
     from .pipelines import (
         Secret,
-        all_spans,
         artifact,
         component,
+        external,
         files,
         latest,
         latest_blessed,
-        latest_model,
         map_,
-        newest_model_not_trained_on,
         not_,
         on_exit,
         one_of,
         optional,
         otherwise,
-        paired,
         pipeline,
-        previous,
         query,
-        rolling,
+        resolvers,
         secret,
-        sequential,
-        sliding,
-        spans,
-        splits,
-        static_range,
-        unzip,
         when,
     )
-    from .pipelines.external import (
-        container_component,
-        file_path,
-        if_present,
-        input_path,
-        kfp_component,
-        notebook_component,
-        output_path,
-        parameter,
-        properties_path,
-        shell_component,
-    )
+    from .pipelines.external import container_component, kfp_component, notebook_component, shell_component
+    from .pipelines.resolvers import loops
 
-_HOMES = {
-    "container_component": ".pipelines.external",
-    "file_path": ".pipelines.external",
-    "if_present": ".pipelines.external",
-    "input_path": ".pipelines.external",
-    "kfp_component": ".pipelines.external",
-    "notebook_component": ".pipelines.external",
-    "output_path": ".pipelines.external",
-    "parameter": ".pipelines.external",
-    "properties_path": ".pipelines.external",
-    "shell_component": ".pipelines.external",
-    "all_spans": ".pipelines",
-    "artifact": ".pipelines",
-    "latest_model": ".pipelines",
-    "newest_model_not_trained_on": ".pipelines",
-    "previous": ".pipelines",
-    "rolling": ".pipelines",
-    "static_range": ".pipelines",
-    "paired": ".pipelines",
-    "sequential": ".pipelines",
-    "sliding": ".pipelines",
-    "spans": ".pipelines",
-    "splits": ".pipelines",
-    "secret": ".pipelines",
-    "Secret": ".pipelines",
-    "unzip": ".pipelines",
-    "otherwise": ".pipelines",
-    "optional": ".pipelines",
-    "one_of": ".pipelines",
-    "on_exit": ".pipelines",
-    "not_": ".pipelines",
-    "map_": ".pipelines",
-    "Artifact": ".metadata",
-    "component": ".pipelines",
-    "files": ".pipelines",
-    "hub": ".engine",
-    "latest": ".pipelines",
-    "latest_blessed": ".pipelines",
-    "open": ".console.session",
-    "pipeline": ".pipelines",
-    "query": ".pipelines",
-    "when": ".pipelines",
-}
+    __version__: str
 
 __all__ = [
     "Artifact",
@@ -107,21 +46,17 @@ __all__ = [
     "DrivetrainError",
     "InputError",
     "Secret",
-    "all_spans",
     "artifact",
     "component",
     "container_component",
-    "file_path",
+    "external",
     "files",
     "hub",
-    "if_present",
-    "input_path",
     "kfp_component",
     "latest",
     "latest_blessed",
-    "latest_model",
+    "loops",
     "map_",
-    "newest_model_not_trained_on",
     "not_",
     "notebook_component",
     "on_exit",
@@ -129,24 +64,27 @@ __all__ = [
     "open",
     "optional",
     "otherwise",
-    "output_path",
-    "paired",
-    "parameter",
     "pipeline",
-    "previous",
-    "properties_path",
     "query",
-    "rolling",
+    "resolvers",
     "secret",
-    "sequential",
     "shell_component",
-    "sliding",
-    "spans",
-    "splits",
-    "static_range",
-    "unzip",
     "when",
 ]
+
+_load = lazy_names(
+    __name__,
+    {
+        "console.session": "open",
+        "metadata": "Artifact",
+        "pipelines": (
+            "Secret artifact component files latest latest_blessed map_ not_ on_exit one_of optional "
+            "otherwise pipeline query secret when"
+        ),
+        "pipelines.external": "container_component kfp_component notebook_component shell_component",
+    },
+    submodules=("engine.hub", "pipelines.external", "pipelines.resolvers", "pipelines.resolvers.loops"),
+)[0]
 
 
 def __getattr__(name: str) -> object:
@@ -154,11 +92,8 @@ def __getattr__(name: str) -> object:
         from importlib.metadata import version
 
         return version(__name__)
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(home, __name__), name)
+    return _load(name)
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return __all__

@@ -55,7 +55,7 @@ def backfill(
 ) -> int:
     """Run the pipeline in FOLDER for each span, in order: what is unchanged comes from the cache.
 
-    A window over earlier spans (`dt.rolling`) sees no span after its own, so filling in an old one is right. With
+    A window over earlier spans (`dt.resolvers.rolling`) sees no span after its own: an old one may be filled in. With
     --json the answer is {"spans": [{"span", "run", "state", "ran", "cached"}]}.
     """
     pipeline = load_pipeline(folder)

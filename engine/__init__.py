@@ -5,10 +5,9 @@ Names load on first use: a cached run and the building of a pipeline touch neith
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
-from ..errors import missing_module
+from ..lazy import lazy_names
 
 if TYPE_CHECKING:
     from . import custom_ops as custom_ops
@@ -66,72 +65,38 @@ if TYPE_CHECKING:
     from .transform.transform import analyze as analyze
     from .transform.transform import apply as apply
 
-_HOMES = {
-    "AnalyzerCache": "analyzers.spans",
-    "Batch": "training.loader",
-    "Bundle": "bundles.bundle",
-    "BundleCheck": "bundles.verifying",
-    "BundleError": "lowering.programs",
-    "BundleFn": "bundles.batch_fn",
-    "Column": "tracing.columns",
-    "ConcreteFunction": "functions.concrete",
-    "EpochRecord": "training.training",
-    "FieldSpec": "graphs.graph",
-    "Function": "functions.function",
-    "Graph": "graphs.graph",
-    "Loader": "training.loader",
-    "Model": "training.model",
-    "Ragged": "ragged.ragged",
-    "Refreshed": "bundles.refreshing",
-    "RetraceWarning": "functions.function",
-    "STRATEGIES": "training.strategy",
-    "Signature": "bundles.manifest",
-    "Span": "analyzers.spans",
-    "Strategy": "training.strategy",
-    "Tape": "functions.gradients",
-    "TensorSpec": "functions.symbolic",
-    "Trained": "training.training",
-    "TrainingRun": "training.training",
-    "analyze": "transform.transform",
-    "apply": "transform.transform",
-    "custom_gradient": "functions.derivatives",
-    "do_not_convert": "functions.autograph",
-    "eager": "functions.function",
-    "export_model": "export",
-    "export_stateful": "bundles.stateful",
-    "function": "functions.function",
-    "hessian": "functions.derivatives",
-    "hvp": "functions.derivatives",
-    "initial_state": "bundles.stateful",
-    "inverse": "bundles.inverse",
-    "jacobian": "functions.derivatives",
-    "keep_compiled": "bundles.compiled",
-    "loop_options": "functions.options",
-    "nnx_model": "training.model",
-    "on": "tracing.placing",
-    "raised_at": "_caller",
-    "refresh_bundle": "bundles.refreshing",
-    "reseal": "bundles.manifest",
-    "set_max_steps": "functions.options",
-    "stateful": "functions.state",
-    "step": "bundles.stateful",
-    "value_and_gradient": "functions.derivatives",
-    "verify_bundle": "bundles.verifying",
-}
-
-
-def __getattr__(name: str) -> object:
-    try:
-        if name in ("custom_ops", "hub", "ops", "ragged"):
-            return import_module(f"{__name__}.{name}")
-        if name in _HOMES:
-            return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    except ModuleNotFoundError as error:
-        if (missing := missing_module(error)) is not None:
-            raise missing from error
-        raise
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted([*_HOMES, "custom_ops", "hub", "ops", "ragged"])
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "_caller": "raised_at",
+        "analyzers.spans": "AnalyzerCache Span",
+        "bundles.batch_fn": "BundleFn",
+        "bundles.bundle": "Bundle",
+        "bundles.compiled": "keep_compiled",
+        "bundles.inverse": "inverse",
+        "bundles.manifest": "Signature reseal",
+        "bundles.refreshing": "Refreshed refresh_bundle",
+        "bundles.stateful": "export_stateful initial_state step",
+        "bundles.verifying": "BundleCheck verify_bundle",
+        "export": "export_model",
+        "functions.autograph": "do_not_convert",
+        "functions.concrete": "ConcreteFunction",
+        "functions.derivatives": "custom_gradient hessian hvp jacobian value_and_gradient",
+        "functions.function": "Function RetraceWarning eager function",
+        "functions.gradients": "Tape",
+        "functions.options": "loop_options set_max_steps",
+        "functions.state": "stateful",
+        "functions.symbolic": "TensorSpec",
+        "graphs.graph": "FieldSpec Graph",
+        "lowering.programs": "BundleError",
+        "ragged.ragged": "Ragged",
+        "tracing.columns": "Column",
+        "tracing.placing": "on",
+        "training.loader": "Batch Loader",
+        "training.model": "Model nnx_model",
+        "training.strategy": "STRATEGIES Strategy",
+        "training.training": "EpochRecord Trained TrainingRun",
+        "transform.transform": "analyze apply",
+    },
+    submodules=("custom_ops", "hub", "ops", "ragged"),
+)

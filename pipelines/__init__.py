@@ -1,7 +1,7 @@
 """The pipeline room: the DSL, the compiled form, the launcher and the runners."""
 
 from .dsl.component import Component, component
-from .dsl.control import Ended, map_, not_, on_exit, one_of, optional, otherwise, unzip, when
+from .dsl.control import Ended, map_, not_, on_exit, one_of, optional, otherwise, when
 from .dsl.pipeline import PipelineFunction, load_pipeline, pipeline
 from .ir.ir import Pipeline
 from .launcher.decisions import decide
@@ -28,24 +28,7 @@ from .project.files import (
 )
 from .project.functions import Fn, FunctionRef, load
 from .project.secret import Secret, secret
-from .resolvers.loopables import (
-    paired,
-    sequential,
-    sliding,
-    spans,
-    splits,
-)
-from .resolvers.queries import (
-    all_spans,
-    artifact,
-    latest,
-    latest_blessed,
-    latest_model,
-    newest_model_not_trained_on,
-    previous,
-    rolling,
-    static_range,
-)
+from .resolvers import artifact, latest, latest_blessed
 from .run import RunResult, resume, run_pipeline
 
 __all__ = [
@@ -69,7 +52,6 @@ __all__ = [
     "Selection",
     "Spun",
     "SqlQuery",
-    "all_spans",
     "artifact",
     "component",
     "current",
@@ -77,34 +59,23 @@ __all__ = [
     "files",
     "latest",
     "latest_blessed",
-    "latest_model",
     "list_runs",
     "load",
     "load_pipeline",
     "map_",
-    "newest_model_not_trained_on",
     "not_",
     "on_exit",
     "one_of",
     "open_run",
     "optional",
     "otherwise",
-    "paired",
     "pipeline",
-    "previous",
     "query",
     "resolve_files",
     "resume",
-    "rolling",
     "run_pipeline",
     "secret",
-    "sequential",
-    "sliding",
-    "spans",
     "spin",
-    "splits",
-    "static_range",
-    "unzip",
     "waiting_tasks",
     "when",
 ]

@@ -5,8 +5,9 @@ Names load on first use: a bundle without such ops touches neither JAX nor a com
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from ...lazy import lazy_names
 
 if TYPE_CHECKING:
     from .device import ffi_op as ffi_op
@@ -24,29 +25,13 @@ if TYPE_CHECKING:
     from .registry import find as find
     from .registry import registered as registered
 
-_HOMES = {
-    "Extension": "extensions",
-    "GROUP": "extensions",
-    "Native": "native",
-    "Op": "registry",
-    "Requirement": "extensions",
-    "Returns": "host",
-    "compile_cpp": "native",
-    "ffi_op": "device",
-    "find": "registry",
-    "host_op": "host",
-    "pallas_op": "device",
-    "register_op": "device",
-    "registered": "registry",
-    "use": "extensions",
-}
-
-
-def __getattr__(name: str) -> object:
-    if name in _HOMES:
-        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted(_HOMES)
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "device": "ffi_op pallas_op register_op",
+        "extensions": "Extension GROUP Requirement use",
+        "host": "Returns host_op",
+        "native": "Native compile_cpp",
+        "registry": "Op find registered",
+    },
+)

@@ -5,8 +5,9 @@ Names load on first use.
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from ...lazy import lazy_names
 
 if TYPE_CHECKING:
     from .card import ModelCard as ModelCard
@@ -22,27 +23,15 @@ if TYPE_CHECKING:
     from .publishing import versions as versions
     from .weight_files import weights as weights
 
-_HOMES = {
-    "HubModule": "modules",
-    "ModelCard": "card",
-    "OnnxModel": "onnx_file",
-    "Version": "publishing",
-    "clean": "cleaning",
-    "from_onnx": "onnx_file",
-    "load": "loading",
-    "module": "modules",
-    "save": "publishing",
-    "verify": "loading",
-    "versions": "publishing",
-    "weights": "weight_files",
-}
-
-
-def __getattr__(name: str) -> object:
-    if name in _HOMES:
-        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted(_HOMES)
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "card": "ModelCard",
+        "cleaning": "clean",
+        "loading": "load verify",
+        "modules": "HubModule module",
+        "onnx_file": "OnnxModel from_onnx",
+        "publishing": "Version save versions",
+        "weight_files": "weights",
+    },
+)

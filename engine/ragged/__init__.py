@@ -6,8 +6,9 @@ combined, pooled per row. Names load on first use, as the host's side of it need
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING
+
+from ...lazy import lazy_names
 
 if TYPE_CHECKING:
     from .bags import bag_matrix as bag_matrix
@@ -39,21 +40,16 @@ if TYPE_CHECKING:
     from .ragged import concat as concat
     from .rows import bucket as bucket
 
-_HOMES = {
-    "Ragged": "ragged", "all": "pooling", "any": "pooling", "bag_matrix": "bags", "bucket": "rows",
-    "concat": "ragged", "embedding_bag": "bags", "from_arrow": "convert", "from_bcoo": "convert",
-    "from_dense": "convert", "from_lengths": "convert", "from_lists": "convert", "from_row_splits": "convert",
-    "from_sparse": "convert", "logsumexp": "pooling", "matrix_bags": "bags", "max": "pooling", "mean": "pooling",
-    "min": "pooling", "sequence_mask": "convert", "softmax": "pooling", "sqrtn": "pooling", "sum": "pooling",
-    "to_arrow": "convert", "to_bcoo": "convert", "to_dense": "convert", "to_lists": "convert", "to_sparse": "convert",
-}  # fmt: skip
-
-
-def __getattr__(name: str) -> object:
-    if name in _HOMES:
-        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted(_HOMES)
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "bags": "bag_matrix embedding_bag matrix_bags",
+        "convert": (
+            "from_arrow from_bcoo from_dense from_lengths from_lists from_row_splits from_sparse "
+            "sequence_mask to_arrow to_bcoo to_dense to_lists to_sparse"
+        ),
+        "pooling": "all any logsumexp max mean min softmax sqrtn sum",
+        "ragged": "Ragged concat",
+        "rows": "bucket",
+    },
+)

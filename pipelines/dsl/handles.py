@@ -207,7 +207,7 @@ class Chosen(Opaque):
     collected: bool = False
 
     def __repr__(self) -> str:
-        return f"dt.{self.query.strategy.removesuffix('_passed')}(...)"
+        return str(self.query)
 
 
 @dataclass(frozen=True, eq=False)

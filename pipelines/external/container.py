@@ -60,7 +60,7 @@ def container_component(
     Args:
         name: The id of its nodes.
         image: The image, best with its digest, `name@sha256:…`: what a tag names may change unseen.
-        command: In place of the image's entry point: text, and what `dt.input_path` and the like give.
+        command: In place of the image's entry point: text, and what `dt.external.input_path` and the like give.
         args: What follows the command, in place of the image's own.
         inputs: As of `shell_component`, so are the others.
         outputs: What it gives.

@@ -38,14 +38,14 @@ def shell_component(
 
     Args:
         name: The id of its nodes.
-        command: The program and its arguments: text, and what `dt.input_path` and the like give. Each is one argument
-            whatever it holds.
+        command: The program and its arguments: text, and what `dt.external.input_path` and the like give. Each is one
+            argument whatever it holds.
         inputs: Artifact types by name; `list[X]` and `X | None` too.
         outputs: Artifact types, whose content it must write, and JSON types, which it must write to a file: text as
             it is, anything else as JSON. Without any it has `done`, which is true.
         parameters: JSON types by name, or their defaults.
         files: Files of the project by name, e.g. `{"script": "train.sh"}`: their content is part of the cache key.
-        env: More environment variables: text, a `dt.secret`, or what `dt.parameter` gives.
+        env: More environment variables: text, a `dt.secret`, or what `dt.external.parameter` gives.
         shell: Whether the command is text for `/bin/sh`, joined by spaces. What is filled in is still one argument
             each, never text of the script.
         gates: An input that it may veto, as of `dt.component`: by an output whose property `passed` is false.
@@ -85,7 +85,9 @@ def checked(
         raise BuildError(f"{name}: the command is no list", where=where, fix='write ["program", "argument"]')
     wrong: list[object] = [word for word in command if not _is_word(word)]
     if wrong:
-        raise BuildError(f"{name}: {wrong[0]!r:.60} is no text", where=where, fix="write text, or dt.parameter(...)")
+        raise BuildError(
+            f"{name}: {wrong[0]!r:.60} is no text", where=where, fix="write text, or dt.external.parameter(...)"
+        )
     known = {
         "input": inputs or {},
         "output": outputs or {},
@@ -109,7 +111,7 @@ def checked(
             raise BuildError(
                 f"{name}: the secret {place.name!r} is part of the command, which every process can read",
                 where=where,
-                fix=f"pass it by the environment: env={{'TOKEN': dt.parameter({place.name!r})}}",
+                fix=f"pass it by the environment: env={{'TOKEN': dt.external.parameter({place.name!r})}}",
             )
     for place in words.unguarded(command):
         hint = {**(inputs or {}), **(parameters or {})}.get(place.name)
@@ -117,7 +119,7 @@ def checked(
             raise BuildError(
                 f"{name}: {place.name!r} may be left out, and the command needs it",
                 where=where,
-                fix=f"write dt.if_present({place.name!r}, [...])",
+                fix=f"write dt.external.if_present({place.name!r}, [...])",
             )
     return tuple(command)
 

@@ -11,7 +11,7 @@ from ..project.functions import user_line
 
 
 class Piece:
-    """A part of a command that is known when it runs. `"--out=" + dt.output_path("model")` joins it with text."""
+    """A part of a command that is known once it runs; `"--out=" + dt.external.output_path("model")` joins it on."""
 
     def __add__(self, other: Word) -> Joined:
         return Joined((*_parts(self), *_parts(other)))
@@ -23,7 +23,7 @@ class Piece:
         raise BuildError(
             f"{self!r} has no text before the command runs",
             where=user_line(),
-            fix='join it: "--out=" + dt.output_path(…)',
+            fix='join it: "--out=" + dt.external.output_path(…)',
         )
 
     def __format__(self, spec: str) -> NoReturn:

@@ -67,6 +67,10 @@ class Query:
     arguments: Pairs = ()
     of: Edge | None = None
 
+    def __str__(self) -> str:
+        name = self.strategy.removesuffix("_passed")
+        return f"dt.{name}(...)" if name in ("artifact", "latest", "latest_blessed") else f"dt.resolvers.{name}(...)"
+
     def to_json(self) -> Json:
         """As IR."""
         more = {

@@ -1,1 +1,28 @@
-"""Time: spans and versions, windows over them, and what is chosen from what earlier runs made."""
+"""Artifacts chosen from what earlier runs made: by span, in windows, by what a model was trained on.
+
+`dt.latest`, `dt.latest_blessed` and `dt.artifact` are what most pipelines need; the rarer ones are `dt.resolvers.…`.
+"""
+
+from .queries import (
+    all_spans,
+    artifact,
+    latest,
+    latest_blessed,
+    latest_model,
+    newest_model_not_trained_on,
+    previous,
+    rolling,
+    static_range,
+)
+
+__all__ = [
+    "all_spans",
+    "artifact",
+    "latest",
+    "latest_blessed",
+    "latest_model",
+    "newest_model_not_trained_on",
+    "previous",
+    "rolling",
+    "static_range",
+]

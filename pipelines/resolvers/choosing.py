@@ -69,20 +69,15 @@ def choose(past: Past, answers: Answers, asked: Asked) -> list[ArtifactRecord]:
 
     answer = answers.once(asked.question, ask)
     if "absent" in answer:
-        raise Absent(f"{spelled(asked.query)}: {answer['absent']}")
+        raise Absent(f"{asked.query}: {answer['absent']}")
     records = [past.store.artifact(uid) for uid in answer["uids"]]
     for record in records:
         if record.state != "LIVE":
             raise InputError(
-                f"{record.uri}, which {spelled(asked.query)} gave this run, has been deleted since",
+                f"{record.uri}, which {asked.query} gave this run, has been deleted since",
                 fix="start a new run, which chooses again",
             )
     return records
-
-
-def spelled(query: Query) -> str:
-    """A query as its author wrote it, nearly."""
-    return f"dt.{query.strategy.removesuffix('_passed')}(...)"
 
 
 def _latest(past: Past, asked: Asked) -> list[ArtifactRecord]:

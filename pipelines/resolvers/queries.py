@@ -102,16 +102,18 @@ def latest_model(policy: Policy, *, kind: type[Artifact] = Model, pipeline: str 
         policy: "exported": it was made; "blessed": an `Evaluation` of it, by the input "model", was; "pushed": there is
             a `PushedModel` of it.
         kind: The model's type.
-        pipeline: As of `latest`: `dt.latest_model("blessed", pipeline="flights")`, where another pipeline trains.
+        pipeline: As of `latest`: `dt.resolvers.latest_model("blessed", pipeline="flights")` where that trains.
 
     Raises:
         BuildError: There is no such policy.
     """
     if policy not in ("exported", "blessed", "pushed"):
         raise BuildError(
-            f"dt.latest_model: there is no policy {policy!r}", where=user_line(), fix="say exported, blessed or pushed"
+            f"dt.resolvers.latest_model: there is no policy {policy!r}",
+            where=user_line(),
+            fix="say exported, blessed or pushed",
         )
-    arguments = {"policy": policy, **_of_another("dt.latest_model", pipeline)}
+    arguments = {"policy": policy, **_of_another("dt.resolvers.latest_model", pipeline)}
     return cast("Artifact | None", Chosen(_query("latest_model", kind, None, arguments)))
 
 
@@ -135,8 +137,8 @@ def newest_model_not_trained_on(
     Raises:
         BuildError: It is no output, or of a type that has no span.
     """
-    of = output_of("dt.newest_model_not_trained_on", examples)
-    _spanned("dt.newest_model_not_trained_on", of._type)
+    of = output_of("dt.resolvers.newest_model_not_trained_on", examples)
+    _spanned("dt.resolvers.newest_model_not_trained_on", of._type)
     query = _query("newest_model_not_trained_on", kind, node, {}, of)
     return cast("Artifact | None", Chosen(query, collected=of._collected))
 
@@ -200,8 +202,8 @@ def artifact(
 def previous(what: T, *, passed: bool = False) -> T | None:
     """What earlier runs made, by the same node, of the last span before this output's; None where there is none.
 
-    Of that span the newest version. `ExampleValidator(examples, statistics, schema, previous=dt.previous(statistics))`
-    compares a month with the one before it, in a run on an old month too; `dt.latest` is what was made last.
+    Of that span the newest version. `ExampleValidator(..., previous=dt.resolvers.previous(statistics))` compares a
+    month with the one before it, in a run on an old month too; `dt.latest` is what was made last.
 
     Args:
         what: An output.
@@ -210,8 +212,8 @@ def previous(what: T, *, passed: bool = False) -> T | None:
     Raises:
         BuildError: It is no output, or of a type that has no span.
     """
-    of = output_of("dt.previous", what)
-    _spanned("dt.previous", of._type)
+    of = output_of("dt.resolvers.previous", what)
+    _spanned("dt.resolvers.previous", of._type)
     query = _query("previous", of._type, of._node, {"passed": passed}, of)
     return cast("T | None", Chosen(query, collected=of._collected))
 
@@ -229,7 +231,7 @@ def rolling(
     node: str | None = None,
     passed: bool = False,
 ) -> list[T]:
-    """The last n spans, ascending: `Trainer(dt.rolling(examples, 3))`, which takes `list[Examples]`.
+    """The last n spans, ascending: `Trainer(dt.resolvers.rolling(examples, 3))`, which takes `list[Examples]`.
 
     Given an output: this run's, and what earlier runs of its node made of the spans before it, of each the newest
     version. Never of later spans, so that a run on an old month finds what its first run found. Given a type: history
@@ -251,7 +253,7 @@ def rolling(
     Raises:
         BuildError: It is no output or type with a span, or a number makes no sense.
     """
-    name = "dt.rolling"
+    name = "dt.resolvers.rolling"
     arguments: dict[str, object] = {
         "n": _at_least(name, "n", n, 1),
         "start": start,
@@ -300,7 +302,7 @@ def static_range(
         "min_spans": min_spans,
         "keep_all_versions": keep_all_versions,
     }
-    return _window("dt.static_range", "static_range", what, node, passed, arguments)
+    return _window("dt.resolvers.static_range", "static_range", what, node, passed, arguments)
 
 
 def all_spans(
@@ -322,7 +324,7 @@ def all_spans(
         BuildError: It is no output or type with a span.
     """
     arguments = {"keep_all_versions": keep_all_versions}
-    return _window("dt.all_spans", "all_spans", what, node, passed, arguments)
+    return _window("dt.resolvers.all_spans", "all_spans", what, node, passed, arguments)
 
 
 def _window(

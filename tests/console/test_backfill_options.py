@@ -40,7 +40,7 @@ DAYS = """
 
     @dt.pipeline
     def days(span: int = 1, of: str = "month") -> None:
-        Seen(dt.rolling(Day(span=span, of=of), 2, min_spans=1))
+        Seen(dt.resolvers.rolling(Day(span=span, of=of), 2, min_spans=1))
 """
 IN_PROCESSES = (
     DAYS.partition("    @dt.pipeline")[0]

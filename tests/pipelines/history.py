@@ -121,7 +121,7 @@ def states(result: RunResult) -> dict[str, str]:
     return {name: node.state for name, node in result.nodes.items()}
 
 
-ROLL = "Show(dt.rolling(Load(span=count), 3))"
+ROLL = "Show(dt.resolvers.rolling(Load(span=count), 3))"
 
 
 def history(pipe: Pipe) -> Pipe:

@@ -165,7 +165,7 @@ def test_a_pair_of_outputs_comes_back_as_two_lists(home: Home, flow: Pipe) -> No
         def one(item):
             both = Pair(count=item)
             return both.numbers, both.size
-        numbers, sizes = dt.unzip(dt.map_(one, over=[1, 2, 3]))
+        numbers, sizes = dt.loops.unzip(dt.map_(one, over=[1, 2, 3]))
         Sum(numbers)
         Total(values=sizes)
     """

@@ -58,7 +58,7 @@ HELD = """
         ("Note(text=Count(Make()))", "takes str"),
         (
             "n = Make()\ndef one(i): return Start(count=i), Add(n)\n"
-            "x, _ = dt.unzip(dt.map_(one, over=[1, 2], max_parallel=1))\nHeld(n, x)",
+            "x, _ = dt.loops.unzip(dt.map_(one, over=[1, 2], max_parallel=1))\nHeld(n, x)",
             "no item of map could end, and max_parallel=1 lets no other begin: one waits for Held, which waits for",
         ),
         ("Make.options(retries=-1)()", "retries=-1 makes no sense"),
@@ -110,7 +110,7 @@ def test_a_gate_that_sees_a_loop_holds_its_items_back(home: Home, flow: Pipe) ->
         def one(item):
             first = Start.options(id="A")(count=item)
             return first, Add.options(id="B")(n)
-        firsts, _ = dt.unzip(dt.map_(one, over=[1, 2]))
+        firsts, _ = dt.loops.unzip(dt.map_(one, over=[1, 2]))
         Held(n, firsts)
     """
     result = run_pipeline(home, flow(body, HELD))

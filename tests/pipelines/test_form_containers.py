@@ -121,8 +121,10 @@ def test_a_container_gets_inputs_and_gives_outputs(busybox: str) -> None:
     upper = declare(
         "Upper",
         busybox,
-        ["sh", "-c", script, "sh", dt.input_path("text"), dt.output_path("upper"), dt.output_path("lines"),
-         dt.properties_path("upper"), dt.parameter("x"), dt.output_path("said"), dt.output_path("user")],
+        ["sh", "-c", script, "sh", dt.external.input_path("text"),
+         dt.external.output_path("upper"), dt.external.output_path("lines"),
+         dt.external.properties_path("upper"), dt.external.parameter("x"),
+         dt.external.output_path("said"), dt.external.output_path("user")],
         inputs={"text": Text}, outputs={"upper": Text, "lines": int, "said": str, "user": int},
         parameters={"x": "a 'b' \"c\" $d"}, env={"MODE": "fast"},
     )  # fmt: skip
@@ -142,8 +144,9 @@ def test_a_container_is_confined(busybox: str, tmp_path: Path, monkeypatch: pyte
     look = declare(
         "Look",
         busybox,
-        ["sh", "-c", 'sh "$1" "$2" > "$3" 2>&1; true', "sh", dt.file_path("script"), dt.input_path("text"),
-         dt.output_path("seen")],
+        ["sh", "-c", 'sh "$1" "$2" > "$3" 2>&1; true', "sh",
+         dt.external.file_path("script"), dt.external.input_path("text"),
+         dt.external.output_path("seen")],
         inputs={"text": Text}, outputs={"seen": str}, files={"script": str(tmp_path / "script.sh")},
     )  # fmt: skip
     text = put("one\n")
@@ -175,11 +178,12 @@ def test_a_container_in_a_pipeline_is_cached_and_stopped(
     import drivetrain as dt
 
     sort = dt.container_component(
-        "Sort", {busybox!r}, args=["sort", "-r", dt.input_path("rows") + "/a", "-o", dt.output_path("sorted") + "/a"],
+        "Sort", {busybox!r}, args=["sort", "-r", dt.external.input_path("rows") + "/a",
+        "-o", dt.external.output_path("sorted") + "/a"],
         inputs={{"rows": dt.Artifact}}, outputs={{"sorted": dt.Artifact}},
     )
     make = dt.shell_component(
-        "Make", ["sh", "-c", 'seq 3 > "$0/a"', dt.output_path("rows")], outputs={{"rows": dt.Artifact}})
+        "Make", ["sh", "-c", 'seq 3 > "$0/a"', dt.external.output_path("rows")], outputs={{"rows": dt.Artifact}})
 
     @dt.pipeline
     def shop() -> None:

@@ -32,7 +32,7 @@ def python(name: str, code: str, *more: Any, **declared: Any) -> Callable[..., A
 
 def test_a_value_that_is_no_text() -> None:
     code = "import sys; open(sys.argv[1], 'wb').write(bytes([255, 254, 0]))"
-    tell = python("Tell", code, dt.output_path("said"), outputs={"said": str})
+    tell = python("Tell", code, dt.external.output_path("said"), outputs={"said": str})
     with pytest.raises(InputError, match="Tell wrote bytes that are no UTF-8 text as 'said'"):
         tell()
 
@@ -40,7 +40,9 @@ def test_a_value_that_is_no_text() -> None:
 @pytest.mark.parametrize("name", ["path", "uid", "uri", "fingerprint"])
 def test_properties_that_every_artifact_has_are_not_the_commands_to_set(name: str) -> None:
     code = "import sys, json; open(sys.argv[1] + '/a', 'w').close(); json.dump({'%s': 'x'}, open(sys.argv[2], 'w'))"
-    make = python("Make", code % name, dt.output_path("out"), dt.properties_path("out"), outputs={"out": Table})
+    make = python(
+        "Make", code % name, dt.external.output_path("out"), dt.external.properties_path("out"), outputs={"out": Table}
+    )
     with pytest.raises(InputError, match=f"Table has no property '{name}'"):
         make()
 

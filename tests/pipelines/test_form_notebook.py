@@ -121,5 +121,7 @@ def test_the_page(home: Home, project: Callable[..., Path]) -> None:
     assert result.nodes["Count"].outputs["different"][0].properties["value"] == 2
     assert result.nodes["Again"].state == "SKIPPED"
     table = PAGE.partition("| placeholder |")[2].partition("\n\n")[0]
-    assert set(re.findall(r"dt\.(\w+)", table)) == {n for n in external.__all__ if not n.endswith("component")}
-    assert {name for name in external.__all__ if f"dt.{name}(" not in PAGE} == set()
+    assert set(re.findall(r"dt\.external\.(\w+)", table)) == {
+        n for n in external.__all__ if not n.endswith("component")
+    }
+    assert {name for name in external.__all__ if not re.search(rf"dt\.(external\.)?{name}\(", PAGE)} == set()

@@ -31,7 +31,7 @@ HEAD = """
     make = dt.shell_component(
         "Make",
         ["sh", "-c", 'seq "$1" > "$2/rows.txt"; echo made "$1"; printf "{\\\\"count\\\\": %s}" "$1" > "$3"', "sh",
-         dt.parameter("n"), dt.output_path("rows"), dt.properties_path("rows")],
+         dt.external.parameter("n"), dt.external.output_path("rows"), dt.external.properties_path("rows")],
         outputs={"rows": Rows}, parameters={"n": 3},
     )
 """  # fmt: skip
@@ -54,14 +54,14 @@ def put(text: str) -> Text:
 def show(*parts: words.Word, **declared: Any) -> Any:
     """What a program gets as its arguments: a component that gives them back."""
     code = "import json, sys; json.dump(sys.argv[2:], open(sys.argv[1], 'w'))"
-    command = python(code, dt.output_path("argv"), *parts)
+    command = python(code, dt.external.output_path("argv"), *parts)
     return dt.shell_component("Show", command, outputs={"argv": list}, **declared)
 
 
 def test_a_command_called_plainly() -> None:
     copy = dt.shell_component(
         "Copy",
-        ["cp", dt.input_path("text") + "/a.txt", dt.output_path("copy")],
+        ["cp", dt.external.input_path("text") + "/a.txt", dt.external.output_path("copy")],
         inputs={"text": Text},
         outputs={"copy": Text},
     )
@@ -69,16 +69,17 @@ def test_a_command_called_plainly() -> None:
 
 
 def test_values_become_text_and_come_back_with_their_types() -> None:
-    parts = [dt.parameter(name) for name in ("whole", "real", "yes", "text", "some", "map")]
+    parts = [dt.external.parameter(name) for name in ("whole", "real", "yes", "text", "some", "map")]
     argv = show(
         *parts, parameters={"whole": 3, "real": 0.5, "yes": True, "text": "a b", "some": [1, "x"], "map": {"b": 1}}
     )
     assert argv().argv == ["3", "0.5", "true", "a b", '[1,"x"]', '{"b":1}']
     back = dt.shell_component(
         "Back",
-        ["printf True >", dt.output_path("yes"), "; echo 2.5 >", dt.output_path("real"), "; echo 7 >",
-         dt.output_path("text"), "; echo '[1]' >", dt.output_path("some"), "; echo null >", dt.output_path("maybe"),
-         "; echo '{}' >", dt.output_path("any"), "; echo b >", dt.output_path("one")],
+        ["printf True >", dt.external.output_path("yes"), "; echo 2.5 >", dt.external.output_path("real"), "; echo 7 >",
+         dt.external.output_path("text"), "; echo '[1]' >",
+         dt.external.output_path("some"), "; echo null >", dt.external.output_path("maybe"),
+         "; echo '{}' >", dt.external.output_path("any"), "; echo b >", dt.external.output_path("one")],
         outputs={
             "yes": bool, "real": float, "text": str, "some": list[int], "maybe": str | None, "any": Any,
             "one": Literal["a", "b"],
@@ -91,9 +92,9 @@ def test_values_become_text_and_come_back_with_their_types() -> None:
 
 def test_lists_and_what_is_left_out() -> None:
     argv = show(
-        dt.input_path("many"),
-        dt.if_present("one", "--one=" + dt.input_path("one"), "none"),
-        dt.if_present("size", ["--size", dt.parameter("size")]),
+        dt.external.input_path("many"),
+        dt.external.if_present("one", "--one=" + dt.external.input_path("one"), "none"),
+        dt.external.if_present("size", ["--size", dt.external.parameter("size")]),
         inputs={"many": list[Text], "one": Text | None},
         parameters={"size": int | None},
     )
@@ -101,7 +102,7 @@ def test_lists_and_what_is_left_out() -> None:
     assert argv(many).argv == [*(str(each.content) for each in many), "none"]
     assert argv([], one=many[0], size=4).argv == [f"--one={many[0].content}", "--size", "4"]
     with pytest.raises(InputError, match="2 arguments, which cannot be joined"):
-        show("x" + dt.input_path("many"), inputs={"many": list[Text]})(many)
+        show("x" + dt.external.input_path("many"), inputs={"many": list[Text]})(many)
 
 
 def test_files_environment_and_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,10 +110,15 @@ def test_files_environment_and_secrets(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv("A_TOKEN", "s3cret")
     run = dt.shell_component(
         "Run",
-        [sys.executable, dt.file_path("script"), dt.output_path("seen")],
+        [sys.executable, dt.external.file_path("script"), dt.external.output_path("seen")],
         files={"script": str(tmp_path / "script.py")},
         parameters={"mode": "fast", "token": dt.Secret},
-        env={"GIVEN": dt.parameter("token"), "MODE": dt.parameter("mode"), "TOKEN": dt.secret("A_TOKEN"), "PLAIN": "x"},
+        env={
+            "GIVEN": dt.external.parameter("token"),
+            "MODE": dt.external.parameter("mode"),
+            "TOKEN": dt.secret("A_TOKEN"),
+            "PLAIN": "x",
+        },
         outputs={"seen": dict},
     )
     seen = run(token=dt.secret("A_TOKEN")).seen
@@ -124,17 +130,29 @@ def test_files_environment_and_secrets(tmp_path: Path, monkeypatch: pytest.Monke
     [
         (lambda: dt.shell_component("X", "ls -l"), "the command is no list"),
         (lambda: dt.shell_component("X", ["ls", 3]), "3 is no text"),  # type: ignore[list-item]
-        (lambda: dt.shell_component("X", ["ls", dt.input_path("a")], inputs={"b": Text}), "the input 'a'.*\n.*has b"),
-        (lambda: dt.shell_component("X", ["ls", dt.parameter("a")]), "the parameter 'a', which is not declared"),
-        (lambda: dt.shell_component("X", ["ls"], env={"A": dt.parameter("a")}), "the parameter 'a'"),
+        (
+            lambda: dt.shell_component("X", ["ls", dt.external.input_path("a")], inputs={"b": Text}),
+            "the input 'a'.*\n.*has b",
+        ),
+        (
+            lambda: dt.shell_component("X", ["ls", dt.external.parameter("a")]),
+            "the parameter 'a', which is not declared",
+        ),
+        (lambda: dt.shell_component("X", ["ls"], env={"A": dt.external.parameter("a")}), "the parameter 'a'"),
         (lambda: dt.shell_component("X", ["ls"], inputs={"a": int}), "'a' is int"),
         (lambda: dt.shell_component("X", ["ls"], parameters={"a": Text}), "'a' is Text, no value"),
         (lambda: dt.shell_component("X", ["ls"], outputs={"a": object()}), "returns"),
         (lambda: dt.shell_component("X", ["ls"], parameters={"command": 1}), "'command' is taken twice"),
         (lambda: dt.shell_component("X", ["ls"], parameters={"a-b": 1}), "'a-b' is no name"),
-        (lambda: dt.shell_component("X", ["ls", dt.input_path("a")], inputs={"a": Text | None}), "may be left out"),
-        (lambda: dt.shell_component("X", ["ls", dt.parameter("a")], parameters={"a": dt.Secret}), "the secret 'a'"),
-        (lambda: dt.shell_component("X", [f"--a={dt.parameter('a')}"]), "has no text before"),
+        (
+            lambda: dt.shell_component("X", ["ls", dt.external.input_path("a")], inputs={"a": Text | None}),
+            "may be left out",
+        ),
+        (
+            lambda: dt.shell_component("X", ["ls", dt.external.parameter("a")], parameters={"a": dt.Secret}),
+            "the secret 'a'",
+        ),
+        (lambda: dt.shell_component("X", [f"--a={dt.external.parameter('a')}"]), "has no text before"),
     ],
 )
 def test_what_is_declared_wrong_is_told_at_the_users_line(declare: Callable[[], object], message: str) -> None:
@@ -156,7 +174,7 @@ def test_what_is_declared_wrong_is_told_at_the_users_line(declare: Callable[[], 
         (["no-such-program"], None, "no-such-program cannot be started"),
         (["true"], {"a": Text}, "wrote nothing to its output 'a'"),
         (["true"], {"a": int}, "did not write its output 'a'"),
-        (["sh", "-c", 'echo x > "$0"', dt.output_path("a")], {"a": int}, "wrote 'x' as 'a', not int"),
+        (["sh", "-c", 'echo x > "$0"', dt.external.output_path("a")], {"a": int}, "wrote 'x' as 'a', not int"),
     ],
 )
 def test_faults_are_named(command: list[words.Word], outputs: dict[str, Any] | None, message: str) -> None:
@@ -168,14 +186,14 @@ def test_what_a_command_leaves_running_is_ended(tmp_path: Path) -> None:
     # It leaves the group, closes the pipe and lives on.
     code = "import subprocess, sys\nchild = subprocess.Popen(['sleep', '300'], start_new_session=True)\n"
     code += "print(child.pid, file=open(sys.argv[1], 'w'))"
-    left = dt.shell_component("X", python(code, dt.output_path("pid")), outputs={"pid": int})().pid
+    left = dt.shell_component("X", python(code, dt.external.output_path("pid")), outputs={"pid": int})().pid
     waits(lambda: not _lives(left))
 
 
 def test_a_command_in_a_pipeline(home: Home, project: Callable[..., Path]) -> None:
     body = """
     count = dt.shell_component(
-        "Count", ["wc -l <", dt.input_path("rows") + "/rows.txt", ">", dt.output_path("lines")],
+        "Count", ["wc -l <", dt.external.input_path("rows") + "/rows.txt", ">", dt.external.output_path("lines")],
         inputs={"rows": Rows}, outputs={"lines": int}, shell=True,
     )
     fail = dt.shell_component("Fail", ["sh", "-c", "test -e again || { touch again; exit 1; }"], parameters={"n": int})
@@ -214,8 +232,9 @@ def test_a_gate(home: Home, project: Callable[..., Path]) -> None:
         passed: bool = True
 
     check = dt.shell_component(
-        "Check", ["sh", "-c", 'touch "$0/seen"; echo "{\\\\"passed\\\\": false}" > "$1"', dt.output_path("verdict"),
-                  dt.properties_path("verdict")],
+        "Check", ["sh", "-c", 'touch "$0/seen"; echo "{\\\\"passed\\\\": false}" > "$1"',
+                  dt.external.output_path("verdict"),
+                  dt.external.properties_path("verdict")],
         inputs={"rows": Rows}, outputs={"verdict": Verdict}, gates="rows",
     )
     use = dt.shell_component("Use", ["true"], inputs={"rows": Rows})
@@ -281,7 +300,7 @@ def test_a_worker_that_is_killed_leaves_no_command_behind(
 
 def test_a_files_content_is_part_of_the_key(home: Home, project: Callable[..., Path]) -> None:
     body = """
-    run = dt.shell_component("Run", ["sh", dt.file_path("script")], files={"script": "run.sh"})
+    run = dt.shell_component("Run", ["sh", dt.external.file_path("script")], files={"script": "run.sh"})
 
     @dt.pipeline
     def shop() -> None:

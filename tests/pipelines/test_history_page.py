@@ -53,7 +53,7 @@ def test_the_newest_month_is_read(go: Go) -> None:
 def test_three_months_are_taken_together(go: Go, home: Home) -> None:
     runs = [go("monthly", number) for number in (1, 2, 3, 4)]
     assert [run.nodes["Rows"].state for run in runs] == ["SKIPPED", "SKIPPED", "COMPLETE", "COMPLETE"]
-    assert runs[0].nodes["Rows"].reason == "dt.rolling(...): 2 of 3 spans missing; found 1"
+    assert runs[0].nodes["Rows"].reason == "dt.resolvers.rolling(...): 2 of 3 spans missing; found 1"
     assert [value(run, "Rows") for run in runs[2:]] == [300 + 200 + 250, 200 + 250 + 100]
     again = go("monthly", 3)
     assert {node.state for node in again.nodes.values()} == {"CACHED"}
@@ -82,6 +82,6 @@ def test_the_page_names_every_way_to_choose() -> None:
         *("rolling", "static_range", "all_spans", "previous", "latest", "artifact", "latest_blessed", "latest_model"),
         *("newest_model_not_trained_on", "spans", "sliding", "sequential", "paired"),
     }
-    tables = "\n".join(re.findall(r"^\| `dt\.(\w+)\(", PAGE, flags=re.M)).split()
+    tables = re.findall(r"^\| `dt\.(?:resolvers\.|loops\.)?(\w+)\(", PAGE, flags=re.M)
     assert set(tables) == words
-    assert words <= set(dt.__all__)
+    assert words <= {*dt.__all__, *dt.resolvers.__all__, *dt.loops.__all__}

@@ -19,7 +19,8 @@ MORE = """
     def Draw(*, most: int) -> int:
         return random.SystemRandom().randrange(most)
 
-    now = dt.shell_component("Now", ["sh", "-c", 'date +%s%N > "$0"', dt.output_path("at")], outputs={"at": str},
+    now = dt.shell_component("Now", ["sh", "-c", 'date +%s%N > "$0"', dt.external.output_path("at")],
+                             outputs={"at": str},
                              deterministic=False)
 """
 

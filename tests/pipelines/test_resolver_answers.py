@@ -29,8 +29,8 @@ def test_what_another_run_publishes_meanwhile_is_not_seen(home: Home, shop: Pipe
     until = tmp_path / "until"
     body = f"""
         done = Wait(until={str(until)!r})
-        Show.options(after=[done])(dt.rolling(Examples, 9, min_spans=1, node="Load"))
-        Show.options(id="Mine", after=[done])(dt.all_spans(Load(span=7)))
+        Show.options(after=[done])(dt.resolvers.rolling(Examples, 9, min_spans=1, node="Load"))
+        Show.options(id="Mine", after=[done])(dt.resolvers.all_spans(Load(span=7)))
     """
     slow = shop(body)
     found: list[RunResult] = []
@@ -42,7 +42,12 @@ def test_what_another_run_publishes_meanwhile_is_not_seen(home: Home, shop: Pipe
     until.touch()
     thread.join()
     assert (value(found[0], "Show"), value(found[0], "Mine")) == (["1", "2"], ["1", "2", "7"])
-    assert value(run_pipeline(home, shop("Show(dt.all_spans(Examples))\nOne()")), "Show") == ["1", "2", "3", "7"]
+    assert value(run_pipeline(home, shop("Show(dt.resolvers.all_spans(Examples))\nOne()")), "Show") == [
+        "1",
+        "2",
+        "3",
+        "7",
+    ]
 
 
 def test_a_run_that_ends_meanwhile_changes_no_answer(home: Home, shop: Pipe, tmp_path: Path) -> None:
@@ -54,7 +59,10 @@ def test_a_run_that_ends_meanwhile_changes_no_answer(home: Home, shop: Pipe, tmp
     thread.start()
     while not Path(f"{until}.waits").exists() or len(home.store.artifacts(type="Examples")) < 2:
         time.sleep(0.02)
-    body = f"Load(span=9)\nStop(dt.rolling(Examples, 9, min_spans=1, node='Load', passed=True), until={str(mended)!r})"
+    body = (
+        "Load(span=9)\n"
+        f"Stop(dt.resolvers.rolling(Examples, 9, min_spans=1, node='Load', passed=True), until={str(mended)!r})"
+    )
     assert run_pipeline(home, shop(body)).nodes["Stop"].state == "FAILED"
     until.touch()
     thread.join()
@@ -71,7 +79,7 @@ def test_what_a_run_made_after_this_one_began_is_not_seen_though_it_passed(
     bodies = {
         began: f"Load.options(after=[Wait(until={str(began)!r})])(span=2)",
         asks: f"done = Wait(until={str(asks)!r})\nLoad(span=9)\n"
-        "Show.options(after=[done])(dt.all_spans(Examples, node='Load', passed=True))\n"
+        "Show.options(after=[done])(dt.resolvers.all_spans(Examples, node='Load', passed=True))\n"
         "One.options(after=[done])(dt.latest(Examples, node='Load', passed=True))",
     }
     results: dict[Path, RunResult] = {}
@@ -98,7 +106,7 @@ def test_what_a_run_made_after_this_one_began_is_not_seen_though_it_passed(
 
 def test_a_skip_stays_a_skip_when_resumed(home: Home, shop: Pipe, tmp_path: Path) -> None:
     mended = tmp_path / "mended"
-    body = f"mine = Load(span=2)\nShow(dt.rolling(mine, 2))\nStop([mine], until={str(mended)!r})"
+    body = f"mine = Load(span=2)\nShow(dt.resolvers.rolling(mine, 2))\nStop([mine], until={str(mended)!r})"
     assert states(run_pipeline(home, shop(body))) == {"Load": "COMPLETE", "Show": "SKIPPED", "Stop": "FAILED"}
     run = home.store.contexts("run")[0].name
     load(home, shop, 1)
@@ -111,13 +119,13 @@ def test_a_skip_stays_a_skip_when_resumed(home: Home, shop: Pipe, tmp_path: Path
 def test_what_was_chosen_and_is_deleted_since_is_told(home: Home, shop: Pipe, tmp_path: Path) -> None:
     load(home, shop, 1)
     mended = tmp_path / "mended"
-    body = f"Stop(dt.rolling(Load(span=2), 2), until={str(mended)!r})"
+    body = f"Stop(dt.resolvers.rolling(Load(span=2), 2), until={str(mended)!r})"
     run_pipeline(home, shop(body))
     (first,) = [one for one in home.store.artifacts(type="Examples") if one.properties["span"] == 1]
     home.store.update_artifact(first, state="DELETED")
     mended.touch()
     reason = resume(home).nodes["Stop"].reason
-    assert f"{first.uri}, which dt.rolling(...) gave this run, has been deleted since" in reason
+    assert f"{first.uri}, which dt.resolvers.rolling(...) gave this run, has been deleted since" in reason
 
 
 def test_of_two_who_ask_at_once_both_hear_the_first(tmp_path: Path) -> None:
@@ -149,9 +157,9 @@ def test_in_processes_of_their_own(home: Home, shop: Pipe, runner: str) -> None:
     load(home, shop, 1, 2)
     body = """
         mine = Load(span=count)
-        Show(dt.rolling(mine, 3))
-        dt.map_(lambda window: Texts(window), over=dt.sliding(mine, 2))
-        Show.options(id="Absent")(dt.rolling(mine, 5))
+        Show(dt.resolvers.rolling(mine, 3))
+        dt.map_(lambda window: Texts(window), over=dt.loops.sliding(mine, 2))
+        Show.options(id="Absent")(dt.resolvers.rolling(mine, 5))
     """
     result = run_pipeline(home, shop(body), {"count": 3}, options=RunOptions(runner=runner))
     assert (value(result, "Show"), value(result, "Texts[1]")) == (["1", "2", "3"], ["2 ", "3 "])

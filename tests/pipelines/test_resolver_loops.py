@@ -22,8 +22,8 @@ def test_of_a_loop_the_windows_are_of_this_run(home: Home, shop: Pipe) -> None:
     load(home, shop, 1, 2, text="before")
     body = """
         months = dt.map_(lambda span: Load(span=span), over=[2, 3, 4])
-        Texts(dt.rolling(months, 9, min_spans=1))
-        windows = dt.sliding(months, 2)
+        Texts(dt.resolvers.rolling(months, 9, min_spans=1))
+        windows = dt.loops.sliding(months, 2)
         dt.map_(lambda window: Show(window), over=windows, id="slide")
     """
     result = run_pipeline(home, shop(body))
@@ -47,9 +47,9 @@ def test_an_item_that_names_no_artifact(home: Home, shop: Pipe) -> None:
 ITEMS = """
     months = dt.map_(lambda span: Load(span=span), over=[3, 1, 2])
     counts = dt.map_(lambda span: Count.options(id="C")(Load.options(id="L")(span=span)), over=[2, 3])
-    dt.map_(lambda window: Show(window), over=dt.sliding(months, 2))
-    dt.map_(lambda window: Texts(window), over=dt.sequential(months, 3))
-    dt.map_(lambda pair: Both(pair["rows"], pair["counts"]), over=dt.paired({"rows": months, "counts": counts}))
+    dt.map_(lambda window: Show(window), over=dt.loops.sliding(months, 2))
+    dt.map_(lambda window: Texts(window), over=dt.loops.sequential(months, 3))
+    dt.map_(lambda pair: Both(pair["rows"], pair["counts"]), over=dt.loops.paired({"rows": months, "counts": counts}))
 """
 
 
@@ -80,7 +80,7 @@ def test_the_artifacts_of_a_window_are_gone_over(home: Home, shop: Pipe) -> None
     body = """
         months = dt.map_(lambda span: Load(span=span), over=[1, 2, 3])
         inner = lambda window: Counts(dt.map_(lambda month: Count(month), over=window, id="inner"))
-        dt.map_(inner, over=dt.sliding(months, 2))
+        dt.map_(inner, over=dt.loops.sliding(months, 2))
     """
     result = run_pipeline(home, shop(body))
     assert result.state == "COMPLETE"
@@ -91,11 +91,11 @@ def test_windows_over_history_for_a_loop(home: Home, shop: Pipe) -> None:
     load(home, shop, 1, 2, 3, 5, 6)
     body = """
         mine = Load(span=count)
-        sequence = dt.sequential(Examples, 2, node="Load", exclude=[4])
-        dt.map_(lambda window: Show.options(id="Slid")(window), over=dt.sliding(mine, 3, stride=2))
+        sequence = dt.loops.sequential(Examples, 2, node="Load", exclude=[4])
+        dt.map_(lambda window: Show.options(id="Slid")(window), over=dt.loops.sliding(mine, 3, stride=2))
         dt.map_(lambda window: Show.options(id="Seq")(window), over=sequence)
-        dt.map_(lambda window: Train(window), over=dt.sequential(mine, 9, id="TooLong"))
-        Texts(dt.static_range(mine, 1, 3))
+        dt.map_(lambda window: Train(window), over=dt.loops.sequential(mine, 9, id="TooLong"))
+        Texts(dt.resolvers.static_range(mine, 1, 3))
     """
     result = run_pipeline(home, shop(body), {"count": 7})
     slid = [value(result, f"Slid[{place}]") for place in range(2)]
@@ -112,7 +112,7 @@ def test_pairs_of_the_same_span(home: Home, shop: Pipe) -> None:
         run_pipeline(home, shop(f"mine = Load(span=count){counted}"), {"count": span})
     body = """
         Count.options(id="C")(Load(span=9))
-        pairs = dt.paired({"rows": Examples, "counts": Statistics})
+        pairs = dt.loops.paired({"rows": Examples, "counts": Statistics})
         dt.map_(lambda pair: Both(pair["rows"], pair["counts"]), over=pairs)
     """
     result = run_pipeline(home, shop(body))

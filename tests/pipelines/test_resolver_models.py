@@ -44,10 +44,10 @@ def test_by_property(home: Home, shop: Pipe) -> None:
 
 
 def test_the_newest_model_that_has_not_seen_a_span(home: Home, shop: Pipe) -> None:
-    train = "Train(dt.rolling(Load(span=count), 2, min_spans=1), rate={rate})"
+    train = "Train(dt.resolvers.rolling(Load(span=count), 2, min_spans=1), rate={rate})"
     for span in (1, 2, 3):
         run_pipeline(home, shop(train.format(rate=1)), {"count": span})
-    body = "Model_(dt.newest_model_not_trained_on(Load(span=count)))"
+    body = "Model_(dt.resolvers.newest_model_not_trained_on(Load(span=count)))"
     found = {span: value(run_pipeline(home, shop(body), {"count": span}), "Model_") for span in (1, 2, 3, 4)}
     assert found == {
         1: "[(2, None, 1), (3, None, 1)]",  # the newest has not seen 1
@@ -64,7 +64,9 @@ def test_the_same_rows_under_another_span_were_seen_too(home: Home, shop: Pipe) 
         return write(Examples.new(span=span), "the same")
     """
     run_pipeline(home, shop("Train([Rows(span=1)])", parts=PARTS + more))
-    result = run_pipeline(home, shop("Model_(dt.newest_model_not_trained_on(Rows(span=2)))", parts=PARTS + more))
+    result = run_pipeline(
+        home, shop("Model_(dt.resolvers.newest_model_not_trained_on(Rows(span=2)))", parts=PARTS + more)
+    )
     assert value(result, "Model_") == "none"
 
 
@@ -85,7 +87,7 @@ def test_what_only_a_cache_saw_was_not_trained_on(home: Home, shop: Pipe) -> Non
         run_pipeline(
             home, shop("Learn(Load(span=count), dt.latest(AnalyzerCache))", parts=PARTS + more), {"count": span}
         )
-    asked = "Model_(dt.newest_model_not_trained_on(Load(span=count)))"
+    asked = "Model_(dt.resolvers.newest_model_not_trained_on(Load(span=count)))"
     assert value(run_pipeline(home, shop(asked, parts=PARTS + more), {"count": 1}), "Model_") == "2"
     warm = "Learn(Load(span=count), base=dt.latest(Model))"
     run_pipeline(home, shop(warm, parts=PARTS + more), {"count": 3})  # it began as the model of span 2
@@ -98,7 +100,9 @@ def test_the_newest_model_by_how_far_it_came(home: Home, shop: Pipe) -> None:
     run_pipeline(home, shop(body.format(rest="Judge(model)")), {"count": 2})
     run_pipeline(home, shop(body.format(rest="Judge(model, blessed=False)")), {"count": 3})
     run_pipeline(home, shop(body.format(rest="")), {"count": 4})
-    asked = "\n".join(f"Model_.options(id='{p}')(dt.latest_model('{p}'))" for p in ("exported", "blessed", "pushed"))
+    asked = "\n".join(
+        f"Model_.options(id='{p}')(dt.resolvers.latest_model('{p}'))" for p in ("exported", "blessed", "pushed")
+    )
     result = run_pipeline(home, shop(asked))
     assert [value(result, policy) for policy in ("exported", "blessed", "pushed")] == [
         "[(4, None, 1)]", "[(2, None, 1)]", "[(1, None, 1)]",
@@ -115,7 +119,7 @@ def test_what_another_pipeline_made(home: Home, shop: Pipe) -> None:
     body = """
         Train([Load(span=9)])
         Model_(dt.latest(Model, pipeline="shop", node="Train"))
-        Model_.options(id="Blessed")(dt.latest_model("blessed", pipeline="shop"))
+        Model_.options(id="Blessed")(dt.resolvers.latest_model("blessed", pipeline="shop"))
         Names(dt.artifact(Score, where={"auc": (">", 0.1)}, pipeline="shop", count=5))
         Model_.options(id="Own")(dt.latest(Model))
         Model_.options(id="Nobodys")(dt.latest(Model, pipeline="nobody"))

@@ -26,7 +26,7 @@ def test_case_9_the_latest_blessed_of_three_models(home: Home, shop: Pipe) -> No
 
 
 def test_case_9_nothing_blessed_and_no_models_are_no_error(home: Home, shop: Pipe) -> None:
-    assert value(run_pipeline(home, shop("Model_(dt.latest_model('blessed'))")), "Model_") == "none"
+    assert value(run_pipeline(home, shop("Model_(dt.resolvers.latest_model('blessed'))")), "Model_") == "none"
     body = "Judge(Train([Load(span=count)]), dt.latest_blessed(), blessed=False)"
     for span in (1, 2):
         result = run_pipeline(home, shop(body), {"count": span})
@@ -42,8 +42,8 @@ def test_a_window_rolls_and_an_old_month_finds_its_own(home: Home, shop: Pipe) -
         node = run_pipeline(home, shop(ROLL), {"count": span}).nodes["Show"]
         seen.append(node.outputs["value"][0].properties["value"] if node.outputs else node.reason)
     assert seen == [
-        "dt.rolling(...): 2 of 3 spans missing; found 1",
-        "dt.rolling(...): 1 of 3 spans missing; found 1, 2",
+        "dt.resolvers.rolling(...): 2 of 3 spans missing; found 1",
+        "dt.resolvers.rolling(...): 1 of 3 spans missing; found 1, 2",
         ["1", "2", "3"], ["2", "3", "4"], ["3", "4", "5"],
     ]  # fmt: skip
     again = run_pipeline(home, shop(ROLL), {"count": 3})
@@ -52,10 +52,10 @@ def test_a_window_rolls_and_an_old_month_finds_its_own(home: Home, shop: Pipe) -
 
 
 def test_what_lacks_spans_is_skipped_and_so_is_what_needs_it(home: Home, shop: Pipe) -> None:
-    body = "model = Train(dt.rolling(Load(span=count), 3))\nPush(model)\nModel_(dt.optional(model))"
+    body = "model = Train(dt.resolvers.rolling(Load(span=count), 3))\nPush(model)\nModel_(dt.optional(model))"
     result = run_pipeline(home, shop(body), {"count": 1})
     assert states(result) == {"Load": "COMPLETE", "Train": "SKIPPED", "Push": "SKIPPED", "Model_": "COMPLETE"}
-    assert result.nodes["Train"].reason == "dt.rolling(...): 2 of 3 spans missing; found 1"
+    assert result.nodes["Train"].reason == "dt.resolvers.rolling(...): 2 of 3 spans missing; found 1"
     assert result.nodes["Push"].reason == "Train was skipped"
     assert result.state == "COMPLETE"
     execution = home.store.executions(component="parts:Train")[0]
@@ -63,13 +63,13 @@ def test_what_lacks_spans_is_skipped_and_so_is_what_needs_it(home: Home, shop: P
 
 
 def test_as_many_spans_as_there_are(home: Home, shop: Pipe) -> None:
-    body = "Show(dt.rolling(Load(span=count), 3, min_spans=1))"
+    body = "Show(dt.resolvers.rolling(Load(span=count), 3, min_spans=1))"
     seen = [value(run_pipeline(home, shop(body), {"count": span}), "Show") for span in (2, 5, 6, 9)]
     assert seen == [["2"], ["2", "5"], ["2", "5", "6"], ["5", "6", "9"]]  # gaps are passed over
 
 
 def test_a_span_that_is_redone_redoes_what_depends_on_it_alone(home: Home, shop: Pipe) -> None:
-    text = "Texts(dt.rolling(Load(span=count, text={text!r}), 2, min_spans=1))"
+    text = "Texts(dt.resolvers.rolling(Load(span=count, text={text!r}), 2, min_spans=1))"
     for span in (1, 2, 3, 4):
         run_pipeline(home, shop(text.format(text="")), {"count": span})
     load(home, shop, 2, text="mended")  # the same span again: what was made last counts
@@ -84,7 +84,7 @@ def test_the_newest_version_of_a_span_not_the_newest_made(home: Home, shop: Pipe
     load(home, shop, 1, version=2)
     load(home, shop, 1, version=1)
     load(home, shop, 2, version=0)
-    body = "Show(dt.rolling(Load(span=count), 3, keep_all_versions={keep}))"
+    body = "Show(dt.resolvers.rolling(Load(span=count), 3, keep_all_versions={keep}))"
     assert value(run_pipeline(home, shop(body.format(keep=False)), {"count": 3}), "Show") == ["1v2", "2v0", "3"]
     kept = value(run_pipeline(home, shop(body.format(keep=True)), {"count": 3}), "Show")
     assert kept == ["1v1", "1v2", "2v0", "3"]
@@ -93,23 +93,23 @@ def test_the_newest_version_of_a_span_not_the_newest_made(home: Home, shop: Pipe
 @pytest.mark.parametrize(
     ("asked", "found"),
     [
-        ("dt.rolling(mine, 2, skip=1)", ["3", "5"]),
-        ("dt.rolling(mine, 9, start=3, min_spans=1)", ["3", "5", "6"]),
-        ("dt.rolling(mine, 2, exclude=[5])", ["3", "6"]),
-        ("dt.rolling(Examples, 2, node='Load')", ["7", "8"]),
-        ("dt.rolling(Examples, 2)", ["7", "8"]),
-        ("dt.static_range(mine, 1, 3)", ["1", "2", "3"]),
-        ("dt.static_range(mine, 5, 6)", ["5", "6"]),
-        ("dt.static_range(mine, 3, count, min_spans=1)", ["3", "5", "6"]),
-        ("dt.static_range(mine, 0, 2, min_spans=2)", ["1", "2"]),
-        ("dt.static_range(Examples, start=5, node='Load')", ["5", "7", "8"]),
-        ("dt.static_range(mine, 3, 5)", "1 of 3 spans missing (4); found 3, 5"),
-        ("dt.static_range(mine, 5, 8)", "2 of 4 spans missing (7, 8); found 5, 6"),  # never after its own
-        ("dt.rolling(mine, 2, before=True)", ["3", "5"]),
-        ("dt.rolling(mine, 9, before=True)", "5 of 9 spans missing; found 1, 2, 3, 5"),
-        ("dt.all_spans(mine)", ["1", "2", "3", "5", "6"]),
-        ("dt.all_spans(Examples, node='Load')", ["1", "2", "3", "5", "7", "8"]),
-        ("dt.all_spans(Examples, node='Other')", []),
+        ("dt.resolvers.rolling(mine, 2, skip=1)", ["3", "5"]),
+        ("dt.resolvers.rolling(mine, 9, start=3, min_spans=1)", ["3", "5", "6"]),
+        ("dt.resolvers.rolling(mine, 2, exclude=[5])", ["3", "6"]),
+        ("dt.resolvers.rolling(Examples, 2, node='Load')", ["7", "8"]),
+        ("dt.resolvers.rolling(Examples, 2)", ["7", "8"]),
+        ("dt.resolvers.static_range(mine, 1, 3)", ["1", "2", "3"]),
+        ("dt.resolvers.static_range(mine, 5, 6)", ["5", "6"]),
+        ("dt.resolvers.static_range(mine, 3, count, min_spans=1)", ["3", "5", "6"]),
+        ("dt.resolvers.static_range(mine, 0, 2, min_spans=2)", ["1", "2"]),
+        ("dt.resolvers.static_range(Examples, start=5, node='Load')", ["5", "7", "8"]),
+        ("dt.resolvers.static_range(mine, 3, 5)", "1 of 3 spans missing (4); found 3, 5"),
+        ("dt.resolvers.static_range(mine, 5, 8)", "2 of 4 spans missing (7, 8); found 5, 6"),  # never after its own
+        ("dt.resolvers.rolling(mine, 2, before=True)", ["3", "5"]),
+        ("dt.resolvers.rolling(mine, 9, before=True)", "5 of 9 spans missing; found 1, 2, 3, 5"),
+        ("dt.resolvers.all_spans(mine)", ["1", "2", "3", "5", "6"]),
+        ("dt.resolvers.all_spans(Examples, node='Load')", ["1", "2", "3", "5", "7", "8"]),
+        ("dt.resolvers.all_spans(Examples, node='Other')", []),
         ("dt.latest(Examples, node='Load', count=2)", ["2", "1"]),
         ("dt.latest(Examples, node='Load', count=2, by='version')", ["8", "7"]),
         ("dt.latest(Examples, node='Load', count=99, by='version')", ["8", "7", "5", "3", "2", "1"]),
@@ -130,7 +130,7 @@ def test_what_is_asked_for_and_found(home: Home, shop: Pipe, asked: str, found: 
 
 def test_a_number_of_spans_may_be_a_parameter(home: Home, shop: Pipe) -> None:
     load(home, shop, 1, 2, 3, 4)
-    body = "Show(dt.rolling(Examples, count, node='Load'))\nLoad(span=9)"
+    body = "Show(dt.resolvers.rolling(Examples, count, node='Load'))\nLoad(span=9)"
     assert value(run_pipeline(home, shop(body), {"count": 2}), "Show") == ["3", "4"]
     assert value(run_pipeline(home, shop(body), {"count": 3}), "Show") == ["3", "4", "9"]
     assert "give a whole number, 1 or more" in run_pipeline(home, shop(body), {"count": 0}).nodes["Show"].reason
@@ -138,7 +138,10 @@ def test_a_number_of_spans_may_be_a_parameter(home: Home, shop: Pipe) -> None:
 
 def test_the_span_before(home: Home, shop: Pipe) -> None:
     load(home, shop, 9, 2, 4, 3)
-    body = "mine = Load(span=count)\nOne(dt.previous(mine))\nShow(dt.rolling(mine, 2, before=True, min_spans=0))"
+    body = (
+        "mine = Load(span=count)\nOne(dt.resolvers.previous(mine))\n"
+        "Show(dt.resolvers.rolling(mine, 2, before=True, min_spans=0))"
+    )
     seen = [run_pipeline(home, shop(body), {"count": span}) for span in (4, 5, 1)]
     assert [(value(result, "One"), value(result, "Show")) for result in seen] == [
         (3, ["2", "3"]), (4, ["3", "4"]), (-1, []),
@@ -148,10 +151,10 @@ def test_the_span_before(home: Home, shop: Pipe) -> None:
 def test_without_any_history(home: Home, shop: Pipe) -> None:
     body = """
         Load(span=count)
-        Show(dt.rolling(Examples, 1, node="Load"))
-        Show.options(id="All")(dt.all_spans(Examples))
+        Show(dt.resolvers.rolling(Examples, 1, node="Load"))
+        Show.options(id="All")(dt.resolvers.all_spans(Examples))
         One(dt.artifact(Examples, where={"span": 3}))
-        Model_(dt.newest_model_not_trained_on(Load.options(id="Second")(span=1)))
+        Model_(dt.resolvers.newest_model_not_trained_on(Load.options(id="Second")(span=1)))
     """
     result = run_pipeline(home, shop(body))
     assert result.nodes["Show"].state == "SKIPPED"
@@ -160,7 +163,9 @@ def test_without_any_history(home: Home, shop: Pipe) -> None:
 
 
 def test_what_a_gate_held_back_can_be_left_out(home: Home, shop: Pipe) -> None:
-    body = "mine = Load(span=count)\nCheck(mine, bad=2)\nShow(dt.rolling(mine, 2, min_spans=1, passed={passed}))"
+    body = (
+        "mine = Load(span=count)\nCheck(mine, bad=2)\nShow(dt.resolvers.rolling(mine, 2, min_spans=1, passed={passed}))"
+    )
     for span in (1, 2):
         result = run_pipeline(home, shop(body.format(passed=True)), {"count": span})
     assert states(result) == {

@@ -84,7 +84,7 @@ def test_a_span_by_parameter_and_by_item(home: Home, dated: Pipe, made: Callable
     result = run_pipeline(home, dated(f"Read(dt.files({pattern!r}, span=count))"), {"count": 2})
     assert examples_of(result, "Read") == (2, None)
     body = f"""
-        found = dt.spans({pattern!r})
+        found = dt.loops.spans({pattern!r})
         All(values=found)
         dt.map_(lambda span: Name(Read(dt.files({pattern!r}, span=span))), over=found)
     """
@@ -108,7 +108,7 @@ def test_a_pattern_that_is_a_parameter(home: Home, project: Callable[..., Path],
     def shop(data: str, span: int) -> None:
         Read(data)
         Read.options(id="Told")(dt.files(data, span=span))
-        dt.map_(lambda each: Read.options(id="Each")(dt.files(data, span=each)), over=dt.spans(data))
+        dt.map_(lambda each: Read.options(id="Each")(dt.files(data, span=each)), over=dt.loops.spans(data))
     """
     shop = load_pipeline(project("shop", parts=PARTS, pipeline=pipeline))
     result = run_pipeline(home, shop, {"data": str(folder / "{SPAN}/*"), "span": 1})
@@ -142,7 +142,7 @@ def test_spans_that_all_splits_have(home: Home, dated: Pipe, made: Callable[...,
         both = {patterns!r}
         def month(span):
             return ExampleGen({{name: dt.files(pattern, span=span) for name, pattern in both.items()}})
-        dt.map_(month, over=dt.spans(both))
+        dt.map_(month, over=dt.loops.spans(both))
     """
     result = run_pipeline(home, dated(body))
     assert [examples_of(result, f"ExampleGen[{place}]")[0] for place in (0, 1)] == [2, 3]
@@ -157,7 +157,7 @@ def test_a_run_keeps_to_the_span_it_found_first(
     stop.touch()
     body = f"""
         Read(dt.files({str(folder / "{SPAN}/*")!r}), stop={str(stop)!r})
-        All(values=dt.spans({str(folder / "{SPAN}/*")!r}))
+        All(values=dt.loops.spans({str(folder / "{SPAN}/*")!r}))
     """
     assert run_pipeline(home, dated(body)).nodes["Read"].state == "FAILED"
     made("3/x.csv")
@@ -174,7 +174,10 @@ def test_without_a_match_the_node_fails_and_says_what_is_there(
     home: Home, dated: Pipe, made: Callable[..., Path]
 ) -> None:
     folder = made("1/x.csv")
-    body = f"Read(dt.files({str(folder / '{SPAN}/*')!r}, span=5))\nAll(values=dt.spans({str(folder / 's{SPAN}/*')!r}))"
+    body = (
+        f"Read(dt.files({str(folder / '{SPAN}/*')!r}, span=5))\n"
+        f"All(values=dt.loops.spans({str(folder / 's{SPAN}/*')!r}))"
+    )
     result = run_pipeline(home, dated(body))
     assert "with span 5" in result.nodes["Read"].reason
     assert "it has the spans 1" in result.nodes["Read"].reason
@@ -189,7 +192,7 @@ def test_the_compiled_form_keeps_spans(dated: Pipe) -> None:
     body = """
         Read(dt.files("a/{SPAN}.csv", span=count, version=2))
         each = Read.options(id="Each")
-        dt.map_(lambda span: each(dt.files("a/{SPAN}.csv", span=span)), over=dt.spans("a/{SPAN}.csv"))
+        dt.map_(lambda span: each(dt.files("a/{SPAN}.csv", span=span)), over=dt.loops.spans("a/{SPAN}.csv"))
     """
     built = dated(body).build()
     assert dict(built["Read"].parameters)["data"] == {"$files": ["a/{SPAN}.csv", {"$param": "count"}, 2]}
@@ -199,7 +202,7 @@ def test_the_compiled_form_keeps_spans(dated: Pipe) -> None:
 
 def test_what_is_wrong_is_told_when_it_is_built(dated: Pipe) -> None:
     with pytest.raises(BuildError, match="takes the pattern itself"):
-        dated("dt.spans(dt.files('{SPAN}'))").build()
+        dated("dt.loops.spans(dt.files('{SPAN}'))").build()
 
 
 def test_a_span_that_is_told_twice(made: Callable[..., Path]) -> None:

@@ -34,7 +34,7 @@ PIPELINE = """
         return load(fn)(sum(len(file.path.read_text().split()) for file in resolve_files(data).files))
 
     say = dt.shell_component(
-        "Say", ["sh", dt.file_path("script"), dt.parameter("n"), dt.output_path("said")],
+        "Say", ["sh", dt.external.file_path("script"), dt.external.parameter("n"), dt.external.output_path("said")],
         parameters={"n": int}, files={"script": "sub/say.sh"}, outputs={"said": str},
     )
     upper = dt.kfp_component("component.yaml")

@@ -122,7 +122,7 @@ def gathered() -> None:
         both = Pair(count=item)
         return both.numbers, both.size
 
-    numbers, sizes = dt.unzip(dt.map_(one, over=[1, 2, 3]))
+    numbers, sizes = dt.loops.unzip(dt.map_(one, over=[1, 2, 3]))
     Sum(numbers)
     Total(values=sizes)
 

@@ -27,7 +27,7 @@ def by_month() -> None:
         examples = ExampleGen(file, splits={"all": 1})
         return examples, StatisticsGen(examples, columns=["dep_delay", "carrier"])
 
-    examples, _ = dt.unzip(dt.map_(one, over=Months.options(cache=False)(pattern="data/*.csv")))
+    examples, _ = dt.loops.unzip(dt.map_(one, over=Months.options(cache=False)(pattern="data/*.csv")))
     Rows(examples)
 
 
@@ -52,12 +52,12 @@ def sketched() -> None:
 @dt.pipeline
 def windows(month: int = 1) -> None:
     examples = ExampleGen(dt.files("data/{SPAN:2}.csv", span=month), splits={"all": 1})
-    Rows(dt.rolling(examples, 2))
-    Rows.options(id="Few")(dt.rolling(examples, 3, min_spans=1), scale=10)
+    Rows(dt.resolvers.rolling(examples, 2))
+    Rows.options(id="Few")(dt.resolvers.rolling(examples, 3, min_spans=1), scale=10)
 
 
 @dt.pipeline
 def every_span() -> None:
-    months = dt.spans("data/{SPAN:2}.csv")
+    months = dt.loops.spans("data/{SPAN:2}.csv")
     read = dt.map_(lambda month: ExampleGen(dt.files("data/{SPAN:2}.csv", span=month), splits={"all": 1}), over=months)
-    dt.map_(lambda window: Rows(window), over=dt.sliding(read, 2), max_parallel=1)
+    dt.map_(lambda window: Rows(window), over=dt.loops.sliding(read, 2), max_parallel=1)

@@ -53,8 +53,8 @@ def described(data: str = "palmerpenguins") -> None:
 def by_split(data: str = "palmerpenguins", split: dict[str, int] = {"train": 2, "eval": 1}) -> None:  # noqa: B006 - as it is
     examples = ExampleGen(data, splits=split)
     statistics = StatisticsGen(examples)
-    dt.map_(lambda name: SchemaGen(statistics, split=name), over=dt.splits(examples), max_parallel=1)
-    few = dt.splits(examples, exclude=["eval"])
+    dt.map_(lambda name: SchemaGen(statistics, split=name), over=dt.loops.splits(examples), max_parallel=1)
+    few = dt.loops.splits(examples, exclude=["eval"])
     Names(names=dt.map_(lambda name: Told.options(id="Each")(state=name), over=few))
 
 
@@ -123,7 +123,7 @@ def searched(rates: list[float]) -> None:
         )
         return model, Evaluator(examples, model, config="model:evaluation")
 
-    _, evaluations = dt.unzip(dt.map_(one, over=rates, max_parallel=1))
+    _, evaluations = dt.loops.unzip(dt.map_(one, over=rates, max_parallel=1))
     Best(evaluations)
 
 

@@ -14,12 +14,15 @@ from ...errors import BuildError
 from ...metadata import Artifact, Examples, Value, artifact_type
 from ..dsl.builder import Builder
 from ..dsl.component import component, recorder
+from ..dsl.control import unzip
 from ..dsl.handles import Chosen, Expression, Handle, operand
 from ..project.files import FileSet
 from ..project.functions import user_line
 from .queries import all_spans, declares, output_of
 from .windows import Spanned, paired_spans, sequential_rolling_range, sliding_window
 from .windows import all_spans as every_span
+
+__all__ = ["paired", "sequential", "sliding", "spans", "splits", "unzip"]
 
 T = TypeVar("T", bound=Artifact)
 
@@ -66,7 +69,7 @@ def PairedSpans(
 
 
 def spans(pattern: str | Mapping[str, str], *, id: str = "") -> list[int]:  # noqa: A002 - as of components
-    """The spans that are there when the run asks, ascending, for `dt.map_`: `dt.map_(month, over=dt.spans(pattern))`.
+    """The spans that are there when the run asks, ascending: `dt.map_(month, over=dt.loops.spans(pattern))`.
 
     Args:
         pattern: As of `dt.files`; or patterns by split: the spans that all of them have.
@@ -81,9 +84,11 @@ def spans(pattern: str | Mapping[str, str], *, id: str = "") -> list[int]:  # no
     patterns = list(pattern.values()) if isinstance(pattern, Mapping) else [pattern]
     for one in patterns:
         if isinstance(one, FileSet):
-            raise BuildError("dt.spans takes the pattern itself", where=user_line(), fix="leave dt.files(...) out")
+            raise BuildError(
+                "dt.loops.spans takes the pattern itself", where=user_line(), fix="leave dt.files(...) out"
+            )
     found = Expression({"$spans": [operand(one) for one in patterns]}, list[int])
-    return Spans.options(id=_id(id, "Spans", "dt.spans"))(found=cast("list[int]", found))
+    return Spans.options(id=_id(id, "Spans", "dt.loops.spans"))(found=cast("list[int]", found))
 
 
 def splits(examples: Examples, *, exclude: Sequence[str] = (), id: str = "") -> list[str]:  # noqa: A002 - as of components
@@ -100,11 +105,11 @@ def splits(examples: Examples, *, exclude: Sequence[str] = (), id: str = "") -> 
     Raises:
         BuildError: It is no output that has splits.
     """
-    node = _id(id, "Splits", "dt.splits")
-    given = output_of("dt.splits", examples)
-    declares("dt.splits", given._type, "rows")
+    node = _id(id, "Splits", "dt.loops.splits")
+    given = output_of("dt.loops.splits", examples)
+    declares("dt.loops.splits", given._type, "rows")
     if isinstance(exclude, str):
-        raise BuildError(f"dt.splits: exclude is {exclude!r:.40}", where=user_line(), fix="give a list")
+        raise BuildError(f"dt.loops.splits: exclude is {exclude!r:.40}", where=user_line(), fix="give a list")
     return Splits.options(id=node)(rows=cast("dict[str, int]", given.rows), exclude=list(exclude))
 
 
@@ -117,13 +122,13 @@ def sliding(
     passed: bool = False,
     id: str = "",  # noqa: A002 - as of components
 ) -> list[list[T]]:
-    """Windows of so many spans for `dt.map_`: `dt.map_(lambda window: Trainer(window), over=dt.sliding(months, 3))`.
+    """Windows of so many spans: `dt.map_(lambda window: Trainer(window), over=dt.loops.sliding(months, 3))`.
 
     Of A, B, C and D with `size=2`: AB, BC, CD. None is shorter; of each span the newest version is taken.
 
     Args:
         what: The list of outputs of a `dt.map_`, and nothing else; an output, with the spans of earlier runs before it;
-            a type, of earlier runs; or another choice, such as `dt.static_range(...)`.
+            a type, of earlier runs; or another choice, such as `dt.resolvers.static_range(...)`.
         size: Spans in a window.
         stride: Spans between the begin of one window and the next.
         node: Given a type: the id of the node that made them; any where None.
@@ -133,8 +138,10 @@ def sliding(
     Returns:
         What stands for the list of windows; an item of it is an input that takes a list.
     """
-    given = _listed("dt.sliding", what, node, passed, keep_all_versions=False)
-    windows = SlidingWindows.options(id=_id(id, "Sliding", "dt.sliding"), cache=False)(given, size=size, stride=stride)
+    given = _listed("dt.loops.sliding", what, node, passed, keep_all_versions=False)
+    windows = SlidingWindows.options(id=_id(id, "Sliding", "dt.loops.sliding"), cache=False)(
+        given, size=size, stride=stride
+    )
     return cast("list[list[T]]", Expression(operand(windows.value), list[list[str]]))
 
 
@@ -166,8 +173,8 @@ def sequential(
     Returns:
         What stands for the list of windows; an item of it is an input that takes a list.
     """
-    given = _listed("dt.sequential", what, node, passed, keep_all_versions=False)
-    windows = SequentialWindows.options(id=_id(id, "Sequential", "dt.sequential"), cache=False)(
+    given = _listed("dt.loops.sequential", what, node, passed, keep_all_versions=False)
+    windows = SequentialWindows.options(id=_id(id, "Sequential", "dt.loops.sequential"), cache=False)(
         given, size=size, stride=stride, start=start, skip=skip, exclude=list(exclude)
     )
     return cast("list[list[T]]", Expression(operand(windows.value), list[list[str]]))
@@ -197,13 +204,15 @@ def paired(
         BuildError: There are not two names; or all versions are to be kept without being matched.
     """
     if len(named) != 2:
-        raise BuildError(f"dt.paired takes two names, not {len(named)}", where=user_line(), fix="pair two at a time")
+        raise BuildError(
+            f"dt.loops.paired takes two names, not {len(named)}", where=user_line(), fix="pair two at a time"
+        )
     if keep_all_versions and not match_version:
         raise BuildError(
-            "dt.paired: keep_all_versions needs match_version", where=user_line(), fix="leave one of them out"
+            "dt.loops.paired: keep_all_versions needs match_version", where=user_line(), fix="leave one of them out"
         )
-    first, second = (_listed("dt.paired", what, None, passed, keep_all_versions=True) for what in named.values())
-    pairs = PairedSpans.options(id=_id(id, "Paired", "dt.paired"), cache=False)(
+    first, second = (_listed("dt.loops.paired", what, None, passed, keep_all_versions=True) for what in named.values())
+    pairs = PairedSpans.options(id=_id(id, "Paired", "dt.loops.paired"), cache=False)(
         first, second, names=list(named), match_version=match_version, keep_all_versions=keep_all_versions
     )
     return cast("list[dict[str, Any]]", Expression(operand(pairs.value), list[dict[str, str]]))

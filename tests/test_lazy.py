@@ -1,0 +1,47 @@
+"""Packages whose names load on first use: what a type checker sees is what there is."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+from drivetrain.lazy import lazy_names
+
+PACKAGES = ["drivetrain", *(f"drivetrain.engine{name}" for name in ("", ".hub", ".ragged", ".custom_ops"))]
+
+
+def imported_for_types(file: str) -> set[str]:
+    """The names that a module imports under `if TYPE_CHECKING`."""
+    guards = [
+        node
+        for node in ast.parse(Path(file).read_text(encoding="utf-8")).body
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+    ]
+    imports = [node for guard in guards for node in guard.body if isinstance(node, ast.ImportFrom)]
+    return {alias.asname or alias.name for node in imports for alias in node.names}
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_what_a_type_checker_sees_is_what_there_is(name: str) -> None:
+    package = import_module(name)
+    eager = {"BuildError", "DrivetrainError", "InputError"} if name == "drivetrain" else set()
+    assert imported_for_types(package.__file__ or "") | eager == set(package.__all__)
+    assert set(dir(package)) == set(package.__all__)
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("name", PACKAGES)
+def test_every_name_loads(name: str) -> None:
+    script = f"from {name} import *\nimport {name} as package\nassert not set(package.__all__) - set(globals())"
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
+
+
+def test_what_is_not_there_is_named() -> None:
+    load, _, public = lazy_names("drivetrain", {"digest": "digest canonical_json"}, submodules=["data.stats"])
+    assert public == ["canonical_json", "digest", "stats"]
+    with pytest.raises(AttributeError, match="module 'drivetrain' has no attribute 'digets'"):
+        load("digets")
