@@ -52,7 +52,7 @@ def package(
     What is in it is listed, and so is what is not. Built again, it is the same to the byte.
     """
     from ..digest import write_durably
-    from ..pipelines.dsl.options import parse_bytes
+    from ..pipelines.ir.options import parse_bytes
     from ..pipelines.project.wheel import build_wheel
 
     try:

@@ -8,22 +8,22 @@ import typing
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from datetime import timedelta
 from functools import cached_property, update_wrapper
 from pathlib import Path
-from typing import Any, Generic, Literal, Never, ParamSpec, Protocol, TypeVar, overload
+from textwrap import fill
+from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar, Unpack, overload
 
 from ...errors import BuildError, suggest
 from ...metadata import Artifact, Value
-from ..ir.options import NodeOptions
+from ..ir.options import OPTIONS, NodeOptions, OptionArguments
 from ..project.files import FileSet
 from ..project.functions import FunctionRef, user_line
 from .hints import is_artifact, is_value, members
-from .options import node_options
 from .symbolic import Symbolic
 
 P = ParamSpec("P")
 R = TypeVar("R")
+M = TypeVar("M", bound=Callable[..., object])
 _AS_IT_IS: Any = ...
 """Stands for an option that is not given. Any: each has a type of its own."""
 
@@ -90,6 +90,22 @@ recorder: ContextVar[Recorder | None] = ContextVar("drivetrain_recorder", defaul
 """Who records calls now; nobody outside a pipeline function."""
 
 
+def _with_declared_options(method: M) -> M:
+    """Complete the signature and the help of a method that takes `**options` by the options that are declared."""
+    signature = inspect.signature(method)
+    listed = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
+    for name, annotation in OptionArguments.__annotations__.items():
+        hint = getattr(annotation, "__forward_arg__", annotation)  # a string, which TypedDict wraps
+        listed.append(inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=_AS_IT_IS, annotation=hint))
+    method.__signature__ = signature.replace(parameters=listed)  # type: ignore[attr-defined]  # what `inspect` reads
+    defaults = NodeOptions()
+    lines = [f"{name}: {each.help} Unless said: {getattr(defaults, name)!r}." for name, each in OPTIONS.items()]
+    filled = "\n".join(fill(line, 120, initial_indent=" " * 12, subsequent_indent=" " * 16) for line in lines)
+    before, _, rest = (method.__doc__ or "").partition(" " * 12 + "**options:")  # none where Python runs with -OO
+    method.__doc__ = f"{before}{filled}\n{rest.partition(chr(10))[2]}" if before else None
+    return method
+
+
 class Component(Generic[P, R]):
     """A typed function that makes artifacts. A plain call runs it; a call while a pipeline is built adds a node."""
 
@@ -118,25 +134,14 @@ class Component(Generic[P, R]):
             return self.fn(*args, **kwargs)
         return typing.cast(R, builder.add(self, args, kwargs))
 
+    @_with_declared_options
     def options(
         self,
         *,
         id: str | None = None,  # noqa: A002 - the field's word
         cache: bool = _AS_IT_IS,
         after: Sequence[object] = _AS_IT_IS,
-        retries: int = _AS_IT_IS,
-        backoff: float = _AS_IT_IS,
-        backoff_factor: float = _AS_IT_IS,
-        backoff_max: float = _AS_IT_IS,
-        retry_on: str | type[BaseException] | Sequence[str | type[BaseException]] = _AS_IT_IS,
-        timeout: float | timedelta | None = _AS_IT_IS,
-        priority: int = _AS_IT_IS,
-        cpus: float = _AS_IT_IS,
-        memory: int | str = _AS_IT_IS,
-        accelerators: int = _AS_IT_IS,
-        replicas: int = _AS_IT_IS,
-        env: Mapping[str, object] | None = _AS_IT_IS,
-        **unknown: Never,
+        **options: Unpack[OptionArguments],
     ) -> Component[P, R]:
         """The same component for one use, e.g. `Trainer.options(id="Second", retries=3, timeout=3600)(examples)`.
 
@@ -147,54 +152,30 @@ class Component(Generic[P, R]):
             cache: Whether an earlier execution with the same key may stand in. Unless said, it may where the component
                 is deterministic.
             after: Outputs of nodes that must have ended first, though nothing of them is used.
-            retries: How often it is tried again after a failure; of what the user must mend, never. 0 unless said.
-            backoff: Seconds before the first retry, 1 unless said.
-            backoff_factor: By what they grow for each further one, 2 unless said.
-            backoff_max: Seconds at most, 3600 unless said.
-            retry_on: Only after these exceptions (types or names), or where a predicate, "module:function", says so of
-                the exception.
-            timeout: Seconds after which an attempt is ended; a runner that cannot end it refuses.
-            priority: Among ready nodes, the highest goes first.
-            cpus: Cores it needs.
-            memory: Bytes it needs, or text such as "4GiB".
-            accelerators: Devices it needs for itself.
-            replicas: How many processes do its work together, each with all that a node may ask for: on Kubeflow.
-            env: Environment variables of its process; a value may be `dt.secret(...)`.
-            **unknown: Nothing: there are no others.
+            **options: How the node is carried out.
 
         Raises:
             BuildError: There is no such option, or a value makes no sense.
         """
-        if unknown:
-            name = next(iter(unknown))
-            known = [each for each in inspect.signature(self.options).parameters if each != "unknown"]
-            raise BuildError(f"there is no option {name!r}", where=user_line(), fix=suggest(name, known, "there are"))
-        mine = self.options_
-        after = mine.after if after is _AS_IT_IS else after
+        for name in options:
+            if name not in OPTIONS:
+                known = ["id", "cache", "after", *OPTIONS]
+                fix = suggest(name, known, "there are")
+                raise BuildError(f"there is no option {name!r}", where=user_line(), fix=fix)
+        before = self.options_
         if cache is not _AS_IT_IS and not isinstance(cache, bool):
             raise BuildError(f"cache={cache!r:.60} makes no sense", where=user_line(), fix="say True or False")
-        if isinstance(after, (str, Symbolic)):
+        if after is not _AS_IT_IS and isinstance(after, (str, Symbolic)):
             raise BuildError(f"after= takes a list, not {after!r}", where=user_line(), fix="write `after=[output]`")
-        said = {
-            "retries": retries,
-            "backoff": backoff,
-            "backoff_factor": backoff_factor,
-            "backoff_max": backoff_max,
-            "retry_on": retry_on if retry_on is _AS_IT_IS else _retry_on(retry_on),
-            "timeout": timeout.total_seconds() if isinstance(timeout, timedelta) else timeout,
-            "priority": priority,
-            "cpus": cpus,
-            "memory": memory,
-            "accelerators": accelerators,
-            "replicas": replicas,
-            "env": env if env is _AS_IT_IS else tuple((env or {}).items()),
-        }
-        given = {name: value for name, value in said.items() if value is not _AS_IT_IS}
-        node = node_options(**{**vars(mine.node), **given})
         copy = Component(
             self.fn, gates=self.gates, verify=self.verify, deterministic=self.deterministic, asks=self.asks
         )
-        copy.options_ = Options(id or mine.id, mine.cache if cache is _AS_IT_IS else cache, tuple(after), node)
+        copy.options_ = Options(
+            id or before.id,
+            before.cache if cache is _AS_IT_IS else cache,
+            before.after if after is _AS_IT_IS else tuple(after),
+            before.node.updated(options),
+        )
         return copy
 
     def __repr__(self) -> str:
@@ -338,25 +319,6 @@ def component(
     if fn is not None:
         return Component(fn)
     return lambda function: Component(function, gates=gates, verify=verify, deterministic=deterministic, asks=asks)
-
-
-def _retry_on(given: object) -> tuple[str, ...]:
-    """The names of exceptions, or of the one predicate."""
-    each = tuple(given) if isinstance(given, (list, tuple)) else (given,)
-    if wrong := [one for one in each if not isinstance(one, (str, type))]:
-        raise BuildError(
-            f"retry_on={wrong[0]!r:.60} makes no sense",
-            where=user_line(),
-            fix='give types of exceptions, their names, or the name of a predicate, "module:function"',
-        )
-    names = tuple(one if isinstance(one, str) else one.__name__ for one in each)
-    if len(names) > 1 and (predicates := [name for name in names if ":" in name]):
-        raise BuildError(
-            f"retry_on={predicates[0]!r} is a predicate, which decides alone",
-            where=user_line(),
-            fix="let it look at the exception's type too, and name nothing beside it",
-        )
-    return names
 
 
 def _input(name: str, hint: Any) -> InputSpec | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...errors import InputError, suggest
 from ..ir.ir import Node, Pipeline
-from ..ir.options import NodeOptions
+from ..runners.keeps import not_kept
 from .about import secrets
 from .manifests import ITEMS, RUN, STATUS
 from .settings import Settings
@@ -99,11 +99,12 @@ def _refuse_parameter(name: str, hint: str, default: Any, where: str | None) -> 
 
 
 def _refuse_options(node: Node, where: str | None) -> None:
-    options, default = node.options, NodeOptions()
-    if options.priority != default.priority:
+    options = node.options
+    for name, option in not_kept(options, "kubeflow"):
+        why = "all that is ready starts at once" if option.needs == "order" else "Argo waits as long as it was told"
         raise InputError(
-            f"{node.id} has a priority, which the kubeflow runner cannot keep: all that is ready starts at once",
-            fix="leave priority= out",
+            f"{node.id} has {option.phrase}, which the kubeflow runner cannot keep: {why}",
+            fix=f"leave {name}= out",
             where=where,
         )
     if options.retries and options.backoff_factor != int(options.backoff_factor):

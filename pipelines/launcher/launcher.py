@@ -282,7 +282,7 @@ class Launcher:
         if isinstance(work, NodeResult):
             return work
         told: Owner | None = None
-        retries = Retries(task.node.options, self.run.project, retried or 0)
+        retries = Retries(task.node.options, self.run.project, retried or 0, seed=(self.run.id, task.name))
         while True:
             reused, reason = self._reused(task, work)
             if reused is not None:

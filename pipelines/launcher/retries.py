@@ -7,6 +7,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from ...digest import digest
 from ...errors import BuildError, DrivetrainError, InputError
 from ...metadata import ExecutionRecord, MetadataStore
 from ..ir.options import NodeOptions
@@ -22,13 +23,15 @@ class Retries:
         options: The node's.
         project: The pipeline's folder, which a predicate is named relative to.
         done: How many were made before, by another process.
+        seed: What the jitter of the pauses is drawn from, together with the retry's number: the run and the task.
     """
 
-    def __init__(self, options: NodeOptions, project: Path, done: int = 0) -> None:
+    def __init__(self, options: NodeOptions, project: Path, done: int = 0, *, seed: tuple[str, str]) -> None:
         self.most = options.retries
         self.done = done
         self._options = options
         self._project = project
+        self._seed = seed
 
     @property
     def told(self) -> str:
@@ -47,7 +50,10 @@ class Retries:
             grown = options.backoff * options.backoff_factor ** (self.done - 1)
         except OverflowError:
             grown = math.inf if options.backoff else 0.0
-        return min(grown, options.backoff_max)
+        # Drawn from names, not from a clock: whichever process makes this attempt, and whoever repeats a test of it,
+        # waits as long. The limit is applied first, so that pauses that have grown to it are spread as well.
+        fraction = int(digest("drivetrain-jitter-v1", [*self._seed, self.done])[:13], 16) / 16**13
+        return min(grown, options.backoff_max) * (1 - options.jitter * fraction)
 
     def _worth(self, error: BaseException) -> bool:
         wanted = self._options.retry_on

@@ -277,9 +277,9 @@ class Attending:
             return ended
         result = NodeResult(name, "CANCELED" if canceled else "FAILED", seconds, reason)
         if not canceled:
-            retries = Retries(
-                self.launcher.run.pipeline[parse_task(name)[0]].options, self.launcher.run.project, retried
-            )
+            run = self.launcher.run
+            options = run.pipeline[parse_task(name)[0]].options
+            retries = Retries(options, run.project, retried, seed=(run.id, name))
             error = Overtime(reason) if stopped else ChildProcessError(reason)
             try:
                 result = replace(result, again=retries.pause(error))

@@ -1,30 +1,31 @@
-"""What a runner cannot keep of a pipeline: told before anything runs, in the same words whichever runner it is."""
+"""What a runner cannot keep of a pipeline is refused before anything runs, in the same words for each runner."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping
+from typing import Final
 
 from ...errors import InputError
-from ..ir.ir import Node, Pipeline
-from ..ir.options import NodeOptions
+from ..ir.ir import Pipeline
+from ..ir.options import OPTIONS, Need, NodeOptions, Option
 
-_WORDS = {
-    "timeout": "a timeout",
-    "priority": "a priority",
-    "cpus": "cores of its own",
-    "memory": "memory of its own",
-    "accelerators": "devices of its own",
-    "replicas": "several processes at its work",
-    "env": "environment variables of its own",
-}
-_CANNOT = {
+CAN: Final[Mapping[str, frozenset[Need]]] = {
     # A thread cannot be ended, and shares its process's environment and what that has of the machine.
-    "inline": ("timeout", "env", "cpus", "memory", "accelerators", "replicas"),
-    # Its tasks are on this machine, where one process has all devices already.
-    "process": ("replicas",),
+    "inline": frozenset({"order", "pauses"}),
+    # Its tasks are on this machine, where one process has all devices already: no replicas.
+    "process": frozenset({"order", "pauses", "process", "machine"}),
     # The order, and what stands beside what, are decided by Beam.
-    "beam": ("priority", "cpus", "memory", "accelerators", "replicas"),
+    "beam": frozenset({"pauses", "process"}),
+    # All that is ready starts at once, and it waits itself between two attempts, exactly as long as it was told.
+    "kubeflow": frozenset({"process", "machine", "replicas"}),
 }
+"""What each runner is able to do for the options of nodes."""
+
+
+def not_kept(options: NodeOptions, runner: str) -> list[tuple[str, Option]]:
+    """The options that were set and that a runner cannot keep, with their names."""
+    changed = [(name, OPTIONS[name]) for name in options.changed()]
+    return [(name, each) for name, each in changed if each.needs and each.needs not in CAN[runner]]
 
 
 def refuse_what_is_not_kept(pipeline: Pipeline, runner: str, parallel: int | None = None) -> None:
@@ -44,19 +45,14 @@ def refuse_what_is_not_kept(pipeline: Pipeline, runner: str, parallel: int | Non
             fix="leave out --parallel, and give Beam's own options instead",
         )
     for node in pipeline.nodes:
-        for name in _asked(node, _CANNOT.get(runner, ())):
+        for name, option in not_kept(node.options, runner):
             raise InputError(
-                f"{node.id} has {_WORDS[name]}, which the {runner} runner cannot keep",
+                f"{node.id} has {option.phrase}, which the {runner} runner cannot keep",
                 fix="`drivetrain kubeflow submit` keeps them; or leave replicas= out"
-                if name == "replicas"
+                if option.needs == "replicas"
                 else f"take another runner, e.g. process, or leave {name}= out",
             )
     if runner == "process":
         from .leases import machine_for
 
         machine_for(pipeline)
-
-
-def _asked(node: Node, names: tuple[str, ...]) -> Iterator[str]:
-    default = NodeOptions()
-    return (name for name in names if getattr(node.options, name) != getattr(default, name))

@@ -20,7 +20,7 @@ Read = Callable[[Result], dict[str, Any]]
 # One is tried again in an hour, one for good not at all, and one is at work meanwhile.
 PAUSE = """
 n = Make(count=count)
-Flaky.options(retries=2, backoff=3600)(n)
+Flaky.options(retries=2, backoff=3600, jitter=0)(n)
 Flaky.options(id="Once", retries=2, retry_on=["OSError"])(Make.options(id="Other")(count=9))
 Waits(n, name="begun")
 """
