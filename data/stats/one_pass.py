@@ -23,8 +23,8 @@ from .options import Factory, StatisticsOptions, difference, options_from_json
 from .pairs import PairStates
 from .sample import RowSample, in_sample, take_rows
 from .sliced import MOST, Key, slice_rows, too_many
-from .weighted_table import Limbs, total
-from .weights import WeightedColumn, row_limbs
+from .weighted_table import Weights, total
+from .weights import WeightedColumn, row_weights
 
 _MAGIC: Final = b"DTST"
 _VERSION: Final = 5
@@ -105,7 +105,7 @@ class StatisticsAccumulator:
         if batch.num_rows and not self.options.plain:
             self._add_beyond_columns(batch, arrays, weight)
 
-    def _chosen(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Limbs | None]:
+    def _chosen(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Weights | None]:
         """The rows of the sample, and their weights."""
         options = self.options
         options.check(batch.schema.names)
@@ -115,14 +115,14 @@ class StatisticsAccumulator:
         weight = None
         if options.weight is not None:
             place = batch.schema.names.index(options.weight)
-            weight = row_limbs(batch.column(place), options.weight, first)
+            weight = row_weights(batch.column(place), options.weight, first)
         if options.sampled:
             kept = np.flatnonzero(in_sample(self._own_part(batch), options.sample_rate, options.seed))
             batch = take_rows(batch, kept)
             weight = weight[kept] if weight is not None else None
         return batch, weight
 
-    def _add_beyond_columns(self, batch: pa.RecordBatch, features: dict[str, pa.Array], weight: Limbs | None) -> None:
+    def _add_beyond_columns(self, batch: pa.RecordBatch, features: dict[str, pa.Array], weight: Weights | None) -> None:
         if weight is not None:
             self.weight += total(weight)
             for name, array in features.items():

@@ -22,20 +22,19 @@ from ..arrays import arrow_of, numpy_of
 from .column import EXACT_BYTES, TEXT, kind_of, plain_array
 from .weighted_table import (
     LARGEST,
-    Limbs,
     WeightedTable,
+    Weights,
     heaviest,
     in_order,
-    limbs_of,
-    limbs_of_whole,
     merge_weighted,
+    read_weights,
     reduce_to,
+    stored_weights,
     total,
-    units,
+    units_of,
     weigh_numbers,
     weigh_texts,
     weighted_moments,
-    whole,
 )
 
 _HEAVY: Final = 1_000  # texts kept beyond the limit
@@ -43,7 +42,7 @@ _NUMBERS: Final = frozenset({"bool", "int", "float", "timestamp", "date", "time"
 _UNITS: Final = frozenset({"timestamp", "date", "time", "duration"})
 
 
-def row_limbs(array: Any, name: str, first: int) -> Limbs:
+def row_weights(array: Any, name: str, first: int) -> Weights:
     """Each row's weight, a missing one 0.
 
     Args:
@@ -89,7 +88,7 @@ def row_limbs(array: Any, name: str, first: int) -> Limbs:
             f"the weight column {name!r} has the weight {weights[row]} in row {first + row:,} of its part",
             fix="weights must be finite numbers of at least 0 (and at most 2^62); repair or drop the row",
         )
-    return limbs_of(weights)
+    return units_of(weights)
 
 
 class WeightedColumn:
@@ -123,26 +122,26 @@ class WeightedColumn:
         self._pending: list[WeightedTable] = []
         self._waiting = 0
 
-    def add(self, array: Any, limbs: Limbs) -> None:
+    def add(self, array: Any, weights: Weights) -> None:
         """Take in a batch's column and the rows' weights."""
         array = plain_array(array)
         self._accept(array.type)
         if array.null_count:
             valid = numpy_of(array.is_valid())
-            self.missing += total(limbs[~valid])
-            array, limbs = array.drop_null(), limbs[valid]
-        self.present += total(limbs)
+            self.missing += total(weights[~valid])
+            array, weights = array.drop_null(), weights[valid]
+        self.present += total(weights)
         if self.kind == "list":
             lengths = pc.list_value_length(array).cast(pa.int64())
-            self._child("lengths").add(lengths, limbs)
-            self._child("values").add(pc.list_flatten(array), np.repeat(limbs, numpy_of(lengths), axis=0))
+            self._child("lengths").add(lengths, weights)
+            self._child("values").add(pc.list_flatten(array), np.repeat(weights, numpy_of(lengths)))
         elif self.kind == "struct":
             for place, field in enumerate(array.type):
-                self._child(field.name).add(pc.struct_field(array, [place]), limbs)
+                self._child(field.name).add(pc.struct_field(array, [place]), weights)
         elif self.kind in TEXT:
-            self._push(weigh_texts(array, limbs))
+            self._push(weigh_texts(array, weights))
         elif self.kind in _NUMBERS:
-            self._push(weigh_numbers(*self._finite(_numbers(array, self.kind), limbs)))
+            self._push(weigh_numbers(*self._finite(_numbers(array, self.kind), weights)))
 
     def _accept(self, arrow: Any) -> None:
         if pa.types.is_dictionary(arrow):
@@ -159,18 +158,18 @@ class WeightedColumn:
     def _child(self, name: str) -> WeightedColumn:
         return self.inner.setdefault(name, WeightedColumn(self.limit))
 
-    def _finite(self, values: NDArray[Any], limbs: Limbs) -> tuple[NDArray[Any], Limbs]:
+    def _finite(self, values: NDArray[Any], weights: Weights) -> tuple[NDArray[Any], Weights]:
         if self.kind != "float":
-            return values, limbs
+            return values, weights
         finite = np.isfinite(values)
         if finite.all():
-            return values, limbs
+            return values, weights
         for index, which in enumerate((np.isnan(values), values == np.inf, values == -np.inf)):
-            self.odd[index] += total(limbs[which])
-        return values[finite], limbs[finite]
+            self.odd[index] += total(weights[which])
+        return values[finite], weights[finite]
 
     def _push(self, table: WeightedTable) -> None:
-        if not len(table.limbs):
+        if not len(table.weights):
             return
         self._pending.append(table)
         self._waiting += self._size(table)
@@ -180,7 +179,7 @@ class WeightedColumn:
     def _size(self, table: WeightedTable) -> int:
         """What the table adds to the limit; 64 MB of text weigh as much as 100,000 values."""
         text = 0 if isinstance(table.values, np.ndarray) else text_bytes(table.values)
-        return max(len(table.limbs), -(-text * self.limit // EXACT_BYTES))
+        return max(len(table.weights), -(-text * self.limit // EXACT_BYTES))
 
     def compact(self) -> None:
         """One table of at most the limit's values, ascending."""
@@ -211,7 +210,7 @@ class WeightedColumn:
             self._keep_sums(table)
         if self.spilled and self.kind in TEXT:
             table = self._heaviest(table)
-        elif self.spilled and len(table.limbs) > self.limit:
+        elif self.spilled and len(table.weights) > self.limit:
             table = reduce_to(table, self.limit)
         self._table, self._ordered = table, False
 
@@ -220,7 +219,7 @@ class WeightedColumn:
         if self.kind in TEXT:
             self.length += weighted_length(table, self.kind)
             return
-        first, second = weighted_moments(table.values, whole(table.limbs))
+        first, second = weighted_moments(table)
         self.moments = self.moments[0] + first, self.moments[1] + second
         low, high = table.values[0].item(), table.values[-1].item()
         self._bound(low, high)
@@ -231,17 +230,13 @@ class WeightedColumn:
         self.extremes = low, high
 
     def _heaviest(self, table: WeightedTable) -> WeightedTable:
-        if len(table.limbs) <= _HEAVY:
+        if len(table.weights) <= _HEAVY:
             return table
-        places = heaviest(table.limbs, _HEAVY + 1)
-        weights = whole(table.limbs[places])
-        cut = weights[_HEAVY] if len(places) > _HEAVY else 0
-        kept = sorted((place, weight) for place, weight in zip(places.tolist(), weights, strict=True) if weight > cut)
+        rows = heaviest(table.weights, _HEAVY + 1)
+        cut = table.weights[rows[_HEAVY]] if len(rows) > _HEAVY else 0
+        kept = np.array(sorted(row for row in rows if table.weights[row] > cut), np.int64)
         self.error += cut
-        return WeightedTable(
-            table.values.take(arrow_of(np.array([place for place, _ in kept], np.int64))),
-            limbs_of_whole([weight - cut for _, weight in kept]),
-        )
+        return WeightedTable(table.values.take(arrow_of(kept)), table.weights[kept] - cut)
 
     def merge(self, other: WeightedColumn) -> None:
         """Take in the weights of the rows that follow."""
@@ -283,7 +278,7 @@ class WeightedColumn:
             text = not isinstance(table.values, np.ndarray)
             arrays = {
                 "values": table.values if text else arrow_of(table.values),
-                "limbs": arrow_of(table.limbs.ravel()),
+                "limbs": stored_weights(table.weights),
             }
         head["inner"] = []
         for place, (name, child) in enumerate(self.inner.items()):
@@ -303,10 +298,9 @@ class WeightedColumn:
         made.extremes = None if head["extremes"] is None else tuple(head["extremes"])
         if "values" in arrays:
             values = arrays["values"]
-            limbs = numpy_of(arrays["limbs"])
             text = pa.types.is_large_binary(values.type)
             made._table = WeightedTable(
-                values if text else numpy_of(values), limbs.reshape(len(values), -1), head["bits"]
+                values if text else numpy_of(values), read_weights(arrays["limbs"]), head["bits"]
             )
         for place, (name, part) in enumerate(head["inner"]):
             prefix = f"{place}."
@@ -323,9 +317,7 @@ _SCALARS: Final = (
 def weighted_length(table: WeightedTable, kind: str) -> int:
     """Σ weight × length of a table of texts: code points, of bytes their number."""
     lengths: Any = text_lengths(table.values) if kind == "string" else numpy_of(pc.binary_length(table.values))
-    if int(lengths.sum()) >= 2**31:  # times a limb of 32 bits, no longer an int64
-        lengths = lengths.astype(object)
-    return units(lengths @ table.limbs)
+    return total(lengths.astype(np.object_) * table.weights)
 
 
 def _numbers(array: Any, kind: str) -> NDArray[Any]:

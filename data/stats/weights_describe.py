@@ -12,6 +12,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Sequence
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -22,15 +23,11 @@ from .column import TEXT
 from .describe import Reading, iso
 from .weighted_table import (
     UNIT,
-    Limbs,
     WeightedTable,
+    Weights,
     heaviest,
-    limbs_of,
-    running,
     total,
-    units,
     weighted_moments,
-    whole,
 )
 from .weights import WeightedColumn, weighted_length
 
@@ -69,8 +66,8 @@ def _texts(column: WeightedColumn, reading: Reading) -> dict[str, Any]:
         return {"avg_length": _exact(None), "top_values": _exact([])}
     length = column.length if column.spilled else weighted_length(table, column.kind)
     shown = [
-        {"value": show_text(table.values[place].as_py()), "count": weight_of(units(table.limbs[place]))}
-        for place in heaviest(table.limbs, reading.top_values).tolist()
+        {"value": show_text(table.values[row].as_py()), "count": weight_of(table.weights[row])}
+        for row in heaviest(table.weights, reading.top_values)
     ]
     rough = {"value": shown, "exact": False, "error": weight_of(column.error), "method": "misra-gries"}
     return {
@@ -81,30 +78,30 @@ def _texts(column: WeightedColumn, reading: Reading) -> dict[str, Any]:
 
 def _numbers(column: WeightedColumn, reading: Reading) -> dict[str, Any]:
     table = column.table
-    limbs = table.limbs if table is not None else limbs_of(np.zeros(0))
-    weight = column.present - sum(column.odd)
+    weights = table.weights if table is not None else np.zeros(0, np.object_)
+    finite = column.present - sum(column.odd)
     found: dict[str, Any] = {}
     if column.kind not in _TIMES:
         mean, std = None, None
-        if table is not None and weight:
-            sums = column.moments if column.spilled else weighted_moments(table.values, whole(limbs))
-            mean, std = _mean_and_deviation(*sums, weight * UNIT)
+        if table is not None and finite:
+            sums = column.moments if column.spilled else weighted_moments(table)
+            mean, std = _mean_and_deviation(*sums, finite * UNIT)
         found = {"mean": _exact(mean), "std": _exact(std)}
     values = _values(table, column.extremes)
     precision: dict[str, Any] = {"exact": True}
     if table is not None and table.bits is not None:
         precision = {"exact": False, "error": 2.0 ** -(table.bits + 1), "method": "binning"}
-    middle = weighted_quantiles(values, limbs, [0.5])
+    middle = weighted_quantiles(values, weights, [0.5])
     low, high = column.extremes or (values[:1] + values[-1:] or (None, None))
     listed = [
-        {"value": _show(column, values[place]), "count": weight_of(units(limbs[place]))}
-        for place in heaviest(limbs, reading.top_values).tolist()
+        {"value": _show(column, values[row]), "count": weight_of(weights[row])}
+        for row in heaviest(weights, reading.top_values)
     ]
-    spread = weighted_quantiles(values, limbs, reading.quantiles)
+    spread = weighted_quantiles(values, weights, reading.quantiles)
     return found | {
         "median": {"value": _show(column, middle[0]) if middle else None, **precision},
         "quantiles": {"value": [_show(column, value) for value in spread], **precision},
-        "histogram": {"value": _histogram(column, values, limbs, (low, high), reading.buckets), **precision},
+        "histogram": {"value": _histogram(column, values, weights, (low, high), reading.buckets), **precision},
         "top_values": {"value": listed, **precision},
     }
 
@@ -114,23 +111,23 @@ def _mean_and_deviation(first: Fraction, second: Fraction, weight: Fraction) -> 
     return rounded(mean), math.sqrt(max(rounded(second / weight - mean**2), 0.0))
 
 
-def weighted_quantiles(values: Sequence[float], limbs: Limbs, levels: Sequence[float]) -> list[float]:
+def weighted_quantiles(values: Sequence[float], weights: Weights, levels: Sequence[float]) -> list[float]:
     """Quantiles of ascending values; nothing where no value has weight.
 
     The smallest value whose cumulative share reaches the level; the mean of it and the next with weight where it is
     just reached (of the first and the last level: the end itself).
     """
-    kept = np.flatnonzero(limbs.any(axis=1))
+    kept = np.flatnonzero(weights)
     if not len(kept):
         return []
-    ends = running(limbs[kept])[1:]
+    ends = np.cumsum(weights[kept]).tolist()
     last = len(kept) - 1
     found = []
     for level in levels:
-        wanted = Fraction(str(level)) * units(ends[-1])
-        place = bisect_left(range(len(ends)), wanted, key=lambda row: Fraction(units(ends[row])))
+        wanted = Fraction(str(level)) * ends[-1]
+        place = bisect_left(ends, wanted)
         low = values[kept[place]]
-        high = values[kept[min(place + 1, last)]] if level > 0 and units(ends[place]) == wanted else low
+        high = values[kept[min(place + 1, last)]] if level > 0 and ends[place] == wanted else low
         found.append(low if low == high else low / 2 + high / 2 if abs(low) > 1e300 else (low + high) / 2)
     return found
 
@@ -150,19 +147,19 @@ def _values(table: WeightedTable | None, extremes: tuple[Any, Any] | None) -> li
 
 
 def _histogram(
-    column: WeightedColumn, values: list[Any], limbs: Limbs, ends: tuple[Any, Any], buckets: int
+    column: WeightedColumn, values: list[Any], weights: Weights, ends: tuple[Any, Any], buckets: int
 ) -> list[dict[str, Any]]:
     """Weight per equal-width bucket [low, high), the last closed; a column of one value has one."""
     if not values:
         return []
     low, high = ends
     if low == high:
-        return [{"low": _show(column, low), "high": _show(column, high), "count": weight_of(total(limbs))}]
+        return [{"low": _show(column, low), "high": _show(column, high), "count": weight_of(total(weights))}]
     edges = bucket_edges(low, high, buckets)
     cuts = [0, *np.searchsorted(np.array(values, np.float64), edges[1:-1], side="left").tolist(), len(values)]
-    sums = np.diff(running(limbs)[cuts], axis=0)
+    sums = [total(weights[first:end]) for first, end in pairwise(cuts)]
     shown = [_show(column, edge) if column.kind in _TIMES else float(edge) for edge in edges]
-    return [{"low": shown[i], "high": shown[i + 1], "count": weight_of(units(row))} for i, row in enumerate(sums)]
+    return [{"low": shown[i], "high": shown[i + 1], "count": weight_of(weight)} for i, weight in enumerate(sums)]
 
 
 def _exact(value: Any) -> dict[str, Any]:

@@ -17,7 +17,7 @@ import pytest
 from drivetrain.data import statistics
 from drivetrain.data.stats.one_pass import StatisticsAccumulator
 from drivetrain.data.stats.options import StatisticsOptions
-from drivetrain.data.stats.weighted_table import UNIT, limbs_of, whole
+from drivetrain.data.stats.weighted_table import UNIT, total, units_of
 from drivetrain.errors import InputError
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -190,7 +190,7 @@ WEIGHTS = st.floats(0, 1e9, allow_subnormal=False) | st.sampled_from([0.1, 0.2, 
 @given(st.lists(WEIGHTS, max_size=30))
 def test_sums_of_weights_are_exact(weights: list[float]) -> None:
     kept = [weight for weight in weights if weight == 0 or weight > 1e-12]
-    found = sum(whole(limbs_of(np.array(kept)))) * UNIT
+    found = total(units_of(np.array(kept))) * UNIT
     assert float(found) == math.fsum(kept)
 
 
