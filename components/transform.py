@@ -63,7 +63,8 @@ def Transform(
     """
     # Late, so that building a pipeline and a cached run import neither JAX nor Arrow.
     from .. import data, engine
-    from ..data.schemas.yaml_read import load_schema, schema_to_yaml
+    from ..data.schemas.yaml_read import load_schema
+    from ..data.schemas.yaml_write import schema_to_yaml
 
     launch = current()
     executor = data.executor(launch.executor, launch.executor_options)

@@ -26,7 +26,8 @@ from .schemas.problems import Problem, SchemaError
 from .schemas.schema import Bool, Count, Feature, Presence, Range, Ratio, Schema, Semantic, Time, Values
 from .schemas.weighted import WeightedFeature
 from .schemas.yaml_edit import edit_yaml
-from .schemas.yaml_read import load_schema, schema_from_yaml, schema_to_yaml
+from .schemas.yaml_read import load_schema, schema_from_yaml
+from .schemas.yaml_write import schema_to_yaml
 from .sources import BATCH_ROWS, Shard, Source, open_parquet
 from .split import ColumnSplit, HashSplit
 from .stats.document import Statistics, merge_statistics, statistics

@@ -19,7 +19,8 @@ from ...digest import write_durably
 from ...errors import InputError
 from ..frames import frame
 from ..schemas.schema import Feature, Schema, Severity
-from ..schemas.yaml_read import feature_lines, rows_lines, schema_from_yaml, schema_to_yaml
+from ..schemas.yaml_read import schema_from_yaml
+from ..schemas.yaml_write import feature_lines, rows_lines, schema_to_yaml
 from ..validation.anomalies import Anomaly
 
 FORMAT: Final = "drivetrain.schema-patch/1"

@@ -1,6 +1,7 @@
 """The schema: what every span of the data must look like. Values that a person reads, edits and accepts.
 
-On disk it is `schema.yaml` (`yaml_read`), and the same as a Great Expectations suite (`expectations.from_schema`).
+On disk it is `schema.yaml` (`yaml_read`, `yaml_write`); the same is a Great Expectations suite
+(`expectations.from_schema`).
 """
 
 from __future__ import annotations

@@ -11,13 +11,14 @@ from typing import Any, NamedTuple
 import yaml
 
 from ...errors import InputError
+from ...yaml_lines import compose
 from .schema import Feature, Schema
-from .yaml_nodes import compose
-from .yaml_read import FEATURE_KEYS, feature_lines, rows_lines, schema_from_yaml, schema_to_yaml
+from .yaml_read import schema_from_yaml
+from .yaml_write import FEATURE_KEYS, feature_lines, rows_lines, schema_to_yaml
 
 
-class Edited(NamedTuple):
-    """What `edit_yaml` gives.
+class EditedYaml(NamedTuple):
+    """A schema's text after an edit.
 
     Attributes:
         text: The new text; it reads as the new schema.
@@ -29,12 +30,14 @@ class Edited(NamedTuple):
 
 
 class _Edit(NamedTuple):
+    """Characters `start` to before `end` of the old text, and what stands there in the new."""
+
     start: int
     end: int
     text: str
 
 
-def edit_yaml(text: str, new: Schema, where: str = "schema.yaml") -> Edited:
+def edit_yaml(text: str, new: Schema, where: str = "schema.yaml") -> EditedYaml:
     """The text of a schema with the lines changed that make it say another one.
 
     Args:
@@ -47,21 +50,23 @@ def edit_yaml(text: str, new: Schema, where: str = "schema.yaml") -> Edited:
     """
     old = schema_from_yaml(text, where)
     if old == new:
-        return Edited(text, kept=True)
+        return EditedYaml(text, kept=True)
     root: Any = compose(text)  # a mapping of blocks or flow, as was read above
     keys = {key.value: (key, value) for key, value in root.value}
     features = keys["features"][1]
     if not (root.flow_style or features.flow_style) and "\t" not in text:
         edits = [*_rows(text, keys, new), *_features(text, features, old, new)]
         changed = text
+        # From the end on, so that the positions of the edits before stay right.
         for edit in sorted(edits, reverse=True):
             changed = changed[: edit.start] + edit.text + changed[edit.end :]
+        # Reading it back is the proof: whatever layout a person chose, the file never says another schema than `new`.
         try:
             if schema_from_yaml(changed) == new:
-                return Edited(changed, kept=True)
+                return EditedYaml(changed, kept=True)
         except InputError:
-            pass  # a layout that was not foreseen: written anew below
-    return Edited(schema_to_yaml(new), kept=False)
+            pass  # a layout that the edits do not handle: written anew below
+    return EditedYaml(schema_to_yaml(new), kept=False)
 
 
 def _rows(text: str, keys: dict[str, tuple[yaml.Node, yaml.Node]], new: Schema) -> Iterator[_Edit]:
@@ -71,7 +76,7 @@ def _rows(text: str, keys: dict[str, tuple[yaml.Node, yaml.Node]], new: Schema) 
 
 
 def _features(text: str, node: Any, old: Schema, new: Schema) -> Iterator[_Edit]:
-    places = {key.value: (key, value) for key, value in node.value}
+    entries = {key.value: (key, value) for key, value in node.value}
     column = node.value[0][0].start_mark.column if node.value else 2
     added: list[str] = []
     for feature in new.features:
@@ -79,7 +84,7 @@ def _features(text: str, node: Any, old: Schema, new: Schema) -> Iterator[_Edit]
         if before is None:
             added += _shifted(feature_lines(feature), column - 2)
         elif before != feature:
-            yield from _feature(text, *places[feature.name], before, feature)
+            yield from _feature(text, *entries[feature.name], before, feature)
     if added:
         at = _line_end(text, max((_end(value) for _, value in node.value), default=node.end_mark.index))
         yield _Edit(at, at, "\n" + "\n".join(added))
@@ -93,10 +98,10 @@ def _feature(text: str, name: Any, node: Any, before: Feature, after: Feature) -
     keys = {key.value: (key, value) for key, value in node.value}
     column = node.value[0][0].start_mark.column
     old, new = _parts(before), _parts(after)
-    for place, key in enumerate(FEATURE_KEYS):
+    for index, key in enumerate(FEATURE_KEYS):
         if old.get(key) != new.get(key):
             lines = _shifted(new.get(key, []), column - 4)
-            yield from _key(text, keys, key, lines, FEATURE_KEYS[:place], column)
+            yield from _key(text, keys, key, lines, FEATURE_KEYS[:index], column)
 
 
 def _key(
@@ -116,7 +121,7 @@ def _key(
         else:
             yield _Edit(start - name.start_mark.column, min(_line_end(text, end) + 1, len(text)), "")
     elif lines:
-        before = [keys[one][1] for one in earlier if one in keys]
+        before = [keys[name][1] for name in earlier if name in keys]
         if before:
             at = _line_end(text, _end(before[-1]))
             yield _Edit(at, at, "\n" + "\n".join(lines))
@@ -149,5 +154,5 @@ def _end(node: yaml.Node) -> int:
 
 
 def _line_end(text: str, at: int) -> int:
-    found = text.find("\n", at)
-    return len(text) if found < 0 else found
+    line_feed = text.find("\n", at)
+    return len(text) if line_feed < 0 else line_feed

@@ -1,18 +1,16 @@
-"""`schema.yaml`: the schema as people read and edit it; errors name the file, the line and the feature."""
+"""`schema.yaml` read as a schema; errors name the file, the line and the feature."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, Literal, cast
-
-import yaml
+from typing import Any, Literal, cast
 
 from ...errors import InputError
+from ...yaml_lines import YamlValue, read_yaml
+from .checks import Check, Expectation
 from .problems import SchemaError, feature_problems, raise_problems, weighted_problems
 from .schema import (
-    CHANGES,
     SEMANTICS,
     Bool,
     Count,
@@ -28,182 +26,12 @@ from .schema import (
     Values,
 )
 from .weighted import WeightedFeature
-from .yaml_checks import check_lines, read_checks, read_expectations
-from .yaml_nodes import YamlNodes, compose
+from .yaml_write import CHECK_KEYS, FEATURE_KEYS, FORMAT
 
-FORMAT: Final = "drivetrain.schema/1"
-
-_VERBATIM: Final = re.compile(r"[ !#-\[\]-~\u00a0-\u2027\u202a-\ud7ff]*")  # needs no escape between double quotes
-
-FEATURE_KEYS: Final = (
-    "type", "presence", "stage", "shape", "value_count", "unique", "in_environments", "not_in_environments", "domain",
-    "severity",
-    *CHANGES,
-    "fields",
+_SCHEMA_KEYS = (
+    "format", "rows", "environments", "severity", "features", "weighted_features", "checks", "expectations",
 )  # fmt: skip
-
-_HEAD: Final = """\
-# What every span of this data must look like. Edit freely: validation is against what stands here.
-"""
-
-
-def schema_to_yaml(schema: Schema) -> str:
-    """The schema as text; reading it back gives an equal schema. Evidence becomes comments."""
-    lines = [_HEAD + f"format: {FORMAT}", *rows_lines(schema)]
-    if schema.environments:
-        lines += _wrapped("environments: [", [_scalar(name) for name in schema.environments])
-    if schema.severity:
-        lines.append(f"severity: {_flow(schema.severity)}")
-    lines.append("features:" if schema.features else "features: {}")
-    for feature in schema.features:
-        lines += feature_lines(feature)
-    if schema.weighted:
-        lines.append("weighted_features:")
-    for pair in schema.weighted:
-        parts = {"value": pair.value, "weight": pair.weight} | ({"stage": pair.stage} if pair.stage else {})
-        lines.append(f"  {_scalar(pair.name, key=True)}: {_flow(parts)}")
-    lines += check_lines(schema.checks, schema.expectations)
-    return "\n".join(lines) + "\n"
-
-
-def rows_lines(schema: Schema) -> list[str]:
-    """The line about the number of rows, if there is one."""
-    rows: dict[str, Any] = _open(Count(schema.min_rows, schema.max_rows))
-    ratios = {"drift": schema.rows_drift, "version": schema.rows_version}
-    rows |= {name: _open(ratio) for name, ratio in ratios.items() if ratio is not None}
-    return [f"rows: {_flow(rows)}"] if rows else []
-
-
-def feature_lines(feature: Feature) -> list[str]:
-    """A feature's lines, its name first, as they stand under `features:`."""
-    lines = [f"  {_scalar(feature.name, key=True)}:", f"    type: {feature.type}"]
-    presence = {"min_fraction": feature.presence.min_fraction, "min_count": feature.presence.min_count}
-    if any(value is not None for value in presence.values()):
-        lines.append(f"    presence: {_flow({name: value for name, value in presence.items() if value is not None})}")
-    if feature.stage:
-        lines.append(f"    stage: {feature.stage}")
-    if feature.shape is not None:
-        lines += _wrapped("    shape: [", [_scalar(size) for size in feature.shape])
-    if feature.value_counts:
-        counts = [_flow(_open(count)) for count in feature.value_counts]
-        lines += _wrapped("    value_count: [", counts) if len(counts) > 1 else [f"    value_count: {counts[0]}"]
-    if feature.unique is not None:
-        lines.append(f"    unique: {_flow(_open(feature.unique))}")
-    for key in ("in_environments", "not_in_environments"):
-        if getattr(feature, key):
-            lines += _wrapped(f"    {key}: [", [_scalar(name) for name in getattr(feature, key)])
-    domain = feature.domain
-    if isinstance(domain, Values):
-        lines.append("    domain:")
-        if domain.min_mass != 1:
-            lines.append(f"      min_mass: {_scalar(domain.min_mass)}")
-        lines += _wrapped("      values: [", [_scalar(value) for value in domain.values])
-    elif isinstance(domain, Range):
-        shown: dict[str, Any] = {"parse": domain.parse} if domain.parse else {}
-        shown |= {name: getattr(domain, name) for name in ("min", "max") if getattr(domain, name) is not None}
-        shown |= {name: True for name in ("disallow_nan", "disallow_inf") if getattr(domain, name)}
-        lines.append(f"    domain: {_flow({'range': shown})}")
-    elif isinstance(domain, Bool):
-        texts = {key: getattr(domain, key) for key in ("true_value", "false_value") if getattr(domain, key) is not None}
-        lines.append(f"    domain: {_flow({'bool': texts}) if texts else 'bool'}")
-    elif isinstance(domain, Time):
-        said = {"format": domain.format} | ({"min_mass": domain.min_mass} if domain.min_mass != 1 else {})
-        lines.append(f"    domain: {_flow({'time': said})}")
-    elif isinstance(domain, Semantic):
-        wanted = {
-            key: getattr(domain, key) for key in ("min_supported_fraction", "max_bytes")
-            if getattr(domain, key) is not None
-        }  # fmt: skip
-        lines.append(f"    domain: {_flow({domain.kind: wanted}) if wanted else domain.kind}")
-    for change in CHANGES:
-        if getattr(feature, change):
-            lines.append(f"    {change}: {_flow(getattr(feature, change))}")
-    if feature.severity:
-        lines.append(f"    severity: {_flow(feature.severity)}")
-    lines = _with_evidence(lines, feature.evidence)
-    if feature.fields:
-        lines.append("    fields:")
-        lines += [f"    {line}" for field in feature.fields for line in feature_lines(field)]
-    return lines
-
-
-def _with_evidence(lines: list[str], evidence: str) -> list[str]:
-    """The lines with comments: evidence that begins with a line's key behind that line, other behind the name."""
-    places = {line[4:].partition(":")[0]: place for place, line in enumerate(lines) if place and line[4] != " "}
-    comments: dict[int, list[str]] = {}
-    for one in evidence.split("\n"):
-        key, colon, text = one.partition(": ")
-        place = places.get(key, 0) if colon else 0
-        shown = "".join(c if c.isprintable() else " " for c in (text if place else one)).split()
-        if shown:
-            comments.setdefault(place, []).append(" ".join(shown))
-    return [
-        f"{line}  # {', '.join(comments[place])}" if place in comments else line for place, line in enumerate(lines)
-    ]
-
-
-def _open(count: Count | Ratio) -> dict[str, float]:
-    return {name: value for name, value in (("min", count.min), ("max", count.max)) if value is not None}
-
-
-def _wrapped(head: str, items: list[str], width: int = 110) -> list[str]:
-    """`[a, b, …]` over as many lines as it takes."""
-    lines, line = [], head
-    for index, item in enumerate(items):
-        piece = item + ("]" if index == len(items) - 1 else ",")
-        if len(line) + len(piece) > width and line.strip():
-            lines.append(line.rstrip())
-            line = " " * 8
-        line += piece + " "
-    return [*lines, line.rstrip() if items else head + "]"]
-
-
-def _flow(value: Mapping[str, Any]) -> str:
-    pairs = (
-        f"{_scalar(name, key=True)}: {_flow(item) if isinstance(item, Mapping) else _scalar(item)}"
-        for name, item in value.items()
-    )
-    return "{" + ", ".join(pairs) + "}"
-
-
-def _scalar(value: object, *, key: bool = False) -> str:
-    """One scalar in flow context: plain where YAML reads it back as the same value, else in double quotes."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if not isinstance(value, str):
-        text = repr(value)
-        return text.replace("e", ".0e") if "e" in text and "." not in text else text  # YAML 1.1 wants the point
-    if value and value.replace("_", "").isalnum() and value.isascii():
-        # Values and names are read by their spelling, so 9E, NO and 007 may stay plain; ~ and "" may not.
-        return value
-    if _VERBATIM.fullmatch(value):
-        return f'"{value}"'
-    text = yaml.safe_dump(value, default_style='"', allow_unicode=True, width=10**9).strip()
-    return text if not key or "\n" not in text else text.replace("\n", "\\n")
-
-
-def schema_from_yaml(text: str, where: str = "schema.yaml") -> Schema:
-    """The schema that a text says.
-
-    Args:
-        text: YAML.
-        where: The file's name, for messages.
-
-    Raises:
-        InputError: No YAML, an unknown key, a wrong value; its `where` is "file:line".
-    """
-    try:
-        root = compose(text)
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise InputError(f"no YAML: {error.problem}", fix="correct the line", where=f"{where}:{line}") from error
-    except yaml.YAMLError as error:  # a control character
-        raise InputError(f"no YAML: {error}", fix="remove it", where=where) from error
-    except RecursionError:
-        raise InputError("no schema: it is nested too deeply", fix="correct it", where=where) from None
-    if root is None:
-        raise InputError("the schema is empty", fix="infer one from statistics (SchemaGen)", where=where)
-    return _Reader(where).schema(root)
+_Entries = Mapping[str, YamlValue]
 
 
 def load_schema(path: Path | str) -> Schema:
@@ -219,144 +47,193 @@ def load_schema(path: Path | str) -> Schema:
     return schema_from_yaml(text, str(path))
 
 
-class _Reader(YamlNodes):
-    """A schema from YAML nodes."""
+def schema_from_yaml(text: str, where: str = "schema.yaml") -> Schema:
+    """The schema that a text says.
 
-    def schema(self, root: yaml.Node) -> Schema:
-        keys = self.mapping(
-            root,
-            "the schema",
-            ("format", "rows", "environments", "severity", "features", "weighted_features", "checks", "expectations"),
+    Args:
+        text: YAML.
+        where: The file's name, for messages.
+
+    Raises:
+        InputError: No YAML, an unknown key, a wrong value; its `where` is "file:line".
+    """
+    root = read_yaml(text, where, name="the schema")
+    if root is None:
+        raise InputError("the schema is empty", fix="infer one from statistics (SchemaGen)", where=where)
+    entries = root.mapping(_SCHEMA_KEYS)
+    if "format" not in entries or entries["format"].text() != FORMAT:
+        raise entries.get("format", root).error(
+            f"this is no schema of the format {FORMAT}", f"begin with `format: {FORMAT}`"
         )
-        if "format" not in keys or self.text(keys["format"]) != FORMAT:
-            raise InputError(f"this is no schema of the format {FORMAT}", fix=f"begin with `format: {FORMAT}`",
-                             where=self.at(keys.get("format", root)))  # fmt: skip
-        rows = self.mapping(keys["rows"], "rows", ("min", "max", "drift", "version")) if "rows" in keys else {}
-        if "features" not in keys:
-            raise InputError("the schema has no features", fix="add `features:`", where=self.at(root))
-        features = tuple(
-            self.feature(name, node) for name, node in self.mapping(keys["features"], "features", None).items()
+    if "features" not in entries:
+        raise root.error("the schema has no features", "add `features:`")
+    rows = entries["rows"].mapping(("min", "max", "drift", "version")) if "rows" in entries else {}
+    features = tuple(_feature(name, feature) for name, feature in entries["features"].mapping().items())
+    try:
+        return Schema(
+            features=features,
+            min_rows=_whole(rows, "min"),
+            max_rows=_whole(rows, "max"),
+            severity=_severity(entries),
+            environments=_texts(entries, "environments"),
+            rows_drift=_ratio(rows, "drift"),
+            rows_version=_ratio(rows, "version"),
+            checks=tuple(_checks(entries)),
+            expectations=tuple(_expectations(entries)),
+            weighted=tuple(_weighted_features(entries, features)),
         )
-        weighted = tuple(self.weighted(keys["weighted_features"], features)) if "weighted_features" in keys else ()
-        try:
-            return Schema(
-                features=features,
-                min_rows=self.whole(rows["min"]) if "min" in rows else None,
-                max_rows=self.whole(rows["max"]) if "max" in rows else None,
-                severity=self.severity(keys.get("severity")),
-                environments=self.texts(keys.get("environments"), "environments"),
-                rows_drift=self.ratio(rows.get("drift")),
-                rows_version=self.ratio(rows.get("version")),
-                checks=read_checks(self, keys["checks"]) if "checks" in keys else (),
-                expectations=read_expectations(self, keys["expectations"]) if "expectations" in keys else (),
-                weighted=weighted,
-            )
-        except SchemaError as error:
-            raise error.at(self.at(root)) from None
+    except SchemaError as error:
+        raise (error if error.where else error.at(root.where)) from None
 
-    def weighted(self, node: yaml.Node, features: Iterable[Feature]) -> Iterator[WeightedFeature]:
-        for name, item in self.mapping(node, "weighted_features", None).items():
-            keys = self.mapping(item, f"weighted feature {name!r}", ("value", "weight", "stage"))
-            texts = (self.text(keys[key]) if key in keys else "" for key in ("value", "weight", "stage"))
-            pair = WeightedFeature(name, *texts)
-            raise_problems(weighted_problems(pair, features), self.at(item))
-            yield pair
 
-    def ratio(self, node: yaml.Node | None) -> Ratio | None:
-        if node is None:
-            return None
-        parts = self.mapping(node, "a ratio of rows", ("min", "max"))
-        return Ratio(*(self.number(parts[key]) if key in parts else None for key in ("min", "max")))
+def _feature(name: str, value: YamlValue) -> Feature:
+    value = value.called(f"feature {name!r}")
+    entries = value.mapping(FEATURE_KEYS)
+    presence = entries["presence"].mapping(("min_fraction", "min_count")) if "presence" in entries else {}
+    fields = entries["fields"].mapping() if "fields" in entries else {}
+    feature = Feature(
+        name=name,
+        type=_text_or(entries, "type", "any"),
+        presence=Presence(_number(presence, "min_fraction"), _whole(presence, "min_count")),
+        domain=_domain(value, entries["domain"]) if "domain" in entries else None,
+        drift=_bounds(entries, "drift"),
+        skew=_bounds(entries, "skew"),
+        severity=_severity(entries),
+        shape=tuple(size.whole() for size in entries["shape"].items()) if "shape" in entries else None,
+        value_counts=_value_counts(entries),
+        unique=_count(entries["unique"]) if "unique" in entries else None,
+        in_environments=_texts(entries, "in_environments"),
+        not_in_environments=_texts(entries, "not_in_environments"),
+        stage=_text_or(entries, "stage", ""),
+        fields=tuple(_feature(field_name, field) for field_name, field in fields.items()),
+    )
+    raise_problems(feature_problems(feature), value.where)
+    return feature
 
-    def feature(self, name: str, node: yaml.Node) -> Feature:
-        what = f"feature {name!r}"
-        keys = self.mapping(node, what, FEATURE_KEYS)
-        presence = Presence()
-        if "presence" in keys:
-            parts = self.mapping(keys["presence"], f"presence of {what}", ("min_fraction", "min_count"))
-            presence = Presence(
-                self.number(parts["min_fraction"]) if "min_fraction" in parts else None,
-                self.whole(parts["min_count"]) if "min_count" in parts else None,
-            )
-        feature = Feature(
-            name=name,
-            type=self.text(keys["type"]) if "type" in keys else "any",
-            presence=presence,
-            domain=self.domain(keys["domain"], what) if "domain" in keys else None,
-            drift=self.bounds(keys.get("drift"), f"drift of {what}"),
-            skew=self.bounds(keys.get("skew"), f"skew of {what}"),
-            severity=self.severity(keys.get("severity")),
-            shape=tuple(self.whole(item) for item in self.items(keys["shape"], "shape")) if "shape" in keys else None,
-            value_counts=self.counts(keys["value_count"], what) if "value_count" in keys else (),
-            unique=self.count(keys["unique"], f"unique of {what}") if "unique" in keys else None,
-            in_environments=self.texts(keys.get("in_environments"), "in_environments"),
-            not_in_environments=self.texts(keys.get("not_in_environments"), "not_in_environments"),
-            stage=self.text(keys["stage"]) if "stage" in keys else "",
-            fields=tuple(self.feature(key, inner) for key, inner in self.fields(keys.get("fields"), what)),
+
+def _domain(feature: YamlValue, domain: YamlValue) -> Domain:
+    if domain.is_scalar and domain.text() == "bool":
+        return Bool()
+    if domain.is_scalar and domain.text() in SEMANTICS:
+        return Semantic(cast(Literal["natural_language", "image"], domain.text()))
+    entries = domain.mapping(("values", "min_mass", "range", "bool", "time", "image"))
+    kinds = [key for key in ("values", "range", "bool", "time", "image") if key in entries]
+    if len(kinds) != 1 or ("min_mass" in entries and kinds != ["values"]):
+        raise domain.error(
+            f"{feature.name}: a domain is one of values (with min_mass), range, bool, time, {', '.join(SEMANTICS)}",
+            "keep one",
         )
-        raise_problems(feature_problems(feature), self.at(node))
-        return feature
+    (kind,) = kinds
+    if kind == "values":
+        return Values(entries[kind].texts(), _mass(entries))
+    if kind == "range":
+        limits = entries[kind].mapping(("parse", "min", "max", "disallow_nan", "disallow_inf"))
+        parse = _text_or(limits, "parse", "")
+        if parse not in ("", "int", "float"):
+            raise domain.error(f"{feature.name}: text is parsed as int or float", "choose one")
+        return Range(
+            _number(limits, "min"),
+            _number(limits, "max"),
+            "disallow_nan" in limits and limits["disallow_nan"].truth(),
+            "disallow_inf" in limits and limits["disallow_inf"].truth(),
+            cast(Literal["", "int", "float"], parse),
+        )
+    if kind == "time":
+        time = entries[kind].mapping(("format", "min_mass"))
+        if "format" not in time:
+            raise domain.error(f"{feature.name}: a time has a format", 'e.g. "%Y-%m-%d"')
+        return Time(time["format"].text(), _mass(time))
+    if kind == "image":
+        limits = entries[kind].mapping(("min_supported_fraction", "max_bytes"))
+        return Semantic("image", _number(limits, "min_supported_fraction"), _whole(limits, "max_bytes"))
+    texts = entries[kind].mapping(("true_value", "false_value"))
+    return Bool(_text(texts, "true_value"), _text(texts, "false_value"))
 
-    def fields(self, node: yaml.Node | None, what: str) -> Iterable[tuple[str, yaml.Node]]:
-        return () if node is None else self.mapping(node, f"fields of {what}", None).items()
 
-    def counts(self, node: yaml.Node, what: str) -> tuple[Count, ...]:
-        levels = self.items(node, "value_count") if isinstance(node, yaml.SequenceNode) else [node]
-        return tuple(self.count(level, f"value_count of {what}") for level in levels)
+def _value_counts(entries: _Entries) -> tuple[Count, ...]:
+    if "value_count" not in entries:
+        return ()
+    levels = entries["value_count"]
+    return tuple(map(_count, levels.items() if levels.is_list else [levels]))
 
-    def count(self, node: yaml.Node, what: str) -> Count:
-        parts = self.mapping(node, what, ("min", "max"))
-        return Count(*(self.whole(parts[key]) if key in parts else None for key in ("min", "max")))
 
-    def domain(self, node: yaml.Node, what: str) -> Domain:
-        if isinstance(node, yaml.ScalarNode) and node.value == "bool":
-            return Bool()
-        if isinstance(node, yaml.ScalarNode) and node.value in SEMANTICS:
-            return Semantic(cast(Literal["natural_language", "image"], node.value))
-        keys = self.mapping(node, f"domain of {what}", ("values", "min_mass", "range", "bool", "time", "image"))
-        kinds = [key for key in ("values", "range", "bool", "time", "image") if key in keys]
-        if len(kinds) != 1 or ("min_mass" in keys and kinds != ["values"]):
-            raise InputError(
-                f"{what}: a domain is one of values (with min_mass), range, bool, time, {', '.join(SEMANTICS)}",
-                fix="keep one",
-                where=self.at(node),
-            )
-        inner = keys[kinds[0]]
-        if kinds == ["values"]:
-            mass = self.number(keys["min_mass"]) if "min_mass" in keys else 1.0
-            return Values(tuple(self.text(item) for item in self.items(inner, f"values of {what}")), mass)
-        if kinds == ["range"]:
-            parts = self.mapping(inner, f"range of {what}", ("parse", "min", "max", "disallow_nan", "disallow_inf"))
-            parse = self.text(parts["parse"]) if "parse" in parts else ""
-            if parse not in ("", "int", "float"):
-                raise InputError(f"{what}: text is parsed as int or float", fix="choose one", where=self.at(node))
-            return Range(
-                self.number(parts["min"]) if "min" in parts else None,
-                self.number(parts["max"]) if "max" in parts else None,
-                self.truth(parts["disallow_nan"]) if "disallow_nan" in parts else False,
-                self.truth(parts["disallow_inf"]) if "disallow_inf" in parts else False,
-                cast(Literal["", "int", "float"], parse),
-            )
-        if kinds == ["time"]:
-            parts = self.mapping(inner, f"time of {what}", ("format", "min_mass"))
-            if "format" not in parts:
-                raise InputError(f"{what}: a time has a format", fix='e.g. "%Y-%m-%d"', where=self.at(node))
-            mass = self.number(parts["min_mass"]) if "min_mass" in parts else 1.0
-            return Time(self.text(parts["format"]), mass)
-        if kinds == ["image"]:
-            parts = self.mapping(inner, f"image of {what}", ("min_supported_fraction", "max_bytes"))
-            share = self.number(parts["min_supported_fraction"]) if "min_supported_fraction" in parts else None
-            return Semantic("image", share, self.whole(parts["max_bytes"]) if "max_bytes" in parts else None)
-        parts = self.mapping(inner, f"bool of {what}", ("true_value", "false_value"))
-        texts = [self.text(parts[key]) if key in parts else None for key in ("true_value", "false_value")]
-        return Bool(*texts)
+def _count(value: YamlValue) -> Count:
+    ends = value.mapping(("min", "max"))
+    return Count(_whole(ends, "min"), _whole(ends, "max"))
 
-    def bounds(self, node: yaml.Node | None, what: str) -> dict[str, float]:
-        if node is None:
-            return {}
-        return {key: self.number(item) for key, item in self.mapping(node, what, None).items()}
 
-    def severity(self, node: yaml.Node | None) -> dict[str, Severity]:
-        if node is None:
-            return {}
-        return {key: cast(Severity, self.text(item)) for key, item in self.mapping(node, "severity", None).items()}
+def _ratio(entries: _Entries, key: str) -> Ratio | None:
+    if key not in entries:
+        return None
+    ends = entries[key].mapping(("min", "max"))
+    return Ratio(_number(ends, "min"), _number(ends, "max"))
+
+
+def _bounds(entries: _Entries, key: str) -> dict[str, float]:
+    bounds = entries[key].mapping() if key in entries else {}
+    return {comparator: bound.number() for comparator, bound in bounds.items()}
+
+
+def _severity(entries: _Entries) -> dict[str, Severity]:
+    severities = entries["severity"].mapping() if "severity" in entries else {}
+    return {anomaly: cast(Severity, severity.text()) for anomaly, severity in severities.items()}
+
+
+def _weighted_features(entries: _Entries, features: Iterable[Feature]) -> Iterator[WeightedFeature]:
+    weighted_features = entries["weighted_features"].mapping() if "weighted_features" in entries else {}
+    for name, value in weighted_features.items():
+        value = value.called(f"weighted feature {name!r}")
+        columns = value.mapping(("value", "weight", "stage"))
+        pair = WeightedFeature(name, *(_text_or(columns, key, "") for key in ("value", "weight", "stage")))
+        raise_problems(weighted_problems(pair, features), value.where)
+        yield pair
+
+
+def _checks(entries: _Entries) -> Iterator[Check]:
+    for item in entries["checks"].items() if "checks" in entries else ():
+        keys = item.called("a check").mapping(CHECK_KEYS)
+        for key in ("feature", "sql"):
+            if key not in keys:
+                raise item.error(f"a check without {key}", "write `feature:` and `sql:`")
+        texts: Any = {key: value.text() for key, value in keys.items() if key != "environments"}
+        yield Check(**texts, environments=_texts(keys, "environments"))
+
+
+def _expectations(entries: _Entries) -> Iterator[Expectation]:
+    for item in entries["expectations"].items() if "expectations" in entries else ():
+        keys = item.called("an expectation").mapping(("type", "kwargs", "severity", "meta"))
+        if "type" not in keys:
+            raise item.error("an expectation without a type", "write GX's name of it: `type: expect_…`")
+        for key in ("kwargs", "meta"):
+            if key in keys and not keys[key].is_mapping:
+                raise keys[key].error(f"{key} of an expectation must be `key: value`", "correct it")
+        yield Expectation(
+            keys["type"].text(),
+            keys["kwargs"].json() if "kwargs" in keys else {},
+            keys["meta"].json() if "meta" in keys else {},
+            cast(Any, _text_or(keys, "severity", "critical")),
+        )
+
+
+def _text(entries: _Entries, key: str) -> str | None:
+    return entries[key].text() if key in entries else None
+
+
+def _text_or(entries: _Entries, key: str, default: str) -> str:
+    return entries[key].text() if key in entries else default
+
+
+def _texts(entries: _Entries, key: str) -> tuple[str, ...]:
+    return entries[key].texts() if key in entries else ()
+
+
+def _number(entries: _Entries, key: str) -> float | None:
+    return entries[key].number() if key in entries else None
+
+
+def _whole(entries: _Entries, key: str) -> int | None:
+    return entries[key].whole() if key in entries else None
+
+
+def _mass(entries: _Entries) -> float:
+    return entries["min_mass"].number() if "min_mass" in entries else 1.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import posixpath
 import re
 from collections.abc import Callable, Mapping
@@ -10,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import InputError
+from ...yaml_lines import YamlValue, read_yaml
 from .connection import Api
-from .yaml_lines import Place, read_yaml
 
 NAME = "kubeflow.yaml"
 Texts = tuple[tuple[str, str], ...]
@@ -157,7 +158,7 @@ class Settings:
                 f"{project} has no {NAME}",
                 fix="write one beside pipeline.py with image:, artifacts: and store: (docs/kubeflow.md)",
             )
-        return _settings(read_yaml(file))
+        return _settings(_read(file), file)
 
     def pod(self, node: str = "") -> PodSettings:
         """How the pods of a node are made; those of the pipeline itself where none is named."""
@@ -168,29 +169,39 @@ class Settings:
         return self.lines.get(name, str(self.file) if self.file else None)
 
 
-def _settings(top: Place) -> Settings:
+def _read(file: Path) -> YamlValue:
+    try:
+        root = read_yaml(file.read_text(encoding="utf-8"), str(file), name=NAME)
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"{file} cannot be read: {error}", fix="see docs/kubeflow.md for what stands in it") from None
+    if root is None:
+        raise InputError(f"{file} is empty", fix="see docs/kubeflow.md for what stands in it")
+    return root
+
+
+def _settings(top: YamlValue, file: Path) -> Settings:
     known = [each.name for each in fields(Settings) if each.name not in ("file", "lines")]
-    found = top.fields(known, required=("image", "artifacts", "store"))
+    found = top.mapping(known, required=("image", "artifacts", "store"))
     defaults = _pod(found["defaults"], PodSettings()) if "defaults" in found else PodSettings()
-    nodes = dict(found["nodes"].items()) if "nodes" in found else {}
+    nodes = found["nodes"].mapping() if "nodes" in found else {}
     given: dict[str, Any] = {}  # Any: by the field's type
     for name in ("project", "namespace", "service_account"):
         if name in found:
-            given[name] = found[name].text()
+            given[name] = found[name].string()
     for name in ("ttl", "deadline"):
         if name in found:
-            given[name] = found[name].seconds()
+            given[name] = _seconds(found[name])
     if "scratch" in found:
-        given["scratch"] = found["scratch"].size()
+        given["scratch"] = _size(found["scratch"])
     if "api" in found:
         given["api"] = _api(found["api"])
     settings = Settings(
-        image=found["image"].text(),
+        image=found["image"].string(),
         artifacts=_artifacts(found["artifacts"]),
         store=_store(found["store"]),
         defaults=defaults,
         nodes={name: _pod(place, defaults) for name, place in nodes.items()},
-        file=top.file,
+        file=file,
         lines={name: place.where for name, place in (*found.items(), *((f"nodes.{n}", p) for n, p in nodes.items()))},
         **given,
     )
@@ -198,25 +209,25 @@ def _settings(top: Place) -> Settings:
     return settings
 
 
-def _store(place: Place) -> Key:
+def _store(place: YamlValue) -> Key:
     found = place.node.value if isinstance(place.node.value, str) else ""
     if re.match(r"(sqlite:|file:|[./~])", found) or found.endswith(".db"):
-        raise place.wrong(
+        raise place.error(
             "the store is a SQLite file, which the pods of a cluster cannot share",
             "keep it in PostgreSQL, its URL in a Secret, and write store: {secret: NAME, key: KEY}",
         )
     if found:
-        raise place.wrong(
+        raise place.error(
             "the store is named by its URL, which may hold a password: pods read it from a Secret",
             "put the URL into a Secret of the namespace, and write store: {secret: NAME, key: KEY}",
         )
     return _key(place, "secret")
 
 
-def _artifacts(place: Place) -> str:
-    found = place.text().rstrip("/")
+def _artifacts(place: YamlValue) -> str:
+    found = place.string().rstrip("/")
     if found.startswith(("file:", "memory:")) or ("://" not in found and not found.startswith("/")):
-        raise place.wrong(
+        raise place.error(
             f"the payloads would lie in {found!r}, which each pod has for itself",
             "write a URL that all pods reach, e.g. s3://bucket/folder, or a folder below one of defaults.pvcs",
         )
@@ -224,9 +235,9 @@ def _artifacts(place: Place) -> str:
     return found
 
 
-def _refuse_password(place: Place, url: str) -> None:
+def _refuse_password(place: YamlValue, url: str) -> None:
     if re.match(r"[^/]*//[^/@]*:[^/]*@", url):  # Azure's container@account is no secret
-        raise place.wrong(
+        raise place.error(
             f"{place.name} holds a password, which has no place in a file of the project",
             "leave out what stands before the @: Secrets bring it to pods, token_env: or cookies_env: to KFP",
         )
@@ -245,122 +256,157 @@ def _mounted(settings: Settings) -> None:
             )
 
 
-def _api(place: Place) -> Api:
+def _api(place: YamlValue) -> Api:
     kinds = {each.name: type(each.default) for each in fields(Api)}
     given: dict[str, Any] = {}  # Any: by the field's type
-    readers: Mapping[type, Callable[[Place], object]] = {
-        str: Place.text, bool: Place.truth, float: Place.number, int: Place.whole,
+    readers: Mapping[type, Callable[[YamlValue], object]] = {
+        str: YamlValue.string, bool: YamlValue.truth, float: _positive, int: _natural,
     }  # fmt: skip
-    for name, value in place.items():
+    for name, value in place.mapping().items():
         if name in ("token", "cookies", "iap_other_client_secret"):
-            raise value.wrong(
+            raise value.error(
                 f"{value.name} is a secret, which has no place in a file of the project",
                 f"write {name}_env: with the name of a variable that holds it",
             )
-    for name, value in place.fields(list(kinds)).items():
+    for name, value in place.mapping(list(kinds)).items():
         given[name] = readers[kinds[name]](value)
         if name in ("host", "ui_host"):
             _refuse_password(value, given[name])
     return Api(**given)
 
 
-def _key(place: Place, kind: str) -> Key:
-    found = place.fields((kind, "key"), required=(kind, "key"))
-    return Key(found[kind].text(), found["key"].text())
+def _key(place: YamlValue, kind: str) -> Key:
+    found = place.mapping((kind, "key"), required=(kind, "key"))
+    return Key(found[kind].string(), found["key"].string())
 
 
-def _folder(name: str, place: Place) -> str:
+def _folder(name: str, place: YamlValue) -> str:
     if not re.fullmatch(r"/[^:]*[^:/]", name) or posixpath.normpath(name) != name or name.startswith("//"):
-        raise place.wrong(f"{name!r} is no folder to mount at", "write an absolute path, e.g. /data")
+        raise place.error(f"{name!r} is no folder to mount at", "write an absolute path, e.g. /data")
     return name
 
 
-def _variable(name: str, place: Place) -> str:
+def _variable(name: str, place: YamlValue) -> str:
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.-]*", name):
-        raise place.wrong(f"{name!r} is no name of a variable", "use letters, digits and _")
+        raise place.error(f"{name!r} is no name of a variable", "use letters, digits and _")
     if name.startswith("DRIVETRAIN_") and not name.startswith("DRIVETRAIN_PARAM_"):
-        raise place.wrong(f"{name} is set by drivetrain itself", "leave it out")
+        raise place.error(f"{name} is set by drivetrain itself", "leave it out")
     return name
 
 
-def _volume(place: Place) -> Volume:
-    found = place.fields(("size", "storage_class", "access_mode"), required=("size",))
+def _volume(place: YamlValue) -> Volume:
+    found = place.mapping(("size", "storage_class", "access_mode"), required=("size",))
     return Volume(
-        found["size"].size(),
-        found["storage_class"].text() if "storage_class" in found else "",
-        found["access_mode"].one_of("ReadWriteOnce", "ReadWriteMany", "ReadOnlyMany", "ReadWriteOncePod")
+        _size(found["size"]),
+        found["storage_class"].string() if "storage_class" in found else "",
+        found["access_mode"].choice("ReadWriteOnce", "ReadWriteMany", "ReadOnlyMany", "ReadWriteOncePod")
         if "access_mode" in found
         else "ReadWriteOnce",
     )
 
 
-def _toleration(place: Place) -> Toleration:
-    found = place.fields(("key", "operator", "value", "effect", "seconds"))
+def _toleration(place: YamlValue) -> Toleration:
+    found = place.mapping(("key", "operator", "value", "effect", "seconds"))
     made = Toleration(
-        found["key"].text() if "key" in found else "",
-        found["operator"].one_of("Equal", "Exists") if "operator" in found else "Equal",
-        found["value"].text() if "value" in found else "",
-        found["effect"].one_of("NoSchedule", "PreferNoSchedule", "NoExecute") if "effect" in found else "",
-        found["seconds"].whole() if "seconds" in found else None,
+        found["key"].string() if "key" in found else "",
+        found["operator"].choice("Equal", "Exists") if "operator" in found else "Equal",
+        found["value"].string() if "value" in found else "",
+        found["effect"].choice("NoSchedule", "PreferNoSchedule", "NoExecute") if "effect" in found else "",
+        _natural(found["seconds"]) if "seconds" in found else None,
     )
     if made.operator == "Exists" and made.value:
-        raise place.wrong("a toleration with operator Exists takes no value", "leave value: out, or write Equal")
+        raise place.error("a toleration with operator Exists takes no value", "leave value: out, or write Equal")
     if made.operator == "Equal" and not made.key:
-        raise place.wrong("a toleration without a key tolerates nothing", "name the key, or write operator: Exists")
+        raise place.error("a toleration without a key tolerates nothing", "name the key, or write operator: Exists")
     if made.seconds is not None and made.effect != "NoExecute":
-        raise place.wrong("seconds are for the effect NoExecute", "write effect: NoExecute, or leave seconds: out")
+        raise place.error("seconds are for the effect NoExecute", "write effect: NoExecute, or leave seconds: out")
     return made
 
 
-def _affinity(place: Place) -> Affinity:
-    found = place.fields(("labels", "weight"), required=("labels",))
+def _affinity(place: YamlValue) -> Affinity:
+    found = place.mapping(("labels", "weight"), required=("labels",))
     labels = []
-    for entry in found["labels"].list():
-        one = entry.fields(("key", "operator", "values"), required=("key", "operator"))
-        sign = one["operator"].one_of("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
-        values = one["values"].each(Place.text) if "values" in one else ()
+    for entry in found["labels"].items():
+        one = entry.mapping(("key", "operator", "values"), required=("key", "operator"))
+        sign = one["operator"].choice("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
+        values = _strings(one["values"]) if "values" in one else ()
         if bool(values) == (sign in ("Exists", "DoesNotExist")):
-            raise entry.wrong(
+            raise entry.error(
                 f"the operator {sign} takes {'no values' if values else 'values'}", "see Kubernetes' docs"
             )
-        labels.append((one["key"].text(), sign, values))
-    weight = found["weight"].whole() if "weight" in found else 0
+        labels.append((one["key"].string(), sign, values))
+    weight = _natural(found["weight"]) if "weight" in found else 0
     if not 0 <= weight <= 100:
-        raise found["weight"].wrong(f"the weight is {weight}", "write 1 to 100, or leave it out for what is needed")
+        raise found["weight"].error(f"the weight is {weight}", "write 1 to 100, or leave it out for what is needed")
     return Affinity(tuple(labels), weight)
 
 
-_MAPS: Mapping[str, Callable[[str, Place], tuple[str, Any]]] = {  # Any: by the field's type
-    "env": lambda name, place: (_variable(name, place), place.text(empty=True)),
+def _strings(value: YamlValue) -> tuple[str, ...]:
+    return tuple(item.string() for item in value.items())
+
+
+def _natural(value: YamlValue) -> int:
+    number = value.scalar()
+    if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+        raise value.error(f"{value.name} is no whole number of 0 or more", "write e.g. 1000")
+    return number
+
+
+def _positive(value: YamlValue) -> float:
+    number = value.scalar()
+    if isinstance(number, bool) or not isinstance(number, (int, float)) or not 0 < number < math.inf:
+        raise value.error(f"{value.name} is no number above 0", "write e.g. 2.5")
+    return float(number)
+
+
+def _seconds(value: YamlValue) -> int:
+    """A time: 90s, 30m, 12h, 7d."""
+    match = re.fullmatch(r"([0-9]{1,7})([smhd])", value.text()) if value.is_scalar else None
+    if match is None or not int(match[1]):
+        raise value.error(f"{value.name} is no time", "write 90s, 30m, 12h or 7d")
+    return int(match[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[match[2]]
+
+
+def _size(value: YamlValue) -> str:
+    """A size as Kubernetes writes it: 8Gi, 500M; ours (8GB, 8GiB) are taken too."""
+    text = value.text() if value.is_scalar else "more than one value"
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([KMGTPE]i|[kMGTPE])?B?", text)
+    if match is None or not float(match[1]):
+        raise value.error(f"{value.name} is no size: {text}", "write e.g. 8Gi or 500M")
+    return match[1] + (match[2] or "")
+
+
+_MAPS: Mapping[str, Callable[[str, YamlValue], tuple[str, Any]]] = {  # Any: by the field's type
+    "env": lambda name, place: (_variable(name, place), place.string(empty=True)),
     "secrets": lambda name, place: (_variable(name, place), _key(place, "secret")),
-    "secret_volumes": lambda name, place: (_folder(name, place), place.text()),
+    "secret_volumes": lambda name, place: (_folder(name, place), place.string()),
     "configmaps": lambda name, place: (_variable(name, place), _key(place, "configmap")),
-    "configmap_volumes": lambda name, place: (_folder(name, place), place.text()),
-    "pvcs": lambda name, place: (_folder(name, place), place.text()),
+    "configmap_volumes": lambda name, place: (_folder(name, place), place.string()),
+    "pvcs": lambda name, place: (_folder(name, place), place.string()),
     "volumes": lambda name, place: (_folder(name, place), _volume(place)),
-    "node_selector": lambda name, place: (name, place.text(empty=True)),
-    "labels": lambda name, place: (name, place.text(empty=True)),
-    "annotations": lambda name, place: (name, place.text(empty=True)),
+    "node_selector": lambda name, place: (name, place.string(empty=True)),
+    "labels": lambda name, place: (name, place.string(empty=True)),
+    "annotations": lambda name, place: (name, place.string(empty=True)),
 }
-_OTHERS: Mapping[str, Callable[[Place], Any]] = {
-    "shm": Place.size,
-    "tolerations": lambda place: place.each(_toleration),
-    "affinity": lambda place: place.each(_affinity),
-    "image_pull_secrets": lambda place: place.each(Place.text),
-    "image_pull_policy": lambda place: place.one_of("Always", "IfNotPresent", "Never"),
-    "gpu": Place.text,
-    "run_as_user": Place.whole,
-    "run_as_group": Place.whole,
-    "run_as_non_root": Place.truth,
+_OTHERS: Mapping[str, Callable[[YamlValue], Any]] = {
+    "shm": _size,
+    "tolerations": lambda place: tuple(map(_toleration, place.items())),
+    "affinity": lambda place: tuple(map(_affinity, place.items())),
+    "image_pull_secrets": _strings,
+    "image_pull_policy": lambda place: place.choice("Always", "IfNotPresent", "Never"),
+    "gpu": YamlValue.string,
+    "run_as_user": _natural,
+    "run_as_group": _natural,
+    "run_as_non_root": YamlValue.truth,
 }
 
 
-def _pod(place: Place, base: PodSettings) -> PodSettings:
+def _pod(place: YamlValue, base: PodSettings) -> PodSettings:
     """What is said over a base: entries of maps one by one, all else as a whole."""
     given: dict[str, Any] = {}  # Any: by the field's type
-    for name, value in place.fields([*_MAPS, *_OTHERS]).items():
+    for name, value in place.mapping([*_MAPS, *_OTHERS]).items():
         if name in _MAPS:
-            said = dict(_MAPS[name](key, entry) for key, entry in value.items())
+            said = dict(_MAPS[name](key, entry) for key, entry in value.mapping().items())
             given[name] = tuple((dict(getattr(base, name)) | said).items())
         else:
             given[name] = _OTHERS[name](value)
@@ -373,23 +419,23 @@ def _pod(place: Place, base: PodSettings) -> PodSettings:
     taken = (SCRATCH, SHM) if made.shm else (SCRATCH,)
     for folder in mounts:
         if folder in taken:
-            raise place.wrong(f"{folder} is where a pod has a volume of its own", "mount it at another folder")
+            raise place.error(f"{folder} is where a pod has a volume of its own", "mount it at another folder")
         if mounts.count(folder) > 1:
-            raise place.wrong(f"two things are mounted at {folder}", "give one of them another folder")
+            raise place.error(f"two things are mounted at {folder}", "give one of them another folder")
     volumes = [name for part in ("secret_volumes", "configmap_volumes", "pvcs") for _, name in getattr(made, part)]
     for name in volumes:
         # KFP calls the volume like what is in it.
         if volumes.count(name) > 1:
-            raise place.wrong(
+            raise place.error(
                 f"{name} is mounted twice, and KFP makes two volumes of one name of that", "mount it once"
             )
         if not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", name):
-            raise place.wrong(
+            raise place.error(
                 f"{name!r} cannot be the name of a volume, as which KFP takes it",
                 "mount one whose name has small letters, digits and hyphens only, 63 at most",
             )
     names = [variable for part in ("env", "secrets", "configmaps") for variable, _ in getattr(made, part)]
     for variable in names:
         if names.count(variable) > 1:
-            raise place.wrong(f"the variable {variable} is set twice", "keep one of env, secrets and configmaps")
+            raise place.error(f"the variable {variable} is set twice", "keep one of env, secrets and configmaps")
     return made

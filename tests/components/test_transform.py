@@ -12,7 +12,7 @@ from drivetrain.components import ExampleValidator, StatisticsGen
 from drivetrain.components.transform import Transform
 from drivetrain.data.schemas.schema import Feature
 from drivetrain.data.schemas.schema import Schema as DataSchema
-from drivetrain.data.schemas.yaml_read import schema_to_yaml
+from drivetrain.data.schemas.yaml_write import schema_to_yaml
 from drivetrain.digest import digest_tree
 from drivetrain.engine import Bundle, ops
 from drivetrain.errors import InputError

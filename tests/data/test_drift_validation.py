@@ -12,7 +12,8 @@ from drivetrain.data.drift_skew.report import drift
 from drivetrain.data.expectations.from_schema import schema_to_expectations
 from drivetrain.data.schemas.comparators import COMPARATORS
 from drivetrain.data.schemas.schema import ANOMALIES, Feature, Presence, Schema
-from drivetrain.data.schemas.yaml_read import schema_from_yaml, schema_to_yaml
+from drivetrain.data.schemas.yaml_read import schema_from_yaml
+from drivetrain.data.schemas.yaml_write import schema_to_yaml
 from drivetrain.data.stats.document import Statistics, from_states
 from drivetrain.data.stats.one_pass import StatisticsAccumulator
 from drivetrain.data.validation.validate import validate

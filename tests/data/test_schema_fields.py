@@ -22,7 +22,8 @@ from drivetrain.data.schema_inference.patch import SchemaPatch
 from drivetrain.data.schemas.problems import SchemaError
 from drivetrain.data.schemas.schema import Count, Feature, Presence, Range, Values
 from drivetrain.data.schemas.yaml_edit import edit_yaml
-from drivetrain.data.schemas.yaml_read import schema_from_yaml, schema_to_yaml
+from drivetrain.data.schemas.yaml_read import schema_from_yaml
+from drivetrain.data.schemas.yaml_write import schema_to_yaml
 from drivetrain.data.validation.anomalies import Anomalies
 from hypothesis import given, settings
 from hypothesis import strategies as st

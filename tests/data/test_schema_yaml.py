@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 from drivetrain.data.schemas.schema import (
     Bool,
     Count,
@@ -21,8 +19,8 @@ from drivetrain.data.schemas.schema import (
     Values,
 )
 from drivetrain.data.schemas.weighted import WeightedFeature
-from drivetrain.data.schemas.yaml_nodes import compose
-from drivetrain.data.schemas.yaml_read import load_schema, schema_from_yaml, schema_to_yaml
+from drivetrain.data.schemas.yaml_read import load_schema, schema_from_yaml
+from drivetrain.data.schemas.yaml_write import schema_to_yaml
 from drivetrain.errors import InputError
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -169,24 +167,6 @@ def test_errors_name_the_line(text: str, line: int | None, message: str) -> None
         schema_from_yaml(text, "my.yaml")
     if line is not None:
         assert caught.value.where == f"my.yaml:{line}"
-
-
-def nodes(node: yaml.Node) -> list[Any]:
-    if isinstance(node, yaml.ScalarNode):
-        inner = [node.value, bool(getattr(node, "style", None))]
-    else:
-        below = [one for pair in node.value for one in (pair if isinstance(node, yaml.MappingNode) else [pair])]
-        inner = [type(node).__name__, *map(nodes, below)]
-    return [node.start_mark.line, node.start_mark.index, node.start_mark.column, node.end_mark.index, *inner]
-
-
-@given(schemas())
-def test_both_parsers_give_the_same_nodes(schema: Schema) -> None:
-    text = schema_to_yaml(schema)
-    plain, ours = yaml.compose(text, Loader=yaml.SafeLoader), compose(text)
-    assert plain is not None
-    assert ours is not None
-    assert nodes(ours) == nodes(plain)
 
 
 @pytest.mark.parametrize(("said", "number"), [("1e5", 1e5), ("-2.5E+3", -2500.0), ("010", 10), (".5", 0.5), ("+7", 7)])

@@ -10,7 +10,8 @@ from drivetrain import data
 from drivetrain.data.schemas.pbtxt_read import schema_from_pbtxt
 from drivetrain.data.schemas.pbtxt_write import schema_to_pbtxt
 from drivetrain.data.schemas.schema import Feature, Schema, Semantic
-from drivetrain.data.schemas.yaml_read import schema_from_yaml, schema_to_yaml
+from drivetrain.data.schemas.yaml_read import schema_from_yaml
+from drivetrain.data.schemas.yaml_write import schema_to_yaml
 from drivetrain.data.stats.column import ColumnState
 from drivetrain.data.stats.images import FORMATS, ImageFacts, size_of
 from drivetrain.errors import InputError

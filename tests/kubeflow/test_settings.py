@@ -75,11 +75,11 @@ nodes:
 @pytest.mark.parametrize(
     ("text", "line", "says", "fix"),
     [
-        ("image: i\nartifacts: s3://b\n", 1, "there is no store:", "add store:"),
-        (BASE + "imgae: x\n", 4, "knows no imgae", "image"),
-        (BASE + "defaults:\n  node_selectors: {a: b}\n", 5, "knows no defaults.node_selectors", "node_selector"),
+        ("image: i\nartifacts: s3://b\n", 1, "kubeflow.yaml has no store:", "add store:"),
+        (BASE + "imgae: x\n", 4, "unknown key 'imgae'", "image"),
+        (BASE + "defaults:\n  node_selectors: {a: b}\n", 5, "defaults: unknown key 'node_selectors'", "node_selector"),
         (BASE + "nodes:\n  A:\n    shm: lots\n", 6, "nodes.A.shm is no size", "8Gi"),
-        (BASE + "image: j\n", 4, "image comes twice", "keep one"),
+        (BASE + "image: j\n", 4, "'image' stands twice", "keep one"),
         (BASE + "ttl: soon\n", 4, "ttl is no time", "7d"),
         (BASE + "defaults: {env: {A: 3}}\n", 4, "defaults.env.A is no text: 3", 'quotes: "3"'),
         (BASE + "defaults: {env: {A: yes}}\n", 4, "defaults.env.A is no text", "quotes"),
@@ -93,7 +93,7 @@ nodes:
         (BASE + "defaults: {tolerations: [{effect: NoSchedule}]}\n", 4, "tolerates nothing", "Exists"),
         (BASE + "defaults: {affinity: [{labels: [{key: a, operator: In}]}]}\n", 4, "takes values", "Kubernetes"),
         (BASE + "api: {token: abc}\n", 4, "api.token is a secret", "token_env"),
-        (BASE + "api: {hots: x}\n", 4, "knows no api.hots", "host"),
+        (BASE + "api: {hots: x}\n", 4, "api: unknown key 'hots'", "host"),
         ("image: i\nartifacts: data/x\nstore: {secret: s, key: k}\n", 2, "each pod has for itself", "s3://"),
         ("image: i\nartifacts: /data/x\nstore: {secret: s, key: k}\n", 2, "defaults mounts no volume", "pvcs"),
         ("image: i\nartifacts: s3://b\nstore: sqlite:///m.db\n", 3, "SQLite file", "PostgreSQL"),
@@ -114,8 +114,8 @@ nodes:
         (BASE + "defaults: {pvcs: {/drivetrain: c}}\n", 4, "has a volume of its own", "another folder"),
         (BASE + "defaults: {shm: 1Gi, pvcs: {/dev/shm: c}}\n", 4, "has a volume of its own", "another folder"),
         (BASE + "defaults: {pvcs: {/a/../drivetrain: c}}\n", 4, "is no folder to mount at", "absolute"),
-        ("image: [\n", 2, "it is no YAML", "mend it"),
-        ("- image\n", 1, "is no map", "key: value"),
+        ("image: [\n", 2, "no YAML", "correct the line"),
+        ("- image\n", 1, "kubeflow.yaml must be `key: value`", "key: value"),
     ],
 )
 def test_what_is_wrong_is_told_at_its_line(tmp_path: Path, text: str, line: int, says: str, fix: str) -> None:

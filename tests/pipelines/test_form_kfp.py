@@ -183,19 +183,19 @@ CONTAINER = "name: X\ninputs:\n- {name: a, type: String}\n- {name: b, type: Mode
     [
         ("name: X\ninputs: {\n", 3, "no YAML"),
         ("name: X\n", 1, "no implementation"),
-        ("- 1\n", 1, "a component is no mapping"),
-        ("name: X\nimplementation:\n  graph: {}\n", 3, "the field 'graph', which is not supported"),
+        ("- 1\n", 1, "a component must be `key: value`"),
+        ("name: X\nimplementation:\n  graph: {}\n", 3, "implementation: unsupported field 'graph'"),
         (CONTAINER + "    command: [x]\n", 7, "has no image"),
-        (CONTAINER + "    image: x\n    resources: {}\n", 8, "the field 'resources', which is not supported"),
+        (CONTAINER + "    image: x\n    resources: {}\n", 8, "container: unsupported field 'resources'"),
         (CONTAINER + "    image: x\n    args:\n    - {inputValue: c}\n", 9, "no input 'c'"),
         (CONTAINER + "    image: x\n    args:\n    - {inputValue: b}\n", 9, "'b' is an artifact, and inputValue"),
         (CONTAINER + "    image: x\n    args:\n    - {inputUri: a}\n", 9, "'a' is a value, which has no URI"),
         (CONTAINER + "    image: x\n    args:\n    - {outputPath: c}\n", 9, "no output 'c'"),
         (CONTAINER + "    image: x\n    args:\n    - {executorInput: null}\n", 9, "'executorInput' is not supported"),
         (CONTAINER + "    image: x\n    args:\n    - if: {cond: {}, then: x}\n", 9, "only isPresent"),
-        (CONTAINER + "    image: x\n    args: x\n", 8, "a list is expected"),
+        (CONTAINER + "    image: x\n    args: x\n", 8, "args must be a list"),
         ("name: X\ninputs:\n- {name: a, type: Integer, default: x}\nimplementation: 1\n", 3, "'x' is no int"),
-        ("name: X\ninputs:\n- {name: a, typ: Integer}\nimplementation: 1\n", 3, "the field 'typ'"),
+        ("name: X\ninputs:\n- {name: a, typ: Integer}\nimplementation: 1\n", 3, "unsupported field 'typ'"),
         ("name: X\ninputs:\n- {name: a}\n- {name: A}\nimplementation: 1\n", 4, "two inputs are called 'A'"),
     ],
 )
@@ -263,7 +263,7 @@ def test_an_artifact_type_is_made_once() -> None:
 
 
 def test_a_file_that_holds_itself() -> None:
-    with pytest.raises(BuildError, match="it holds itself"):
+    with pytest.raises(BuildError, match="holds itself"):
         dt.kfp_component(CONTAINER + "    image: x\n    args:\n    - &a {concat: [*a]}\n")
 
 
