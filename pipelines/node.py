@@ -32,6 +32,7 @@ from .launcher.home import STORE, Home, Run, open_run
 from .launcher.launcher import Launcher
 from .launcher.logs import flush
 from .launcher.outcome import NodeResult, Overtime
+from .launcher.states import EndState
 from .launcher.tidy import Tidy
 from .project.functions import package_name
 from .project.secret import conceal
@@ -132,7 +133,7 @@ class Server:
             self._busy.set()  # from here on a stop interrupts; one that came before is seen now
             try:
                 if self._asked:
-                    self._lines.ended(NodeResult(name, "CANCELED", reason="stopped before it began"))
+                    self._lines.ended(NodeResult(name, EndState.CANCELED, reason="stopped before it began"))
                 else:
                     launcher.launch(name, retried)
             finally:
@@ -250,7 +251,7 @@ def main(argv: list[str] | None = None) -> int:
     except DrivetrainError as error:
         print(error, file=sys.stderr)
         return 2
-    return {"FAILED": 1, "CANCELED": 130}.get(result.state, 0)
+    return result.state.exit_code
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 from ..errors import DrivetrainError, InputError
 from .dsl.pipeline import PipelineFunction
@@ -26,9 +26,9 @@ from .launcher.home import (
 from .launcher.launcher import LEASE, Launcher
 from .launcher.outcome import NodeResult, Observer
 from .launcher.partial import Selection, base_run
+from .launcher.states import EndState, RunState, run_state
 from .runners.keeps import refuse_what_is_not_kept
 
-RunState = Literal["COMPLETE", "FAILED", "STOPPED", "CANCELED"]
 Runner: TypeAlias = Callable[[Launcher, Iterable[str]], dict[str, NodeResult]]
 RUNNERS = ("inline", "process", "beam")
 _PART = "say which part runs (first, last, only or skip), or leave base out"
@@ -131,7 +131,7 @@ def _gathered(launcher: Launcher, nodes: list[str], found: Mapping[str, NodeResu
             results[name] = (
                 found.get(name)
                 or launcher.earlier(name)
-                or NodeResult(name, "CANCELED", reason="stopped before it began")
+                or NodeResult(name, EndState.CANCELED, reason="stopped before it began")
             )
     return results
 
@@ -143,7 +143,7 @@ def _leave(
 
     What did so before its run was interrupted has heard of this end, and does not hear of it again.
     """
-    failed = [result for result in results.values() if result.state == "FAILED"]
+    failed = [result for result in results.values() if result.state is EndState.FAILED]
     status = {
         "run": launcher.run.id,
         "state": state_of(results.values()),
@@ -159,12 +159,7 @@ def _leave(
 def state_of(results: Iterable[NodeResult]) -> RunState:
     """How a run ends whose tasks ended so."""
     results = list(results)
-    states = {result.state for result in results}
-    if "FAILED" in states:
-        return "FAILED"
-    if "CANCELED" in states:
-        return "CANCELED"
-    return "STOPPED" if any(result.vetoed for result in results) else "COMPLETE"
+    return run_state((result.state for result in results), vetoed=any(result.vetoed for result in results))
 
 
 def _runner(options: RunOptions, home: Home) -> Runner:

@@ -15,6 +15,8 @@ from typing import Any, Literal, TypeAlias
 
 from ..ir.expressions import Dependency, dependencies
 from ..ir.ir import Loop, Node, Pipeline
+from ..launcher.readiness import UpstreamTask, Verdict, readiness
+from ..launcher.states import EndState
 from . import cel
 
 Json: TypeAlias = Any  # a JSON value; Any because the type is recursive and read by key
@@ -254,28 +256,29 @@ class _Planner:
                 continue
             scope = self._scopes[node.id]
             for depth, loop in enumerate(scope):
-                if loop not in held and self._hindered(
-                    self.pipeline.loop(loop).dependencies, scope[:depth], skipped, held
-                ):
+                needs = self.pipeline.loop(loop).dependencies
+                if loop not in held and self._surely_skipped(needs, scope[:depth], skipped, held):
                     held.add(loop)
-            if held & set(scope) or self._hindered(node.dependencies, scope, skipped, held):
+            if held & set(scope) or self._surely_skipped(node.dependencies, scope, skipped, held):
                 skipped.add(node.id)
         return skipped
 
-    def _hindered(self, needs: Iterable[Dependency], scope: tuple[str, ...], skipped: set[str], held: set[str]) -> bool:
-        choices: dict[Any, bool] = {}  # Any: what tells one choice from another
-        for need in needs:
-            other = self._scopes[need.node]
-            if scope[: len(other)] == other:
-                gone = need.node in skipped
-            else:
-                # Of what a loop gives, items that were skipped are left out; only a loop held back skips who gathers.
-                gone = other[0] in held and (not scope or scope[0] != other[0])
-            if need.kind == "need" and gone:
-                return True
-            if need.kind == "choice":
-                choices[need.group] = choices.get(need.group, True) and gone
-        return any(choices.values())
+    def _surely_skipped(
+        self, needs: Iterable[Dependency], scope: tuple[str, ...], skipped: set[str], held: set[str]
+    ) -> bool:
+        """Whether what has these needs is skipped wherever these nodes and loops are, whatever the others come to."""
+        known = ((need, (self._upstream_task(need.node, scope, skipped, held),)) for need in needs)
+        return readiness(known).verdict is Verdict.SKIP
+
+    def _upstream_task(self, node: str, scope: tuple[str, ...], skipped: set[str], held: set[str]) -> UpstreamTask:
+        """What is known of a node before there is a run: that it is skipped, or nothing."""
+        loops = self._scopes[node]
+        if scope[: len(loops)] == loops:
+            gone = node in skipped
+        else:
+            # Of what a loop gives, items that were skipped are left out; only a loop held back skips who gathers.
+            gone = loops[0] in held and (not scope or scope[0] != loops[0])
+        return UpstreamTask(node, EndState.SKIPPED if gone else None)
 
 
 def _needed(expression: Json) -> set[str]:

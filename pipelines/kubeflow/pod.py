@@ -28,6 +28,7 @@ from ..ir.tasks import parse_task, task_name
 from ..launcher.home import Home
 from ..launcher.launcher import Launcher
 from ..launcher.outcome import NodeResult
+from ..launcher.states import EndState
 from ..project.secret import blotted
 from ..run import state_of
 from ..runners.children import Attending
@@ -106,7 +107,7 @@ class Pod:
         """Record that it was told to end before its task began."""
         if self._joined is not None and self._task:
             with contextlib.suppress(DrivetrainError):
-                self._launcher().bury(self._task, os.getpid(), "CANCELED", TOLD)
+                self._launcher().bury(self._task, os.getpid(), EndState.CANCELED, TOLD)
                 records.write_record(self._joined.home, self._joined.run, self._task)
         print(TOLD, file=sys.stderr, flush=True)
         return CANCELED
@@ -154,7 +155,7 @@ class Pod:
                 results.append(launcher.launch(task_name(node, outer)))
                 records.write_record(self._here.home, self._here.run, results[-1].node)
         self._answer("COMPLETE", launcher, items=list(range(count or 0)))
-        return 1 if any(result.state == "FAILED" for result in results) else 0
+        return 1 if any(result.state is EndState.FAILED for result in results) else 0
 
     def _leave(self) -> int:
         results = settling.leave(self._here.home, self._here.run, self._status)
@@ -170,7 +171,7 @@ class Pod:
         """One attempt; where the store goes away meanwhile and does not come back, one more without it."""
         try:
             result = self._tried(resuming=resuming)
-            if result.state != "FAILED":
+            if result.state is not EndState.FAILED:
                 return result
             patiently(lambda: self._here.home.store.contexts("run", limit=1))
             return result
@@ -196,7 +197,7 @@ class Pod:
             return ended
         if self.retried and (last := self._last(launcher)) is not None:
             return last
-        if self._hindered(launcher):
+        if not launcher.flow.may_run(self._task):
             return launcher.launch(self._task)
         self._refuse_history_alone()
         options = launcher.run.pipeline[parse_task(self._task)[0]].options
@@ -216,11 +217,6 @@ class Pod:
                 return pool.attempt(self._task, self.retried)
         finally:
             pool.close()
-
-    def _hindered(self, launcher: Launcher) -> bool:
-        options = launcher.run.options
-        left_out = bool(options.only) and parse_task(self._task)[0] not in options.only
-        return left_out or launcher.hindered(self._task)
 
     def _last(self, launcher: Launcher) -> NodeResult | None:
         """How the attempt before ended, where another one would be of no use: the user is to mend it, or `retry_on`."""
@@ -248,13 +244,13 @@ class Pod:
                 raise  # nobody else would ever hear of it
             print(f"no record was written beside the payloads: {blotted(str(error))}", file=sys.stderr, flush=True)
         print(f"{self._task}: {result.state} {blotted(result.reason)}".rstrip(), flush=True)
-        if result.state == "FAILED":
+        if result.state is EndState.FAILED:
             execution = self._launcher().flow.execution(*parse_task(self._task))
             if result.again is None and execution is not None:
                 joined.home.store.context(_FINAL, execution.uid)  # KFP would try it again all the same
             print(blotted((execution.error if execution else None) or result.reason), file=sys.stderr, flush=True)
             return 1
-        if result.state == "CANCELED":
+        if result.state is EndState.CANCELED:
             return CANCELED
         self._answer(result.state, self._launcher(), result)
         return 0

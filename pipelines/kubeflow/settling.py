@@ -15,6 +15,7 @@ from ..launcher.heartbeat import heartbeat
 from ..launcher.home import Home, Run, open_run, tell_end
 from ..launcher.launcher import LEASE, Launcher
 from ..launcher.outcome import NodeResult
+from ..launcher.states import EndState
 from ..run import state_of
 from . import records
 
@@ -38,7 +39,7 @@ def settle(home: Home, run: Run, kfp_state: str = "") -> tuple[Run, bool]:
     launcher = Launcher(home, run, resuming=True)
     with _alone(home, run):
         results = _results(launcher, [node.id for node in run.pipeline.nodes if not node.on_exit], kfp_state)
-        failed = [result for result in results.values() if result.state == "FAILED"]
+        failed = [result for result in results.values() if result.state is EndState.FAILED]
         status = {
             "run": run.id,
             "state": state_of(results.values()),
@@ -62,7 +63,7 @@ def _settle_upstream(launcher: Launcher, task: str) -> None:
     """Record what was pruned, the furthest first: whether it is skipped or blocked is the launcher's to say."""
     for name in _unknown(launcher, task):
         _settle_upstream(launcher, name)
-        if (launcher.recorded(name) is None or _outdated(launcher, name)) and launcher.hindered(name):
+        if (launcher.recorded(name) is None or _outdated(launcher, name)) and not launcher.flow.may_run(name):
             launcher.launch(name)
             records.write_record(launcher.home, launcher.run, name)
 
@@ -74,7 +75,8 @@ def _unknown(launcher: Launcher, task: str) -> Iterator[str]:
     for up in pipeline.upstream(node):
         for at in launcher.flow.tasks_seen_from(up, index, pipeline.scope(node)):
             execution = launcher.flow.execution(up, at)
-            if execution is None or execution.state not in ("COMPLETE", "CACHED", "SKIPPED"):
+            end = EndState.of(execution)
+            if end is None or not end.final:
                 yield task_name(up, at)
 
 
@@ -96,7 +98,7 @@ def _results(launcher: Launcher, nodes: Iterable[str], kfp_state: str) -> dict[s
     for node in nodes:
         for name in launcher.flow.task_names(node):
             # KFP failed, and nothing that is known of did: it is what died before it could say a word.
-            failed = kfp_state == "FAILED" and all(result.state != "FAILED" for result in found.values())
+            failed = kfp_state == "FAILED" and all(result.state is not EndState.FAILED for result in found.values())
             found[name] = _result(launcher, name, died=failed, terminated=kfp_state == "CANCELED")
     return found
 
@@ -108,13 +110,14 @@ def _result(launcher: Launcher, name: str, *, died: bool, terminated: bool) -> N
     if execution is not None and execution.state == "RUNNING":
         reason = _TERMINATED if terminated else _DIED
         facts = {"reason": reason, "user_error": False}
-        home.store.finish(execution, "CANCELED" if terminated else "FAILED", error=reason, properties=facts)
+        end = EndState.CANCELED if terminated else EndState.FAILED
+        home.store.finish(execution, end.without_outputs, error=reason, properties=facts)
         home.take_back(execution)
     elif execution is None or _outdated(launcher, name):
-        if (run.options.only and node not in run.options.only) or launcher.hindered(name):
-            launcher.launch(name)  # which says why it is not to run
+        if not launcher.flow.may_run(name):
+            launcher.launch(name)  # which records why
         else:
-            launcher.bury(name, -1, "FAILED" if died else "CANCELED", _DIED if died else _NEVER)
+            launcher.bury(name, -1, EndState.FAILED if died else EndState.CANCELED, _DIED if died else _NEVER)
         records.write_record(home, run, name)
     recorded = launcher.recorded(name)
     assert recorded is not None
@@ -127,12 +130,13 @@ def _outdated(launcher: Launcher, name: str) -> bool:
     KFP started no pod for it that could say so.
     """
     execution = launcher.flow.execution(*parse_task(name))
-    if execution is None or execution.state not in ("BLOCKED", "CANCELED", "FAILED"):
+    end = EndState.of(execution)
+    if execution is None or end is None or end.final:
         return False
     with contextlib.suppress(DrivetrainError):
-        held = launcher.held_back(name)
-        known = execution.state, execution.properties.get("reason")
-        return execution.state == "BLOCKED" if held is None else known != held
+        ready = launcher.flow.readiness(launcher.flow.task(name))
+        known = end, execution.properties.get("reason")
+        return end is EndState.BLOCKED if ready.runs else known != (ready.verdict.end, ready.reason)
     return False
 
 

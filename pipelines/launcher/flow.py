@@ -1,11 +1,14 @@
-"""What flows between the tasks of a run: items of loops, conditions, what holds a task back, what it is given."""
+"""What the store says of a run's tasks so far: how they ended, the items of loops, what flows along an edge.
+
+It gathers the facts that `readiness` judges, and the values that the expressions of a task stand for.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 from ...errors import DrivetrainError, InputError
 from ...metadata import ArtifactRecord, ExecutionRecord, MetadataStore
@@ -17,11 +20,14 @@ from ..ir.expressions import (
     spelled,
 )
 from ..ir.ir import Edge, Json
-from ..ir.tasks import Index, task_name
+from ..ir.tasks import Index, Task, parse_task, task_name
 from ..project.secret import Secret
 from .home import Run
+from .readiness import Needs, Readiness, UpstreamTask, Verdict, readiness
+from .states import EndState
 
 Outputs: TypeAlias = Mapping[str, Sequence[ArtifactRecord]]
+LEFT_OUT = "left out of this partial run"
 
 
 class Flow:
@@ -84,7 +90,7 @@ class Flow:
         That is where it is held back, or what it goes over cannot be told: each node in it is then launched once.
         """
         try:
-            return None if self.hindered_loop(loop, outer) else len(self.items(loop, outer))
+            return len(self.items(loop, outer)) if self.loop_readiness(loop, outer).runs else None
         except DrivetrainError:
             return None
 
@@ -118,56 +124,74 @@ class Flow:
             shared += 1
         return self.tasks(node, consumer[:shared])
 
-    def hindered_loop(self, loop: str, outer: Index) -> tuple[Literal["SKIPPED", "BLOCKED"], str] | None:
-        """Why a loop has no items, within an item of those around it."""
-        body = self.run.pipeline.loop(loop)
-        around = self._around(loop)
-        hindered = self.hindered(body.dependencies, outer, around)
-        if hindered is None:
-            hindered = self.refused(body.conditions, outer, around)
-        return hindered
+    def task(self, name: str) -> Task:
+        """A task of the run by its name."""
+        node, index = parse_task(name)
+        return Task(self.run.pipeline[node], index)
 
-    def hindered(
-        self, needs: Iterable[Dependency], index: Index, scope: tuple[str, ...], *, on_exit: bool = False
-    ) -> tuple[Literal["SKIPPED", "BLOCKED"], str] | None:
-        """Why what has these needs must not run: something upstream that did not end well, or a veto."""
-        skipped: dict[Hashable, str] = {}
-        chosen: set[Hashable] = set()
-        for need in needs:
-            many = len(self.run.pipeline.scope(need.node)) > len(scope)
-            for at in self.tasks_seen_from(need.node, index, scope):
-                execution = self.execution(need.node, at)
-                state = execution.state if execution else ""
-                name = task_name(need.node, at)
-                if state in ("COMPLETE", "CACHED"):
-                    chosen.add(need.group)
-                    if need.kind == "after" and (vetoes := self._vetoes(need.node, at)):
-                        return "BLOCKED", f"{name} vetoed: {vetoes}"
-                elif state == "SKIPPED":
-                    if need.kind == "need" and not (many and at):
-                        return "SKIPPED", f"{name} was skipped"
-                    if need.kind == "choice":
-                        skipped[need.group] = f"{name} was skipped"
-                elif not (on_exit and need.kind == "optional"):
-                    ends = {"FAILED": "failed", "BLOCKED": "is blocked", "CANCELED": "was stopped", "": "did not run"}
-                    return "BLOCKED", f"{name} {ends.get(state, 'was interrupted')}"
-        return next((("SKIPPED", reason) for group, reason in skipped.items() if group not in chosen), None)
+    def readiness(self, task: Task) -> Readiness:
+        """Whether a task may run as things are now; one whose loop has no items ends as its loop does.
 
-    def refused(
-        self, conditions: Iterable[Json], index: Index, scope: tuple[str, ...]
-    ) -> tuple[Literal["SKIPPED"], str] | None:
-        """The first condition that is false."""
+        Raises:
+            DrivetrainError: That cannot be said: a condition has no value, or a loop goes over no list.
+        """
+        only = self.run.options.only
+        if only and task.node.id not in only:
+            return Readiness(Verdict.SKIP, LEFT_OUT, left_out=True)
+        node, scope = task.node, self.run.pipeline.scope(task.node.id)
+        if len(task.index) < len(scope):
+            loop = scope[len(task.index)]
+            ready = self.loop_readiness(loop, task.index)
+            if ready.runs:
+                self.items(loop, task.index)  # raises: a loop that may run has items, so what it goes over is no list
+            return ready
+        return readiness(
+            self.needs(node.dependencies, task.index, scope),
+            self._false_conditions(node.conditions, task.index, scope),
+            on_exit=node.on_exit,
+        )
+
+    def may_run(self, name: str) -> bool:
+        """Whether a task would run if it were launched now; not where that cannot be said, and launching it fails."""
+        try:
+            return self.readiness(self.task(name)).runs
+        except DrivetrainError:
+            return False
+
+    def loop_readiness(self, loop: str, outer: Index) -> Readiness:
+        """Whether a loop is opened into its items, within an item of the loops around it.
+
+        Raises:
+            DrivetrainError: A condition has no value.
+        """
+        body, around = self.run.pipeline.loop(loop), self._around(loop)
+        return readiness(
+            self.needs(body.dependencies, outer, around), self._false_conditions(body.conditions, outer, around)
+        )
+
+    def needs(self, dependencies: Iterable[Dependency], index: Index, scope: tuple[str, ...]) -> Needs:
+        """What has these dependencies, in this scope and for these items, with how the tasks that they mean ended."""
+        return ((need, self._upstream_tasks(need, index, scope)) for need in dependencies)
+
+    def _upstream_tasks(self, need: Dependency, index: Index, scope: tuple[str, ...]) -> Iterator[UpstreamTask]:
+        many = len(self.run.pipeline.scope(need.node)) > len(scope)
+        for item in self.tasks_seen_from(need.node, index, scope):
+            name, execution = task_name(need.node, item), self.execution(need.node, item)
+            end = EndState.of(execution)
+            # Whoever is launched has waited for all this, so that what has no end by now lost its process.
+            lost = "" if end else "was interrupted" if execution else "did not run"
+            veto = self._vetoes(need.node, item) if need.kind == "after" and end and end.succeeded else ""
+            yield UpstreamTask(name, end, lost, many and bool(item), veto)
+
+    def _false_conditions(self, conditions: Iterable[Json], index: Index, scope: tuple[str, ...]) -> Iterator[str]:
         values = self.values(scope, index)
-        for condition in conditions:
-            if not holds(condition, values):
-                return "SKIPPED", f"{spelled(condition)} is false"
-        return None
+        return (spelled(condition) for condition in conditions if not holds(condition, values))
 
     def given_by(self, edge: Edge, index: Index, scope: tuple[str, ...]) -> list[ArtifactRecord]:
         """What flows along an edge; nothing of what was skipped."""
         tasks = self.tasks_seen_from(edge.node, index, scope)
-        well = [at for at in tasks if (one := self.execution(edge.node, at)) and one.state in ("COMPLETE", "CACHED")]
-        return [record for at in well for record in self.outputs(edge.node, at)[edge.output]]
+        succeeded = [at for at in tasks if (end := EndState.of(self.execution(edge.node, at))) and end.succeeded]
+        return [record for at in succeeded for record in self.outputs(edge.node, at)[edge.output]]
 
     def values(self, scope: tuple[str, ...], index: Index) -> Values:
         """Where expressions in this scope, for these items, have their values from."""
@@ -238,5 +262,6 @@ class _Scoped:
         return told[field]
 
     def skipped(self, node: str) -> bool:
-        ended = (self.flow.execution(node, at) for at in self.flow.tasks_seen_from(node, self.index, self.scope))
-        return not any(one is not None and one.state in ("COMPLETE", "CACHED") for one in ended)
+        tasks = self.flow.tasks_seen_from(node, self.index, self.scope)
+        ends = (EndState.of(self.flow.execution(node, index)) for index in tasks)
+        return not any(end is not None and end.succeeded for end in ends)

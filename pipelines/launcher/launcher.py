@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Literal
 
 from ...digest import digest
 from ...errors import Canceled, DrivetrainError, InputError
@@ -23,7 +22,7 @@ from ..ir.ir import Node
 from ..ir.tasks import Task, parse_task
 from ..resolvers.windows import Absent
 from .attempt import Attempt
-from .flow import Outputs
+from .flow import LEFT_OUT, Outputs
 from .heartbeat import heartbeat
 from .home import Home, Run, open_run
 from .logs import Logged, Logs
@@ -32,7 +31,6 @@ from .outcome import (
     NodeResult,
     Observer,
     Silent,
-    State,
     brief,
     facts,
     told,
@@ -42,11 +40,10 @@ from .partial import needed, stand_in
 from .resolve import Resolver, Work
 from .retries import Retries, postpone
 from .reuse import done_before, news
+from .states import EndState
 
 LEASE = 60.0
 """Seconds after which the claim of a silent process is taken over; a dead process on the same host loses it at once."""
-
-LEFT_OUT = "left out of this partial run"
 
 
 class Launcher:
@@ -97,7 +94,7 @@ class Launcher:
             result = (self.earlier(name) if self.resuming else None) or self._launch(task, retried, begun)
         except (KeyboardInterrupt, Canceled) as error:
             self.cancel.set()
-            result = NodeResult(name, "CANCELED", reason=told(error))
+            result = NodeResult(name, EndState.CANCELED, reason=told(error))
             with contextlib.suppress(DrivetrainError):
                 result = self.earlier(name) or result  # it may have been published by then
         except BaseException as error:
@@ -140,7 +137,7 @@ class Launcher:
                 return self.recorded(name)
         return None
 
-    def bury(self, name: str, pid: int, state: Literal["FAILED", "CANCELED"], reason: str) -> NodeResult | None:
+    def bury(self, name: str, pid: int, end: EndState, reason: str) -> NodeResult | None:
         """Record how a task ended whose process on this host died, and remove what it left.
 
         Returns:
@@ -158,11 +155,13 @@ class Launcher:
             try:
                 if execution is None:
                     raise StateError("nothing was begun")
-                self.home.store.finish(execution, state, error=reason, properties=facts)
+                self.home.store.finish(execution, end.without_outputs, error=reason, properties=facts)
             except StateError:  # or another run has swept it up
                 about = {"run": self.run.id, "node": task.name, **facts}
                 contexts = self._contexts(task)
-                self.home.store.record(task.node.component, state, contexts=contexts, properties=about, error=reason)
+                self.home.store.record(
+                    task.node.component, end.value, contexts=contexts, properties=about, error=reason
+                )
         if execution is not None:
             with contextlib.suppress(DrivetrainError, OSError):
                 self.home.take_back(execution)
@@ -173,28 +172,13 @@ class Launcher:
         with contextlib.suppress(DrivetrainError, OSError):
             self.home.sweep()
 
-    def hindered(self, name: str) -> bool:
-        """Whether a task is to be skipped, or blocked."""
-        try:
-            return self.held_back(name) is not None
-        except DrivetrainError:
-            return True  # it fails with that once it is launched
-
-    def held_back(self, name: str) -> tuple[Literal["SKIPPED", "BLOCKED"], str] | None:
-        """How a task ends that is not to run, as things are now, and why; None where it is to run.
-
-        Raises:
-            DrivetrainError: It cannot be told: a condition has no value.
-        """
-        return self._hindered(self._task(name))
-
     def earlier(self, name: str) -> NodeResult | None:
         """How a task ended in this run before it was interrupted, if it ended well and all of it is still there.
 
         Not where something that it waits for was launched again since.
         """
         result = self.recorded(name)
-        if result is None or result.state not in ("COMPLETE", "CACHED", "SKIPPED"):
+        if result is None or not result.state.final:
             return None  # skipped again it would be newer than what follows, which would then run again
         if not all(self.home.payloads.present(r.uri) for records in result.outputs.values() for r in records):
             return None
@@ -218,13 +202,14 @@ class Launcher:
             return None
         facts = execution.properties
         reason, users = str(facts.get("reason", "")), bool(facts.get("user_error"))
-        if execution.state in ("COMPLETE", "CACHED"):
+        end = EndState.of(execution)
+        if end is not None and end.succeeded:
             result = self._result(task, execution, reason, self.home.store.outputs(execution))
-        elif execution.state in ("SKIPPED", "BLOCKED", "FAILED", "CANCELED"):
-            result = NodeResult(name, execution.state, reason=reason, user_error=users)
+        elif end is not None:
+            result = NodeResult(name, end, reason=reason, user_error=users)
         else:
-            state: State = "CANCELED" if self.cancel.is_set() else "FAILED"
-            result = NodeResult(name, state, reason="its process ended without a word: killed, or out of memory")
+            end = EndState.CANCELED if self.cancel.is_set() else EndState.FAILED
+            result = NodeResult(name, end, reason="its process ended without a word: killed, or out of memory")
         return replace(result, seconds=execution.seconds or 0.0)
 
     def _task(self, name: str) -> Task:
@@ -243,28 +228,27 @@ class Launcher:
                     f"run {base.id} has no outputs of {task.name}",
                     fix=f"give another --base, or let {task.node.id} run",
                 )
-            if found.state != "SKIPPED":
+            if EndState.of(found) is not EndState.SKIPPED:
                 reason = f"taken from run {base.id}"
-                record = self._record(task, "CACHED", reason, cached_from=found)
+                record = self._record(task, EndState.CACHED, reason, cached_from=found)
                 return self._ended(task, record, reason, self.home.store.outputs(record))
             reason = f"it was skipped in run {base.id}"
-        self._record(task, "SKIPPED", reason, left_out=reason == LEFT_OUT)
-        return NodeResult(task.name, "SKIPPED", reason=reason)
+        self._record(task, EndState.SKIPPED, reason, left_out=reason == LEFT_OUT)
+        return NodeResult(task.name, EndState.SKIPPED, reason=reason)
 
     def _settled(self, task: Task) -> NodeResult | Work:
         """How a task ends that is not to run, recorded; else what it does."""
-        if self.run.options.only and task.node.id not in self.run.options.only:
+        ready = self.flow.readiness(task)
+        if ready.left_out:
             return self._left_out(task)
-        hindered = self._hindered(task)
-        if hindered is not None:
-            state, reason = hindered
-            self._record(task, state, reason)
-            return NodeResult(task.name, state, reason=reason)
+        if ready.verdict.end is not None:
+            self._record(task, ready.verdict.end, ready.reason)
+            return NodeResult(task.name, ready.verdict.end, reason=ready.reason)
         try:
             return self.resolver.work(task.node, task.index, partial(self._progress, task.name))
         except Absent as absent:
-            self._record(task, "SKIPPED", absent.message)
-            return NodeResult(task.name, "SKIPPED", reason=absent.message)
+            self._record(task, EndState.SKIPPED, absent.message)
+            return NodeResult(task.name, EndState.SKIPPED, reason=absent.message)
 
     def _reused(self, task: Task, work: Work) -> tuple[NodeResult | None, str]:
         """What an earlier execution gives a task, recorded; else None, and why there is none."""
@@ -274,7 +258,7 @@ class Launcher:
         if hit is None:
             return None, gone or news(self.home, self.run, task.node, self._node_context(task.node), work)
         reason = f"same work as run {hit.properties['run']}"
-        record = self._record(task, "CACHED", reason, work=work, cached_from=hit)
+        record = self._record(task, EndState.CACHED, reason, work=work, cached_from=hit)
         return self._ended(task, record, reason, self.home.store.outputs(record)), reason
 
     def _launch(self, task: Task, retried: int | None, begun: list[ExecutionRecord]) -> NodeResult:
@@ -330,20 +314,6 @@ class Launcher:
             raise Canceled("the run was stopped")
         self.observer.progress(task, done, total, unit)
 
-    def _hindered(self, task: Task) -> tuple[Literal["SKIPPED", "BLOCKED"], str] | None:
-        """Why a task must not run: an upstream that did not end well, a veto, a condition that is false."""
-        node, pipeline = task.node, self.run.pipeline
-        scope = pipeline.scope(node.id)
-        if len(task.index) < len(scope):
-            loop = scope[len(task.index)]
-            hindered = self.flow.hindered_loop(loop, task.index)
-            if hindered is None:
-                self.flow.items(loop, task.index)  # raises: what it goes over is no list
-            return hindered
-        return self.flow.hindered(node.dependencies, task.index, scope, on_exit=node.on_exit) or self.flow.refused(
-            node.conditions, task.index, scope
-        )
-
     def _claim_key(self, task: Task, work: Work) -> str:
         """What is claimed: the work; where the cache is off, this task's, since nobody else's can stand in for it."""
         if self._cached(task.node):
@@ -378,7 +348,7 @@ class Launcher:
     def _record(
         self,
         task: Task,
-        state: Literal["CACHED", "SKIPPED", "BLOCKED"],
+        state: EndState,
         reason: str,
         *,
         work: Work | None = None,
@@ -387,7 +357,7 @@ class Launcher:
     ) -> ExecutionRecord:
         return self.home.store.record(
             task.node.component,
-            state,
+            state.value,
             contexts=self._contexts(task),
             inputs=work.inputs if work else None,
             cache_key=work.key if work else None,
@@ -401,7 +371,7 @@ class Launcher:
         """A task that failed before it had a key."""
         self.home.store.record(
             task.node.component,
-            "FAILED",
+            EndState.FAILED.value,
             contexts=self._contexts(task),
             properties={"run": self.run.id, "node": task.name, **facts(error)},
             error=traced(error),
@@ -416,7 +386,7 @@ class Launcher:
         vetoed = task.node.gates is not None and any(
             record.properties.get("passed") is False for records in made.values() for record in records
         )
-        state: State = "CACHED" if execution.state == "CACHED" else "COMPLETE"
+        state = EndState.CACHED if execution.state == "CACHED" else EndState.COMPLETE
         return NodeResult(task.name, state, reason=reason, outputs=made, vetoed=vetoed)
 
     def _cached(self, node: Node) -> bool:

@@ -6,11 +6,12 @@ import logging
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Protocol
 
 from ...errors import Canceled, DrivetrainError
 from ...metadata import ArtifactRecord
 from ..project.secret import blotted
+from .states import EndState
 
 _REASON = 4000
 """Characters of a reason that are kept."""
@@ -20,9 +21,6 @@ _TRACEBACK = 200_000
 
 class Overtime(BaseException):
     """An attempt took longer than it may. No `except Exception` of a component holds it up."""
-
-
-State = Literal["COMPLETE", "CACHED", "SKIPPED", "BLOCKED", "FAILED", "CANCELED"]
 
 
 @dataclass(frozen=True)
@@ -39,7 +37,7 @@ class NodeResult:
     """
 
     node: str
-    state: State
+    state: EndState
     seconds: float = 0.0
     reason: str = ""
     outputs: Mapping[str, tuple[ArtifactRecord, ...]] = field(default_factory=dict)
@@ -50,12 +48,12 @@ class NodeResult:
     @classmethod
     def failed(cls, node: str, error: BaseException) -> NodeResult:
         """A node that an error ended."""
-        return cls(node, "FAILED", reason=told(error), user_error=isinstance(error, DrivetrainError))
+        return cls(node, EndState.FAILED, reason=told(error), user_error=isinstance(error, DrivetrainError))
 
     def to_json(self) -> dict[str, object]:
         """As `run --json` prints it."""
         return {
-            "state": self.state,
+            "state": self.state.value,
             "seconds": round(self.seconds, 3),
             "reason": self.reason,
             "outputs": {

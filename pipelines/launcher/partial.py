@@ -17,6 +17,7 @@ from .home import (
     open_run,
     refuse_imported,
 )
+from .states import EndState
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,10 @@ def stand_in(home: Home, base: Run, task: Task, flow: Flow | None = None) -> Exe
         return None
     theirs = Flow(home.store, base)
     found = theirs.execution(task.node.id, task.index)
-    if found is None or found.state not in ("COMPLETE", "CACHED", "SKIPPED") or found.properties.get("left_out"):
+    if found is None or found.properties.get("left_out"):
+        return None
+    end = EndState.of(found)
+    if end is None or not end.final:
         return None
     if flow is not None:
         _same_items(flow, theirs, task)

@@ -25,6 +25,7 @@ from .decisions import decision
 from .flow import Flow
 from .home import Home, Run
 from .outcome import Observer, Silent
+from .readiness import readiness
 from .resolve import Resolver
 
 
@@ -104,9 +105,9 @@ def spin(
     flow = Flow(home.store, now)
     scope = now.pipeline.scope(node_id)
     _see_item(flow, node_id, index)
-    hindered = flow.hindered(node.dependencies, index, scope)
-    if hindered is not None:
-        raise InputError(f"{name} has nothing to work on in run {run.id}: {hindered[1]}", fix="give another --run")
+    ready = readiness(flow.needs(node.dependencies, index, scope))  # whatever its conditions say: the user asks for it
+    if not ready.runs:
+        raise InputError(f"{name} has nothing to work on in run {run.id}: {ready.reason}", fix="give another --run")
     resolver = Resolver(home.store, now, home.base, home.root / "work")
     resolver.answers = Answers(home.store, run.context, kept=False)  # the run did not ask what only today's code asks
     work = resolver.work(node, index)

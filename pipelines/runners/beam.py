@@ -20,6 +20,7 @@ from ...metadata.postgres import holds_password
 from ..launcher.home import Home, open_run
 from ..launcher.launcher import Launcher
 from ..launcher.outcome import NodeResult
+from ..launcher.states import EndState
 from .children import Attending
 from .steps import Part, Step, steps
 from .worker import Worker
@@ -144,7 +145,7 @@ def run_beam(launcher: Launcher, nodes: Iterable[str]) -> dict[str, NodeResult]:
     launcher.home.sweep()  # a child may have been killed
     found = {task: launcher.recorded(task) for name in todo for task in launcher.flow.task_names(name)}
     if not launcher.cancel.is_set():
-        found = {name: result or NodeResult(name, "FAILED", reason=_WORDLESS) for name, result in found.items()}
+        found = {name: result or NodeResult(name, EndState.FAILED, reason=_WORDLESS) for name, result in found.items()}
     return {name: result for name, result in found.items() if result is not None}
 
 

@@ -22,6 +22,7 @@ from ..launcher.home import STORE
 from ..launcher.launcher import Launcher
 from ..launcher.outcome import NodeResult, Observer, Overtime, brief
 from ..launcher.retries import Retries, postpone
+from ..launcher.states import EndState
 
 GRACE = 10.0
 """Seconds that a task gets to end and to record it, and then what it started, before they are killed."""
@@ -194,13 +195,13 @@ class Attending:
     why: str = ""
 
     def environment(self, name: str) -> dict[str, str]:
-        """The environment that a task's options ask for; nothing for one that will be skipped or is blocked.
+        """The environment that a task's options ask for; nothing for one that is not to run.
 
         Raises:
             InputError: A secret is not set, or a value is no text.
         """
         node, index = parse_task(name)
-        if not self.launcher.run.pipeline[node].options.env or self.launcher.hindered(name):
+        if not self.launcher.run.pipeline[node].options.env or not self.launcher.flow.may_run(name):
             return {}
         return self.launcher.flow.environment(node, index)
 
@@ -261,7 +262,7 @@ class Attending:
 
     def _told(self, result: NodeResult) -> NodeResult:
         """A result with what the store has of it."""
-        if result.state not in ("COMPLETE", "CACHED"):
+        if not result.state.succeeded:
             return result
         recorded = self.launcher.recorded(result.node)
         return replace(recorded, seconds=result.seconds) if recorded else result
@@ -272,10 +273,11 @@ class Attending:
         """A task whose process died: record how, and remove what it left."""
         canceled = stopped and reason is None
         reason = reason or (f"{self.why or 'told to stop'}, and did not" if canceled else death)
-        ended = self.launcher.bury(name, child.pid, "CANCELED" if canceled else "FAILED", reason)
+        end = EndState.CANCELED if canceled else EndState.FAILED
+        ended = self.launcher.bury(name, child.pid, end, reason)
         if ended is not None:  # it died after its work
             return ended
-        result = NodeResult(name, "CANCELED" if canceled else "FAILED", seconds, reason)
+        result = NodeResult(name, end, seconds, reason)
         if not canceled:
             run = self.launcher.run
             options = run.pipeline[parse_task(name)[0]].options
@@ -308,7 +310,7 @@ def relay(observer: Observer, event: Mapping[str, Any]) -> NodeResult | None:
     """Tell an observer of an event; gives the result where it is the last of a task, which is not told.
 
     Raises:
-        KeyError, TypeError: It is no event.
+        KeyError, TypeError, ValueError: It is no event.
     """
     kind: str = event["event"]
     if kind == "progress":
@@ -317,7 +319,7 @@ def relay(observer: Observer, event: Mapping[str, Any]) -> NodeResult | None:
         observer.note(event["node"], event["text"])
     elif kind == "ended":
         flags = {"vetoed": event["vetoed"], "user_error": event["user_error"], "again": event["again"]}
-        return NodeResult(event["node"], event["state"], event["seconds"], event["reason"], **flags)
+        return NodeResult(event["node"], EndState(event["state"]), event["seconds"], event["reason"], **flags)
     elif kind not in ("started", "working"):
         raise KeyError(kind)
     return None

@@ -14,6 +14,7 @@ from threading import Thread, current_thread
 
 from ..launcher.launcher import Launcher
 from ..launcher.outcome import NodeResult
+from ..launcher.states import EndState
 from .schedule import Schedule
 
 _GRACE = 30.0
@@ -74,7 +75,7 @@ def run_inline(launcher: Launcher, nodes: Iterable[str]) -> dict[str, NodeResult
         except (KeyboardInterrupt, Empty):
             pass
         for name in branches:
-            results[name] = found.get(name) or NodeResult(name, "CANCELED", reason="told to stop, and did not")
+            results[name] = found.get(name) or NodeResult(name, EndState.CANCELED, reason="told to stop, and did not")
     finally:
         for _ in threads:
             tasks.put(None)

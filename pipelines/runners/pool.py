@@ -8,6 +8,7 @@ from contextlib import suppress
 from ...errors import DrivetrainError
 from ..ir.tasks import parse_task
 from ..launcher.outcome import NodeResult
+from ..launcher.states import EndState
 from .children import Attending, Child
 
 
@@ -51,7 +52,8 @@ class Pool:
         again = False
         try:
             ended = self._attending.attempt(name, child, retried, last=not spare)
-            again = ended is not None and ended[1] and not alone and ended[0].state not in ("FAILED", "CANCELED")
+            spoiled = ended is None or ended[0].state in (EndState.FAILED, EndState.CANCELED)
+            again = ended is not None and ended[1] and not alone and not spoiled
         finally:
             if again:
                 self._idle.append(child)

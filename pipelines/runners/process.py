@@ -20,6 +20,7 @@ from ..ir.ir import Node
 from ..ir.tasks import parse_task
 from ..launcher.launcher import Launcher
 from ..launcher.outcome import NodeResult
+from ..launcher.states import EndState
 from .children import Attending
 from .leases import Lease, machine_for
 from .pool import Pool
@@ -87,9 +88,9 @@ class _Walk:
         finally:
             self._attendants.shutdown()
             for _, name in self._paused:
-                self.results[name] = NodeResult(name, "CANCELED", reason=_UNTRIED)
+                self.results[name] = NodeResult(name, EndState.CANCELED, reason=_UNTRIED)
             self._pool.close()
-            if self.launcher.cancel.is_set() or any(each.state == "FAILED" for each in self.results.values()):
+            if self.launcher.cancel.is_set() or any(each.state is EndState.FAILED for each in self.results.values()):
                 # A stop, or the end of its time, may have come when a claim was taken and no attempt begun.
                 with suppress(DrivetrainError, OSError):
                     self.launcher.home.sweep()
@@ -146,7 +147,7 @@ class _Walk:
             heapq.heappush(self._paused, (time.monotonic() + result.again, result.node))
             return
         if result.again is not None:
-            result = NodeResult(result.node, "CANCELED", result.seconds, _UNTRIED)
+            result = NodeResult(result.node, EndState.CANCELED, result.seconds, _UNTRIED)
         self.results[result.node] = result
         self._schedule.end(result.node)
         self.launcher.observer.ended(result)

@@ -6,6 +6,7 @@ from types import TracebackType
 
 from ..launcher.launcher import Launcher
 from ..launcher.outcome import NodeResult
+from ..launcher.states import EndState
 from .children import Attending
 from .pool import Pool
 
@@ -33,7 +34,7 @@ class Worker:
         result = self._pool.attempt(name, retried)
         while result.again is not None:
             if launcher.cancel.wait(result.again):
-                result = NodeResult(name, "CANCELED", reason="stopped before its next attempt")
+                result = NodeResult(name, EndState.CANCELED, reason="stopped before its next attempt")
                 break
             retried += 1
             result = self._pool.attempt(name, retried)

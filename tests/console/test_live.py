@@ -11,6 +11,7 @@ from drivetrain.console.outline import outline
 from drivetrain.metadata import ContextRecord
 from drivetrain.pipelines import NodeResult, Observer, Pipeline, Run, RunOptions
 from drivetrain.pipelines.ir.ir import Edge, Node
+from drivetrain.pipelines.launcher.states import EndState
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
@@ -89,8 +90,8 @@ def test_lines_say_how_nodes_ended_and_how_far_long_ones_are(monkeypatch: pytest
     lines.progress("A", 140, 700, "rows")
     lines.note("A", "reading")
     lines.note("A", "reading")
-    lines.ended(NodeResult("A", "FAILED", 61.0, "no file\n  fix: give one"))
-    lines.ended(NodeResult("B", "BLOCKED", 0.0, "A did not end well"))
+    lines.ended(NodeResult("A", EndState.FAILED, 61.0, "no file\n  fix: give one"))
+    lines.ended(NodeResult("B", EndState.BLOCKED, 0.0, "A did not end well"))
     assert said == [
         "demo, run 20261121-093000-1a2b",
         "A      running   140 of 700 (20%) rows, 10 rows/s, 56.0 s left",
@@ -111,7 +112,7 @@ def shown(tree: Tree) -> list[list[str]]:
 def test_the_tree_shows_states_progress_and_reasons() -> None:
     tree = Tree(demo())
     tree.started("A")
-    tree.ended(NodeResult("A", "CACHED", 0.25, "same work as run [x]"))
+    tree.ended(NodeResult("A", EndState.CACHED, 0.25, "same work as run [x]"))
     tree.started("B")
     tree.progress("B", 5, 10, "steps")
     tree.note("B", "warm [up]")
@@ -139,7 +140,7 @@ def test_a_note_of_a_node_that_was_not_started_is_shown_and_changes_nothing_else
         observer.note("A", "logs are incomplete")
         observer.note("B", "waits for a pod")
         observer.started("B")
-        observer.ended(NodeResult("B", "COMPLETE", 2.0, "first run"))
+        observer.ended(NodeResult("B", EndState.COMPLETE, 2.0, "first run"))
     lines.note("A", "logs are incomplete")
     tree.progress("Alone", 3, None, "rows")
     assert said[1:] == [
@@ -159,7 +160,7 @@ def test_a_note_of_a_node_that_was_not_started_is_shown_and_changes_nothing_else
 def test_a_note_of_an_item_that_was_not_started_leaves_the_others_be() -> None:
     tree = Tree(demo())
     tree.note("A[1]", "waits for a pod")
-    tree.ended(NodeResult("A[0]", "COMPLETE", 2.0, "first run"))
+    tree.ended(NodeResult("A[0]", EndState.COMPLETE, 2.0, "first run"))
     assert shown(tree)[1] == ["A", "waiting", "1", "complete,", "1", "waiting"]
     tree.started("A[1]")
     assert shown(tree)[1][:2] == ["A", "running"]
@@ -173,17 +174,17 @@ def test_watching_draws_a_tree_in_a_terminal_lines_elsewhere_and_nothing_for_jso
         assert nobody is None
     with (tmp_path / "log").open("w") as log, watch(Console(file=log)) as begin:
         assert begin is not None
-        begin(demo()).ended(NodeResult("A", "COMPLETE", 1.0, "first run"))
+        begin(demo()).ended(NodeResult("A", EndState.COMPLETE, 1.0, "first run"))
     assert (tmp_path / "log").read_text().splitlines()[1] == "A      complete    1.00 s  first run"
     with (tmp_path / "tty").open("w") as tty, watch(Console(file=tty, force_terminal=True)) as begin:
         assert begin is not None
         observer = begin(demo())
         observer.started("A")
-        observer.ended(NodeResult("A", "COMPLETE", 1.0, "first run"))
+        observer.ended(NodeResult("A", EndState.COMPLETE, 1.0, "first run"))
     assert isinstance(observer, Tree)
     assert "first run" in (tmp_path / "tty").read_text()
     monkeypatch.setenv("JPY_PARENT_PID", "7")  # as in what `!` runs in a notebook
     with (tmp_path / "cell").open("w") as tty, watch(Console(file=tty, force_terminal=True)) as begin:
         assert begin is not None
-        begin(demo()).ended(NodeResult("A", "COMPLETE", 1.0, "first run"))
+        begin(demo()).ended(NodeResult("A", EndState.COMPLETE, 1.0, "first run"))
     assert "\x1b" not in (tmp_path / "cell").read_text()

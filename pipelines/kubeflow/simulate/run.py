@@ -17,6 +17,7 @@ from ....errors import DrivetrainError
 from ...launcher.home import Home, Run, open_run
 from ...launcher.launcher import Launcher
 from ...launcher.outcome import NodeResult, Observer, Silent
+from ...launcher.states import EndState
 from ...run import RunResult, state_of
 from .. import settling
 from ..manifests import RUN
@@ -123,7 +124,7 @@ def outcome(home: Home, run: str, simulated: Simulated) -> Outcome:
     results: dict[str, NodeResult] = {}
     for node in found.pipeline.ids:
         for name in launcher.flow.task_names(node):
-            results[name] = launcher.recorded(name) or NodeResult(name, "CANCELED", reason=_NEVER)
+            results[name] = launcher.recorded(name) or NodeResult(name, EndState.CANCELED, reason=_NEVER)
     return Outcome(run, state_of(results.values()), results, simulated)
 
 
@@ -184,7 +185,7 @@ class _Simulation:
         except DrivetrainError:  # the store is what is broken
             result = None
         if result is None:
-            result = NodeResult(ran.task, "FAILED" if ran.status else "COMPLETE", ran.seconds, ran.reason)
+            result = NodeResult(ran.task, EndState.FAILED if ran.status else EndState.COMPLETE, ran.seconds, ran.reason)
         self._observer.ended(result)
 
 
