@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 # Tests that must not be skipped when they are named here (a missing extra would skip them).
 export DRIVETRAIN_REQUIRE ?=
 
-.PHONY: help install demo test test-slow beam lint format bench lock wheel clean
+.PHONY: help install demo test test-slow beam lint format bench bench-compare lock wheel clean
 
 help:  ## What there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -44,11 +44,15 @@ format: $(STAMP)  ## Put the code into its shape
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(STAMP)  ## The figures, each against a reference measured in the same run
+bench: $(STAMP)  ## The figures, each against a reference measured in the same run; added to the ledger
 	$(BIN)/python benchmarks/flights.py
 	$(BIN)/python benchmarks/data.py
 	$(BIN)/python benchmarks/engine.py
 	$(BIN)/python benchmarks/passes.py
+	$(BIN)/python benchmarks/orchestration.py
+
+bench-compare: $(STAMP)  ## What the newest figures are worse in than those before by a fifth or more
+	$(BIN)/python benchmarks/ledger.py
 
 lock: $(STAMP)  ## Resolve constraints.txt anew for Python 3.11 to 3.13
 	$(BIN)/python -m pip install --quiet uv

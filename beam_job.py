@@ -178,11 +178,11 @@ def _reach(options: PipelineOptions) -> None:
     if (portable.environment_type or "").upper() == "EXTERNAL":
         named["--environment_config"] = portable.environment_config
     for name, value in named.items():
-        found = _ADDRESS.fullmatch(value or "")
-        if found is None:  # "embed", or parameters in JSON
+        address = _ADDRESS.fullmatch(value or "")
+        if address is None:  # "embed", or parameters in JSON
             continue
         try:
-            socket.create_connection((found[1].strip("[]"), int(found[2])), _REACH_SECONDS).close()
+            socket.create_connection((address[1].strip("[]"), int(address[2])), _REACH_SECONDS).close()
         except OSError as error:
             raise InputError(
                 f"nobody answers at {value}, which {name} names ({error.strerror or error})",
@@ -192,8 +192,8 @@ def _reach(options: PipelineOptions) -> None:
 
 def _is_here(address: str) -> bool:
     """Whether an address, as Beam's options have them, means this machine."""
-    found = _ADDRESS.fullmatch(address)
-    host = found[1].strip("[]") if found else address
+    parts = _ADDRESS.fullmatch(address)
+    host = parts[1].strip("[]") if parts else address
     if host in ("", "embed", "[local]", "[auto]", "localhost", socket.gethostname()) or re.match(r"local\b", host):
         return True
     try:
@@ -205,8 +205,8 @@ def _is_here(address: str) -> bool:
 def _brief(text: str) -> str:
     """The line of a failure's text that says most: the last exception's own, without Java's and Python's stacks."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
-    own = [line for line in lines if re.match(r"(Caused by: )?[\w.]*(Error|Exception|Interrupt|Exit)\b", line)]
-    return (own[-1] if own else lines[0] if lines else "it does not say why")[:300]
+    exceptions = [line for line in lines if re.match(r"(Caused by: )?[\w.]*(Error|Exception|Interrupt|Exit)\b", line)]
+    return (exceptions[-1] if exceptions else lines[0] if lines else "it does not say why")[:300]
 
 
 @contextlib.contextmanager

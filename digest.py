@@ -139,8 +139,8 @@ def digest_tree(root: Path) -> TreeDigest:
     Raises:
         InputError: It holds a link or a special file, which a payload must not.
     """
-    found = sorted(_files(str(root), "")) if root.is_dir() else []
-    files = tuple(FileEntry(name, *_measured(path)) for name, path in found)
+    paths = sorted(_files(str(root), "")) if root.is_dir() else []
+    files = tuple(FileEntry(name, *_measured(path)) for name, path in paths)
     body = [[file.path, file.size, file.sha256] for file in files]
     return TreeDigest(digest("drivetrain-tree-v1", body), files)
 
@@ -200,7 +200,7 @@ def sync_files(root: Path, names: Sequence[str]) -> None:
         finally:
             for handle in handles:
                 os.close(handle)
-    folders = {name[:place] for name in names for place, letter in enumerate(name) if letter == "/"}
+    folders = {name[:end] for name in names for end, letter in enumerate(name) if letter == "/"}
     for folder in sorted(folders, reverse=True):  # what lies deeper first
         _sync(f"{root}/{folder}")
     _sync(str(root))
@@ -220,13 +220,13 @@ def sync_tree(root: Path) -> None:
 
 def _sync_below(folder: str) -> None:
     with os.scandir(folder) as entries:
-        found = list(entries)
-    for entry in found:
+        children = list(entries)
+    for entry in children:
         if entry.is_dir(follow_symlinks=False):
             _sync_below(entry.path)
         else:
             _sync(entry.path)
-    if found:
+    if children:
         _sync(folder)
 
 

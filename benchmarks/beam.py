@@ -21,7 +21,7 @@ from pathlib import Path
 
 import psutil
 import pyarrow as pa
-from drivetrain.benchmarks.common import flights, show, write
+from drivetrain.benchmarks.common import flights, report, write
 from drivetrain.data import Executor, LocalExecutor, Source, executor, open_parquet, statistics
 
 FOLDER = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "drivetrain" / "beam" / "2.77.0"
@@ -33,14 +33,14 @@ TIMES = 10
 
 def tree_cpu() -> float:
     """CPU seconds so far of this process and of those that it started, alive or waited for."""
-    found = 0.0
+    seconds = 0.0
     for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
         try:
             times = process.cpu_times()
         except psutil.NoSuchProcess:
             continue
-        found += times.user + times.system + times.children_user + times.children_system
-    return found
+        seconds += times.user + times.system + times.children_user + times.children_system
+    return seconds
 
 
 def timed(work: Callable[[], object]) -> tuple[float, float]:
@@ -97,11 +97,11 @@ def main() -> None:
                 figures |= measure(name, executor("beam", flags), tiny, large, arguments.repeat)
                 if name == "portable":  # the one whose number of workers can be chosen here
                     alone = (*flags[:-1], "--direct_num_workers=1")
-                    one = measure("one worker", executor("beam", alone), tiny, large, 1)
+                    single = measure("one worker", executor("beam", alone), tiny, large, 1)
                     figures["portable: wall s, one worker / two"] = (
-                        one["one worker: wall s"] / figures["portable: wall s"]
+                        single["one worker: wall s"] / figures["portable: wall s"]
                     )
-    show(figures, BARS)
+    report("beam", figures, BARS)
     if arguments.json:
         arguments.json.write_text(json.dumps({**figures, "pyarrow": pa.__version__}, indent=1) + "\n")
 

@@ -16,6 +16,8 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
+from .ledger import record
+
 Timing = tuple[float, float]  # CPU seconds, wall seconds
 Bars = Mapping[str, tuple[float, bool]]  # figure: bound, and whether it is an upper one
 
@@ -30,15 +32,15 @@ def timed(work: Callable[[], object]) -> Timing:
 
 def interleaved(works: Mapping[str, Callable[[], object]], repeat: int) -> dict[str, Timing]:
     """Each work in turn, `repeat` times after one round that does not count; medians."""
-    found: dict[str, list[Timing]] = {name: [] for name in works}
+    timings_of: dict[str, list[Timing]] = {name: [] for name in works}
     for index in range(repeat + 1):
         for name, work in works.items():
             timing = timed(work)
             if index:
-                found[name].append(timing)
+                timings_of[name].append(timing)
     return {
         name: (statistics.median(t[0] for t in timings), statistics.median(t[1] for t in timings))
-        for name, timings in found.items()
+        for name, timings in timings_of.items()
     }
 
 
@@ -73,8 +75,9 @@ def child(python: str, script: str, *arguments: str) -> list[float]:
     return [float(text) for text in done.stdout.splitlines()[-1].split()]
 
 
-def show(figures: Mapping[str, float], bars: Bars) -> None:
-    """Print the table; behind a figure that has a bar, whether it is met."""
+def report(benchmark: str, figures: Mapping[str, float], bars: Bars) -> None:
+    """Append the figures to the ledger and print them; behind a figure that has a bar, whether it is met."""
+    record(benchmark, figures)
     width = max(map(len, figures))
     for name, value in figures.items():
         verdict = ""

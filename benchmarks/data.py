@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
-from drivetrain.benchmarks.common import child, decode, flights, interleaved, show, timed, write
+from drivetrain.benchmarks.common import child, decode, flights, interleaved, report, timed, write
 
 PEER = """
 import sys, time, resource
@@ -109,7 +109,7 @@ def peers(tfdv: str, path: Path, repeat: int) -> list[float]:
     runs = [(tfdv, PEER, "csv", 0), (tfdv, PEER, "dataframe", 1)]
     runs += [(sys.executable, OURS, "csv", 0), (sys.executable, OURS, "dataframe", 1)]
     rounds = [
-        [child(python, script, kind, str(path))[place] for python, script, kind, place in runs] for _ in range(repeat)
+        [child(python, script, kind, str(path))[column] for python, script, kind, column in runs] for _ in range(repeat)
     ]
     return [statistics.median(times) for times in zip(*rounds, strict=True)]
 
@@ -119,9 +119,9 @@ def validation(path: Path) -> float:
     from drivetrain import data
 
     schema = data.load_schema(Path(__file__).parent.parent / "examples" / "flights" / "schema.yaml")
-    found = data.statistics(data.open_files([path]))
-    data.validate(found, schema)
-    return statistics.median(timed(lambda: data.validate(found, schema))[1] * 1000 for _ in range(9))
+    measured = data.statistics(data.open_files([path]))
+    data.validate(measured, schema)
+    return statistics.median(timed(lambda: data.validate(measured, schema))[1] * 1000 for _ in range(9))
 
 
 def main() -> None:
@@ -135,7 +135,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         here = Path(folder)
         table = flights()
-        one, ten = write(table, here / "one.parquet"), write(table, here / "ten.parquet", 10)
+        single, ten = write(table, here / "one.parquet"), write(table, here / "ten.parquet", 10)
         forty, wide = write(table, here / "forty.parquet", 40), write(continuous(), here / "continuous.parquet")
         for name, path in (("flights x10", ten), ("continuous", wide)):
             works = {"decode": decode, "ours": ours, "duckdb": duckdb_statistics}
@@ -145,7 +145,7 @@ def main() -> None:
             figures[f"{name}: ours / decode, CPU"] = times["ours"][0] / times["decode"][0]
             figures[f"{name}: ours / DuckDB, CPU"] = times["ours"][0] / times["duckdb"][0]
             figures[f"{name}: ours / DuckDB, wall"] = times["ours"][1] / times["duckdb"][1]
-        figures["validation of flights: ms"] = validation(one)
+        figures["validation of flights: ms"] = validation(single)
         figures["flights x40: peak MB of a process"] = child(sys.executable, OURS, "parquet", str(forty))[2] / 1e6
         if arguments.tfdv:
             pyarrow.csv.write_csv(table, here / "one.csv")
@@ -158,7 +158,7 @@ def main() -> None:
                 "TFDV / ours, from CSV, CPU": csv / mine,
                 "TFDV / ours, from a DataFrame, imports counted, CPU": whole / all_of_it,
             }
-    show(figures, BARS)
+    report("data", figures, BARS)
     if arguments.json:
         arguments.json.write_text(json.dumps(figures, indent=1) + "\n")
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-from drivetrain.benchmarks.common import child, decode, flights, interleaved, show, write
+from drivetrain.benchmarks.common import child, decode, flights, interleaved, report, write
 
 if TYPE_CHECKING:
     from drivetrain.engine import Bundle
@@ -122,25 +122,25 @@ def features(columns: Any) -> Any:
     from drivetrain.engine import ops
 
     numeric = ("dep_delay", "dep_time", "sched_dep_time", "distance")
-    made = {name: ops.z_score(ops.fill_missing(columns[name], 0.0)) for name in numeric}
-    made["hour"] = ops.bucketize(columns["hour"], 10)
+    transformed = {name: ops.z_score(ops.fill_missing(columns[name], 0.0)) for name in numeric}
+    transformed["hour"] = ops.bucketize(columns["hour"], 10)
     for name in ("carrier", "origin", "dest"):
-        made[name] = ops.vocabulary(columns[name])
-    made["month"] = ops.cast(columns["month"], "int32")
-    made["late"] = ops.cast(ops.fill_missing(columns["arr_delay"], 0.0) > 15.0, "float32")
-    return made
+        transformed[name] = ops.vocabulary(columns[name])
+    transformed["month"] = ops.cast(columns["month"], "int32")
+    transformed["late"] = ops.cast(ops.fill_missing(columns["arr_delay"], 0.0) > 15.0, "float32")
+    return transformed
 
 
 SIZES = {"hour": 11, "carrier": 18, "origin": 5, "dest": 107, "month": 13}
 
 
-def model(params: Any, given: Any) -> Any:
+def model(params: Any, inputs: Any) -> Any:
     """Wide and deep, as the flights example has it."""
     import jax
     import jax.numpy as jnp
 
-    numbers = jnp.stack([given[name] for name in ("dep_delay", "dep_time", "sched_dep_time", "distance")], -1)
-    categories = jnp.concatenate([jax.nn.one_hot(given[name], size) for name, size in SIZES.items()], -1)
+    numbers = jnp.stack([inputs[name] for name in ("dep_delay", "dep_time", "sched_dep_time", "distance")], -1)
+    categories = jnp.concatenate([jax.nn.one_hot(inputs[name], size) for name, size in SIZES.items()], -1)
     x = jnp.concatenate([numbers, categories], -1)
     for w in params["deep"]:
         x = jax.nn.relu(x @ w)
@@ -274,7 +274,7 @@ def _bare(bundle: Any, params: Any) -> Callable[[pa.RecordBatch], Any]:
         for t in assets.values()
         if "value" in t.column_names
     }
-    known = {name: {word: place for place, word in enumerate(each)} for name, each in words.items()}
+    known = {name: {word: index for index, word in enumerate(each)} for name, each in words.items()}
 
     def statistic(name: str, kind: str) -> Any:
         return next(value for key, value in weights.items() if key.startswith(f"transform/{name}/{kind}"))
@@ -285,9 +285,9 @@ def _bare(bundle: Any, params: Any) -> Callable[[pa.RecordBatch], Any]:
 
     @jax.jit
     def run(params: Any, numbers: Any, hour: Any, ids: Any) -> Any:
-        given = {name: (numbers[name] - scale[name][0]) / scale[name][1] for name in numeric}
-        given["hour"] = jnp.sum(hour[:, None] >= edges, -1, dtype=jnp.int32)
-        return jax.nn.sigmoid(model(params, {**given, **ids}))
+        inputs = {name: (numbers[name] - scale[name][0]) / scale[name][1] for name in numeric}
+        inputs["hour"] = jnp.sum(hour[:, None] >= edges, -1, dtype=jnp.int32)
+        return jax.nn.sigmoid(model(params, {**inputs, **ids}))
 
     placed = jax.device_put(params)
 
@@ -321,15 +321,15 @@ def eager(repeat: int) -> dict[str, float]:
             x = (x - x.mean(-1, keepdims=True)) / (x.std(-1, keepdims=True) + 1e-3)
         return x.sum(-1)
 
-    given = jnp.ones((64, 4 + sum(SIZES.values())))
+    inputs = jnp.ones((64, 4 + sum(SIZES.values())))
 
     def plain() -> None:
         for _ in range(50):
             with line_by_line():
-                step(given).block_until_ready()
+                step(inputs).block_until_ready()
 
     works = {
-        "graph": lambda: [step(given).block_until_ready() for _ in range(50)],
+        "graph": lambda: [step(inputs).block_until_ready() for _ in range(50)],
         "eager": plain,
     }
     times = interleaved(works, repeat)
@@ -340,10 +340,10 @@ def table() -> dict[str, float]:
     """A model with a table of 100 MB."""
     from drivetrain.benchmarks.first_call import measure
 
-    found = measure()
-    plain = found["nothing kept"]
+    measured = measure()
+    plain = measured["nothing kept"]
     return {
-        "100 MB table: program, kB": found["blob"] / 1e3,
+        "100 MB table: program, kB": measured["blob"] / 1e3,
         "100 MB table: load, s": plain["load"],
         "100 MB table: first call in a new process, s": plain["first row"],
         "100 MB table: first batch after it, s": plain["first batch"],
@@ -399,7 +399,7 @@ def main() -> None:
             figures |= peer(arguments.tft, Path(folder))
         figures |= eager(arguments.repeat)
         figures |= table()
-    show(figures, BARS)
+    report("engine", figures, BARS)
     if arguments.json:
         arguments.json.write_text(json.dumps(figures, indent=1) + "\n")
 

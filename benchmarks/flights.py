@@ -20,6 +20,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from drivetrain.benchmarks.ledger import record
+
 REPOSITORY = Path(__file__).resolve().parent.parent
 PROJECT = REPOSITORY / "examples" / "flights"
 FOOTNOTE = (
@@ -47,14 +49,14 @@ def measured(command: list[str]) -> dict[str, Any]:
 
 def drivetrain(*arguments: str) -> dict[str, Any]:
     """A verb with --json."""
-    found = measured([sys.executable, "-m", "drivetrain", *arguments, "--json"])
-    return {**found, "result": json.loads(found["out"].splitlines()[-1])}
+    process = measured([sys.executable, "-m", "drivetrain", *arguments, "--json"])
+    return {**process, "result": json.loads(process["out"].splitlines()[-1])}
 
 
 def reference(name: str, content: Path, transformed: Path) -> dict[str, Any]:
     """One of this file's own references, in a process of its own; it prints its figures as JSON."""
-    found = measured([sys.executable, str(Path(__file__)), "--reference", name, str(content), str(transformed)])
-    return {**found, **json.loads(found["out"].splitlines()[-1])}
+    process = measured([sys.executable, str(Path(__file__)), "--reference", name, str(content), str(transformed)])
+    return {**process, **json.loads(process["out"].splitlines()[-1])}
 
 
 def cpu() -> float:
@@ -170,13 +172,13 @@ def once() -> dict[str, float]:
             return root / str(nodes[node]["outputs"][key][0]["uri"]) / "content"
 
         cached = [drivetrain("run", str(PROJECT), "--root", str(root)) for _ in range(3)]
-        states = {node["state"] for found in cached for node in found["result"]["nodes"].values()}
+        states = {node["state"] for run in cached for node in run["result"]["nodes"].values()}
         if not states <= {"CACHED", "SKIPPED"}:
             sys.exit(f"the second run was not cached: {states}")
         imported = [measured([sys.executable, "-c", "import drivetrain"]) for _ in range(5)]
         python = [measured([sys.executable, "-c", "pass"]) for _ in range(5)]
-        places = content("ExampleGen", "examples"), content("Transform", "examples")
-        found = {name: reference(name, *places) for name in REFERENCES}
+        folders = content("ExampleGen", "examples"), content("Transform", "examples")
+        references = {name: reference(name, *folders) for name in REFERENCES}
         rows = pq.read_table(content("Evaluator", "evaluation") / "metrics.parquet").to_pylist()
         overall = {row["metric"]: row["value"] for row in rows if row["slice"] == "overall"}
         history = json.loads((content("Trainer", "model").parent / "extra" / "history.json").read_text())
@@ -190,14 +192,14 @@ def once() -> dict[str, float]:
             "import drivetrain: wall s beyond python's own": wall,
             "AUC on the eval third": overall["auc"],
             "log-loss on the eval third": overall["log_loss"],
-            "log-loss of a logistic regression on dep_delay (scikit-learn)": found["logistic"]["log_loss"],
-            "AUC of that regression": found["logistic"]["auc"],
-            "log-loss, ours / regression": overall["log_loss"] / found["logistic"]["log_loss"],
+            "log-loss of a logistic regression on dep_delay (scikit-learn)": references["logistic"]["log_loss"],
+            "AUC of that regression": references["logistic"]["auc"],
+            "log-loss, ours / regression": overall["log_loss"] / references["logistic"]["log_loss"],
             "StatisticsGen wall s / pyarrow decode CPU s": nodes["StatisticsGen"]["seconds"]
-            / found["decode"]["seconds"],
-            "pyarrow decode: CPU s": found["decode"]["seconds"],
-            "raw JAX loop: CPU s": found["raw_loop"]["seconds"],
-            "raw JAX loop: M examples/s": found["raw_loop"]["examples_per_s"] / 1e6,
+            / references["decode"]["seconds"],
+            "pyarrow decode: CPU s": references["decode"]["seconds"],
+            "raw JAX loop: CPU s": references["raw_loop"]["seconds"],
+            "raw JAX loop: M examples/s": references["raw_loop"]["examples_per_s"] / 1e6,
             "Trainer: M examples/s, start, compiling and export included": history["examples"]
             / nodes["Trainer"]["seconds"]
             / 1e6,
@@ -220,12 +222,13 @@ def main() -> None:
     for index in range(arguments.repeat):
         print(f"round {index + 1} of {arguments.repeat} …", file=sys.stderr)
         rounds.append(once())
-    figures = {name: [found[name] for found in rounds] for name in rounds[0]}
+    figures = {name: [each[name] for each in rounds] for name in rounds[0]}
     width = max(map(len, figures))
     print(f"{'':{width}}  {'median':>9} {'min':>9} {'max':>9}")
     for name, values in figures.items():
         print(f"{name:{width}}  {statistics.median(values):9.3f} {min(values):9.3f} {max(values):9.3f}")
     print(FOOTNOTE)
+    record("flights", {name: statistics.median(values) for name, values in figures.items()})
     if arguments.json:
         arguments.json.write_text(json.dumps(figures, indent=1) + "\n")
 

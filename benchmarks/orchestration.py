@@ -21,7 +21,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from drivetrain.benchmarks.common import Bars, Timing, show, timed
+from drivetrain.benchmarks.common import Bars, Timing, report, timed
 from drivetrain.pipelines import Home, PipelineFunction, RunOptions, load_pipeline, run_pipeline
 from drivetrain.pipelines.kubeflow.compiler import compile_pipeline
 from drivetrain.pipelines.kubeflow.settings import Key, Settings
@@ -116,10 +116,10 @@ def project(folder: Path, name: str, text: str) -> Path:
 def files(folder: Path) -> None:
     """As many small files as 200 nodes publish, written and synced: two each, in a folder of their own."""
     for number in range(NODES):
-        place = folder / str(number)
-        place.mkdir(parents=True)
+        payload = folder / str(number)
+        payload.mkdir(parents=True)
         for name in ("content", "manifest"):
-            with (place / name).open("w") as file:
+            with (payload / name).open("w") as file:
                 file.write("0" * 300)
                 file.flush()
                 os.fsync(file.fileno())
@@ -128,8 +128,8 @@ def files(folder: Path) -> None:
 
 def median(work: Callable[[int], object], repeat: int) -> Timing:
     """Of so many calls, after none that does not count: each gets its number."""
-    found = [timed(lambda number=number: work(number)) for number in range(repeat)]  # type: ignore[misc]
-    return statistics.median(cpu for cpu, _ in found), statistics.median(wall for _, wall in found)
+    timings = [timed(lambda number=number: work(number)) for number in range(repeat)]  # type: ignore[misc]
+    return statistics.median(cpu for cpu, _ in timings), statistics.median(wall for _, wall in timings)
 
 
 def completed(
@@ -157,9 +157,9 @@ def cold_shell(folder: Path) -> None:
 def for_kubeflow(function: PipelineFunction[..., object]) -> None:
     """The chains built and compiled to the two documents of KFP."""
     settings = Settings("image:1", "s3://bucket/x", Key("store", "url"))
-    made = compile_pipeline(function.build(), settings, project=function.project)
-    assert len(made.nodes) == NODES
-    assert made.yaml
+    compiled = compile_pipeline(function.build(), settings, project=function.project)
+    assert len(compiled.nodes) == NODES
+    assert compiled.yaml
 
 
 def by_kfp(folder: Path) -> None:
@@ -229,7 +229,7 @@ def main() -> None:
     parser.add_argument("--items", type=int, default=1000)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="drivetrain-orchestration-") as folder:
-        show(measure(Path(folder), arguments.repeat, arguments.items), BARS)
+        report("orchestration", measure(Path(folder), arguments.repeat, arguments.items), BARS)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from drivetrain.benchmarks.common import Bars, show
+from drivetrain.benchmarks.common import Bars, report
 from drivetrain.engine.graphs.graph import Graph
 from drivetrain.engine.graphs.nodes import DeviceOp
 from drivetrain.engine.passes import EXPORTED, optimize, outline, write_scans
@@ -256,4 +256,4 @@ if __name__ == "__main__":
     parser.add_argument("--repeat", type=int, default=15)
     parser.add_argument("graphs", nargs="*")
     chosen = parser.parse_args()
-    show(*passes(chosen.repeat, chosen.graphs))
+    report("passes", *passes(chosen.repeat, chosen.graphs))

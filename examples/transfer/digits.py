@@ -97,7 +97,7 @@ def accuracies(folder: Path, labels: int, seeds: range) -> Mapping[str, float]:
     """Mean accuracy on the rest of the other half, by way of training, over seeds that draw the labelled images."""
     images, truth = digits(1)
     truth = truth % 2
-    found: dict[str, list[float]] = {"scratch": [], "frozen": [], "trainable": []}
+    accuracies_of: dict[str, list[float]] = {"scratch": [], "frozen": [], "trainable": []}
     for seed in seeds:
         order = np.random.default_rng(seed).permutation(len(truth))
         known = np.concatenate([order[truth[order] == odd][:labels] for odd in range(2)])
@@ -109,8 +109,8 @@ def accuracies(folder: Path, labels: int, seeds: range) -> Mapping[str, float]:
             "trainable": transferred(folder, few, trainable=True),
         }
         for name, model in models.items():
-            found[name].append(float((np.asarray(model(images[rest])).argmax(-1) == truth[rest]).mean()))
-    return {name: float(np.mean(values)) for name, values in found.items()}
+            accuracies_of[name].append(float((np.asarray(model(images[rest])).argmax(-1) == truth[rest]).mean()))
+    return {name: float(np.mean(values)) for name, values in accuracies_of.items()}
 
 
 def main() -> None:
@@ -118,8 +118,8 @@ def main() -> None:
     publish(folder)
     print("| labels of each | from scratch | encoder frozen | encoder trained further |\n|---|---|---|---|")
     for labels in LABELS:
-        found = accuracies(folder, labels, range(3))
-        print(f"| {labels} | " + " | ".join(f"{value:.1%}" for value in found.values()) + " |")
+        accuracy = accuracies(folder, labels, range(3))
+        print(f"| {labels} | " + " | ".join(f"{value:.1%}" for value in accuracy.values()) + " |")
 
 
 if __name__ == "__main__":

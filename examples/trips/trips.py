@@ -15,12 +15,12 @@ WEATHER = ["temp", "wind_speed", "wind_dir", "visib", "precip", "pressure"]
 @dt.component
 def Trips(flights: Files, weather: Files, airports: Files) -> Examples:
     """Flights in their order; weather and coordinates are missing where the other table has no such row."""
-    trips, hours, places = (_read(files) for files in (flights, weather, airports))
+    trips, hours, coordinates = (_read(files) for files in (flights, weather, airports))
     columns = {name: trips[name] for name in FLIGHT}
     hour = pc.index_in(_origin_hour(trips), _origin_hour(hours))
     columns |= {name: hours[name].take(hour) for name in WEATHER}
-    place = pc.index_in(trips["dest"], places["faa"])
-    columns |= {f"dest_{name}": places[name].take(place) for name in ("lat", "lon")}
+    airport = pc.index_in(trips["dest"], coordinates["faa"])
+    columns |= {f"dest_{name}": coordinates[name].take(airport) for name in ("lat", "lon")}
     return ExampleGen(pa.table(columns), splits={"train": 2, "eval": 1})
 
 
