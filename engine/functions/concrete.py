@@ -14,6 +14,7 @@ from ...errors import InputError
 from .._caller import caller
 from ..graphs.graph import Graph
 from .as_graph import graph_of
+from .gradients import recorded
 from .signatures import CallSignature, Parameters, Static, joined, signature_of, split
 from .symbolic import check, program
 from .values import Spec
@@ -59,11 +60,14 @@ class ConcreteFunction:
         return program(self.jaxpr, self._given)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # Any: the user's arguments and results
-        """Run it; Python values that it was traced for may be left out.
+        """Run it; Python values that it was traced for may be left out. A `Tape` around records the call.
 
         Raises:
             InputError: The arguments do not fit the signature.
         """
+        return recorded(self._call, args, kwargs)
+
+    def _call(self, *args: Any, **kwargs: Any) -> Any:  # Any: as above
         known, named = joined(self._static, self._given)
         rest = known[len(args) :] if not any(map(_holds_struct, known[len(args) :])) else ()
         left = self._parameters.names[len(args) :]

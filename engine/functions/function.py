@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, Final, overload
+from typing import Any, Final, NamedTuple, overload
 
 import jax
 from jax.experimental import checkify
@@ -19,6 +19,7 @@ from .._caller import caller, raised_at
 from .autograph import CONVERTING, convert
 from .branches import CHECKED, STAGED
 from .concrete import ConcreteFunction
+from .gradients import recorded
 from .options import DEFAULTS, LoopOptions, loop_options
 from .signatures import (
     ARRAYS,
@@ -60,6 +61,13 @@ class _Trace:
     signature: CallSignature
 
 
+class _Checked(NamedTuple):
+    """What a function with checks gives: a tree of arrays, so that a tape can differentiate through it."""
+
+    error: checkify.Error
+    results: Any  # the user's
+
+
 class Function:
     """What `@function` makes of a function; see there."""
 
@@ -96,22 +104,27 @@ class Function:
     # --- calls ---------------------------------------------------------------------------------------------------
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # Any: the user's arguments and results
-        """Run the graph for these arguments, traced first if there is none yet."""
+        """Run the graph for these arguments, traced first if there is none yet; a `Tape` around records the call."""
         return self.call(args, kwargs)
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, bound: int = 0) -> Any:  # Any: as above
         """As `__call__`; the first `bound` arguments, an instance, stand before the input signature."""
         if _EAGER.get():
-            return self.python_function(*args, **kwargs)
+            return recorded(self.python_function, args, kwargs)
+        results = recorded(lambda *args, **kwargs: self._run_graph(args, kwargs, bound), args, kwargs)
+        # Checks are looked at out here: while a tape differentiates the call, nobody knows whether they hold.
+        return self._verified(results) if isinstance(results, _Checked) else results
+
+    def _run_graph(self, args: tuple[Any, ...], kwargs: dict[str, Any], bound: int) -> Any:  # Any: as above
         args, kwargs = self.parameters.canonical(args, kwargs)
         static, tensors = split(args, kwargs)
         if self.input_signature is not None:
             return self._signed(args, kwargs, bound).run(static, tensors)
-        if self._reduce and (found := self._general(static, tensors)) is not None:
-            return found.run(static, tensors)
-        if self._checked_jit is not None:
-            return self._checked(static, tensors)
+        if self._reduce and (general := self._general(static, tensors)) is not None:
+            return general.run(static, tensors)
         try:
+            if self._checked_jit is not None:
+                return _Checked(*self._checked_jit(static, *tensors))
             return self._jit(static, *tensors)
         except jax.errors.UnexpectedTracerError as error:
             raise leaked(self._name, error) or error from error
@@ -125,23 +138,22 @@ class Function:
     def eager(self, *args: Any, **kwargs: Any) -> Any:  # Any: as above
         """Run the Python function itself, line by line, as under `eager()`."""
         with eager():
-            return self.python_function(*args, **kwargs)
+            return self.call(args, kwargs)
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:  # Any: itself, or bound
         return self if instance is None else BoundFunction(self, instance)
 
-    def _checked(self, static: Static, tensors: Sequence[Any]) -> Any:  # Any: tensors; the user's results
-        assert self._checked_jit is not None
-        error, found = self._checked_jit(static, *tensors)
-        if any(is_traced(leaf) for leaf in jax.tree.leaves((error, found))):
-            if CHECKED.get():  # the outer function checks too: it will tell
-                checkify.check_error(error)
-            return found
-        text = error.get()
+    def _verified(self, checked: _Checked) -> Any:  # Any: the user's results
+        """The results, where every assertion held; in a trace the outer function's checks tell, if it has any."""
+        if any(is_traced(leaf) for leaf in jax.tree.leaves(checked)):
+            if CHECKED.get():
+                checkify.check_error(checked.error)
+            return checked.results
+        text = checked.error.get()
         if text is not None:
             where, _, message = text.removesuffix(" (`check` failed)").partition("\x1f")
             raise InputError(f"an assertion of {self._name} failed: {message}", where=where)
-        return found
+        return checked.results
 
     # --- traces --------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,7 @@
-"""Tape: calls recorded as a small DAG of their vector-Jacobian products, walked backwards for gradients."""
+"""Tape: calls recorded as a small DAG of their vector-Jacobian products, walked backwards for gradients.
+
+A `@function` that is called while a tape lasts records itself, as one call; `tape.call` records a plain one.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from typing import Any, Final, Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.core import get_opaque_trace_state
 
 from ...errors import InputError
 from .._caller import caller
@@ -35,9 +39,11 @@ _TAPES: Final[ContextVar[tuple[Tape, ...]]] = ContextVar("drivetrain_tapes", def
 
 
 class Tape:
-    """Records calls made by `tape.call`, and differentiates their results by reverse mode.
+    """Records calls of `@function`s, and those made by `tape.call`, and differentiates their results by reverse mode.
 
-    Arrays are known by identity: what a recorded call returned, given to the next one, connects the two.
+    Arrays are known by identity: what a recorded call returned, given to the next one, connects the two. A call is
+    recorded as a whole, whatever it calls in turn. Calls in other threads are not seen, nor are those in a function
+    that JAX transforms meanwhile (`jax.jit`, `jax.vmap`): record that function's call instead.
 
     Args:
         persistent: Whether gradients may be asked for more than once.
@@ -53,9 +59,13 @@ class Tape:
         self._recording = False
         self._used = False
         self._token: Token[tuple[Tape, ...]] | None = None
+        self._trace: object = None  # JAX's trace that it was entered in
 
     def __enter__(self) -> Tape:
+        if self in _TAPES.get():
+            raise InputError("the tape is recording already", fix="enter it once, or make another", where=caller())
         self._recording = True
+        self._trace = _trace()
         self._token = _TAPES.set((*_TAPES.get(), self))
         return self
 
@@ -100,7 +110,9 @@ class Tape:
         """
         if self not in _TAPES.get():
             raise InputError("the tape is not recording", fix="call within `with Tape() as tape:`", where=caller())
-        return _record(convert(fn) if CONVERTING.get() else fn, args, kwargs)
+        trace = _trace()
+        tapes = [tape for tape in _TAPES.get() if tape._recording and (tape is self or tape._trace == trace)]
+        return _record(tapes, convert(fn) if CONVERTING.get() else fn, args, kwargs)
 
     def gradient(
         self,
@@ -163,7 +175,7 @@ class Tape:
         if any(_differentiable(leaf) and id(leaf) not in known for leaf in jax.tree.leaves(target)):
             raise InputError(
                 "the target was not made by a call that this tape recorded: arithmetic outside of calls is not seen",
-                fix="y = tape.call(fn, x), down to the target itself",
+                fix="put it into a @function, or y = tape.call(fn, x), down to the target itself",
                 where=caller(),
             )
         number = next((leaf for leaf in jax.tree.leaves(sources) if isinstance(leaf, (float, complex))), None)
@@ -193,7 +205,7 @@ class Tape:
 
     def _outwards(self, targets: list[Any], sources: list[Any], weights: list[Any]) -> list[Any]:
         """Gradients as arrays; where tapes around this one record, as a call of its own, so that they see it."""
-        around = [tape for tape in _TAPES.get() if tape is not self and tape._recording]
+        around = [tape for tape in _listening() if tape is not self]
         if not around:
             return self._backwards(targets, sources, weights)
         # The walk back as a function of everything it reads: the leaves of the DAG, the sources and the weights.
@@ -215,7 +227,7 @@ class Tape:
             copy._known = {id(values.get(key, item)): item for key, item in self._known.items()}
             return [item for item in copy._backwards(ends, starts, weights) if item is not None]
 
-        found = iter(_record(again, ([reads[key] for key in keys], weights), {}))
+        found = iter(_record(around, again, ([reads[key] for key in keys], weights), {}))
         return [next(found) if there else None for there in reached]
 
     def _backwards(self, targets: list[Any], sources: list[Any], weights: list[Any]) -> list[Any]:
@@ -231,10 +243,31 @@ class Tape:
         return [total.get(id(source)) for source in sources]
 
 
-def _record(fn: Callable[..., Tree], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tree:  # Any: as in call
-    """Run a function, on every tape that records and reaches one of its inputs."""
+def recorded(fn: Callable[..., Tree], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tree:  # Any: as in Tape.call
+    """Call a function as a `@function` is called: recorded where tapes listen, else as it is."""
+    tapes = _listening() if _TAPES.get() else []
+    return _record(tapes, fn, args, kwargs) if tapes else fn(*args, **kwargs)
+
+
+def _listening() -> list[Tape]:
+    """The tapes that record calls made here.
+
+    A tape that was entered outside of the current trace (of `jax.jit`, `jax.grad`, a branch of the graph) is none of
+    them: it would keep that trace's tracers, which mean nothing once the trace has ended.
+    """
+    trace = _trace()
+    return [tape for tape in _TAPES.get() if tape._recording and tape._trace == trace]
+
+
+def _trace() -> object:
+    """JAX's current trace; equal to itself alone."""
+    state: object = get_opaque_trace_state()  # type: ignore[no-untyped-call]  # JAX types it not
+    return state
+
+
+def _record(tapes: list[Tape], fn: Callable[..., Tree], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tree:
+    """Run a function, on those of the tapes that reach one of its inputs."""
     leaves, tree = jax.tree.flatten((args, kwargs))
-    tapes = [tape for tape in _TAPES.get() if tape._recording]
     for tape in tapes:
         if tape.watch_inputs:
             tape._known |= {id(leaf): leaf for leaf in leaves if _differentiable(leaf)}
