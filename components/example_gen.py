@@ -42,7 +42,7 @@ def ExampleGen(
     column_types: Mapping[str, str] | None = None,
     labels: Files | None = None,
     on_error: Literal["raise", "skip"] = "raise",
-    span: int = 0,
+    span: int | None = None,
 ) -> Examples:
     """Read rows and divide them into splits, the same way every time.
 
@@ -63,7 +63,7 @@ def ExampleGen(
         column_types: Types of CSV columns that the values do not tell, e.g. `{"zip": "string"}`, see `data.open_csv`.
         labels: A CSV of the images' labels, see `data.reading.images`; by default the folders they lie in.
         on_error: Whether a broken image is an error, or left out and counted in a note.
-        span: Which span of the data this is, where the files do not tell it.
+        span: Which span of the data this is, where the files do not tell it; 0 where neither does.
 
     Returns:
         Examples: Parquet parts by split, and a manifest. Types are settled over all files (integer → float → text).
@@ -95,9 +95,9 @@ def ExampleGen(
         "on_error": None if on_error == "raise" else on_error,
     }
     given = _resolved(data)
-    span, version = _span(given, span)
+    number, version = _span(given, span)
     source, parts = _opened(given, {name: value for name, value in options.items() if value is not None})
-    examples = Examples.new(span=span, version=version)
+    examples = Examples.new(span=number, version=version)
     if not divided:
         if split_by is not None and split_by not in source.columns:
             raise InputError(
@@ -117,7 +117,7 @@ def ExampleGen(
 
             manifests.append(walk.map(part, None, sinks_of(examples.content, [name]), progress=progress))
         manifest = Manifest.joined(manifests)
-    manifest.write(examples.content, span=span)
+    manifest.write(examples.content, span=number)
     examples.rows = manifest.rows
     empty = [name for name, rows in manifest.rows.items() if not rows]
     if empty:
@@ -135,15 +135,15 @@ def _resolved(data: Rows | Mapping[str, Rows]) -> Rows | Mapping[str, Rows]:
     return found if isinstance(data, Mapping) else found[""]
 
 
-def _span(data: Rows | Mapping[str, Rows], told: int) -> tuple[int, int | None]:
-    """The span and version that the files tell, else the span that is told."""
+def _span(data: Rows | Mapping[str, Rows], wanted: int | None) -> tuple[int, int | None]:
+    """The span and version of the files, else the span that is wanted, or 0."""
     named = data if isinstance(data, Mapping) else {"": data}
     span, version = agreed(
         {name: (value.span, value.version) for name, value in named.items() if isinstance(value, FileSet)}
     )
-    if span is not None and told not in (0, span):
-        raise InputError(f"span={told}, and the files are of span {span}", fix="leave span= out")
-    return told if span is None else span, version
+    if span is not None and wanted not in (None, span):
+        raise InputError(f"span={wanted}, and the files are of span {span}", fix="leave span= out")
+    return (wanted or 0) if span is None else span, version
 
 
 def _opened(data: Rows | Mapping[str, Rows], options: Mapping[str, Any]) -> tuple[Source, dict[str, Source]]:

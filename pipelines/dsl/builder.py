@@ -195,6 +195,7 @@ class Builder:
             after=tuple(dict.fromkeys(each for output in options.after for each in self._before(name, output, where))),
             cache=component.cached and not self.exiting and not component.asks,  # each run asks, and waits for no other
             asks=component.asks,
+            kind=component.kind,
             loop=self.loops_open[-1] if self.loops_open else "",
             on_exit=self.exiting,
             options=replace(options.node, env=tuple((k, encode(v, where)) for k, v in options.node.env)),

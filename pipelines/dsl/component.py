@@ -15,6 +15,7 @@ from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar, Unpack, 
 
 from ...errors import BuildError, suggest
 from ...metadata import Artifact, Value
+from ..ir.ir import ComponentKind
 from ..ir.options import OPTIONS, NodeOptions, OptionArguments
 from ..project.files import FileSet
 from ..project.functions import FunctionRef, user_line
@@ -117,6 +118,7 @@ class Component(Generic[P, R]):
         verify: Verify | None = None,
         deterministic: bool = True,
         asks: bool = False,
+        kind: ComponentKind = "function",
     ) -> None:
         self.fn = fn
         self.name = fn.__name__
@@ -124,6 +126,7 @@ class Component(Generic[P, R]):
         self.verify = verify
         self.deterministic = deterministic
         self.asks = asks
+        self.kind = kind
         self.options_: Options = Options()
         update_wrapper(self, fn)
 
@@ -168,7 +171,12 @@ class Component(Generic[P, R]):
         if after is not _AS_IT_IS and isinstance(after, (str, Symbolic)):
             raise BuildError(f"after= takes a list, not {after!r}", where=user_line(), fix="write `after=[output]`")
         copy = Component(
-            self.fn, gates=self.gates, verify=self.verify, deterministic=self.deterministic, asks=self.asks
+            self.fn,
+            gates=self.gates,
+            verify=self.verify,
+            deterministic=self.deterministic,
+            asks=self.asks,
+            kind=self.kind,
         )
         copy.options_ = Options(
             id or before.id,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Generic, ParamSpec, TypeVar
 
@@ -47,7 +48,7 @@ class PipelineFunction(Generic[P, R]):
         """The folder the pipeline lies in."""
         return Path(self.fn.__code__.co_filename).resolve().parent
 
-    @property
+    @cached_property
     def parameters(self) -> dict[str, inspect.Parameter]:
         """The pipeline's parameters by name, with types as annotations."""
         hints = typing.get_type_hints(self.fn)

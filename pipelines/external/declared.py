@@ -19,6 +19,7 @@ from ...errors import BuildError, DrivetrainError, InputError
 from ...metadata import Artifact
 from ..dsl.component import Component
 from ..dsl.hints import accepts, spell
+from ..ir.ir import ComponentKind
 from ..project.context import current
 from ..project.files import Files, FileSet, resolve_files
 from ..project.functions import user_line
@@ -181,7 +182,7 @@ class CommandError(DrivetrainError):
 
 def declare(
     name: str,
-    told: str,
+    kind: ComponentKind,
     spec: Mapping[str, Any],
     carry_out: Callable[[Call], None],
     *,
@@ -193,7 +194,9 @@ def declare(
     gates: str | None = None,
     deterministic: bool = True,
 ) -> Component[..., Any]:
-    """A component whose call is carried out by a function; what it is told to do is one more parameter, `told`.
+    """A component whose call is carried out by a function.
+
+    What it is to do, `spec`, is one more parameter, which has the name of the kind: so it is part of the cache key.
 
     Raises:
         BuildError: A name or a type that makes no sense.
@@ -204,7 +207,7 @@ def declare(
             f"{name!r} is no name of a component", where=user_line(), fix="use letters, digits and _, a letter first"
         )
     made = dict(outputs or {DONE: bool})
-    _check_names([*(inputs or {}), *(parameters or {}), *(files or {}), told], list(made))
+    _check_names([*(inputs or {}), *(parameters or {}), *(files or {}), kind], list(made))
     fields = [
         inspect.Parameter(
             key,
@@ -221,13 +224,13 @@ def declare(
         fields.append(
             inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, annotation=Files, default=FileSet(pattern))
         )
-    fields.append(inspect.Parameter(told, inspect.Parameter.KEYWORD_ONLY, annotation=Mapping, default=spec))
+    fields.append(inspect.Parameter(kind, inspect.Parameter.KEYWORD_ONLY, annotation=Mapping, default=spec))
     # mypy wants the fields spelled out; they are known only now.
     returned = typing.NamedTuple(f"{name}Outputs", list(made.items()))  # type: ignore[misc]
     signature = inspect.Signature(fields, return_annotation=returned)
-    form = Form(name, told, signature, frozenset(files or ()), carry_out, frame)
+    form = Form(name, kind, signature, frozenset(files or ()), carry_out, frame)
     form.__doc__ = doc or None
-    component: Component[..., Any] = Component(form, gates=gates, deterministic=deterministic)
+    component: Component[..., Any] = Component(form, gates=gates, deterministic=deterministic, kind=kind)
     for key, each in component.inputs.items():
         if key not in (inputs or {}):
             raise BuildError(f"{key!r} is {spell(each.type)}, no value", where=user_line(), fix="name it in inputs=")

@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from ...digest import canonical_json, digest
 from ...errors import BuildError
@@ -25,6 +25,7 @@ Json: TypeAlias = Any  # a JSON value; Any because the type is recursive and rea
 CANDIDATE = "model"
 """The input that an evaluation's candidate comes in by: what `latest_blessed` must not choose."""
 Pairs: TypeAlias = tuple[tuple[str, Json], ...]
+ComponentKind: TypeAlias = Literal["function", "command", "container", "notebook"]
 
 
 @dataclass(frozen=True)
@@ -140,6 +141,7 @@ class Node:
         after: Nodes that must have ended, and where they are gates, passed.
         cache: Whether an earlier execution may stand in.
         asks: Whether it waits for what a person decides.
+        kind: What the component is: a Python function, or a command, a container or a notebook.
         loop: The innermost loop it is in, "" for none.
         on_exit: Whether it runs after all others, however they ended.
         options: How it is carried out.
@@ -156,6 +158,7 @@ class Node:
     after: tuple[str, ...] = ()
     cache: bool = True
     asks: bool = False
+    kind: ComponentKind = "function"
     loop: str = ""
     on_exit: bool = False
     options: NodeOptions = field(default_factory=NodeOptions)
@@ -206,6 +209,8 @@ class Node:
             "after": list(self.after),
             "cache": self.cache,
             **({"asks": True} if self.asks else {}),
+            # Left out for functions, so that most pipelines have the bytes that earlier releases gave them.
+            **({"kind": self.kind} if self.kind != "function" else {}),
             "loop": self.loop,
             "on_exit": self.on_exit,
             "options": self.options.to_json(),
@@ -340,6 +345,7 @@ def _node(body: Json) -> Node:
         after=tuple(body["after"]),
         cache=body["cache"],
         asks=body.get("asks", False),
+        kind=body.get("kind", "function"),
         loop=body.get("loop", ""),
         on_exit=body.get("on_exit", False),
         options=NodeOptions.from_json(body.get("options", {})),

@@ -24,6 +24,7 @@ from ...errors import DrivetrainError, InputError
 from ...metadata import ArtifactRecord, StoreUnavailable
 from ..dsl.hints import accepts
 from ..dsl.pipeline import PipelineFunction, load_pipeline
+from ..ir.ir import Query
 from ..ir.tasks import parse_task, task_name
 from ..launcher.home import Home
 from ..launcher.launcher import Launcher
@@ -228,7 +229,7 @@ class Pod:
     def _refuse_history_alone(self) -> None:
         joined = self._here
         node = joined.run.pipeline[parse_task(self._task)[0]]
-        if joined.alone and any(hasattr(source, "strategy") for _, sources in node.inputs for source in sources):
+        if joined.alone and any(isinstance(source, Query) for _, sources in node.inputs for source in sources):
             raise StoreUnavailable(
                 f"{node.id} asks for what earlier runs made, which only the store knows", fix="bring the store back"
             )

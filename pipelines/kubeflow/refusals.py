@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -72,8 +71,7 @@ def refuse(pipeline: Pipeline, settings: Settings, lines: Mapping[str, str]) -> 
             )
     for node in pipeline.nodes:
         _refuse_options(node, lines.get(node.id))
-        container = dict(node.parameters).get("container")
-        if isinstance(container, dict) and "image" in json.dumps(container):
+        if node.kind == "container":
             raise InputError(
                 f"{node.id} is a container component, which a pod cannot start: it has no Docker",
                 fix="take dt.shell_component, and put the command into the pipeline's image",

@@ -24,7 +24,7 @@ from .connection import Api
 Json: TypeAlias = dict[str, Any]  # a JSON object, as Kubernetes reads it
 PORT = 8476
 COORDINATOR, PROCESSES, PROCESS = "DRIVETRAIN_COORDINATOR", "DRIVETRAIN_PROCESSES", "DRIVETRAIN_PROCESS"
-"""What `engine.training.processes` reads."""
+"""The environment variables by which the processes of a training find each other."""
 _LONGEST = 7 * 86400
 _KEPT = 3600
 """Seconds that a Job stays whose pod could not remove it."""

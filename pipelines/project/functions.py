@@ -17,6 +17,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
@@ -315,11 +316,16 @@ def blamed(project: Path) -> Iterator[None]:
         raise BuildError(f"{type(error).__name__}: {text}", where=where, fix=fix) from error
 
 
+@cache
+def _rooms() -> tuple[str, ...]:
+    """The folders of drivetrain's own code. In a checkout, tests and examples lie beside them, as users' code does."""
+    home = Path(__file__).parents[2]
+    return tuple(f"{init.parent}/" for init in home.glob("*/__init__.py"))
+
+
 def user_line() -> str:
     """The "file:line" of the nearest frame that is not drivetrain's own: the user's line that an error is about."""
-    frame = inspect.currentframe()
-    home = str(Path(__file__).parents[2])
-    rooms = tuple(f"{home}/{room}/" for room in ("components", "console", "data", "engine", "metadata", "pipelines"))
+    frame, rooms = inspect.currentframe(), _rooms()
     while frame is not None:
         file = frame.f_code.co_filename
         if not file.startswith(rooms) and not file.startswith("<") and file != contextlib.__file__:

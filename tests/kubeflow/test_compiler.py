@@ -213,9 +213,26 @@ def test_the_digest_can_be_that_of_the_whole_pipeline() -> None:
     assert "abc" in found.spec["deploymentSpec"]["executors"]["exec-make"]["container"]["args"]
 
 
+def test_a_parameter_that_is_called_container_makes_no_container(project: Project) -> None:
+    function = built(
+        project,
+        """
+        @dt.component
+        def Deploy(*, container: dict[str, int]) -> int:
+            return container["images"]
+
+        @dt.pipeline
+        def shop() -> None:
+            Deploy(container={"images": 3})
+        """,
+    )
+    assert "exec-deploy" in compiled(function).spec["deploymentSpec"]["executors"]
+
+
 @pytest.mark.parametrize(
     ("source", "says", "fix"),
     [
+        ("Make.options(jitter=0.5)()", "Make has a jitter of its own", "leave jitter= out"),
         ("Make.options(priority=2)()", "Make has a priority", "leave priority= out"),
         ("Make.options(retries=2, backoff_factor=1.5)()", "the back-off factor 1.5", "backoff_factor=2"),
         ("Make.options(retries=9, backoff_max=60)()", "before its last retry", "backoff_max=256"),

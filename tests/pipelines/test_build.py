@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from drivetrain.errors import BuildError
@@ -280,3 +281,21 @@ def test_a_component_called_plainly_runs(project: Callable[..., Path]) -> None:
 
     make = FunctionRef(folder, "parts:Make").load()
     assert make(count=2).total == 0
+
+
+def test_the_types_of_parameters_are_read_once(project: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    import typing
+
+    function = load_pipeline(project("shop", parts=PARTS, pipeline=HEAD + "    Make(count=count)\n"))
+    reads: list[object] = []
+    get_type_hints = typing.get_type_hints
+
+    def counted(of: Any, **more: Any) -> dict[str, Any]:
+        reads.append(of)
+        return get_type_hints(of, **more)
+
+    monkeypatch.setattr(typing, "get_type_hints", counted)
+    assert function.parameters["count"].annotation is int
+    assert function.values({"count": "4"})["count"] == 4
+    function.build()
+    assert reads.count(function.fn) == 1

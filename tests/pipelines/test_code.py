@@ -103,7 +103,7 @@ def test_our_rooms_only_re_export(room: str) -> None:
     for node in tree.body:
         allowed = isinstance(node, (ast.Import, ast.ImportFrom))
         allowed |= isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-        allowed |= isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+        allowed |= isinstance(node, ast.Assign) and isinstance(node.targets[0], (ast.Name, ast.Tuple))
         allowed |= isinstance(node, ast.FunctionDef) and node.name in ("__getattr__", "__dir__")
         allowed |= isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING"
         assert allowed, f"{room}/__init__.py:{node.lineno}"
@@ -164,3 +164,13 @@ def test_what_changes_a_jax_program_is_in_the_environment(monkeypatch: pytest.Mo
     monkeypatch.setenv("JAX_DEFAULT_MATMUL_PRECISION", "bfloat16")
     assert environment(["jax"]) != before
     assert environment(["numpy"]) == environment(["numpy", "rich"])
+
+
+def test_what_was_read_of_code_does_not_pile_up() -> None:
+    """In a notebook, each edit of a module is read anew: what was read before must not be kept for ever."""
+    from drivetrain.pipelines.project import closure as module
+
+    caches = {name: each for name, each in vars(module).items() if hasattr(each, "cache_info")}
+    assert "_read" in caches
+    unbounded = {name for name, each in caches.items() if each.cache_info().maxsize is None}
+    assert unbounded <= {"_processor"}  # which takes no arguments

@@ -210,6 +210,10 @@ def test_a_span_that_is_told_twice(made: Callable[..., Path]) -> None:
     assert isinstance(ExampleGen(pattern, span=3), Examples)
     with pytest.raises(InputError, match="span=2, and the files are of span 3"):
         ExampleGen(pattern, span=2)
+    with pytest.raises(InputError, match="span=0, and the files are of span 3"):  # 0 is a span like any other
+        ExampleGen(pattern, span=0)
+    undated = str(made("3/x.csv") / "3/*")
+    assert (ExampleGen(undated).span, ExampleGen(undated, span=4).span) == (0, 4)
 
 
 def test_case_1_what_tells_files_apart_is_their_content(home: Home, dated: Pipe, tmp_path: Path) -> None:
