@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import struct
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, Self
 
@@ -12,6 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ...data.slices import SliceTable, key_text, title
+from ...data.states import StateFormat, from_ipc, to_ipc
 from ...errors import InputError
 from .checks import Problems, labels_of, scores_of, weights_of
 from .config import EvaluationConfig
@@ -19,8 +19,7 @@ from .metrics import METRICS, auc_error
 from .plots import plots
 from .tally import Floats, Histogram, Labels, Tally, tally_rows
 
-_MAGIC: Final = b"DTEV"
-_HEAD: Final = struct.Struct("<4sBQQ")  # magic, version, bytes of JSON, bytes of the rows' table
+_STATE: Final = StateFormat("state of metrics", b"DTEV", 1, "QQ", "evaluate again")  # JSON, the rows kept, the bins
 CANDIDATE: Final = "candidate"
 BASELINE: Final = "baseline"
 
@@ -210,8 +209,7 @@ class MetricsAccumulator:
         if rows.weights is not None:
             table["weight"] = rows.weights
         table |= dict(zip(self.models, rows.scores, strict=True))
-        kept = _ipc(table)
-        return _HEAD.pack(_MAGIC, 1, len(head), len(kept)) + head + kept + _ipc(self._bins())
+        return _STATE.pack(head, _ipc(table), _ipc(self._bins()))
 
     def _bins(self) -> dict[str, NDArray[Any]]:
         found = [
@@ -237,17 +235,8 @@ class MetricsAccumulator:
         Raises:
             InputError: The bytes are no such state.
         """
-        try:
-            magic, version, length, kept = _HEAD.unpack_from(data)
-            if (magic, version) != (_MAGIC, 1):
-                raise ValueError(f"header {magic!r} {version}")
-            head = json.loads(data[_HEAD.size : _HEAD.size + length])
-            body = data[_HEAD.size + length :]
-            return cls._restored(head, _table(body[:kept]), _table(body[kept:]))
-        except (ValueError, TypeError, KeyError, struct.error, pa.ArrowInvalid) as error:
-            raise InputError(
-                f"these bytes are no metrics of version 1: {error}", fix="evaluate again with this release"
-            ) from error
+        with _STATE.unpack(data) as (head, rows, bins):
+            return cls._restored(json.loads(bytes(head)), _table(rows), _table(bins))
 
     @classmethod
     def _restored(
@@ -282,14 +271,9 @@ def _joined(parts: Sequence[_Rows], models: int, weighted: bool) -> _Rows:
 
 
 def _ipc(columns: Mapping[str, NDArray[Any]]) -> bytes:
-    batch = pa.record_batch([pa.array(values) for values in columns.values()], names=list(columns))
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    return bytes(sink.getvalue())
+    return to_ipc(pa.record_batch([pa.array(values) for values in columns.values()], names=list(columns)))
 
 
-def _table(data: bytes) -> dict[str, NDArray[Any]]:
-    with pa.ipc.open_stream(data) as reader:
-        table = reader.read_all()
+def _table(data: memoryview) -> dict[str, NDArray[Any]]:
+    table = from_ipc(data)
     return {name: table.column(name).to_numpy() for name in table.column_names}

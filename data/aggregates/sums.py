@@ -20,15 +20,15 @@ from typing import Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ...errors import InputError
+from ..states import StateFormat, frame, part_at, reading_state
 
 _SCALE: Final = 2200  # bits below the point: the square of the smallest subnormal is 2^-2148
 _BLOCK: Final = 1 << 15  # values per block: 2^38 (largest piece of a square) × 2^15 stays within float64's 2^53
 _SLICED: Final = 1 << 13  # values per block of slices: 2^40 (largest product of two) × 2^13 = 2^53
 _STEP: Final = 21  # bits of a slice: whole numbers from -2^20 to 2^20
 _SLICES: Final = 5  # where the values span more bits, bins take over
-_HEAD: Final = struct.Struct("<4sBqqqqq")  # magic, version, count, nan, +inf, -inf, shift
-_MAGIC: Final = b"DTXS"
+_STATE: Final = StateFormat("exact sum", b"DTXS", 1, "", "write it again with this release")
+_NUMBERS: Final = struct.Struct("<qqqqq")  # count, nan, +inf, -inf, shift
 
 
 class ExactSum:
@@ -127,8 +127,8 @@ class ExactSum:
         shift = (self._units & -self._units).bit_length() - 1 if self._units else 0
         units = self._units >> shift
         body = units.to_bytes((units.bit_length() + 8) // 8, "little", signed=True)
-        head = _HEAD.pack(_MAGIC, 1, self.count, self._nan, self._positive, self._negative, shift)
-        return head + body
+        numbers = _NUMBERS.pack(self.count, self._nan, self._positive, self._negative, shift)
+        return _STATE.pack(numbers + body)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
@@ -137,12 +137,11 @@ class ExactSum:
         Raises:
             InputError: The bytes are no such state, or of a version this release does not read.
         """
-        if len(data) <= _HEAD.size or data[:4] != _MAGIC or data[4] != 1:
-            raise InputError("these bytes are no exact sum of version 1", fix="write it again with this release")
-        made = cls()
-        _, _, made.count, made._nan, made._positive, made._negative, shift = _HEAD.unpack_from(data)
-        made._units = int.from_bytes(data[_HEAD.size :], "little", signed=True) << shift
-        return made
+        restored = cls()
+        with _STATE.unpack(data) as (body,):
+            restored.count, restored._nan, restored._positive, restored._negative, shift = _NUMBERS.unpack_from(body)
+            restored._units = int.from_bytes(body[_NUMBERS.size :], "little", signed=True) << shift
+        return restored
 
 
 class ExactMoments:
@@ -217,8 +216,7 @@ class ExactMoments:
 
     def to_bytes(self) -> bytes:
         """The state: length-framed Σx, then Σx²."""
-        first = self.sum.to_bytes()
-        return struct.pack("<q", len(first)) + first + self.squares.to_bytes()
+        return frame([self.sum.to_bytes()]) + self.squares.to_bytes()
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
@@ -227,13 +225,11 @@ class ExactMoments:
         Raises:
             InputError: The bytes are no such state.
         """
-        if len(data) < 8:
-            raise InputError("these bytes are no exact moments", fix="write them again with this release")
-        (size,) = struct.unpack_from("<q", data)
-        made = cls()
-        made.sum = ExactSum.from_bytes(data[8 : 8 + size])
-        made.squares = ExactSum.from_bytes(data[8 + size :])
-        return made
+        restored = cls()
+        with reading_state("exact moments", _STATE.fix):
+            first, end = part_at(data, 0)
+            restored.sum, restored.squares = ExactSum.from_bytes(first), ExactSum.from_bytes(data[end:])
+        return restored
 
 
 def rounded(number: Fraction) -> float:

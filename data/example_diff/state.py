@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import struct
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Self
 
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 from ...errors import InputError
 from ..arrays import numpy_of
 from ..rowhash import Hashes, hash_rows
+from ..states import StateFormat
 from ..stats.one_pass import StatisticsAccumulator
 from ..validation.rows import plain, value_at
 from .equal import (
@@ -36,9 +36,7 @@ from .join import (
     TEST_ROWS,
 )
 
-_MAGIC: Final = b"DTXD"
-_VERSION: Final = 1
-_HEAD: Final = struct.Struct("<4sBI")  # magic, version, bytes of the JSON that follows
+_STATE: Final = StateFormat("state of a diff", b"DTXD", 1, "I", "compare again")  # JSON, statistics of the differences
 _OUTCOMES: Final = 5
 _LONG: Final = 200  # bytes of a text beyond which a feature is none of few values
 _CONFUSABLE: Final = frozenset({"bool", "int", "text"})
@@ -269,7 +267,7 @@ class DiffAccumulator:
                 ],
             }
         ).encode()
-        return b"".join((_HEAD.pack(_MAGIC, _VERSION, len(body)), body, self.differences.to_bytes()))
+        return _STATE.pack(body, self.differences.to_bytes())
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
@@ -278,20 +276,19 @@ class DiffAccumulator:
         Raises:
             InputError: The bytes are no such state, or of a version this release does not read.
         """
-        if len(data) < _HEAD.size or data[:4] != _MAGIC or data[4] != _VERSION:
-            raise InputError("these bytes are no state of a diff that this release reads", fix="compare again")
-        *_, size = _HEAD.unpack_from(data)
-        body = json.loads(data[_HEAD.size : _HEAD.size + size])
-        settings = body["settings"]
-        made = cls(Settings(**{**settings, "keys": tuple(settings["keys"]), "features": tuple(settings["features"])}))
-        made.counts, made.keys = body["counts"], body["keys"]
-        for state, found in zip(made.features.values(), body["features"], strict=True):
-            state.counts = np.array(found["counts"], np.int64)
-            state.samples = found["samples"]
-            table = found["confusion"]
-            state.confusion = None if table is None else {(base, test): count for base, test, count in table}
-        made.differences = StatisticsAccumulator.from_bytes(data[_HEAD.size + size :])
-        return made
+        with _STATE.unpack(data) as (text, differences):
+            body = json.loads(bytes(text))
+            options = body["settings"]
+            columns = {name: tuple(options[name]) for name in ("keys", "features")}
+            diff = cls(Settings(**{**options, **columns}))
+            diff.counts, diff.keys = body["counts"], body["keys"]
+            for state, stored in zip(diff.features.values(), body["features"], strict=True):
+                state.counts = np.array(stored["counts"], np.int64)
+                state.samples = stored["samples"]
+                table = stored["confusion"]
+                state.confusion = None if table is None else {(base, test): count for base, test, count in table}
+            diff.differences = StatisticsAccumulator.from_bytes(bytes(differences))
+        return diff
 
 
 _TOLD: Final = ("mean", "std", "min", "max", "median", "quantiles", "histogram")

@@ -26,6 +26,7 @@ from ..aggregates.tables import (
 )
 from ..aggregates.text_rows import settle_texts, texts_of
 from ..arrays import arrow_of, numpy_of
+from ..states import nested, nested_arrays
 from .column_sketches import Sketches, table_of, table_values
 from .decimals import has_units, too_long, units_of
 from .images import ImageFacts, add_images, merge_images
@@ -371,25 +372,24 @@ class ColumnState:
         for place, (name, inner) in enumerate(self.inner.items()):
             more, parts = inner.to_parts()
             head["inner"].append([name, more])
-            arrays |= {f"inner{place}.{key}": part for key, part in parts.items()}
+            arrays |= nested(f"inner{place}", parts)
         return head, arrays
 
     @classmethod
     def from_parts(cls, head: Mapping[str, Any], arrays: Mapping[str, Any]) -> ColumnState:
         """The state that `to_parts` gave."""
-        made = cls(head["name"], head["limit"])
+        column = cls(head["name"], head["limit"])
         for name in _SCALARS:
-            setattr(made, name, head.get(name))
+            setattr(column, name, head.get(name))
         if "sketches" in head:
-            made.sketches = Sketches.from_parts(head["sketches"], arrays, text=made.kind in TEXT)
+            column.sketches = Sketches.from_parts(head["sketches"], arrays, text=column.kind in TEXT)
         elif "values" in arrays:
-            made._pending = [table_of(arrays["values"], arrays["counts"])]
-            made._waiting = made._weight(made._pending[0])
-        for place, (name, inner) in enumerate(head.get("inner", ())):
-            start = f"inner{place}."
-            parts = {key.removeprefix(start): part for key, part in arrays.items() if key.startswith(start)}
-            made.inner[name] = cls.from_parts(inner, parts)
-        return made
+            column._pending = [table_of(arrays["values"], arrays["counts"])]
+            column._waiting = column._weight(column._pending[0])
+        parts = nested_arrays(arrays)
+        for index, (name, inner) in enumerate(head.get("inner", ())):
+            column.inner[name] = cls.from_parts(inner, parts.get(f"inner{index}", {}))
+        return column
 
 
 _SCALARS: Final = (

@@ -21,6 +21,7 @@ from ..aggregates.tables import (
 )
 from ..aggregates.text_rows import hashes_of
 from ..arrays import arrow_of, numpy_of
+from ..states import array_bytes, bytes_array
 
 
 class Sketches:
@@ -114,7 +115,7 @@ class Sketches:
             "values": table_values(frequent.values),
             "counts": arrow_of(frequent.counts),
             "registers": arrow_of(self.distinct.registers),
-            "moments": arrow_of(np.frombuffer(self.moments.to_bytes(), np.uint8)),
+            "moments": bytes_array(self.moments.to_bytes()),
         }
         if self.text:
             arrays |= {
@@ -135,7 +136,7 @@ class Sketches:
         made.frequent.table = table_of(arrays["values"], arrays["counts"])
         made.frequent.error = head["frequent_error"]
         made.distinct.registers = numpy_of(arrays["registers"]).copy()
-        made.moments = ExactMoments.from_bytes(numpy_of(arrays["moments"]).tobytes())
+        made.moments = ExactMoments.from_bytes(array_bytes(arrays["moments"]))
         if text:
             made.sample.hashes = numpy_of(arrays["sample_hashes"])
             made.sample.values = arrays["sample_values"]

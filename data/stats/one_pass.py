@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import struct
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final, Self, TypeVar
@@ -12,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 
 from ...errors import InputError
-from ..arrays import arrow_of, numpy_of
 from ..base import Accumulator
 from ..slices import rank_of, title
+from ..states import StateFormat, array_bytes, bytes_array, nested, nested_arrays, read_arrays, write_arrays
 from .column import ColumnState
 from .describe import describe_column
 from .lift import LiftStates
@@ -26,9 +25,7 @@ from .sliced import MOST, Key, slice_rows, too_many
 from .weighted_table import Weights, total
 from .weights import WeightedColumn, row_weights
 
-_MAGIC: Final = b"DTST"
-_VERSION: Final = 5
-_HEAD: Final = struct.Struct("<4sBI")  # magic, version, bytes of the JSON that follows
+_STATE: Final = StateFormat("statistics state", b"DTST", 5, "I", "compute the statistics again")  # JSON, arrays
 _PLAIN: Final = StatisticsOptions()
 Column = TypeVar("Column")
 
@@ -289,40 +286,31 @@ class StatisticsAccumulator:
         for index, column in enumerate(self.columns.values()):
             head, parts = column.to_parts()
             heads.append(head)
-            arrays |= {f"{index}.{name}": array for name, array in parts.items()}
+            arrays |= nested(str(index), parts)
         options = {**self.options.to_json(), "custom": sorted(self.custom)}
         body: dict[str, Any] = {"options": options, "rows": self.rows, "columns": heads}
         if self.custom or not self.options.plain:
             body |= self._more_parts(arrays)
-        text = json.dumps(body, sort_keys=True).encode()
-        fields = {
-            name: pa.LargeListArray.from_arrays(arrow_of(np.array([0, len(array)])), array)
-            for name, array in arrays.items()
-        }
-        sink = pa.BufferOutputStream()
-        batch = pa.RecordBatch.from_arrays(list(fields.values()), list(fields))
-        with pa.ipc.new_stream(sink, batch.schema) as stream:
-            stream.write_batch(batch)
-        return b"".join((_HEAD.pack(_MAGIC, _VERSION, len(text)), text, sink.getvalue().to_pybytes()))
+        return _STATE.pack(json.dumps(body, sort_keys=True).encode(), write_arrays(arrays))
 
     def _more_parts(self, arrays: dict[str, Any]) -> dict[str, Any]:
         body: dict[str, Any] = {"weight": self.weight, "weighted": {}, "slices": []}
         for index, name in enumerate(self.columns):
             if name in self.weighted:
                 body["weighted"][name], parts = self.weighted[name].to_parts()
-                arrays |= {f"weighted{index}.{key}": array for key, array in parts.items()}
+                arrays |= nested(f"weighted{index}", parts)
         if self.pairs is not None:
             body["pairs"] = self.pairs.to_json()
         if self.sample is not None:
             body["sample"], parts = self.sample.to_parts()
-            arrays |= {f"sample.{key}": array for key, array in parts.items()}
+            arrays |= nested("sample", parts)
         if self.lift is not None:
             body["lift"] = self.lift.to_json()
         for name, state in sorted(self.custom.items()):
-            arrays[f"custom.{name}"] = _bytes_array(state if isinstance(state, bytes) else state.to_bytes())
+            arrays[f"custom.{name}"] = bytes_array(state if isinstance(state, bytes) else state.to_bytes())
         for index, key in enumerate(self._slice_order()):
             body["slices"].append(key)
-            arrays[f"slice.{index}"] = _bytes_array(self.slices[key].to_bytes())
+            arrays[f"slice.{index}"] = bytes_array(self.slices[key].to_bytes())
         return body
 
     @classmethod
@@ -336,27 +324,16 @@ class StatisticsAccumulator:
         Raises:
             InputError: The bytes are no statistics state, or of a version this release does not read.
         """
-        if len(data) < _HEAD.size or data[:4] != _MAGIC:
-            raise InputError("these bytes are no statistics state", fix="compute the statistics again")
-        _, version, size = _HEAD.unpack_from(data)
-        if version != _VERSION:
-            raise InputError(
-                f"this statistics state has version {version}, this release reads {_VERSION}",
-                fix="compute the statistics again",
-            )
-        body = json.loads(data[_HEAD.size : _HEAD.size + size])
-        table = pa.ipc.open_stream(pa.py_buffer(data)[_HEAD.size + size :]).read_all()
-        arrays: dict[str, dict[str, Any]] = {}
-        for name, column in zip(table.schema.names, table.columns, strict=True):
-            group, _, field = name.partition(".")
-            arrays.setdefault(group, {})[field] = column.chunk(0).flatten()
-        made = cls(options=options_from_json(body["options"], custom or {}))
-        made.rows = body["rows"]
-        for index, head in enumerate(body["columns"]):
-            made.columns[head["name"]] = ColumnState.from_parts(head, arrays.get(str(index), {}))
-        if not made.options.plain or body["options"]["custom"]:
-            made._take_more(body, arrays, custom or {})
-        return made
+        with _STATE.unpack(data) as (text, buffers):
+            body = json.loads(bytes(text))
+            arrays = nested_arrays(read_arrays(buffers))
+            state = cls(options=options_from_json(body["options"], custom or {}))
+            state.rows = body["rows"]
+            for index, head in enumerate(body["columns"]):
+                state.columns[head["name"]] = ColumnState.from_parts(head, arrays.get(str(index), {}))
+            if not state.options.plain or body["options"]["custom"]:
+                state._take_more(body, arrays, custom or {})
+        return state
 
     def _take_more(
         self, body: Mapping[str, Any], arrays: Mapping[str, dict[str, Any]], custom: Mapping[str, Factory]
@@ -373,16 +350,12 @@ class StatisticsAccumulator:
         if self.lift is not None:
             self.lift = LiftStates.from_json(body["lift"], self.lift.label, self.lift.options)
         for name, array in arrays.get("custom", {}).items():
-            data = numpy_of(array).tobytes()
+            data = array_bytes(array)
             self.custom[name] = type(custom[name]()).from_bytes(data) if name in custom else data
         for index, key in enumerate(body["slices"]):
-            data = numpy_of(arrays["slice"][str(index)]).tobytes()
+            data = array_bytes(arrays["slice"][str(index)])
             self.slices[tuple((name, value) for name, value in key)] = self.from_bytes(data, custom)
 
     def load(self, data: bytes) -> StatisticsAccumulator:
         """The state that another accumulator with this one's options wrote, a user's accumulators among it."""
         return self.from_bytes(data, self.options.custom)
-
-
-def _bytes_array(data: bytes) -> Any:
-    return arrow_of(np.frombuffer(data, np.uint8))

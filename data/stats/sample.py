@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from ...errors import InputError
 from ..arrays import arrow_of, numpy_of
 from ..rowhash import Hashes, hash_rows, mix
+from ..states import array_bytes, bytes_array, from_ipc, to_ipc
 
 SAMPLE_ROWS: Final = 10_000
 
@@ -115,22 +116,18 @@ class RowSample:
         head = {"seed": self.seed, "size": self.size, "rows": self.rows, "exact": self.exact}
         if self._table is None:
             return head, {}
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, self._table.schema) as stream:
-            for batch in self._table.combine_chunks().to_batches():
-                stream.write_batch(batch)
-        data = np.frombuffer(sink.getvalue(), np.uint8)
-        return head, {"hashes": arrow_of(self._hashes), "counts": arrow_of(self._counts), "table": arrow_of(data)}
+        table = bytes_array(to_ipc(self._table.combine_chunks()))
+        return head, {"hashes": arrow_of(self._hashes), "counts": arrow_of(self._counts), "table": table}
 
     @classmethod
     def from_parts(cls, head: dict[str, Any], arrays: dict[str, Any]) -> RowSample:
         """The state that `to_parts` gave."""
-        made = cls(head["seed"], head["size"])
-        made.rows, made.exact = head["rows"], head["exact"]
+        sample = cls(head["seed"], head["size"])
+        sample.rows, sample.exact = head["rows"], head["exact"]
         if "table" in arrays:
-            made._hashes, made._counts = numpy_of(arrays["hashes"]), numpy_of(arrays["counts"])
-            made._table = pa.ipc.open_stream(pa.py_buffer(numpy_of(arrays["table"]))).read_all()
-        return made
+            sample._hashes, sample._counts = numpy_of(arrays["hashes"]), numpy_of(arrays["counts"])
+            sample._table = from_ipc(array_bytes(arrays["table"]))
+        return sample
 
 
 def _plain(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from ...errors import InputError
 from ..aggregates.tables import text_bytes, text_lengths
 from ..arrays import arrow_of, numpy_of
+from ..states import nested, nested_arrays
 from .column import EXACT_BYTES, TEXT, kind_of, plain_array
 from .weighted_table import (
     LARGEST,
@@ -284,29 +285,28 @@ class WeightedColumn:
         for place, (name, child) in enumerate(self.inner.items()):
             part, more = child.to_parts()
             head["inner"].append([name, part])
-            arrays |= {f"{place}.{key}": array for key, array in more.items()}
+            arrays |= nested(str(place), more)
         return head, arrays
 
     @classmethod
     def from_parts(cls, head: Mapping[str, Any], arrays: Mapping[str, Any]) -> WeightedColumn:
         """The state that `to_parts` gave."""
-        made = cls(head["limit"])
+        column = cls(head["limit"])
         for name in _SCALARS:
-            setattr(made, name, head[name])
+            setattr(column, name, head[name])
         first, second = head["moments"]
-        made.moments = Fraction(first), Fraction(second)
-        made.extremes = None if head["extremes"] is None else tuple(head["extremes"])
+        column.moments = Fraction(first), Fraction(second)
+        column.extremes = None if head["extremes"] is None else tuple(head["extremes"])
         if "values" in arrays:
             values = arrays["values"]
             text = pa.types.is_large_binary(values.type)
-            made._table = WeightedTable(
+            column._table = WeightedTable(
                 values if text else numpy_of(values), read_weights(arrays["limbs"]), head["bits"]
             )
-        for place, (name, part) in enumerate(head["inner"]):
-            prefix = f"{place}."
-            more = {key.removeprefix(prefix): array for key, array in arrays.items() if key.startswith(prefix)}
-            made.inner[name] = cls.from_parts(part, more)
-        return made
+        parts = nested_arrays(arrays)
+        for index, (name, child) in enumerate(head["inner"]):
+            column.inner[name] = cls.from_parts(child, parts.get(str(index), {}))
+        return column
 
 
 _SCALARS: Final = (

@@ -17,6 +17,7 @@ from typing import Any, Final, Self
 
 import pyarrow as pa
 
+from ...data.states import frame, reading_state, unframe
 from ...errors import InputError
 from .documents import Documents
 from .finishing import ANALYZERS
@@ -25,7 +26,7 @@ from .moments import Moments, Size
 from .numbers import Numbers
 from .products import Products
 from .reducing import Reduced
-from .states import Rows, State, frame, unframe
+from .states import Rows, State
 from .weighted import WeightedNumbers
 from .words import TaggedWords, Words
 
@@ -117,11 +118,9 @@ class AnalyzerPass:
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
         """The states again. Raises InputError where the bytes are no such states, or need a user's reducer (`load`)."""
-        try:
+        with reading_state("analyzer states", "analyse again"):
             head, *_ = unframe(data)
             described = [Analysis(k, tuple((r, c) for r, c in cs), o) for k, cs, o in json.loads(head)["analyses"]]
-        except (ValueError, KeyError, TypeError) as error:
-            raise InputError(f"these bytes are no analyzer states: {error!r:.80}", fix="analyse again") from error
         return cls._read(data, tuple(described))
 
     def load(self, data: bytes) -> Self:
@@ -130,17 +129,14 @@ class AnalyzerPass:
 
     @classmethod
     def _read(cls, data: bytes, analyses: tuple[Analysis, ...]) -> Self:
-        try:
+        with reading_state("analyzer states", "analyse again"):
             head, *bodies = unframe(data)
-            described = json.loads(head)
-            if described["version"] != 1 or len(bodies) != len(analyses):
-                raise ValueError(described["version"], len(bodies))
-            made = cls(analyses)
-            for state, body in zip(made.states, bodies, strict=True):
+            if (version := json.loads(head)["version"]) != 1:
+                raise ValueError(f"version {version}, not 1")
+            states = cls(analyses)
+            for state, body in zip(states.states, bodies, strict=True):
                 state.load(body)
-        except (ValueError, KeyError, TypeError, AttributeError, pa.ArrowInvalid) as error:
-            raise InputError(f"these bytes are no analyzer states: {error!r:.80}", fix="analyse again") from error
-        return made
+        return states
 
 
 @contextmanager

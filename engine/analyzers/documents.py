@@ -7,7 +7,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...data.aggregates.tables import NumberTable, count_numbers, merge_numbers
-from .states import Rows, read_columns, write_columns
+from ...data.states import read_columns, write_columns
+from .states import Rows
 
 
 class Documents:

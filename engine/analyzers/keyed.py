@@ -11,20 +11,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ...data.aggregates.tables import binary
+from ...data.states import frame, read_columns, unframe, write_columns
 from ...errors import InputError
-from .states import (
-    Numeric,
-    Rows,
-    finite_of,
-    frame,
-    numbers_of,
-    read_columns,
-    texts_of,
-    unframe,
-    vectors,
-    weights_of,
-    write_columns,
-)
+from .states import Numeric, Rows, finite_of, numbers_of, texts_of, vectors, weights_of
 
 _WAITING: Final = 1 << 20  # rows
 

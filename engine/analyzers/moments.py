@@ -9,7 +9,8 @@ from typing import Any, Final
 from numpy.typing import NDArray
 
 from ...data.aggregates.sums import ExactMoments
-from .states import Rows, finite, frame, unframe
+from ...data.states import frame, unframe
+from .states import Rows, finite
 
 SCALARS: Final = ("mean", "var", "min", "max", "sum", "count")
 

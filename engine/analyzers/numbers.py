@@ -14,15 +14,9 @@ from numpy.typing import NDArray
 from ...data.aggregates import tables
 from ...data.aggregates.sketches import QuantileSketch
 from ...data.aggregates.tables import NumberTable, count_numbers, merge_numbers
+from ...data.states import frame, read_columns, unframe, write_columns
 from ...errors import InputError
-from .states import (
-    Rows,
-    finite,
-    frame,
-    read_columns,
-    unframe,
-    write_columns,
-)
+from .states import Rows, finite
 
 _EXACT: Final = 1 << 20  # distinct numbers that a table keeps
 _PENDING: Final = 16  # tables of batches merged at once

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...data.aggregates.sums import ExactSum, rounded
-from .states import Rows, frame, unframe, vectors
+from ...data.states import frame, unframe
+from .states import Rows, vectors
 
 Floats = NDArray[np.float64]
 

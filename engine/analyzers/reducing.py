@@ -10,14 +10,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ...data.states import frame, unframe
 from ...errors import DrivetrainError, InputError
-from .states import (
-    Rows,
-    frame,
-    numbers_of,
-    unframe,
-    vectors,
-)
+from .states import Rows, numbers_of, vectors
 
 
 class Reducer(Protocol):

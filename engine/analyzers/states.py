@@ -1,9 +1,8 @@
-"""What every analyzer state is: the protocol, the rows it is given, and how its bytes are framed."""
+"""What every analyzer state is: the protocol, and the rows it is given."""
 
 from __future__ import annotations
 
-import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
@@ -151,34 +150,3 @@ def texts_of(column: pa.Array) -> pa.Array:
     if pa.types.is_boolean(column.type) or pa.types.is_integer(column.type):
         return column.cast(pa.string())
     return column
-
-
-def frame(parts: Sequence[bytes]) -> bytes:
-    """Parts behind each other, the length of each first."""
-    return b"".join(len(part).to_bytes(8, "little") + part for part in parts)
-
-
-def unframe(data: bytes) -> list[bytes]:
-    """The parts again. Raises ValueError for bytes cut short."""
-    parts, at = [], 0
-    while at < len(data):
-        size = int.from_bytes(data[at : at + 8], "little")
-        if at + 8 + size > len(data):
-            raise ValueError("truncated")
-        parts.append(data[at + 8 : at + 8 + size])
-        at += 8 + size
-    return parts
-
-
-def write_columns(columns: Mapping[str, pa.Array]) -> bytes:
-    """Columns as an Arrow IPC stream."""
-    sink = io.BytesIO()
-    table = pa.table(dict(columns))
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return sink.getvalue()
-
-
-def read_columns(data: bytes) -> list[pa.Array]:
-    """The columns that `write_columns` wrote."""
-    return [column.combine_chunks() for column in pa.ipc.open_stream(data).read_all().columns]

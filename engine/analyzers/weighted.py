@@ -11,16 +11,9 @@ from numpy.typing import NDArray
 
 from ...data.aggregates.sketches import QuantileSketch
 from ...data.aggregates.tables import NumberTable
+from ...data.states import frame, read_columns, unframe, write_columns
 from .numbers import Numbers
-from .states import (
-    Rows,
-    frame,
-    numbers_of,
-    read_columns,
-    unframe,
-    weights_of,
-    write_columns,
-)
+from .states import Rows, numbers_of, weights_of
 
 _EXACT: Final = 1 << 20  # distinct pairs of a value and its weight, where no limit is given
 _PENDING: Final = 16

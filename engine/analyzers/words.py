@@ -20,16 +20,9 @@ from ...data.aggregates.tables import (
     sum_texts,
     top,
 )
+from ...data.states import frame, read_columns, unframe, write_columns
 from .information import LabelCounts, informations
-from .states import (
-    Rows,
-    frame,
-    read_columns,
-    texts_of,
-    unframe,
-    weights_of,
-    write_columns,
-)
+from .states import Rows, texts_of, weights_of
 
 _PENDING: Final = 16  # tables of batches merged at once
 

@@ -136,7 +136,7 @@ def test_other_options_do_not_merge() -> None:
 def test_a_state_of_an_older_release_is_refused() -> None:
     data = bytearray(StatisticsAccumulator().to_bytes())
     data[4] = 1
-    with pytest.raises(InputError, match="version 1, this release reads"):
+    with pytest.raises(InputError, match="version 1, not 5"):
         StatisticsAccumulator.from_bytes(bytes(data))
 
 
