@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeAlias
 
 from ..ir.expressions import Dependency, dependencies
 from ..ir.ir import Loop, Node, Pipeline
+from ..launcher.flow import shared_depth
 from ..launcher.readiness import UpstreamTask, Verdict, readiness
 from ..launcher.states import EndState
 from . import cel
@@ -273,11 +274,9 @@ class _Planner:
     def _upstream_task(self, node: str, scope: tuple[str, ...], skipped: set[str], held: set[str]) -> UpstreamTask:
         """What is known of a node before there is a run: that it is skipped, or nothing."""
         loops = self._scopes[node]
-        if scope[: len(loops)] == loops:
-            gone = node in skipped
-        else:
-            # Of what a loop gives, items that were skipped are left out; only a loop held back skips who gathers.
-            gone = loops[0] in held and (not scope or scope[0] != loops[0])
+        shared = shared_depth(loops, scope)
+        # Of what a loop gives, items that were skipped are left out; only a loop held back skips who gathers.
+        gone = node in skipped if shared == len(loops) else loops[shared] in held
         return UpstreamTask(node, EndState.SKIPPED if gone else None)
 
 

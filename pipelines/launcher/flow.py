@@ -30,6 +30,16 @@ Outputs: TypeAlias = Mapping[str, Sequence[ArtifactRecord]]
 LEFT_OUT = "left out of this partial run"
 
 
+def shared_depth(scope: Sequence[str], other: Sequence[str]) -> int:
+    """How many loops two scopes have in common, counted from the outermost."""
+    depth = 0
+    for ours, theirs in zip(scope, other, strict=False):
+        if ours != theirs:
+            break
+        depth += 1
+    return depth
+
+
 class Flow:
     """What the store says of a run's tasks so far, and what that means for those that follow."""
 
@@ -118,10 +128,7 @@ class Flow:
 
     def tasks_seen_from(self, node: str, consumer: Index, scope: tuple[str, ...]) -> list[Index]:
         """The tasks of a node that one in this scope, for these items, waits for: one, or every item's."""
-        own = self.run.pipeline.scope(node)
-        shared = 0
-        while shared < min(len(own), len(scope), len(consumer)) and own[shared] == scope[shared]:
-            shared += 1
+        shared = shared_depth(self.run.pipeline.scope(node), scope[: len(consumer)])
         return self.tasks(node, consumer[:shared])
 
     def task(self, name: str) -> Task:
@@ -174,14 +181,16 @@ class Flow:
         return ((need, self._upstream_tasks(need, index, scope)) for need in dependencies)
 
     def _upstream_tasks(self, need: Dependency, index: Index, scope: tuple[str, ...]) -> Iterator[UpstreamTask]:
-        many = len(self.run.pipeline.scope(need.node)) > len(scope)
+        shared = shared_depth(self.run.pipeline.scope(need.node), scope[: len(index)])
         for item in self.tasks_seen_from(need.node, index, scope):
             name, execution = task_name(need.node, item), self.execution(need.node, item)
             end = EndState.of(execution)
             # Whoever is launched has waited for all this, so that what has no end by now lost its process.
             lost = "" if end else "was interrupted" if execution else "did not run"
+            # Below the loops that both are in: one item of several. Where the loop has no items, all of it was skipped.
+            gathered = len(item) > shared
             veto = self._vetoes(need.node, item) if need.kind == "after" and end and end.succeeded else ""
-            yield UpstreamTask(name, end, lost, many and bool(item), veto)
+            yield UpstreamTask(name, end, lost, gathered, veto)
 
     def _false_conditions(self, conditions: Iterable[Json], index: Index, scope: tuple[str, ...]) -> Iterator[str]:
         values = self.values(scope, index)

@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from ..ir.ir import Node, Pipeline
 from ..ir.tasks import Index, parse_task, task_name
+from ..launcher.flow import shared_depth
 
 Items: TypeAlias = Callable[[str, Index], int | None]
 """How many items a loop has, within an item of those around it; None where it is held back."""
@@ -120,11 +121,7 @@ class Schedule:
 
     def _group(self, node: str, index: Index, scope: tuple[str, ...]) -> _Group:
         """The tasks of a node that are seen from a task with this index in this scope."""
-        shared = 0
-        own = self._scopes[node]
-        while shared < min(len(own), len(scope), len(index)) and own[shared] == scope[shared]:
-            shared += 1
-        return node, index[:shared]
+        return node, index[: shared_depth(self._scopes[node], scope[: len(index)])]
 
     def _make_ready(self, node: Node, index: Index) -> None:
         heapq.heappush(self._ready, (-node.options.priority, self._order[node.id], index))

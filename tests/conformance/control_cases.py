@@ -190,6 +190,24 @@ LOOPS = (
         (Step("Make[*2] Count[*2] Sum", cached="Again[*2]", values={"Sum": 3}),),
     ),
     Case(
+        "control/loops:gathered_in_another_loop",
+        (
+            Step(
+                "Note[1] Gather[*2]", skipped="Note[0]",
+                values={"Gather[0]": "all ['large None 2'] 7", "Gather[1]": "all ['large None 2'] 8"},
+            ),
+        ),
+    ),
+    Case(
+        "control/loops:a_branch_around_a_loop_in_a_loop",
+        (
+            Step(
+                "Numbered[1] Make[1,0] Make[1,1] Count[1,0] Count[1,1] Total[1] All",
+                skipped="Numbered[0] Make[0] Count[0] Total[0]", reasons={"Total[0]": "Count[0] was skipped"},
+            ),
+        ),
+    ),
+    Case(
         "control/loops:in_a_branch",
         (
             Step("Make Inside[*3] Double[*3] Sum Note", values={"Sum": 6}),

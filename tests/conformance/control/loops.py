@@ -76,6 +76,26 @@ def a_branch_in_a_loop() -> None:
 
 
 @dt.pipeline
+def gathered_in_another_loop() -> None:
+    def large(item: int) -> Any:
+        with dt.when(item >= 2):
+            return Note(text="large", number=item)
+
+    notes = dt.map_(large, over=[1, 2])
+    dt.map_(lambda item: Note.options(id="Gather")(text="all", number=item, more=notes), over=[7, 8], id="other")
+
+
+@dt.pipeline
+def a_branch_around_a_loop_in_a_loop() -> None:
+    def outer(item: int) -> int:
+        with dt.when(item >= 2):
+            counts = dt.map_(lambda many: Count(Make(count=many)), over=Numbered(many=item), id="inner")
+        return Total(values=counts)
+
+    Total.options(id="All")(values=dt.map_(outer, over=[1, 2]))
+
+
+@dt.pipeline
 def few_at_once() -> None:
     def one(item: int) -> Numbers:
         return Double(Double.options(id="Once")(Make(count=item)))
