@@ -76,7 +76,7 @@ def open_avro(paths: Sequence[Path], *, progress: Callable[[int, int | None, str
 
     Args:
         paths: With the same columns; in this order.
-        progress: Told of rows counted; may raise to stop.
+        progress: Called with the rows counted; may raise to stop.
 
     Raises:
         InputError: A file is missing, cut off or damaged, its schema is no record or has a column without a type here,
@@ -87,9 +87,9 @@ def open_avro(paths: Sequence[Path], *, progress: Callable[[int, int | None, str
     schema: pa.Schema | None = None
     done = 0
     for path in paths:
-        found, rows = _scan(path)
-        found = normal_schema(found, str(path))
-        schema = found if schema is None else unify(schema, str(paths[0]), found, str(path))
+        file_schema, rows = _scan(path)
+        file_schema = normal_schema(file_schema, str(path))
+        schema = file_schema if schema is None else unify(schema, str(paths[0]), file_schema, str(path))
         shards.append(AvroShard(str(path), rows))
         done += rows
         if progress is not None:
@@ -138,8 +138,8 @@ def _rows(path: Path) -> Iterator[list[Mapping[str, Any]]]:
 def _type(kind: Any, named: dict[str, Any], path: Path, column: str) -> pa.DataType:
     """The Arrow type of an Avro type; `named` collects the records, enums and fixed types defined on the way."""
     if isinstance(kind, str) and kind in named:
-        found: pa.DataType = named[kind]
-        return found
+        named_type: pa.DataType = named[kind]
+        return named_type
     if isinstance(kind, str) and kind in _PRIMITIVES:
         return _PRIMITIVES[kind]
     if isinstance(kind, list):
@@ -150,27 +150,27 @@ def _type(kind: Any, named: dict[str, Any], path: Path, column: str) -> pa.DataT
             return _type(branches[0], named, path, column)
     if isinstance(kind, Mapping):
         name, logical = kind["type"], kind.get("logicalType")
-        made: pa.DataType | None = None
+        arrow_type: pa.DataType | None = None
         if logical == "decimal":
             # As fastavro gives it: up to 38 digits fit decimal128
             digits, scale = kind["precision"], kind.get("scale", 0)
-            made = pa.decimal128(digits, scale) if digits <= 38 else pa.decimal256(digits, scale)
+            arrow_type = pa.decimal128(digits, scale) if digits <= 38 else pa.decimal256(digits, scale)
         elif (name, logical) in _LOGICAL:
-            made = _LOGICAL[name, logical]
+            arrow_type = _LOGICAL[name, logical]
         elif name == "array":
-            made = pa.list_(_type(kind["items"], named, path, column))
+            arrow_type = pa.list_(_type(kind["items"], named, path, column))
         elif name == "record":
             fields = [
                 pa.field(item["name"], _type(item["type"], named, path, f"{column}.{item['name']}"))
                 for item in kind["fields"]
             ]
-            made = pa.struct(fields) if fields else None
+            arrow_type = pa.struct(fields) if fields else None
         elif not isinstance(name, str) or name != "map":
-            made = _type(name, named, path, column)
-        if made is not None:
+            arrow_type = _type(name, named, path, column)
+        if arrow_type is not None:
             if "name" in kind:
-                named[kind["name"]] = named[f"{kind.get('namespace')}.{kind['name']}"] = made
-            return made
+                named[kind["name"]] = named[f"{kind.get('namespace')}.{kind['name']}"] = arrow_type
+            return arrow_type
     shown = "a union of several types" if isinstance(kind, list) else "a map or a type that refers to itself"
     raise InputError(f"{path}: column {column!r} is {shown}, which no column can hold", fix="write it as another type")
 

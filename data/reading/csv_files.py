@@ -32,7 +32,7 @@ from ..sources import Shard, Source, unify
 from ..types import named_type, normal_schema, settle
 from .csv_dialect import CsvFile
 from .csv_errors import LongRowError, ends_in_quotes, explained, line_of, not_text
-from .csv_pieces import Blocks, Piece
+from .csv_pieces import Blocks, CsvPiece
 from .csv_types import Guess, parsed
 
 NULL_VALUES: Final = ("", "NA")
@@ -73,7 +73,7 @@ class CsvShard:
     def read(self, schema: pa.Schema, batch_rows: int, dictionaries: bool) -> Iterator[pa.RecordBatch]:
         """See `Shard.read`; batches are as the file's blocks give them."""
         file = CsvFile(Path(self.path), self.encoding, self.delimiter)
-        piece = Piece(self.start, self.end, self.before)
+        piece = CsvPiece(self.start, self.end, self.before)
         count = 0
         for batch in _text_batches(file, self.null_values, schema.names, self.block, piece):
             count += batch.num_rows
@@ -101,7 +101,7 @@ def open_csv(
     note: Callable[[str], None] | None = None,
     progress: Callable[[int, int | None, str], None] | None = None,
 ) -> Source:
-    """A source over CSV files, each a shard, a plain one beyond 64 MB several; scans all of them once.
+    """A source over CSV files; each is one shard, a plain one beyond 64 MB is several. Scans all of them once.
 
     Args:
         paths: With equal headers; in this order.
@@ -110,9 +110,9 @@ def open_csv(
         delimiter: The one character between cells; None to go by the header, see `CsvFile.of`.
         column_types: Types that the values do not tell, by column, as Arrow names them: "string" keeps the zeros of
             00501, "decimal128(12, 2)" is exact.
-        note: Told where a column is text for the sake of a few values among numbers or times, and where a number loses
-            digits: the zeros that it begins with, or those that a float64 does not keep of a whole number.
-        progress: Told of rows scanned; may raise to stop.
+        note: Called with a line about a column that is text for the sake of a few values among numbers or times, and
+            about numbers that lose digits: the zeros that they begin with, or those that a float64 does not keep.
+        progress: Called with the rows scanned; may raise to stop.
 
     Raises:
         InputError: A file is missing, empty, damaged, not of its encoding, ragged (names the line), or its header
@@ -123,29 +123,31 @@ def open_csv(
     shards: list[Shard] = []
     schema: pa.Schema | None = None
     scanned = 0
-    seen: list[tuple[CsvFile, dict[str, Guess]]] = []
+    guesses_by_file: list[tuple[CsvFile, dict[str, Guess]]] = []
     for path in paths:
         try:
             file = CsvFile.of(path, encoding, delimiter)
         except _ERRORS as error:
             raise explained(CsvFile(path), error, 0) from error
+        # Small blocks keep memory low and spread work; a row must fit in one, so a file with a longer row is scanned
+        # again in large ones.
         block = _BLOCK_BYTES
         try:
-            guesses, found_shards = _scan(file, nulls, declared, block, scanned, progress)
+            guesses, file_shards = _scan(file, nulls, declared, block, scanned, progress)
         except LongRowError:
             block = _LONG_BLOCK_BYTES
-            guesses, found_shards = _scan(file, nulls, declared, block, scanned, progress)
-        seen.append((file, guesses))
-        scanned += sum(shard.rows for shard in found_shards)
-        found = pa.schema([pa.field(name, guess.type) for name, guess in guesses.items()])
-        if schema is not None and set(found.names) == set(schema.names) and found.names != schema.names:
+            guesses, file_shards = _scan(file, nulls, declared, block, scanned, progress)
+        guesses_by_file.append((file, guesses))
+        scanned += sum(shard.rows for shard in file_shards)
+        file_schema = pa.schema([pa.field(name, guess.type) for name, guess in guesses.items()])
+        if schema is not None and set(file_schema.names) == set(schema.names) and file_schema.names != schema.names:
             raise InputError(f"{path}: the columns are in another order than in {paths[0]}", fix="use one header")
-        schema = found if schema is None else unify(schema, str(paths[0]), found, str(path), or_text=True)
-        shards += found_shards
+        schema = file_schema if schema is None else unify(schema, str(paths[0]), file_schema, str(path), or_text=True)
+        shards += file_shards
     if schema is None:
         raise InputError("there are no CSV files to open", fix="name at least one")
     if note is not None:
-        _tell(seen, schema, note)
+        _note_surprises(guesses_by_file, schema, note)
     return Source(tuple(shards), settle(schema))
 
 
@@ -162,7 +164,7 @@ def _scan(
     shards: list[CsvShard] = []
     rows = quotes = 0
     large = file.plain and file.path.stat().st_size > _SHARD_BYTES
-    piece: Piece | None = Piece(size=_SHARD_BYTES if large else None)
+    piece: CsvPiece | None = CsvPiece(size=_SHARD_BYTES if large else None)
     while piece is not None:
         first = rows
         for batch in _text_batches(file, nulls, None, block, piece):
@@ -178,9 +180,11 @@ def _scan(
                 progress(before + rows, None, "rows scanned")
         quotes += piece.quotes
         if rows > first or not shards:
-            place = (piece.start, piece.end, piece.before)
-            shards.append(CsvShard(str(file.path), rows - first, nulls, file.encoding, file.delimiter, block, *place))
-        piece = None if piece.end is None else Piece(piece.end, before=rows + 1, size=_SHARD_BYTES)
+            extent = (piece.start, piece.end, piece.before)
+            shards.append(CsvShard(str(file.path), rows - first, nulls, file.encoding, file.delimiter, block, *extent))
+        piece = None if piece.end is None else CsvPiece(piece.end, before=rows + 1, size=_SHARD_BYTES)
+    # Arrow takes the end of a file for the end of a quote, and would give the rest of the file as one cell. Counting
+    # is cheap; only an odd count is worth a second look, since a quote amid an unquoted cell is text.
     if quotes % 2 and ends_in_quotes(file):
         raise InputError(
             f"{file.path}: a quote is opened and never closed", fix='close it; a quote in a cell is written ""'
@@ -197,25 +201,27 @@ def _guesses(file: CsvFile, names: list[str], declared: Mapping[str, pa.DataType
     return {name: Guess(declared=declared.get(name)) for name in names}
 
 
-def _tell(seen: Sequence[tuple[CsvFile, Mapping[str, Guess]]], schema: pa.Schema, note: Callable[[str], None]) -> None:
+def _note_surprises(
+    guesses_by_file: Sequence[tuple[CsvFile, Mapping[str, Guess]]], schema: pa.Schema, note: Callable[[str], None]
+) -> None:
     """Note the columns that are text for the sake of a few values, and those that lose digits; the first of each."""
-    told: dict[str, dict[str, tuple[CsvFile, int, str]]] = {"text": {}, "zeros": {}, "digits": {}}
-    for file, guesses in seen:
+    notes: dict[str, dict[str, tuple[CsvFile, int, str]]] = {"text": {}, "zeros": {}, "digits": {}}
+    for file, guesses in guesses_by_file:
         for name, guess in guesses.items():
             kind = schema.field(name).type
             shown = "float64" if kind == pa.float64() else str(kind)
             if pa.types.is_string(kind) and guess.odd is not None:
                 row, cell, what = guess.odd
-                told["text"].setdefault(name, (file, row, f"text, because {cell!r:.80} is no {what}"))
+                notes["text"].setdefault(name, (file, row, f"text, because {cell!r:.80} is no {what}"))
             if kind in (pa.int64(), pa.float64()) and guess.zeros is not None:
                 row, cell = guess.zeros
-                told["zeros"].setdefault(name, (file, row, f"{shown}, so {cell!r:.80} loses its zeros{_KEEP}"))
+                notes["zeros"].setdefault(name, (file, row, f"{shown}, so {cell!r:.80} loses its zeros{_KEEP}"))
             if kind == pa.float64() and guess.long is not None:
                 row, cell = guess.long
-                told["digits"].setdefault(name, (file, row, f"{shown}, which rounds {cell!r:.80}{_KEEP}"))
-    for found in told.values():
-        for name, (file, row, what) in list(found.items())[:1]:
-            also = f"; so are {len(found) - 1} more" if len(found) > 1 else ""
+                notes["digits"].setdefault(name, (file, row, f"{shown}, which rounds {cell!r:.80}{_KEEP}"))
+    for columns in notes.values():
+        for name, (file, row, what) in list(columns.items())[:1]:
+            also = f"; so are {len(columns) - 1} more" if len(columns) > 1 else ""
             note(f"{file.path}:{line_of(file, row + 1)}: column {name!r} is {what}{also}")
 
 
@@ -223,14 +229,14 @@ def _unfit(
     file: CsvFile, column: pa.Array, name: str, kind: pa.DataType, nulls: tuple[str, ...], before: int
 ) -> InputError:
     """The error for the first cell that is none of the declared type."""
-    for place in range(len(column)):
+    for row in range(len(column)):
         try:
-            parsed(column.slice(place, 1), kind, nulls)
+            parsed(column.slice(row, 1), kind, nulls)
         except pa.ArrowInvalid:
             break
-    cell = column[place].as_py()
+    cell = column[row].as_py()
     return InputError(
-        f"{file.path}:{line_of(file, before + place + 2)}: column {name!r} holds {cell!r:.80}, which is no {kind}",
+        f"{file.path}:{line_of(file, before + row + 2)}: column {name!r} holds {cell!r:.80}, which is no {kind}",
         fix="repair the cell, name it in null_values, or declare another type",
     )
 
@@ -240,7 +246,7 @@ def _text_batches(
     nulls: tuple[str, ...],
     columns: list[str] | None,
     block: int,
-    piece: Piece,
+    piece: CsvPiece,
 ) -> Iterator[pa.RecordBatch]:
     """The cells of a piece of a CSV as text, block by block; the first batch may be empty."""
     names = _header(file)

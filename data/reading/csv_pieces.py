@@ -19,7 +19,7 @@ _LINE_FEED: Final = ord("\n")
 
 
 @dataclass
-class Piece:
+class CsvPiece:
     """Whole rows of a CSV file.
 
     Attributes:
@@ -43,11 +43,11 @@ class Blocks(io.RawIOBase):
     A thread that still reads while Python shuts down aborts the process, so leaving the context waits for it.
     """
 
-    def __init__(self, file: BinaryIO, piece: Piece, delimiter: str) -> None:
+    def __init__(self, file: BinaryIO, piece: CsvPiece, delimiter: str) -> None:
         self._file = file
         self._piece = piece
         self._borders = None if piece.size is None else _Borders(delimiter.encode())
-        self._place = piece.start
+        self._position = piece.start
         self._blank = not piece.start
         self._held = b""
         self._stopped = False
@@ -63,9 +63,9 @@ class Blocks(io.RawIOBase):
         """The next bytes; none at the end of the piece."""
         piece = self._piece
         if piece.end is not None:
-            left = piece.end - self._place
+            left = piece.end - self._position
             size = left if size < 0 else min(size, left)
-        with self._lock:
+        with self._lock:  # so that whoever leaves the context waits for a read that has begun
             if self._stopped:
                 return b""
             if not size:
@@ -79,11 +79,11 @@ class Blocks(io.RawIOBase):
                 lead = len(data) - len(data.lstrip())
                 piece.size += lead
                 self._blank = lead == len(data)
-            end = self._borders.after(data, piece.start + piece.size - self._place)
+            end = self._borders.after(data, piece.start + piece.size - self._position)
             if end is not None:
                 data, self._held = data[:end], b""
-                piece.end = self._place + end
-        self._place += len(data)
+                piece.end = self._position + end
+        self._position += len(data)
         piece.quotes += data.count(b'"')
         return data
 
@@ -96,7 +96,9 @@ class _Borders:
     """Follows the quotes of a CSV's bytes from the beginning of a row on."""
 
     def __init__(self, delimiter: bytes) -> None:
-        self._beside = np.frombuffer(delimiter + b'\r\n"', np.uint8)  # what stands before or after a cell's quotes
+        # What may stand before a quote that opens a cell, or after one that closes it. Any other quote is text to
+        # Arrow, and from there on the parity of quotes says nothing.
+        self._beside = np.frombuffer(delimiter + b'\r\n"', np.uint8)
         self._last = b"\n"
         self._inside = 0
         self._sound = True
@@ -111,7 +113,9 @@ class _Borders:
             mark = 0
         signs = np.frombuffer(self._last + data, np.uint8)
         quotes = np.flatnonzero(signs == _QUOTE)
-        known = int(len(quotes) > 0 and quotes[0] == 0)  # the last byte of the bytes before, which is counted already
+        # signs[0] is the last byte of the bytes before: kept so that a quote at either edge sees what stands beside it,
+        # but already counted among the quotes.
+        known = int(len(quotes) > 0 and quotes[0] == 0)
         inside = (np.arange(len(quotes)) - known + self._inside) % 2  # before each
         opening, closing = quotes[(inside == 0) & (quotes > 0)], quotes[(inside == 1) & (quotes < len(signs) - 1)]
         beside = np.concatenate((signs[opening - 1], signs[closing + 1]))
@@ -121,6 +125,7 @@ class _Borders:
         self._last = data[-1:]
         if not self._sound or least >= len(data):
             return None
+        # A line feed ends a row where the number of quotes before it is even.
         ends = np.flatnonzero(signs[1:][max(0, least) :] == _LINE_FEED) + max(0, least)
         outside = ends[(before + np.searchsorted(quotes[known:] - 1, ends)) % 2 == 0]
         return int(outside[0]) + 1 + mark if len(outside) else None

@@ -90,8 +90,8 @@ class Guess:
         self.text = True
         kind = self.family[-1] if self.family else cells.mostly
         if kind is not None:
-            place = cells.first_unfit(kind)
-            self.odd = (before + place + 1, column[place].as_py(), _WORDS[re.split(r"\W|\d", str(kind))[0]])
+            odd_row = cells.first_unfit(kind)
+            self.odd = (before + odd_row + 1, column[odd_row].as_py(), _WORDS[re.split(r"\W|\d", str(kind))[0]])
 
     def _see_digits(self, cells: _Cells, before: int) -> None:
         column = cells.column
@@ -99,8 +99,8 @@ class Guess:
             longer = pc.and_(pc.starts_with(column, pattern="0"), pc.greater(cells.lengths, _ONE))
             self.zeros = next(_rows(column, longer, _PADDED, before), None)
         if self.long is None and cells.longest >= _DIGITS.as_py():
-            found = _rows(column, pc.greater_equal(cells.lengths, _DIGITS), _WHOLE, before)
-            self.long = next(((row, cell) for row, cell in found if not _floats(cell)), None)
+            long_numbers = _rows(column, pc.greater_equal(cells.lengths, _DIGITS), _WHOLE, before)
+            self.long = next(((row, cell) for row, cell in long_numbers if not _floats(cell)), None)
 
     def _see_whole(self, cells: _Cells) -> None:
         whole = cells.whole
@@ -110,11 +110,11 @@ class Guess:
 
 def _rows(column: pa.Array, mask: pa.Array, pattern: str, before: int) -> Iterator[tuple[int, str]]:
     """Row and cell of those that are marked and match a pattern."""
-    places = pc.indices_nonzero(mask)
-    cells = column.take(places)
+    marked_rows = pc.indices_nonzero(mask)
+    cells = column.take(marked_rows)
     matching = pc.indices_nonzero(pc.match_substring_regex(cells, pattern))
-    for place in matching.to_pylist():
-        yield before + places[place].as_py() + 1, cells[place].as_py()
+    for match in matching.to_pylist():
+        yield before + marked_rows[match].as_py() + 1, cells[match].as_py()
 
 
 def _floats(whole: str) -> bool:
@@ -163,7 +163,7 @@ class _Cells:
         if 2 * len(typed) <= len(values):
             return None
         for family in _FAMILIES:
-            fitting = sum(_Cells(typed.slice(place, 1), self.nulls).fit(family[-1]) for place in range(len(typed)))
+            fitting = sum(_Cells(typed.slice(index, 1), self.nulls).fit(family[-1]) for index in range(len(typed)))
             if 2 * fitting > len(values):
                 return family[-1]
         return None
@@ -191,7 +191,7 @@ class _Cells:
         return not (pa.types.is_integer(kind) and self._hexadecimal())
 
     def first_unfit(self, kind: pa.DataType) -> int:
-        """The place of the first value that is none of this type; there is one."""
+        """The index of the first value that is none of this type; there is one."""
         low, high = 0, len(self.column)  # the first `low` fit, the first `high` do not
         while high - low > 1:
             middle = (low + high) // 2

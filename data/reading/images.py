@@ -78,8 +78,8 @@ class ImageShard:
         for path, label, width, height, form in self.images:
             data = None
             if wanted:
-                found, data = next(contents, ("", b""))
-                if found != path:
+                content_path, data = next(contents, ("", b""))
+                if content_path != path:
                     raise InputError(
                         f"{self.path} changed while in use", fix="start again, and do not write to it meanwhile"
                     )
@@ -124,8 +124,8 @@ def open_images(
         labels: A CSV with the columns `path` (as in the source's own, or a file name that is unique) and `label`; None
             to go by folders.
         on_error: What to do with a broken image: raise, or leave it out.
-        note: Told how many images were left out.
-        progress: Told of images decoded; may raise to stop.
+        note: Called with how many images were left out.
+        progress: Called with the images decoded; may raise to stop.
 
     Raises:
         InputError: A file is missing, no image or a broken one (names it), the archive is damaged, or the labels lack
@@ -133,8 +133,8 @@ def open_images(
         DrivetrainError: Pillow is not installed.
     """
     base, names = _listed(paths)
-    told = None if labels is None else _Labels(labels)
-    found: list[Facts] = []
+    label_list = None if labels is None else _Labels(labels)
+    readable: list[Facts] = []
     broken: list[str] = []
     done = 0
     for name, data in _contents(base, set(names)):
@@ -145,26 +145,26 @@ def open_images(
             if on_error == "raise":
                 raise
             broken.append(error.message)
-            if told is not None:
-                told.of(name, None)
+            if label_list is not None:
+                label_list.of(name, None)
         else:
             label = PurePosixPath(name).parent.name or None
-            found.append((name, label if told is None else told.of(name, base), width, height, form))
+            readable.append((name, label if label_list is None else label_list.of(name, base), width, height, form))
         if progress is not None:
             progress(done, len(names), "images")
-    if told is not None:
-        told.all_used()
+    if label_list is not None:
+        label_list.all_used()
     if broken and note is not None:
         note(f"{len(broken)} of {done} images left out; the first: {broken[0]}")
-    if broken and not found:
+    if broken and not readable:
         raise InputError(f"none of {done} images can be read; the first: {broken[0]}", fix="check the files")
-    pieces = [tuple(found[start : start + _SHARD_IMAGES]) for start in range(0, len(found), _SHARD_IMAGES)]
+    pieces = [tuple(readable[start : start + _SHARD_IMAGES]) for start in range(0, len(readable), _SHARD_IMAGES)]
     shards: list[Shard] = [ImageShard(str(base), piece) for piece in pieces]
     return Source(tuple(shards), _SCHEMA)
 
 
 class _Labels:
-    """The labels that a CSV tells."""
+    """The labels in a CSV, and which of them no image has used yet."""
 
     def __init__(self, path: Path) -> None:
         source = open_csv([path], column_types={"path": "string", "label": "string"}).select(["path", "label"])

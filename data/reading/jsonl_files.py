@@ -38,7 +38,7 @@ _EXACT: Final = 1 << 53  # whole numbers up to here are float64s
 _INT64: Final = range(-(1 << 63), 1 << 63)
 
 
-class Piece(NamedTuple):
+class JsonlPiece(NamedTuple):
     """Lines of a file: the byte at which they begin, that before which they end (None: all), the lines before them."""
 
     start: int = 0
@@ -46,7 +46,7 @@ class Piece(NamedTuple):
     before: int = 0
 
 
-_WHOLE: Final = Piece()
+_WHOLE: Final = JsonlPiece()
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class JsonlShard:
     path: str
     rows: int
     spelled: bool = False
-    piece: Piece = _WHOLE
+    piece: JsonlPiece = _WHOLE
 
     def read(self, schema: pa.Schema, batch_rows: int, dictionaries: bool) -> Iterator[pa.RecordBatch]:
         """See `Shard.read`; batches are as the file's blocks give them."""
@@ -87,29 +87,29 @@ def open_jsonl(
     note: Callable[[str], None] | None = None,
     progress: Callable[[int, int | None, str], None] | None = None,
 ) -> Source:
-    """A source over JSON lines files, each a shard, a plain one beyond 64 MB several; scans all of them once.
+    """A source over JSON lines files; each is one shard, a plain one beyond 64 MB is several. Scans all of them once.
 
     Args:
         paths: In this order.
-        note: Told which columns are text because they mix kinds, with the first line that does, and where a float64
-            column rounds a whole number.
-        progress: Told of rows scanned; may raise to stop.
+        note: Called with a line about each column that is text because it mixes kinds, with the first line that does,
+            and about each float64 column that rounds a whole number.
+        progress: Called with the rows scanned; may raise to stop.
 
     Raises:
         InputError: A file is missing or damaged, or a line is not UTF-8, no JSON, no object, or names a field twice
             (names the line); or no row has a field.
     """
     columns: dict[str, _Kinds] = {}
-    told: set[str] = set()
+    noted: set[str] = set()
     long: dict[str, str] = {}
-    pieces: list[tuple[Path, Piece, int]] = []
+    pieces: list[tuple[Path, JsonlPiece, int]] = []
     done = 0
     for path in paths:
-        piece, before = Piece(), done
-        for rows, lines, place in _blocks(path):
-            if place.start - piece.start >= _SHARD_BYTES and not _gzipped(path):
-                pieces.append((path, piece._replace(end=place.start), done - before))
-                piece, before = place, done
+        piece, before = JsonlPiece(), done
+        for rows, lines, position in _blocks(path):
+            if position.start - piece.start >= _SHARD_BYTES and not _gzipped(path):
+                pieces.append((path, piece._replace(end=position.start), done - before))
+                piece, before = position, done
             for name in dict.fromkeys(chain.from_iterable(rows)):
                 try:
                     name.encode()
@@ -119,11 +119,15 @@ def open_jsonl(
                 except UnicodeEncodeError:
                     raise _half_character(path, name, rows, lines) from None
                 if int in kinds.seen and name not in long:
-                    found = next((at for at, value in enumerate(values) if type(value) is int and _rounds(value)), None)
-                    if found is not None:
-                        long[name] = f"{path}:{lines[found]}: column {name!r} is float64, which rounds {values[found]}"
-                if note is not None and name not in told and kinds.mixed:
-                    told.add(name)
+                    rounded = next(
+                        (at for at, value in enumerate(values) if type(value) is int and _rounds(value)), None
+                    )
+                    if rounded is not None:
+                        long[name] = (
+                            f"{path}:{lines[rounded]}: column {name!r} is float64, which rounds {values[rounded]}"
+                        )
+                if note is not None and name not in noted and kinds.mixed:
+                    noted.add(name)
                     note(f"{path}:{lines[_odd(values, known)]}: column {name!r} mixes kinds of values, so it is text")
             done += len(rows)
             if progress is not None:
@@ -150,14 +154,25 @@ def _rounds(value: int) -> bool:
 
 def _odd(values: list[Any], before: set[type]) -> int:
     """The place of the first value of another kind than those before it; of the first that there is, if none is."""
-    present = [place for place, value in enumerate(values) if value is not None]
+    present = [index for index, value in enumerate(values) if value is not None]
     kinds = before or {type(values[present[0]])}
-    return next((place for place in present if type(values[place]) not in kinds), present[0])
+    return next((index for index in present if type(values[index]) not in kinds), present[0])
 
 
 @dataclass
 class _Kinds:
-    """What kinds of values a place has held so far: the join over all rows, in any order."""
+    """What kinds of values a column, or a place within it, has held so far: the join over all rows, in any order.
+
+    Attributes:
+        top: Whether it is a column itself; only there are texts that spell times taken for times.
+        seen: Python types of the values, None aside.
+        wide: Whether a whole number exceeds 64 bits.
+        times: The family of `_TIMES` that all texts so far fit.
+        level: Which type of that family.
+        words: Whether some text is no time.
+        item: Of the items of lists.
+        fields: Of the fields of objects.
+    """
 
     top: bool = False
     seen: set[type] = field(default_factory=set)
@@ -169,16 +184,16 @@ class _Kinds:
     fields: dict[str, _Kinds] = field(default_factory=dict)
 
     def see(self, values: list[Any]) -> None:
-        found = set(map(type, values)) - {type(None)}
-        self.seen |= found
-        if int in found and not self.wide:
+        types = set(map(type, values)) - {type(None)}
+        self.seen |= types
+        if int in types and not self.wide:
             self.wide = any(value not in _INT64 for value in values if type(value) is int)
-        if str in found and not self.words:
+        if str in types and not self.words:
             self._see_texts([value for value in values if type(value) is str])
-        if list in found:
+        if list in types:
             self.item = self.item or _Kinds()
             self.item.see(list(chain.from_iterable(value for value in values if type(value) is list)))
-        if dict in found:
+        if dict in types:
             objects = [value for value in values if type(value) is dict]
             for name in dict.fromkeys(chain.from_iterable(objects)):
                 name.encode()
@@ -244,11 +259,11 @@ class _TwiceError(ValueError):
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    if len(made) != len(pairs):
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
         names = [name for name, _ in pairs]
         raise _TwiceError(next(name for name in names if names.count(name) > 1))
-    return made
+    return fields
 
 
 _PLAIN: Final = json.JSONDecoder(object_pairs_hook=_object)
@@ -256,8 +271,8 @@ _SPELLED: Final = json.JSONDecoder(object_pairs_hook=_object, parse_int=_Int, pa
 
 
 def _blocks(
-    path: Path, spelled: bool = False, piece: Piece = _WHOLE
-) -> Iterator[tuple[list[dict[str, Any]], list[int], Piece]]:
+    path: Path, spelled: bool = False, piece: JsonlPiece = _WHOLE
+) -> Iterator[tuple[list[dict[str, Any]], list[int], JsonlPiece]]:
     """Rows, their line numbers, and where the lines begin, a few megabytes at a time."""
     decode = (_SPELLED if spelled else _PLAIN).decode
     start, end, number = piece
@@ -265,7 +280,7 @@ def _blocks(
         with _open(path) as file:
             file.seek(start)
             while (end is None or start < end) and (lines := file.readlines(_BLOCK_BYTES)):
-                place = Piece(start, None, number)
+                block_start = JsonlPiece(start, None, number)
                 start += sum(map(len, lines))
                 rows, numbers = [], []
                 for line in lines:
@@ -275,7 +290,7 @@ def _blocks(
                     if not line.isspace() and line:
                         rows.append(_row(path, number, line, decode))
                         numbers.append(number)
-                yield rows, numbers, place
+                yield rows, numbers, block_start
     except FileNotFoundError as error:
         raise InputError(f"{path} does not exist", fix="check the path") from error
     except (OSError, EOFError, zlib.error) as error:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow.dataset
 
-_TAKEN: Final = "a path, a list of paths, a pandas DataFrame, an Arrow table or data set, or a Source"
+_ACCEPTED: Final = "a path, a list of paths, a pandas DataFrame, an Arrow table or data set, or a Source"
 
 
 def source_of(data: object) -> Source:
@@ -66,7 +66,7 @@ def source_of(data: object) -> Source:
         return of_dataset(data)
     if hasattr(data, "__arrow_c_stream__"):
         return of_table(pa.table(data))
-    raise InputError(f"{type(data).__name__!r} is nothing that rows can be read from", fix=f"give {_TAKEN}")
+    raise InputError(f"{type(data).__name__!r} is nothing that rows can be read from", fix=f"give {_ACCEPTED}")
 
 
 def of_table(table: pa.Table) -> Source:
@@ -182,10 +182,10 @@ def _matches(path: str) -> list[Path | str]:
         return [path]  # its own pattern, if it is one
     if not glob.has_magic(path) or Path(path).exists():
         return [Path(path)]
-    found = sorted(glob.glob(path, recursive=True))  # noqa: PTH207 - pathlib's does not take absolute patterns
-    if not found:
+    names = sorted(glob.glob(path, recursive=True))  # noqa: PTH207 - pathlib's does not take absolute patterns
+    if not names:
         raise InputError(f"no file matches {path}", fix="check the pattern; a relative one starts here")
-    return [Path(name) for name in found]
+    return [Path(name) for name in names]
 
 
 def _of_folder(folder: Path) -> Source:

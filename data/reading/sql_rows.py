@@ -1,4 +1,4 @@
-"""The rows of a SQL query: asked once, kept as Parquet, so that every later pass reads the same rows.
+"""The rows of a SQL query: run once, kept as Parquet, so that every later pass reads the same rows.
 
 A database may change between two passes and gives rows in no order unless the query has an ORDER BY, so the result is
 streamed into a folder first. SQLite (`sqlite:///relative.db`, `sqlite:////absolute.db`) needs nothing; PostgreSQL
@@ -77,7 +77,7 @@ def open_query(
         query: One statement that gives rows. Its last ORDER BY is what fixes their order.
         folder: Where the rows are kept as Parquet files; made if missing, and has to outlive the source.
         parameters: Values bound to the query's placeholders, `:name` (SQLite) or `%(name)s` (PostgreSQL).
-        progress: Told of rows read; may raise to stop.
+        progress: Called with the rows read; may raise to stop.
 
     Raises:
         InputError: The database cannot be opened, the query fails or gives no rows, two columns share a name, or a
@@ -126,7 +126,7 @@ def fetch_query(
         parameters: Bound to its placeholders.
         folder: Where the files are kept.
         bases: See `connection`.
-        progress: Told of rows read; may raise to stop.
+        progress: Called with the rows read; may raise to stop.
 
     Raises:
         InputError: See `open_query`.
@@ -147,24 +147,24 @@ def fetch_watermark(
     with _cursor(connection) as (cursor, errors):
         try:
             cursor.execute(query, *([dict(parameters)] if parameters else []))
-            found = cursor.fetchmany(101)
+            rows = cursor.fetchmany(101)
         except errors as error:
             raise InputError(
                 f"{_shown(connection)}: the watermark's query failed: {_scrubbed(error, connection)}",
                 fix="try it in the database",
             ) from None
-    if len(found) > 100:
+    if len(rows) > 100:
         raise InputError(
             "the watermark's query gives more than 100 rows", fix="give e.g. SELECT max(updated_at) FROM t"
         )
-    return [[None if value is None else str(value) for value in row] for row in found]
+    return [[None if value is None else str(value) for value in row] for row in rows]
 
 
 def _tables(cursor: Any, shown: str) -> Iterator[pa.Table]:
     """What an executed query gives, in tables of one type per column so far."""
-    give = next((name for name in ("to_arrow_reader", "fetch_record_batch") if hasattr(cursor, name)), None)
-    if give is not None:
-        reader = getattr(cursor, give)()
+    arrow_method = next((name for name in ("to_arrow_reader", "fetch_record_batch") if hasattr(cursor, name)), None)
+    if arrow_method is not None:
+        reader = getattr(cursor, arrow_method)()
         normal_schema(reader.schema, "the query")
         for batch in reader:
             yield pa.Table.from_batches([batch])
@@ -183,9 +183,9 @@ def _tables(cursor: Any, shown: str) -> Iterator[pa.Table]:
 
 
 def _decimal(digits: Any, scale: Any) -> pa.DataType:
-    """What a column's decimals are, by the precision and scale that a driver may tell (PEP 249)."""
-    told = isinstance(digits, int) and isinstance(scale, int) and 0 <= scale <= digits and 0 < digits <= 38
-    return pa.decimal128(digits, scale) if told else pa.float64()
+    """What a column's decimals are, by the precision and scale that a driver may state (PEP 249)."""
+    is_known = isinstance(digits, int) and isinstance(scale, int) and 0 <= scale <= digits and 0 < digits <= 38
+    return pa.decimal128(digits, scale) if is_known else pa.float64()
 
 
 def _table(
@@ -197,18 +197,18 @@ def _table(
 ) -> pa.Table:
     """A block of rows; `kinds` holds each column's type after all blocks so far and is kept up to date."""
     columns = []
-    for place, name in enumerate(names):
-        values = [row[place] for row in block]
+    for index, name in enumerate(names):
+        values = [row[index] for row in block]
         kind = kinds[name]
         for value_type in dict.fromkeys(map(type, values)):
             first = next(value for value in values if type(value) is value_type)
             try:
-                found = decimals[name] if value_type is Decimal else _kind(first)
+                value_kind = decimals[name] if value_type is Decimal else _kind(first)
             except TypeError as error:
                 raise _unfit(name, values, before, value_type, str(error)) from error
-            joined = common_type(kind, found)
+            joined = common_type(kind, value_kind)
             if joined is None:
-                raise _unfit(name, values, before, value_type, f"{found} where rows before it have {kind}")
+                raise _unfit(name, values, before, value_type, f"{value_kind} where rows before it have {kind}")
             kind = joined
         kinds[name] = kind
         try:
@@ -225,11 +225,11 @@ def _table(
 
 def _see_rounded(name: str, values: list[Any], before: int) -> None:
     """Refuse a whole number that float64 rounds: an identifier, say, among other numbers or as NUMERIC."""
-    for place, value in enumerate(values):
+    for index, value in enumerate(values):
         whole = type(value) is int or (type(value) is Decimal and value.is_finite() and value == int(value))
         if whole and abs(value) > 1 << 53 and int(float(value)) != value:
             raise InputError(
-                f"the query's row {before + place + 1}: column {name!r} holds {value}, which float64 rounds",
+                f"the query's row {before + index + 1}: column {name!r} holds {value}, which float64 rounds",
                 fix=f"CAST {name} in the query, e.g. AS numeric(38, 0) or AS text",
             )
 
@@ -270,7 +270,7 @@ def _plain(value: Any, kind: pa.DataType) -> Any:
 
 
 def _unfit(name: str, values: list[Any], before: int, value_type: type, what: str) -> InputError:
-    row = before + 1 + next(place for place, value in enumerate(values) if type(value) is value_type)
+    row = before + 1 + next(index for index, value in enumerate(values) if type(value) is value_type)
     return InputError(f"the query's row {row}: column {name!r} holds {what}", fix=f"CAST {name} in the query")
 
 

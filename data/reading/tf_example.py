@@ -12,7 +12,7 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-Values = tuple[str | None, list[Any]]
+FeatureValues = tuple[str | None, list[Any]]
 """A feature: "bytes", "float" or "int64" (None if no list was set), and its values."""
 
 _KINDS: Final = {1: "bytes", 2: "float", 3: "int64"}
@@ -24,7 +24,7 @@ class NotAnExampleError(ValueError):
     """The bytes are no tf.Example; says why."""
 
 
-def parse_example(data: bytes, wanted: frozenset[bytes] | None = None) -> dict[str, Values]:
+def parse_example(data: bytes, wanted: frozenset[bytes] | None = None) -> dict[str, FeatureValues]:
     """The features of a serialised tf.Example by name.
 
     Args:
@@ -35,27 +35,27 @@ def parse_example(data: bytes, wanted: frozenset[bytes] | None = None) -> dict[s
         NotAnExampleError: It is not one.
     """
     try:
-        found = _usual(data, wanted)
+        features = _usual(data, wanted)
     except (IndexError, UnicodeDecodeError):
-        found = None
-    return _any(data, wanted) if found is None else found
+        features = None
+    return _any(data, wanted) if features is None else features
 
 
-def _usual(data: bytes, wanted: frozenset[bytes] | None) -> dict[str, Values] | None:
+def _usual(data: bytes, wanted: frozenset[bytes] | None) -> dict[str, FeatureValues] | None:
     """As every writer writes it: the parts in order, lengths below 2^14; else None. Several times as fast as `_any`.
 
     Where it is not None it is what `_any` would give: every length must end where the one around it does.
     """
-    found: dict[str, Values] = {}
+    features: dict[str, FeatureValues] = {}
     end = len(data)
     if not end:
-        return found
-    place = 3 if data[1] & 0x80 else 2
-    if data[0] != 0x0A or place + _length(data, 1) != end:
+        return features
+    offset = 3 if data[1] & 0x80 else 2
+    if data[0] != 0x0A or offset + _length(data, 1) != end:
         return None
-    while place < end:
-        size = data[place + 1]
-        start = place + 2
+    while offset < end:
+        size = data[offset + 1]
+        start = offset + 2
         if size & 0x80:
             size = size & 0x7F | data[start] << 7
             start += 1
@@ -63,10 +63,10 @@ def _usual(data: bytes, wanted: frozenset[bytes] | None) -> dict[str, Values] | 
                 return None
         stop = start + size
         name_end = start + 2 + data[start + 1]
-        if data[place] != 0x0A or data[start] != 0x0A or data[start + 1] & 0x80 or stop > end:
+        if data[offset] != 0x0A or data[start] != 0x0A or data[start + 1] & 0x80 or stop > end:
             return None
         name = data[start + 2 : name_end]
-        place = stop
+        offset = stop
         if wanted is not None and name not in wanted:
             continue
         # The feature, the list in it, and the list's first value, each a tag and a length
@@ -74,7 +74,7 @@ def _usual(data: bytes, wanted: frozenset[bytes] | None) -> dict[str, Values] | 
         if data[name_end] != 0x12 or inner + _length(data, name_end + 1) != stop:
             return None
         if inner == stop:
-            found[name.decode()] = (None, [])
+            features[name.decode()] = (None, [])
             continue
         kind = _KINDS.get(data[inner] >> 3)
         items = inner + (3 if data[inner + 1] & 0x80 else 2)
@@ -91,19 +91,19 @@ def _usual(data: bytes, wanted: frozenset[bytes] | None) -> dict[str, Values] | 
             values = [_FLOAT.unpack_from(data, first)[0]]
         else:
             values = _LISTS[data[inner] >> 3](data[items:stop])
-        found[name.decode()] = (kind, values)
-    return found
+        features[name.decode()] = (kind, values)
+    return features
 
 
-def _length(data: bytes, place: int) -> int:
+def _length(data: bytes, offset: int) -> int:
     """A length of one or two bytes; too long for anything if it has more."""
-    size = data[place]
-    return size if size < 0x80 else size & 0x7F | data[place + 1] << 7 if data[place + 1] < 0x80 else 1 << 62
+    size = data[offset]
+    return size if size < 0x80 else size & 0x7F | data[offset + 1] << 7 if data[offset + 1] < 0x80 else 1 << 62
 
 
-def _any(data: bytes, wanted: frozenset[bytes] | None) -> dict[str, Values]:
+def _any(data: bytes, wanted: frozenset[bytes] | None) -> dict[str, FeatureValues]:
     """Any encoding of one that protobuf allows."""
-    found: dict[str, Values] = {}
+    feature_values: dict[str, FeatureValues] = {}
     for number, features in _fields(data):
         if number != 1:
             # 2 is what a SequenceExample keeps its sequences in
@@ -121,13 +121,13 @@ def _any(data: bytes, wanted: frozenset[bytes] | None) -> dict[str, Values]:
                     raise NotAnExampleError(f"a feature has a field {part}")
             if wanted is None or name in wanted:
                 try:
-                    found[name.decode()] = _feature(feature)
+                    feature_values[name.decode()] = _feature(feature)
                 except UnicodeDecodeError:
                     raise NotAnExampleError(f"a feature's name is not UTF-8: {name[:40]!r}") from None
-    return found
+    return feature_values
 
 
-def _feature(data: bytes) -> Values:
+def _feature(data: bytes) -> FeatureValues:
     kind = None
     values: list[Any] = []
     for number, items in _fields(data):
@@ -161,9 +161,9 @@ def _int64_list(data: bytes) -> list[int]:
     values: list[int] = []
     for number, packed in _fields(data, packed=_VARINT):
         _expect(number)
-        place = 0
-        while place < len(packed):
-            value, place = _varint(packed, place)
+        offset = 0
+        while offset < len(packed):
+            value, offset = _varint(packed, offset)
             values.append(value - (1 << 64) if value >> 63 else value)
     return values
 
@@ -178,38 +178,38 @@ def _expect(number: int) -> None:
 
 def _fields(data: bytes, packed: int = _BYTES) -> Iterator[tuple[int, bytes]]:
     """Field numbers and contents; a field not of the wire type `_BYTES` must be of `packed`, one number of a list."""
-    place, end = 0, len(data)
-    while place < end:
-        tag, place = _varint(data, place)
+    offset, end = 0, len(data)
+    while offset < end:
+        tag, offset = _varint(data, offset)
         number, wire = tag >> 3, tag & 7
         if wire == _BYTES:
-            length, start = _varint(data, place)
-            place = start + length
+            length, start = _varint(data, offset)
+            offset = start + length
         elif wire == packed == _FIXED32:
-            start, place = place, place + 4
+            start, offset = offset, offset + 4
         elif wire == packed == _VARINT:
-            start = place
-            _, place = _varint(data, place)
+            start = offset
+            _, offset = _varint(data, offset)
         else:
             raise NotAnExampleError(f"field {number} has the wire type {wire}")
-        if place > end:
+        if offset > end:
             raise NotAnExampleError("it ends within a field")
-        yield number, data[start:place]
+        yield number, data[start:offset]
 
 
-def _varint(data: bytes, place: int) -> tuple[int, int]:
-    """A number of up to 64 bits, and the place after it."""
+def _varint(data: bytes, offset: int) -> tuple[int, int]:
+    """A number of up to 64 bits, and the offset after it."""
     try:
-        value = data[place]
+        value = data[offset]
         if value < 0x80:
-            return value, place + 1
+            return value, offset + 1
         value &= 0x7F
         for shift in range(7, 70, 7):
-            place += 1
-            byte = data[place]
+            offset += 1
+            byte = data[offset]
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
-                return value & 0xFFFFFFFFFFFFFFFF, place + 1
+                return value & 0xFFFFFFFFFFFFFFFF, offset + 1
     except IndexError:
         raise NotAnExampleError("it ends within a number") from None
     raise NotAnExampleError("a number is longer than 64 bits")

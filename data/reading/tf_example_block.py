@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-Places = NDArray[np.int64]
+Offsets = NDArray[np.int64]
 BYTES, FLOAT, INT64 = 1, 2, 3
 _PAD: Final = 16  # bytes that may be looked at beyond the last
 _MOST_NAMES: Final = 64  # in one step; more are no common order of the features
@@ -32,8 +32,8 @@ class FlatColumn:
     """
 
     kinds: NDArray[np.uint8]
-    starts: Places
-    stops: Places
+    starts: Offsets
+    stops: Offsets
 
 
 class FlatBlock:
@@ -47,8 +47,8 @@ class FlatBlock:
     def texts(self, column: FlatColumn) -> list[bytes | None]:
         """The bytes by record, None where there are none."""
         data = self.data
-        places = zip((column.kinds == BYTES).tolist(), column.starts.tolist(), column.stops.tolist(), strict=True)
-        return [data[start:stop] if held else None for held, start, stop in places]
+        extents = zip((column.kinds == BYTES).tolist(), column.starts.tolist(), column.stops.tolist(), strict=True)
+        return [data[start:stop] if held else None for held, start, stop in extents]
 
     def floats(self, column: FlatColumn) -> NDArray[np.float32]:
         """The float32 by record; anything where there is none."""
@@ -61,17 +61,17 @@ class FlatBlock:
         held = column.kinds == INT64
         starts = np.where(held, column.starts, 0)
         sizes = np.where(held, column.stops - column.starts, 0)
-        found = np.zeros(len(held), np.uint64)
+        numbers = np.zeros(len(held), np.uint64)
         longest = int(sizes.max(initial=0))
         if longest > 10 or (held & (sizes == 0)).any():
             return None
-        for place in range(longest):
-            inside = sizes > place
-            value = self._bytes[starts + place]
-            if (inside & ((value >= 0x80) != (sizes > place + 1))).any():
+        for index in range(longest):
+            inside = sizes > index
+            value = self._bytes[starts + index]
+            if (inside & ((value >= 0x80) != (sizes > index + 1))).any():
                 return None
-            found |= np.where(inside, value & 0x7F, 0).astype(np.uint64) << np.uint64(7 * place)
-        return found.view(np.int64)
+            numbers |= np.where(inside, value & 0x7F, 0).astype(np.uint64) << np.uint64(7 * index)
+        return numbers.view(np.int64)
 
 
 def parse_block(records: Sequence[bytes], wanted: frozenset[bytes] | None = None) -> FlatBlock | None:
@@ -85,14 +85,14 @@ def parse_block(records: Sequence[bytes], wanted: frozenset[bytes] | None = None
     data = block._bytes
     lengths = np.fromiter(map(len, records), np.int64, len(records))
     ends = np.cumsum(lengths)
-    place = ends - lengths
-    size, width = _varint(data, place + 1)
-    if not ((lengths > 0) & (data[place] == 0x0A) & (place + 1 + width + size == ends)).all():
+    offset = ends - lengths
+    size, width = _varint(data, offset + 1)
+    if not ((lengths > 0) & (data[offset] == 0x0A) & (offset + 1 + width + size == ends)).all():
         return None
-    place = place + 1 + width
-    active = np.flatnonzero(place < ends)
+    offset = offset + 1 + width
+    active = np.flatnonzero(offset < ends)
     while len(active):
-        at = place[active]
+        at = offset[active]
         size, width = _varint(data, at + 1)
         entry = at + 1 + width
         stop = entry + size
@@ -116,17 +116,17 @@ def parse_block(records: Sequence[bytes], wanted: frozenset[bytes] | None = None
             return None
         if not _keep(block, active, (name, name_end), kinds, (begin, stop), wanted, len(records)):
             return None
-        place[active] = stop
+        offset[active] = stop
         active = active[stop < ends[active]]
     return block
 
 
 def _keep(
     block: FlatBlock,
-    active: Places,
-    names: tuple[Places, Places],
+    active: Offsets,
+    names: tuple[Offsets, Offsets],
     kinds: NDArray[np.uint8],
-    values: tuple[Places, Places],
+    values: tuple[Offsets, Offsets],
     wanted: frozenset[bytes] | None,
     count: int,
 ) -> bool:
@@ -138,9 +138,9 @@ def _keep(
             return True
         name = block.data[int(names[0][left[0]]) : int(names[1][left[0]])]
         same = lengths[left] == len(name)
-        for place, character in enumerate(name):
+        for index, character in enumerate(name):
             # Beyond a shorter name is still inside the block, which is padded
-            same &= block._bytes[np.minimum(names[0][left] + place, len(block.data) - 1)] == character
+            same &= block._bytes[np.minimum(names[0][left] + index, len(block.data) - 1)] == character
         group, left = left[same], left[~same]
         if wanted is not None and name not in wanted:
             continue
@@ -159,13 +159,13 @@ def _keep(
     return False
 
 
-def _varint(data: NDArray[np.uint8], place: Places) -> tuple[Places, Places]:
+def _varint(data: NDArray[np.uint8], offset: Offsets) -> tuple[Offsets, Offsets]:
     """Lengths of up to four bytes, and how many bytes each takes; -1 where one is longer or would lie outside."""
-    value = np.zeros(len(place), np.int64)
-    width = np.zeros(len(place), np.int64)
-    going = place < len(data) - 4
+    value = np.zeros(len(offset), np.int64)
+    width = np.zeros(len(offset), np.int64)
+    going = offset < len(data) - 4
     for size in range(4):
-        byte = data[np.where(going, place + size, 0)].astype(np.int64)
+        byte = data[np.where(going, offset + size, 0)].astype(np.int64)
         value |= np.where(going, (byte & 0x7F) << (7 * size), 0)
         width += going
         going &= byte >= 0x80

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from ...errors import InputError, missing_extra
 from ..sources import Shard, Source
 from ..types import normal_schema, settle
-from .tf_example import NotAnExampleError, Values, parse_example
+from .tf_example import FeatureValues, NotAnExampleError, parse_example
 from .tf_example_block import BYTES, FLOAT, INT64, FlatBlock, parse_block
 
 _BLOCK_BYTES: Final = 4 << 20
@@ -37,7 +37,7 @@ _SHARD_BYTES: Final = 64 << 20
 _HEAD: Final = struct.Struct("<QI")
 _FOOT: Final = struct.Struct("<I")
 
-Row = dict[str, Values]
+Row = dict[str, FeatureValues]
 
 
 @dataclass(frozen=True)
@@ -79,18 +79,18 @@ class TFRecordShard:
 
 
 def open_tfrecord(paths: Sequence[Path], *, progress: Callable[[int, int | None, str], None] | None = None) -> Source:
-    """A source over TFRecord files of tf.Example, each a shard, a plain one beyond 64 MB several; scans all once.
+    """A source over TFRecord files of tf.Example; each is one shard, a plain one beyond 64 MB several. Scans all once.
 
     Args:
         paths: In this order.
-        progress: Told of rows scanned; may raise to stop.
+        progress: Called with the rows scanned; may raise to stop.
 
     Raises:
         InputError: A file is missing, cut off or damaged (names the record, counted from 1, and its byte), a record is
             no tf.Example, a column mixes bytes and numbers (names file, record and column), or no row has a feature.
         DrivetrainError: google-crc32c is not installed.
     """
-    columns: dict[str, _Kind] = {}
+    columns: dict[str, _FeatureKind] = {}
     shards: list[Shard] = []
     done = 0
     for path in paths:
@@ -100,11 +100,12 @@ def open_tfrecord(paths: Sequence[Path], *, progress: Callable[[int, int | None,
             if size >= _SHARD_BYTES and not _gzipped(path):
                 shards.append(piece)
                 piece, size = TFRecordShard(str(path), 0, piece.start + size, first, last=False), 0
+            # numpy walks a block of flat rows at once; any other block is walked row by row, with the same outcome.
             block = parse_block(records)
             if block is None or not _see_flat(columns, block):
                 for number, row in enumerate(_rows(str(path), first, records), first):
                     for name, (kind, values) in row.items():
-                        column = columns.setdefault(name, _Kind())
+                        column = columns.setdefault(name, _FeatureKind())
                         if not column.see(kind, values):
                             raise _mixed(f"{path}: record {number}", name, kind, column)
             done += len(records)
@@ -120,7 +121,7 @@ def open_tfrecord(paths: Sequence[Path], *, progress: Callable[[int, int | None,
     return Source(tuple(shards), settle(schema))
 
 
-def _mixed(where: str, name: str, kind: str | None, column: _Kind) -> InputError:
+def _mixed(where: str, name: str, kind: str | None, column: _FeatureKind) -> InputError:
     was = " or ".join(sorted(column.kinds))
     return InputError(
         f"{where}: column {name!r} holds {kind}, but {was} in records before it",
@@ -128,7 +129,7 @@ def _mixed(where: str, name: str, kind: str | None, column: _Kind) -> InputError
     )
 
 
-class _Kind:
+class _FeatureKind:
     """What one feature has held so far: the join over all rows, in any order."""
 
     def __init__(self) -> None:
@@ -171,7 +172,7 @@ def _is_utf8(value: bytes) -> bool:
     return True
 
 
-def _column(features: list[Values | None], kind: pa.DataType) -> pa.Array:
+def _column(features: list[FeatureValues | None], kind: pa.DataType) -> pa.Array:
     item = kind.value_type if pa.types.is_list(kind) else kind
     fitting = _fitting(item)
     if any(feature and feature[0] and feature[0] not in fitting for feature in features):
@@ -197,7 +198,7 @@ def _fitting(kind: pa.DataType) -> tuple[str, ...]:
     return ("int64",) if pa.types.is_integer(kind) else ("bytes",)
 
 
-def _see_flat(columns: dict[str, _Kind], block: FlatBlock) -> bool:
+def _see_flat(columns: dict[str, _FeatureKind], block: FlatBlock) -> bool:
     """Take in a block; False, and nothing taken in, if it must be seen row by row."""
     seen = []
     for name, column in block.columns.items():
@@ -208,7 +209,7 @@ def _see_flat(columns: dict[str, _Kind], block: FlatBlock) -> bool:
         text = "bytes" not in kinds or _texts(block.texts(column))
         seen.append((name, kinds, text))
     for name, kinds, text in seen:
-        known = columns.setdefault(name, _Kind())
+        known = columns.setdefault(name, _FeatureKind())
         known.kinds |= kinds
         known.text = known.text and text
     return True
@@ -276,15 +277,15 @@ def _blocks(every: Iterable[bytes], first: int = 1) -> Iterator[tuple[int, list[
         yield first, records
 
 
-def _records(path: Path, place: int = 0, number: int = 1) -> Iterator[bytes]:
+def _records(path: Path, offset: int = 0, number: int = 1) -> Iterator[bytes]:
     """The records from a byte on, at which the record of that number begins."""
     crc = _crc32c()
     try:
         with _open(path) as file:
-            if place:
-                file.seek(place)
+            if offset:
+                file.seek(offset)
             while head := file.read(_HEAD.size):
-                where = f"{path}: record {number}, at byte {place},"
+                where = f"{path}: record {number}, at byte {offset},"
                 if len(head) < _HEAD.size:
                     raise _cut(where)
                 length, checksum = _HEAD.unpack(head)
@@ -302,7 +303,7 @@ def _records(path: Path, place: int = 0, number: int = 1) -> Iterator[bytes]:
                 if _FOOT.unpack(foot)[0] != _masked(crc(data)):
                     raise _damaged(where, "data")
                 yield data
-                place += _HEAD.size + length + _FOOT.size
+                offset += _HEAD.size + length + _FOOT.size
                 number += 1
     except FileNotFoundError as error:
         raise InputError(f"{path} does not exist", fix="check the path") from error

@@ -255,7 +255,7 @@ def test_a_pass_given_up_half_way_does_not_abort_the_process(tmp_path: Path) -> 
         "from drivetrain.data.reading import csv_dialect, csv_files\n"
         "from pathlib import Path\n"
         f"file = csv_dialect.CsvFile(Path({str(path)!r}))\n"
-        "batches = csv_files._text_batches(file, (), None, 1 << 22, csv_files.Piece())\n"
+        "batches = csv_files._text_batches(file, (), None, 1 << 22, csv_files.CsvPiece())\n"
         "next(batches); next(batches)\n"
         "raise SystemExit(7)"
     )
