@@ -19,7 +19,7 @@ from .metrics import METRICS, auc_error
 from .plots import plots
 from .tally import Floats, Histogram, Labels, Tally, tally_rows
 
-_STATE: Final = StateFormat("state of metrics", b"DTEV", 1, "QQ", "evaluate again")  # JSON, the rows kept, the bins
+_STATE: Final = StateFormat("metrics state", b"DTEV", 1, "QQ", "evaluate again")  # JSON, the rows kept, the bins
 CANDIDATE: Final = "candidate"
 BASELINE: Final = "baseline"
 

@@ -36,7 +36,7 @@ from .join import (
     TEST_ROWS,
 )
 
-_STATE: Final = StateFormat("state of a diff", b"DTXD", 1, "I", "compare again")  # JSON, statistics of the differences
+_STATE: Final = StateFormat("diff state", b"DTXD", 1, "I", "compare again")  # JSON, statistics of the differences
 _OUTCOMES: Final = 5
 _LONG: Final = 200  # bytes of a text beyond which a feature is none of few values
 _CONFUSABLE: Final = frozenset({"bool", "int", "text"})
