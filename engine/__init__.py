@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .analyzers.spans import Span as Span
     from .bundles.batch_fn import BundleFn as BundleFn
     from .bundles.bundle import Bundle as Bundle
-    from .bundles.compiled import keep_compiled as keep_compiled
+    from .bundles.compile_cache import keep_compiled as keep_compiled
     from .bundles.inverse import inverse as inverse
     from .bundles.manifest import Signature as Signature
     from .bundles.manifest import reseal as reseal
@@ -72,7 +72,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "analyzers.spans": "AnalyzerCache Span",
         "bundles.batch_fn": "BundleFn",
         "bundles.bundle": "Bundle",
-        "bundles.compiled": "keep_compiled",
+        "bundles.compile_cache": "keep_compiled",
         "bundles.inverse": "inverse",
         "bundles.manifest": "Signature reseal",
         "bundles.refreshing": "Refreshed refresh_bundle",

@@ -26,7 +26,7 @@ from ...data.sources import ParquetShard, Source, unify
 from ...data.types import settle
 from ...digest import digest, write_durably
 from ...errors import InputError
-from .analyzers import Analysis
+from .analysis import Analysis
 from .states import State
 
 _MAGIC: Final = b"drivetrain-states-1\n"

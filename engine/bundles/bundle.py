@@ -44,10 +44,10 @@ from ..graphs.json import graph_json, graph_of_json
 from ..graphs.nodes import DeviceStage, HostNode, Tensor
 from ..host_ops.columns import ARROW, as_value
 from ..lowering.programs import BundleError, Payload, Programs, program_facts, read_weights
+from .compatibility import check_window
 from .manifest import GRAPH, MANIFEST, Signature, broken, described, host_ops, manifest, read_folder, verified
 from .probing import probe, remember
 from .runner import Runner, check_batch, check_row, to_arrow, to_numpy
-from .window import check_window
 
 if TYPE_CHECKING:
     from ...data.schemas.schema import Schema
@@ -118,7 +118,7 @@ class Bundle:
 
     def to_html(self) -> str:
         """A page that works offline: the drawing, the signatures, every node with its cost."""
-        from .drawn import bundle_page
+        from .page import bundle_page
 
         return bundle_page(self.graph, self.payload, self.signatures)
 

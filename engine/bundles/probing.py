@@ -23,7 +23,7 @@ from typing import Final
 from ...errors import InputError
 from ..graphs.nodes import DeviceStage, Tensor
 from ..lowering.programs import Payload, Programs
-from .compiled import cache_home, ours
+from .compile_cache import cache_home, ours
 from .manifest import broken
 
 SECONDS: Final = 600.0

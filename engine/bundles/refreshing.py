@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from ..graphs.nodes import DeviceStage
 from ..lowering.programs import BundleError, Programs, program_facts
 from .bundle import Bundle
+from .compatibility import written_convention
 from .manifest import export_facts, read_folder, verified
 from .probing import probe
-from .window import written_convention
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from ...errors import InputError
 from . import (
+    analysis_results,
+    arrays,
     dates,
     flat,
     fused,
-    per_key,
     text,
     tokens,
-    vectors,
     words,
 )
 from .columns import (
@@ -205,10 +205,10 @@ _OPS: Final = {
     "text": HostOp(text.text_batch, text.text_row),
     "flatten": HostOp(flat.flatten_batch, flat.flatten_row),
     "unflatten": HostOp(flat.unflatten_batch, flat.unflatten_row),
-    "dense": HostOp(vectors.dense_batch, vectors.dense_row),
+    "dense": HostOp(arrays.dense_batch, arrays.dense_row),
     "asset_size": HostOp(text.size_of, text.size_of),
-    "multi_hot": HostOp(vectors.multi_hot_batch, vectors.multi_hot_row),
-    "listed": HostOp(vectors.listed_batch, vectors.listed_row),
+    "multi_hot": HostOp(arrays.multi_hot_batch, arrays.multi_hot_row),
+    "listed": HostOp(arrays.listed_batch, arrays.listed_row),
     **{name: HostOp(words.batch_of(make), words.row_of(make, plain)) for name, (make, plain) in words.OPS.items()},
     "split": HostOp(words.batch_of(words.split), words.split_row),
     "translate": HostOp(words.batch_of(words.translate), words.translate_row),
@@ -223,8 +223,8 @@ _OPS: Final = {
     "modulo": HostOp(tokens.modulo_batch, tokens.modulo_row),
     "terms": HostOp(tokens.terms_batch, tokens.terms_row),
     "tfidf": HostOp(tokens.tfidf_batch, tokens.tfidf_row),
-    "per_key": HostOp(per_key.per_key_batch, per_key.per_key_row),
-    "fill_learnt": HostOp(per_key.fill_learnt_batch, per_key.fill_learnt_row),
+    "per_key": HostOp(analysis_results.per_key_batch, analysis_results.per_key_row),
+    "fill_learnt": HostOp(analysis_results.fill_learnt_batch, analysis_results.fill_learnt_row),
     "timestamp_part": HostOp(dates.part_batch, dates.part_row),
-    "words": HostOp(per_key.words_batch, per_key.words_row),
+    "words": HostOp(analysis_results.words_batch, analysis_results.words_row),
 }

@@ -14,6 +14,7 @@ key or label is missing is left out, and a key not seen in training has no stati
 from typing import TYPE_CHECKING
 
 from . import tft_names
+from .arguments import Columns
 from .categories import (
     apply_buckets,
     apply_buckets_with_interpolation,
@@ -24,7 +25,6 @@ from .categories import (
     vocabulary,
 )
 from .checks import check, check_finite, check_range
-from .common import Columns
 from .dates import timestamp_cycle, timestamp_part
 from .gaussian import scale_to_gaussian
 from .imputing import imputed

@@ -14,7 +14,7 @@ from .._caller import caller
 from ..tracing.columns import Column, Fact, Size, read
 from ..tracing.primitives import bind_host, current
 from . import tft_names
-from .common import Array, Value, at_least, most_ids
+from .arguments import Array, Value, at_least, most_ids
 from .lists import list_buckets, made
 from .scaling import as_float
 from .statistics import numbers, quantiles

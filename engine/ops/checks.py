@@ -10,7 +10,7 @@ from ...errors import InputError
 from .._caller import caller
 from ..tracing.columns import read
 from ..tracing.primitives import current
-from .common import Value
+from .arguments import Value
 
 
 def check(condition: Value, message: str) -> None:

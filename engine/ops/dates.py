@@ -12,7 +12,7 @@ from .._caller import caller
 from ..host_ops.dates import PARTS, UNITS
 from ..tracing.columns import Column, Fact, read
 from ..tracing.primitives import bind_host
-from .common import Array, Value
+from .arguments import Array, Value
 
 
 def timestamp_part(x: Value, part: str, *, unit: str = "ms") -> Value:

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from . import statistics
-from .common import Array, Value
+from .arguments import Array, Value
 from .scaling import as_float
 
 _NEWTON: Final = 8

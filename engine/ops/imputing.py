@@ -9,7 +9,7 @@ from ...errors import InputError
 from .._caller import caller
 from ..tracing.columns import read
 from . import statistics
-from .common import Array, Value
+from .arguments import Array, Value
 from .values import fill_missing, is_missing
 
 _RULES: Final[dict[str, Callable[[Value], Any]]] = {

@@ -11,7 +11,7 @@ from ...errors import InputError
 from .._caller import caller
 from ..tracing.columns import Column, Fact, Size, dense, read
 from ..tracing.primitives import bind_analyzer, bind_host, current
-from .common import Array, Value, at_least, most_ids
+from .arguments import Array, Value, at_least, most_ids
 from .text import split, texts
 
 

@@ -15,7 +15,7 @@ from ...errors import InputError
 from .._caller import caller
 from ..tracing.columns import Column, Fact, Size, read
 from ..tracing.primitives import bind_analyzer, bind_host, current
-from .common import Array, Value, at_least
+from .arguments import Array, Value, at_least
 from .scaling import as_float, between, check_range, standardized
 from .statistics import operands, weight_of
 

@@ -9,7 +9,7 @@ from ..ragged.feeding import DEVICE, FLATTEN
 from ..ragged.ragged import Ragged
 from ..tracing.columns import read
 from ..tracing.primitives import bind_host, current
-from .common import Value
+from .arguments import Value
 
 
 def to_ragged(x: Value) -> Ragged:

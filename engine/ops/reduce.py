@@ -9,7 +9,7 @@ from .._caller import caller
 from ..tracing.columns import read
 from ..tracing.objects import remember
 from ..tracing.primitives import bind_analyzer, current
-from .common import Array, Value
+from .arguments import Array, Value
 
 
 def reduce(reducer: Any, *columns: Value, shape: tuple[int, ...] = (), dtype: str = "float32") -> Array:

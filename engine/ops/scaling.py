@@ -10,7 +10,7 @@ from .._caller import caller
 from ..tracing.columns import Fact, Inverse, read
 from ..tracing.primitives import current
 from . import statistics
-from .common import Array, Value
+from .arguments import Array, Value
 from .lists import moved
 from .statistics import numbers
 from .values import cast

@@ -12,7 +12,7 @@ from ...errors import InputError
 from .._caller import caller
 from ..tracing.columns import Column, read
 from ..tracing.primitives import bind_analyzer, current
-from .common import Array, LearntText, Value, at_least
+from .arguments import Array, LearntText, Value, at_least
 
 _DEVICE: Final = {"bool": "int32", "list<int64>": "int32", "list<float64>": "float32"}
 

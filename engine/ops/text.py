@@ -18,7 +18,7 @@ from .._caller import caller
 from ..host_ops.text import spelled
 from ..tracing.columns import Column, Fact, read
 from ..tracing.primitives import bind_host
-from .common import Value
+from .arguments import Value
 from .values import cast
 
 _HOST: Final = {"int32": "int64", "float32": "float64", "bool": "bool", "string": "string"}

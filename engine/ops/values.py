@@ -12,7 +12,7 @@ from ...errors import InputError
 from .._caller import caller
 from ..tracing.columns import Column, Fact, both, isin, read, result
 from ..tracing.primitives import bind_host, current
-from .common import Array, LearntText, Value
+from .arguments import Array, LearntText, Value
 
 
 def fill_missing(x: Value, value: Any) -> Value:

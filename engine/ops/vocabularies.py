@@ -13,7 +13,7 @@ from .._caller import caller
 from ..tracing.columns import Column, Fact, read
 from ..tracing.objects import remember
 from ..tracing.primitives import Trace, bind_analyzer, bind_host, current
-from .common import Array, Value, at_least
+from .arguments import Array, Value, at_least
 from .statistics import weight_of
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,80}")

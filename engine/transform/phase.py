@@ -8,13 +8,13 @@ from typing import Any
 
 from ...data.base import Executor
 from ...errors import InputError
-from ..analyzers.analyzers import Analysis, AnalyzerPass, analysis, finish
+from ..analyzers.analysis import Analysis, AnalyzerPass, analysis, finish
 from ..analyzers.spans import AnalyzerCache, Span, state_of
 from ..analyzers.states import State
 from ..lowering.partition import Analyzer
 from ..tracing.objects import recall
+from .analysis_inputs import Work
 from .frozen import Frozen
-from .work import Work
 
 
 def run_phase(

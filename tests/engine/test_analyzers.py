@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from drivetrain.engine.analyzers import numbers
-from drivetrain.engine.analyzers.analyzers import Analysis, AnalyzerPass, finish
+from drivetrain.engine.analyzers.analysis import Analysis, AnalyzerPass, finish
 from drivetrain.errors import InputError
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from drivetrain.engine import keep_compiled
-from drivetrain.engine.bundles.compiled import cache_home
+from drivetrain.engine.bundles.compile_cache import cache_home
 from drivetrain.errors import InputError
 from drivetrain.tests.fixtures.bundles.make import build, flights
 
@@ -67,7 +67,7 @@ def test_a_folder_that_others_can_write_to_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_suite_and_its_processes_keep_nothing_in_the_users_own_cache() -> None:
-    asked = "from drivetrain.engine.bundles.compiled import cache_home; print(cache_home())"
+    asked = "from drivetrain.engine.bundles.compile_cache import cache_home; print(cache_home())"
     done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True, timeout=100)
     assert Path(done.stdout.strip()) == cache_home()
     assert not cache_home().is_relative_to(Path.home() / ".cache")

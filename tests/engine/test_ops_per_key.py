@@ -110,7 +110,7 @@ ROWS = st.lists(
 @settings(deadline=None, max_examples=60)
 @given(ROWS, st.integers(0, 40), st.booleans())
 def test_split_order_and_encoding_change_nothing(rows: list[Any], cut: int, encoded: bool) -> None:
-    from drivetrain.engine.analyzers.analyzers import Analysis, AnalyzerPass
+    from drivetrain.engine.analyzers.analysis import Analysis, AnalyzerPass
 
     columns = (("value", "x"), ("key", "k"))
     analyses = (

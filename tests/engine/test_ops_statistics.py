@@ -155,7 +155,7 @@ def test_histograms_are_numpys(learn: Any, bins: Any) -> None:
     st.integers(0, 30),
 )
 def test_whole_weights_are_repetition(rows: list[tuple[int, int]], buckets: int, cut: int) -> None:
-    from drivetrain.engine.analyzers.analyzers import Analysis, AnalyzerPass, finish
+    from drivetrain.engine.analyzers.analysis import Analysis, AnalyzerPass, finish
 
     analyses = (Analysis("weighted", (("value", "x"), ("weight", "w")), '{"weight": "w"}'),)
 
@@ -202,7 +202,7 @@ def test_bad_weights_are_refused(learn: Any, w: Any, says: str) -> None:
 
 def test_weighted_quantiles_beyond_the_table_come_from_a_sketch(monkeypatch: pytest.MonkeyPatch) -> None:
     from drivetrain.engine.analyzers import weighted
-    from drivetrain.engine.analyzers.analyzers import Analysis, AnalyzerPass, finish
+    from drivetrain.engine.analyzers.analysis import Analysis, AnalyzerPass, finish
 
     monkeypatch.setattr(weighted, "_EXACT", 500)
     rng = np.random.default_rng(5)
@@ -290,7 +290,7 @@ def test_a_reducer_of_the_users_own(learn: Any) -> None:
 
 
 def test_a_reducers_state_round_trips_and_needs_its_reducer() -> None:
-    from drivetrain.engine.analyzers.analyzers import Analysis, AnalyzerPass
+    from drivetrain.engine.analyzers.analysis import Analysis, AnalyzerPass
 
     analyses = (Analysis("reduced", (("value", "x"), ("value", "x")), '{"reducer": "r"}', GeometricMean(0.0)),)
     made = AnalyzerPass(analyses)

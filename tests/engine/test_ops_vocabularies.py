@@ -93,7 +93,7 @@ ROWS = st.lists(
 @settings(deadline=None, max_examples=60)
 @given(ROWS, st.integers(0, 30))
 def test_tagged_words_do_not_depend_on_splits_and_order(rows: list[Any], cut: int) -> None:
-    from drivetrain.engine.analyzers.analyzers import Analysis, AnalyzerPass
+    from drivetrain.engine.analyzers.analysis import Analysis, AnalyzerPass
 
     columns = (("value", "w"), ("weight", "by"), ("label", "y"))
     analyses = (Analysis("tagged", columns, '{"weight": "by"}'),)
@@ -175,7 +175,7 @@ def test_words_of_lists_go_with_their_rows_label(learn: Any) -> None:
         v = ops.learn_vocabulary(c["w"], labels=c["y"], name="v")
         return {"n": ops.vocabulary_size(v)}
 
-    from drivetrain.engine.analyzers.analyzers import Analysis, AnalyzerPass
+    from drivetrain.engine.analyzers.analysis import Analysis, AnalyzerPass
 
     made = AnalyzerPass((Analysis("tagged", (("value", "w"), ("label", "y")), '{"weight": ""}'),))
     made.add_batch(pa.record_batch({"w": lists, "y": pa.array([1, 1, 0, 0, 0])}))

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ..analyzers.analyzers import Analysis
+from ..analyzers.analysis import Analysis
 from ..bundles.bundle import Bundle
 from ..bundles.manifest import export_facts
 from ..custom_ops.registry import call_targets, find, requirements_of

@@ -25,7 +25,7 @@ from .keyed import Elementwise, Keyed
 from .moments import Moments, Size
 from .numbers import Numbers
 from .products import Products
-from .reducing import Reduced
+from .reducer import Reduced
 from .states import Rows, State
 from .weighted import WeightedNumbers
 from .words import TaggedWords, Words
