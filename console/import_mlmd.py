@@ -31,7 +31,7 @@ def import_mlmd(settings: Settings, file: Path) -> int:
     from .imported import import_runs
 
     with settings.home(readonly=False) as home, terminal(stderr=True).status("reading") as status:
-        found = import_runs(home, file, lambda what, count: status.update(f"{count:,} {what}"))
+        found = import_runs(home, file, lambda count, total, what: status.update(f"{count:,} {what}"))
         status.stop()
         settings.answer(
             {**asdict(found), "runs": len(found.runs)}, lambda console: _show(console, settings, file, found)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
 from ..metadata.mlmd import Imported, Ran, adopt, import_mlmd, ran_in
 from ..pipelines import Home, RunOptions
 from ..pipelines.ir.ir import Edge, Node, Pipeline
+from ..progress import Progress, no_progress
 
 
-def import_runs(home: Home, path: Path, progress: Callable[[str, int], None] | None = None) -> Imported:
+def import_runs(home: Home, path: Path, progress: Progress = no_progress) -> Imported:
     """Take an MLMD file into a home, and make what it calls pipeline runs runs here.
 
     Raises:
@@ -24,8 +25,7 @@ def import_runs(home: Home, path: Path, progress: Callable[[str, int], None] | N
         steps = ran_in(home.store, number)
         if steps:
             _describe(home, number, steps, path, known)
-        if progress is not None:
-            progress("runs", count)
+        progress(count, len(found.runs), "runs")
     return found
 
 

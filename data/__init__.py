@@ -1,7 +1,8 @@
 """Arrow record batches: sources, shards, executors, statistics, schema. Usable without any pipeline."""
 
+from ..progress import Progress, no_progress
 from .aggregates.sums import ExactMoments, ExactSum
-from .base import Accumulator, BatchFn, Executor, Progress, Route, no_progress
+from .base import Accumulator, BatchFn, Executor, Route
 from .derived import Derive, derived
 from .drift_skew.report import DriftReport, drift
 from .example_diff.diff import ExamplesDiff, diff_examples

@@ -10,22 +10,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ..progress import Progress, no_progress
 from .examples import Manifest, Sink
 from .sources import Source
 
 A = TypeVar("A", bound="Accumulator")
-
-
-class Progress(Protocol):
-    """Told how far a long task is. It may raise `Canceled`: report often and let that pass through."""
-
-    def __call__(self, done: int, total: int | None, unit: str, /) -> None:
-        """`done` of `total` (None where unknown) `unit`s, e.g. rows, are finished."""
-        ...
-
-
-def no_progress(done: int, total: int | None, unit: str) -> None:
-    """The progress that nobody watches."""
 
 
 class Accumulator(Protocol):

@@ -24,7 +24,8 @@ from typing import Any, Final
 from ..beam_job import job_options, run_job
 from ..digest import canonical_json
 from ..errors import BuildError, Canceled, DrivetrainError, InputError
-from .base import A, BatchFn, Progress, Route, no_progress
+from ..progress import Progress, no_progress
+from .base import A, BatchFn, Route
 from .examples import Manifest, Part, Sink
 from .exchange import Exchange, Spill, buckets_of, plan, remove_spills, spill_shard
 from .local import merge_states, shard_state

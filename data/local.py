@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from ..errors import InputError
-from .base import A, BatchFn, Progress, Route, no_progress
+from ..progress import Progress, no_progress
+from .base import A, BatchFn, Route
 from .examples import Manifest, Sink
 from .exchange import Spill, buckets_of, plan, remove_spills, spill_shard
 from .sources import Source

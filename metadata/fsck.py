@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
+from ..progress import Progress, no_progress
 from .errors import ConflictError, NotFound
 from .payload import Lying, Payloads
 from .places import open_payloads
@@ -22,7 +23,6 @@ _SLACK = 1.0  # seconds: the filesystem's clock ticks coarser than ours, and wha
 _UNKNOWN = 7 * 86400.0
 """Seconds that what lies there under the name of no execution is left: another store may bring its record in."""
 _LEASE = 300.0  # seconds in which one orphan is removed
-Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def fsck(
     store: MetadataStore,
     root: Path,
     repair: bool = False,
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
     take_in: Callable[[], object] | None = None,
 ) -> FsckReport:
     """Check every payload by digest, wherever it lies, and look for what crashes left; safe while pipelines run.
@@ -82,7 +82,7 @@ def fsck(
         store: The store.
         root: What its URIs are relative to.
         repair: Put in order what was found.
-        progress: Called with payloads checked and in all.
+        progress: Called with the payloads checked so far.
         take_in: Called before a repair where payloads lie that no execution of this store has put there: brings in
             what other stores have recorded of them.
 
@@ -107,14 +107,12 @@ def fsck(
     there = {each.uri for each in lying}
     missing, corrupt = [], []
     for index, artifact in enumerate(artifacts):
-        if progress is not None:
-            progress(index, len(artifacts))
+        progress(index, len(artifacts), "payloads")
         if _gone(payloads, artifact.uri, there):
             missing.append(artifact)
         elif problems := _problems(payloads, artifact):
             corrupt.append((artifact, "; ".join(problems)))
-    if progress is not None:
-        progress(len(artifacts), len(artifacts))
+    progress(len(artifacts), len(artifacts), "payloads")
     if repair:
         store.abandon()
         orphans = [uri for uri in orphans if _removed(store, payloads, uri)]

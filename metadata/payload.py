@@ -7,27 +7,21 @@ import json
 import os
 import shutil
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 from ..digest import FileEntry, TreeDigest, digest, digest_tree
 from ..errors import InputError
+from ..progress import Progress, no_progress
 from .errors import DiskFull
 from .uri import check, resolve
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 PARTS = ("content", "extra")
 MANIFEST = "manifest.json"
-
-Progress: TypeAlias = Callable[[int, int | None, str], None]
-"""Told how much is done, of how much, of what; may raise to stop."""
-
-
-def silent(done: int, total: int | None, unit: str) -> None:
-    """Progress that nobody hears of."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +75,7 @@ class Payloads(Protocol):
             shutil.rmtree(staged)
 
     @abstractmethod
-    def publish(self, staged: Path, uri: str, progress: Progress = silent) -> TreeDigest:
+    def publish(self, staged: Path, uri: str, progress: Progress = no_progress) -> TreeDigest:
         """Put a staged folder at its URI, whole or not at all, durable on return.
 
         To publish the same content there again is no error. What was staged is gone afterwards.
@@ -98,7 +92,7 @@ class Payloads(Protocol):
         """
 
     @abstractmethod
-    def local(self, uri: str, fingerprint: str | None = None, progress: Progress = silent) -> Path:
+    def local(self, uri: str, fingerprint: str | None = None, progress: Progress = no_progress) -> Path:
         """A folder of this machine with a payload's `content/`, `extra/` and manifest, to read.
 
         Args:

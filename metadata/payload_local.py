@@ -10,19 +10,9 @@ from pathlib import Path
 
 from ..digest import TreeDigest, digest_tree, sync_files, sync_folder
 from ..errors import DrivetrainError, InputError
+from ..progress import Progress, no_progress
 from .errors import AlreadyExists
-from .payload import (
-    MANIFEST,
-    Lying,
-    Payloads,
-    Progress,
-    differences,
-    digests_of,
-    explain_full_disk,
-    manifest_of,
-    read_manifest,
-    silent,
-)
+from .payload import MANIFEST, Lying, Payloads, differences, digests_of, explain_full_disk, manifest_of, read_manifest
 from .uri import BELOW, resolve
 
 
@@ -42,7 +32,7 @@ class LocalPayloads(Payloads):
         """
         return resolve(self.root, uri)
 
-    def local(self, uri: str, fingerprint: str | None = None, progress: Progress = silent) -> Path:
+    def local(self, uri: str, fingerprint: str | None = None, progress: Progress = no_progress) -> Path:
         """The payload itself."""
         return self.path(uri)
 
@@ -53,7 +43,7 @@ class LocalPayloads(Payloads):
     def close(self) -> None:
         """Nothing is held."""
 
-    def publish(self, staged: Path, uri: str, progress: Progress = silent) -> TreeDigest:
+    def publish(self, staged: Path, uri: str, progress: Progress = no_progress) -> TreeDigest:
         """Move a staged folder to its URI; its files become read-only. See `Payloads.publish`."""
         target = self.path(uri)
         with explain_full_disk(f"publishing {uri}"):

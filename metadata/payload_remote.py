@@ -17,6 +17,7 @@ from typing import Final
 
 from ..digest import FileEntry, TreeDigest, digest_file
 from ..errors import InputError
+from ..progress import Progress, no_progress
 from ..urls import StorageUnavailable
 from .errors import AlreadyExists
 from .fetched import Fetched
@@ -26,13 +27,11 @@ from .payload import (
     PARTS,
     Lying,
     Payloads,
-    Progress,
     differences,
     digests_of,
     explain_full_disk,
     manifest_of,
     read_manifest,
-    silent,
     tree_of,
 )
 from .transfer import Moving, Tell
@@ -72,7 +71,7 @@ class RemotePayloads(Payloads):
         self._known: dict[str, tuple[str, str]] = {}  # by URI: the copy's key, and the content's fingerprint
         self._tags_tell = True  # whether what looks like an MD5 is one: not where S3 encrypts by a key of the user's
 
-    def publish(self, staged: Path, uri: str, progress: Progress = silent) -> TreeDigest:
+    def publish(self, staged: Path, uri: str, progress: Progress = no_progress) -> TreeDigest:
         """Upload a staged folder, its manifest last; what was sent before and lies there whole is not sent again.
 
         What was staged stays as the copy to read. See `Payloads.publish`.
@@ -98,7 +97,7 @@ class RemotePayloads(Payloads):
             _journal(staged).unlink(missing_ok=True)
         return digests["content"]
 
-    def local(self, uri: str, fingerprint: str | None = None, progress: Progress = silent) -> Path:
+    def local(self, uri: str, fingerprint: str | None = None, progress: Progress = no_progress) -> Path:
         """A copy whose every byte was compared with the manifest, see `Payloads.local`."""
         check(uri)
         if (known := self._known.get(uri)) is not None and fingerprint in (None, known[1]):
@@ -154,7 +153,7 @@ class RemotePayloads(Payloads):
         except (OSError, ValueError, KeyError, TypeError) as error:
             return [f"cannot be read: {error}"]
         digested: dict[str, str] = {}
-        moving = Moving(sum(there[key].size for key in files if key in there), "bytes read", silent)
+        moving = Moving(sum(there[key].size for key in files if key in there), "bytes read", no_progress)
 
         def read(key: str, _: Tell) -> None:
             digested[key] = self._digest(f"{uri}/{key}", there[key].size) or ""

@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TypeAlias, TypeVar
 
 from ..errors import Canceled
-from .payload import Progress
+from ..progress import Progress
 
 AT_ONCE = 8
 """Files that are moved at the same time."""

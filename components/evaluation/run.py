@@ -11,8 +11,9 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ...data.base import BatchFn, Executor, Progress, no_progress
+from ...data.base import BatchFn, Executor
 from ...data.sources import Source
+from ...progress import Progress, no_progress
 from ...report.evaluation import render
 from .accumulator import MetricsAccumulator
 from .checks import check_columns

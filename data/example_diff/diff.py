@@ -15,7 +15,8 @@ from typing import Any, Final
 
 from ...digest import write_durably
 from ...errors import InputError
-from ..base import Executor, Progress, no_progress
+from ...progress import Progress, no_progress
+from ..base import Executor
 from ..exchange import MOST_BUCKETS
 from ..reading.source_of import source_of
 from ..sources import Source

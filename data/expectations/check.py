@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...errors import InputError
-from ..base import Progress, no_progress
+from ...progress import Progress, no_progress
 from ..schemas.checks import SQL_TYPE
 from ..sources import Source
 from ..stats.document import Statistics

@@ -13,7 +13,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from ...errors import InputError, missing_extra
-from ..base import Progress, no_progress
+from ...progress import Progress, no_progress
 from ..schemas.checks import Expectation
 from ..sources import Source
 from ..stats.column import ColumnState

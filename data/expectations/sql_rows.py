@@ -18,8 +18,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ...errors import InputError
+from ...progress import Progress, no_progress
 from ..aggregates.tables import show_text
-from ..base import Progress, no_progress
 from ..duckdb_session import TIMEOUT, ctrl_c, guarded, lock, open_session, require_select
 from ..reading.source_of import TableShard, source_of
 from ..schemas.checks import SQL_TYPE, Expectation

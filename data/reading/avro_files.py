@@ -8,7 +8,7 @@ is its other branch, missing where null. A map or a union of several types has n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +16,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from ...errors import InputError, missing_extra
+from ...progress import Progress
 from ..sources import Shard, Source, unify
 from ..types import normal_schema, settle
 
@@ -71,7 +72,7 @@ class AvroShard:
             raise InputError(f"{self.path} changed while in use", fix="start again, and do not write to it meanwhile")
 
 
-def open_avro(paths: Sequence[Path], *, progress: Callable[[int, int | None, str], None] | None = None) -> Source:
+def open_avro(paths: Sequence[Path], *, progress: Progress | None = None) -> Source:
     """A source over Avro files, each a shard; reads their schemas and block headers.
 
     Args:

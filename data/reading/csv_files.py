@@ -28,6 +28,7 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 
 from ...errors import InputError
+from ...progress import Progress
 from ..sources import Shard, Source, unify
 from ..types import named_type, normal_schema, settle
 from .csv_dialect import CsvFile
@@ -99,7 +100,7 @@ def open_csv(
     delimiter: str | None = None,
     column_types: Mapping[str, str] | None = None,
     note: Callable[[str], None] | None = None,
-    progress: Callable[[int, int | None, str], None] | None = None,
+    progress: Progress | None = None,
 ) -> Source:
     """A source over CSV files; each is one shard, a plain one beyond 64 MB is several. Scans all of them once.
 
@@ -157,7 +158,7 @@ def _scan(
     declared: Mapping[str, pa.DataType],
     block: int,
     before: int,
-    progress: Callable[[int, int | None, str], None] | None,
+    progress: Progress | None,
 ) -> tuple[dict[str, Guess], list[CsvShard]]:
     """What each column can be over the whole file, and its shards."""
     guesses: dict[str, Guess] = {}

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from ...errors import InputError
+from ...progress import Progress
 from ..sources import Source
 from .csv_files import NULL_VALUES
 from .formats import FORMATS, ReadOptions, format_of
@@ -27,7 +28,7 @@ def open_files(
     labels: Path | None = None,
     on_error: Literal["raise", "skip"] = "raise",
     note: Callable[[str], None] | None = None,
-    progress: Callable[[int, int | None, str], None] | None = None,
+    progress: Progress | None = None,
 ) -> Source:
     """One source over files of one format, which their names tell, in this order.
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from ...errors import InputError
+from ...progress import Progress
 from ..sources import Source, open_parquet
 from .avro_files import open_avro
 from .csv_files import NULL_VALUES, open_csv
@@ -42,7 +43,7 @@ class ReadOptions:
     labels: Path | None = None
     on_error: Literal["raise", "skip"] = "raise"
     note: Callable[[str], None] | None = None
-    progress: Callable[[int, int | None, str], None] | None = None
+    progress: Progress | None = None
 
     def named(self) -> list[str]:
         """The options that were said and that only some formats have."""

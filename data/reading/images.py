@@ -28,6 +28,7 @@ from typing import Any, Final, Literal, TypeAlias
 import pyarrow as pa
 
 from ...errors import InputError, missing_extra
+from ...progress import Progress
 from ..sources import Shard, Source
 from .csv_files import open_csv
 
@@ -115,7 +116,7 @@ def open_images(
     labels: Path | None = None,
     on_error: Literal["raise", "skip"] = "raise",
     note: Callable[[str], None] | None = None,
-    progress: Callable[[int, int | None, str], None] | None = None,
+    progress: Progress | None = None,
 ) -> Source:
     """A source over images, 4,096 to a shard; decodes all of them once.
 

@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...errors import InputError
+from ...progress import Progress
 from ..sources import Shard, Source
 from ..types import normal_schema, settle
 
@@ -85,7 +86,7 @@ def open_jsonl(
     paths: Sequence[Path],
     *,
     note: Callable[[str], None] | None = None,
-    progress: Callable[[int, int | None, str], None] | None = None,
+    progress: Progress | None = None,
 ) -> Source:
     """A source over JSON lines files; each is one shard, a plain one beyond 64 MB is several. Scans all of them once.
 

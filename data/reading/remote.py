@@ -24,8 +24,8 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 from urllib.request import Request, urlopen
 
 from ...errors import DrivetrainError, InputError
+from ...progress import Progress, no_progress
 from ...urls import file_system, line
-from ..base import Progress, no_progress
 
 _URI: Final = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _CHECKSUMS: Final = ("md5Hash", "ETag", "etag", "content_md5", "content_settings_md5")

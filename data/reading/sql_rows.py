@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import date, datetime, time
 from decimal import Decimal
@@ -31,7 +31,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ...errors import InputError, missing_extra
-from ..base import Progress, no_progress
+from ...progress import Progress, no_progress
 from ..sources import Source, open_parquet
 from ..types import common_type, normal_schema
 
@@ -67,7 +67,7 @@ def open_query(
     folder: Path,
     *,
     parameters: Mapping[str, object] | None = None,
-    progress: Callable[[int, int | None, str], None] | None = None,
+    progress: Progress | None = None,
 ) -> Source:
     """A source over the rows that a query gives now, in the order in which it gives them.
 

@@ -26,6 +26,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ...errors import InputError, missing_extra
+from ...progress import Progress
 from ..sources import Shard, Source
 from ..types import normal_schema, settle
 from .tf_example import FeatureValues, NotAnExampleError, parse_example
@@ -78,7 +79,7 @@ class TFRecordShard:
             raise _changed(self.path)
 
 
-def open_tfrecord(paths: Sequence[Path], *, progress: Callable[[int, int | None, str], None] | None = None) -> Source:
+def open_tfrecord(paths: Sequence[Path], *, progress: Progress | None = None) -> Source:
     """A source over TFRecord files of tf.Example; each is one shard, a plain one beyond 64 MB several. Scans all once.
 
     Args:

@@ -12,7 +12,8 @@ from urllib.parse import quote
 
 from ...digest import write_durably
 from ...errors import InputError, missing_extra
-from ..base import Executor, Progress, no_progress
+from ...progress import Progress, no_progress
+from ..base import Executor
 from ..local import merge_states
 from ..reading.source_of import source_of
 from ..sources import Source

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from ...progress import Progress, no_progress
 from ..aggregates.tables import show_text
 from ..arrays import arrow_of, numpy_of
-from ..base import Progress, no_progress
 from ..reading.source_of import source_of
 from ..schemas.fields import feature_at
 from ..schemas.schema import (

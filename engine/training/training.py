@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import jax
     import optax
 
-    from ...data.base import Progress
+    from ...progress import Progress
     from .model import Model, Outputs, Params
 
     Arrays = Mapping[str, jax.Array]

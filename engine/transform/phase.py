@@ -8,6 +8,7 @@ from typing import Any
 
 from ...data.base import Executor
 from ...errors import InputError
+from ...progress import Progress
 from ..analyzers.analysis import Analysis, AnalyzerPass, analysis, finish
 from ..analyzers.spans import AnalyzerCache, Span, state_of
 from ..analyzers.states import State
@@ -74,7 +75,7 @@ def _states(
     keys: Mapping[Analysis, str],
     work: Work,
     executor: Executor,
-    progress: Callable[[int, int | None, str], None],
+    progress: Progress,
     cache: AnalyzerCache | None,
 ) -> AnalyzerPass:
     """The states of one span: from the cache, and else from its rows."""

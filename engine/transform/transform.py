@@ -8,10 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from ...data.base import Executor, Progress, no_progress
+from ...data.base import Executor
 from ...data.examples import Manifest, sinks
 from ...data.sources import Source
 from ...errors import InputError
+from ...progress import Progress, no_progress
 from ..analyzers.spans import AnalyzerCache, Span
 from ..bundles.batch_fn import BundleFn
 from ..bundles.bundle import Bundle

@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from ...progress import Progress
 from .. import rows
 from ..database import Transaction
 from ..dialect import IDS
@@ -28,7 +29,7 @@ class _Event:
     at: int
 
 
-def keep_executions(keeper: Keeper, progress: Callable[[str, int], None]) -> None:
+def keep_executions(keeper: Keeper, progress: Progress) -> None:
     """Store the executions that are new, and of those that are known what has changed."""
     source = keeper.source
     order = source.ids()
@@ -48,7 +49,7 @@ def keep_executions(keeper: Keeper, progress: Callable[[str, int], None]) -> Non
                 _keep(keeper, tx, world, row, there, flows.get(row["id"], Flow()))
             world.store(tx)
         count += len(page)
-        progress("executions", count)
+        progress(count, None, "executions")
 
 
 def _keep(keeper: Keeper, tx: Transaction, world: _World, row: Row, there: Row | None, flow: Flow) -> None:

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from ...progress import Progress, no_progress
 from .. import rows, writes
 from ..database import Transaction
 from ..errors import StateError
@@ -20,7 +21,6 @@ from .values import Row
 
 RUN: Final = "mlmd.pipeline_run"
 """The type of a run's context until somebody has said what ran in it: see `runs.adopt`."""
-Progress = Callable[[str, int], None]
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Imported:
     runs: tuple[int, ...] = ()
 
 
-def import_mlmd(store: MetadataStore, path: Path, progress: Progress | None = None) -> Imported:
+def import_mlmd(store: MetadataStore, path: Path, progress: Progress = no_progress) -> Imported:
     """Take what an MLMD SQLite file (schema 6 to 10) knows into a store, and what was added since the last time.
 
     Payloads stay where they are: an artifact becomes a REFERENCE (PENDING, DELETED and ABANDONED ones stay so), whose
@@ -65,18 +65,17 @@ def import_mlmd(store: MetadataStore, path: Path, progress: Progress | None = No
     Args:
         store: Where to.
         path: The file.
-        progress: Called with what is being taken in and how many of it were, after each page.
+        progress: Called after each page, with what of a kind has been taken in so far.
 
     Raises:
         InputError: There is no such file, or it is damaged, or holds no MLMD of a version that is read.
     """
-    told = progress or (lambda what, count: None)
     source = Source(path)
     try:
         keeper = Keeper(store._db, source)
-        _keep_pages(keeper, told)
-        keep_executions(keeper, told)
-        _keep_links(keeper, told)
+        _keep_pages(keeper, progress)
+        keep_executions(keeper, progress)
+        _keep_links(keeper, progress)
         _keep_source(keeper)
         return Imported(source.key, **keeper.counts, runs=tuple(run for run, asked in keeper.runs.items() if asked))
     finally:
@@ -93,7 +92,7 @@ def _keep_pages(keeper: Keeper, progress: Progress) -> None:
                 for row in page:
                     keep(keeper, tx, row, known.get(keeper.uid(kind.lower(), row["id"])))
             count += len(page)
-            progress(f"{kind.lower()}s", count)
+            progress(count, None, f"{kind.lower()}s")
 
 
 def _keep_context(keeper: Keeper, tx: Transaction, row: Row, there: Row | None) -> None:
@@ -180,7 +179,7 @@ def _keep_links(keeper: Keeper, progress: Progress) -> None:
                     [{"context": context, "member": one} for context, one in pairs],
                 )
             count += len(page)
-            progress("links", count)
+            progress(count, None, "links")
 
 
 def _note_runs(keeper: Keeper, tx: Transaction, pairs: Iterable[tuple[int, int]]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -242,6 +242,3 @@ def _explained(path: Path) -> Iterator[None]:
         raise InputError(
             f"{path} cannot be read: {error}", fix="restore it from a backup, or check its rights"
         ) from error
-
-
-Progress = Callable[[str, int], None]

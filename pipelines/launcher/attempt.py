@@ -6,7 +6,7 @@ import contextlib
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -22,10 +22,11 @@ from ...metadata import (
     staging,
 )
 from ...metadata.payload import explain_full_disk
+from ...progress import Progress, no_progress
 from ..dsl.component import Component
 from ..dsl.hints import accepts, spell
 from ..ir.tasks import Task
-from ..project.context import LaunchContext, enter, silent
+from ..project.context import LaunchContext, enter
 from .decisions import decision
 from .flow import Outputs
 from .heartbeat import heartbeat
@@ -255,7 +256,7 @@ def _remove(folder: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def arguments(home: Home, work: Work, progress: Callable[[int, int | None, str], None] = silent) -> dict[str, object]:
+def arguments(home: Home, work: Work, progress: Progress = no_progress) -> dict[str, object]:
     """What a component's function is called with; `progress` hears of what is fetched for it."""
     given: dict[str, object] = dict(work.parameters)
     for name, spec in work.component.inputs.items():

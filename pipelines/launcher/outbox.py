@@ -20,6 +20,7 @@ from typing import Any, Final
 from ...digest import canonical_json, digest_tree, write_durably
 from ...errors import DrivetrainError, InputError
 from ...metadata import Artifact, NewArtifact, Payloads, check_uri
+from ...progress import Progress
 
 _MADE: Final = "made.json"
 _UNUSED: Final = 7 * 86400.0
@@ -42,9 +43,7 @@ class Outbox:
     outputs: Mapping[str, NewArtifact]
     extra: Mapping[str, str]
 
-    def send(
-        self, payloads: Payloads, progress: Callable[[int, int | None, str], None]
-    ) -> dict[str, list[NewArtifact]]:
+    def send(self, payloads: Payloads, progress: Progress) -> dict[str, list[NewArtifact]]:
         """Publish what is not published yet; gives what to commit. See `Payloads.publish` for what it raises."""
         os.utime(self.folder)  # somebody goes on with it: see `clear`
         for key, output in self.outputs.items():

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TypeAlias
 
 from ...errors import BuildError, InputError
 from ...metadata import ArtifactRecord, MetadataStore, cache_key, open_payloads
+from ...progress import Progress, no_progress
 from ..dsl.component import Component
 from ..ir.expressions import Values, evaluate
 from ..ir.ir import (
@@ -23,7 +23,6 @@ from ..ir.ir import (
 )
 from ..ir.tasks import Index
 from ..project import closure as source_code
-from ..project.context import silent
 from ..project.files import (
     FileSet,
     SqlQuery,
@@ -43,8 +42,6 @@ from ..resolvers.choosing import Asked, choose
 from ..resolvers.past import Past
 from .flow import Flow
 from .home import Run
-
-_Progress: TypeAlias = Callable[[int, int | None, str], None]
 
 
 @dataclass(frozen=True)
@@ -82,7 +79,7 @@ class Resolver:
         self.answers = Answers(store, run.context)
         self.fetched = (work or base / ".drivetrain" / "work") / "fetched"
 
-    def work(self, node: Node, index: Index = (), progress: _Progress = silent) -> Work:
+    def work(self, node: Node, index: Index = (), progress: Progress = no_progress) -> Work:
         """Resolve a task whose upstream nodes have ended well; `progress` hears of what is fetched for it.
 
         Raises:
@@ -192,7 +189,7 @@ class Resolver:
             records.append(record)
         return records
 
-    def _value(self, value: Json, kind: str, values: Values, progress: _Progress) -> object:
+    def _value(self, value: Json, kind: str, values: Values, progress: Progress) -> object:
         if isinstance(value, dict):
             if "$fn" in value:
                 return FunctionRef(self.run.project if value["code"] else None, value["$fn"])
@@ -222,7 +219,7 @@ class Resolver:
             return self._given(evaluate(value, values), kind, progress)
         return [self._value(item, "value", values, progress) for item in value] if isinstance(value, list) else value
 
-    def _given(self, value: object, kind: str, progress: _Progress) -> object:
+    def _given(self, value: object, kind: str, progress: Progress) -> object:
         if kind == "files" and isinstance(value, str):
             return self._files(value, None, None, progress)
         if kind == "function" and isinstance(value, str):
@@ -231,7 +228,7 @@ class Resolver:
             raise InputError(f"{value!r} names no {kind}", fix="give text")
         return value
 
-    def _files(self, pattern: str, span: int | None, version: int | None, progress: _Progress) -> FileSet:
+    def _files(self, pattern: str, span: int | None, version: int | None, progress: Progress) -> FileSet:
         """The files of a pattern; of one with spans, those of the span that the run found when it first asked."""
         folders = (self.run.project, self.base)
         wanted = FileSet(pattern, (), span, version)

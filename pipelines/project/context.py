@@ -11,9 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-
-def silent(done: int, total: int | None, unit: str) -> None:
-    """Nobody watches."""
+from ...progress import Progress, no_progress
 
 
 def _unheard(text: str) -> None:
@@ -58,7 +56,7 @@ class LaunchContext:
     base: Path = field(default_factory=Path.cwd)
     executor: str = "local"
     executor_options: tuple[str, ...] = ()
-    progress: Callable[[int, int | None, str], None] = silent
+    progress: Progress = no_progress
     note: Callable[[str], None] = _unheard
     printed: Callable[[str, str], None] = _print
     check: Callable[[], None] = _unstopped

@@ -15,7 +15,7 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeAlias
@@ -23,7 +23,8 @@ from typing import TypeAlias
 from ...digest import digest, digest_file
 from ...errors import InputError
 from ...inputs import PACKAGED, READERS
-from .context import current, silent
+from ...progress import Progress, no_progress
+from .context import current
 from .functions import FunctionRef, user_line
 from .secret import conceal
 from .spans import (
@@ -76,8 +77,6 @@ class FileSet:
 
 Files: TypeAlias = FileSet | str
 """What a component's parameter is annotated with when it names input files."""
-
-_Progress: TypeAlias = Callable[[int, int | None, str], None]
 
 
 @dataclass(frozen=True)
@@ -163,7 +162,7 @@ def resolve_files(
     value: Files | SqlQuery,
     folders: tuple[Path, ...] = (),
     fetched: Path | None = None,
-    progress: _Progress | None = None,
+    progress: Progress | None = None,
 ) -> FileSet:
     """Find the files and digest them, sorted by path; fetch them first if they are elsewhere.
 
@@ -240,7 +239,7 @@ def _is_uri(pattern: str) -> bool:
 
 
 def resolve_query(
-    value: SqlQuery, folders: tuple[Path, ...], fetched: Path, progress: _Progress = silent
+    value: SqlQuery, folders: tuple[Path, ...], fetched: Path, progress: Progress = no_progress
 ) -> FileSet | SqlQuery:
     """The query's rows; or, with a watermark, the query with what the watermark is now.
 
@@ -261,7 +260,7 @@ def _bound(value: SqlQuery) -> dict[str, object]:
     return {name: bound for name, bound in dated.items() if name in words} | dict(value.parameters)
 
 
-def _asked(value: SqlQuery, folders: tuple[Path, ...], fetched: Path, progress: _Progress) -> list[tuple[str, Path]]:
+def _asked(value: SqlQuery, folders: tuple[Path, ...], fetched: Path, progress: Progress) -> list[tuple[str, Path]]:
     """The rows as files, in a folder named by their content."""
     refuse_password(value.connection)
     if value.connection.startswith("env:"):

@@ -71,8 +71,8 @@ def test_everything_is_found_and_repaired(store: MetadataStore, payloads: LocalP
     stale = payloads.stage("Make", dead.uid, "second")
     store.claim("held-by-the-dead", owner=DEAD, lease=3600)
 
-    seen: list[tuple[int, int]] = []
-    found = fsck(store, tmp_path, progress=lambda done, total: seen.append((done, total)))
+    seen: list[tuple[int, int | None]] = []
+    found = fsck(store, tmp_path, progress=lambda done, total, unit: seen.append((done, total)))
     assert not found.clean
     assert not found.repaired
     assert found.checked == 3

@@ -81,7 +81,7 @@ def test_an_upload_that_is_gone_on_with_meanwhile_stays(
     make(store, payloads, "Other")
     begun, new = left_behind(store, payloads)
 
-    def meanwhile(done: int, total: int) -> None:
+    def meanwhile(done: int, total: int | None, unit: str) -> None:
         if done == 0:
             assert begun.cache_key is not None
             claim = store.claim(begun.cache_key)
@@ -108,7 +108,7 @@ def test_an_upload_that_somebody_begins_to_go_on_with_stays(
     store.finish(execution, "FAILED")
     taken: list[Claim] = []
 
-    def meanwhile(done: int, total: int) -> None:
+    def meanwhile(done: int, total: int | None, unit: str) -> None:
         if done == 0 and (claim := store.claim(claimed)) is not None:
             taken.append(claim)
 
@@ -129,7 +129,7 @@ def test_what_is_changed_meanwhile_is_left_to_the_next_time(
     (tmp_path / "share" / torn.uri / "content" / "file.txt").write_text("hellO")
     (tmp_path / "share" / back.uri).rename(tmp_path / "away")
 
-    def meanwhile(done: int, total: int) -> None:
+    def meanwhile(done: int, total: int | None, unit: str) -> None:
         if done == total:
             for each in (lost, torn):
                 store.update_artifact(each, properties={"looked": "at"})

@@ -281,7 +281,7 @@ def test_two_stores_with_equal_ids_are_kept_apart(store: MetadataStore, tmp_path
 def test_an_import_that_was_killed_is_finished_by_the_next(store: MetadataStore, tmp_path: Path) -> None:
     path = make(tmp_path, "tfx")
 
-    def stop(what: str, count: int) -> None:
+    def stop(count: int, total: int | None, what: str) -> None:
         if what == "executions":
             raise KeyboardInterrupt
 
@@ -312,7 +312,7 @@ def test_a_reader_that_waits_does_not_lock_the_file(store: MetadataStore, tmp_pa
     path = make(tmp_path, "tfx")
     written = []
 
-    def write(what: str, count: int) -> None:
+    def write(count: int, total: int | None, what: str) -> None:
         execute(path, f"INSERT INTO Type (name, type_kind) VALUES ('{what}-{count}', 1)")
         written.append(what)
 

@@ -14,10 +14,10 @@ from click.testing import CliRunner
 from drivetrain.console.cli import cli
 from drivetrain.errors import InputError
 from drivetrain.metadata import MetadataStore, fsck, keep_payloads_at, payloads_at
-from drivetrain.metadata.payload import Progress
 from drivetrain.metadata.payload_remote import RemotePayloads
 from drivetrain.pipelines import Home, PipelineFunction, RunOptions, RunResult, resume, run_pipeline
 from drivetrain.pipelines.launcher.outbox import clear
+from drivetrain.progress import Progress
 from drivetrain.urls import StorageUnavailable
 
 fsspec = pytest.importorskip("fsspec")
