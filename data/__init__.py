@@ -31,8 +31,8 @@ from .schemas.yaml_read import load_schema, schema_from_yaml
 from .schemas.yaml_write import schema_to_yaml
 from .sources import BATCH_ROWS, Shard, Source, open_parquet
 from .split import ColumnSplit, HashSplit
+from .stats.accumulator import StatisticsAccumulator
 from .stats.document import Statistics, merge_statistics, statistics
-from .stats.one_pass import StatisticsAccumulator
 from .streams.directory import growing_directory
 from .streams.kafka import kafka_topic
 from .streams.micro_spans import Chunk, Stream, StreamSpan, stream, stream_spans

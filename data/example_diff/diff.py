@@ -20,9 +20,9 @@ from ..base import Executor
 from ..exchange import MOST_BUCKETS
 from ..reading.source_of import source_of
 from ..sources import Source
-from .equal import compared_as
+from .accumulator import DiffAccumulator, Settings
+from .equality import compared_as
 from .join import Columns, join, key_schema
-from .state import DiffAccumulator, Settings
 
 FORMAT: Final = "drivetrain.example_diff/1"
 FILE: Final = "example_diff.json"

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from ..aggregates.tables import NumberTable, median, text_lengths
 from ..schemas.checks import Expectation
+from ..stats.accumulator import StatisticsAccumulator
 from ..stats.column import ColumnState
-from ..stats.one_pass import StatisticsAccumulator
 from .regex import searched
 from .suite import SHOWN, Outcome
 from .values import (

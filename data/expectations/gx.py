@@ -16,8 +16,8 @@ from ...errors import InputError, missing_extra
 from ...progress import Progress, no_progress
 from ..schemas.checks import Expectation
 from ..sources import Source
+from ..stats.accumulator import StatisticsAccumulator
 from ..stats.column import ColumnState
-from ..stats.one_pass import StatisticsAccumulator
 from .docs import hidden, offline
 from .suite import SHOWN, ExpectationResults, Outcome, plain
 

@@ -17,9 +17,9 @@ from ..base import Executor
 from ..local import merge_states
 from ..reading.source_of import source_of
 from ..sources import Source
+from .accumulator import StatisticsAccumulator
 from .column import EXACT_LIMIT, ColumnState
 from .lift import Lift, lift_of
-from .one_pass import StatisticsAccumulator
 from .options import Factory, Slicing, StatisticsOptions, slicings
 
 FORMAT: Final = "drivetrain.statistics/1"

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from ...errors import InputError
+from ..stats.accumulator import StatisticsAccumulator
 from ..stats.column import ColumnState
 from ..stats.document import Statistics, merge_statistics
-from ..stats.one_pass import StatisticsAccumulator
 
 
 def window_of(spans: deque[Statistics]) -> Statistics | None:

@@ -35,9 +35,9 @@ from ..schemas.schema import (
     Time,
     Values,
 )
+from ..stats.accumulator import StatisticsAccumulator
 from ..stats.column import ColumnState
 from ..stats.of import statistics_of
-from ..stats.one_pass import StatisticsAccumulator
 from .anomalies import Anomalies, Anomaly
 from .counts import check_counts, check_unique
 from .drift import drift_anomalies

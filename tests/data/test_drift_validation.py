@@ -14,8 +14,8 @@ from drivetrain.data.schemas.comparators import COMPARATORS
 from drivetrain.data.schemas.schema import ANOMALIES, Feature, Presence, Schema
 from drivetrain.data.schemas.yaml_read import schema_from_yaml
 from drivetrain.data.schemas.yaml_write import schema_to_yaml
+from drivetrain.data.stats.accumulator import StatisticsAccumulator
 from drivetrain.data.stats.document import Statistics, from_states
-from drivetrain.data.stats.one_pass import StatisticsAccumulator
 from drivetrain.data.validation.validate import validate
 from drivetrain.errors import InputError
 

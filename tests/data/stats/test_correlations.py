@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from drivetrain.data import statistics
-from drivetrain.data.stats.pairs import MOST, PairStates
+from drivetrain.data.stats.correlations import MOST, PairStates
 from drivetrain.data.stats.sample import RowSample
 from drivetrain.errors import InputError
 from hypothesis import given, settings

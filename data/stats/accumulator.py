@@ -13,17 +13,25 @@ import pyarrow as pa
 from ...errors import InputError
 from ..base import Accumulator
 from ..slices import rank_of, title
-from ..states import StateFormat, array_bytes, bytes_array, nested, nested_arrays, read_arrays, write_arrays
+from ..states import (
+    StateFormat,
+    array_bytes,
+    bytes_array,
+    nested,
+    nested_arrays,
+    read_arrays,
+    write_arrays,
+)
 from .column import ColumnState
+from .correlations import PairStates
 from .describe import describe_column
 from .lift import LiftStates
-from .mutual import check_label, mutual_information
+from .mutual_information import check_label, mutual_information
 from .options import Factory, StatisticsOptions, difference, options_from_json
-from .pairs import PairStates
 from .sample import RowSample, in_sample, take_rows
 from .sliced import MOST, Key, slice_rows, too_many
+from .weighted_column import WeightedColumn, row_weights
 from .weighted_table import Weights, total
-from .weights import WeightedColumn, row_weights
 
 _STATE: Final = StateFormat("statistics state", b"DTST", 5, "I", "compute the statistics again")  # JSON, arrays
 _PLAIN: Final = StatisticsOptions()
@@ -262,7 +270,7 @@ class StatisticsAccumulator:
         return found
 
     def _add_weighted(self, found: dict[str, Any]) -> None:
-        from .weights_describe import describe_weighted, weight_of
+        from .weighted_describe import describe_weighted, weight_of
 
         found |= {"weight": self.options.weight, "weighted_rows": weight_of(self.weight)}
         for feature in found["features"]:

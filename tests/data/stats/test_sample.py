@@ -14,8 +14,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from drivetrain.data import LocalExecutor, executor, merge_statistics, open_parquet, statistics
+from drivetrain.data.stats.accumulator import StatisticsAccumulator
 from drivetrain.data.stats.document import Statistics
-from drivetrain.data.stats.one_pass import StatisticsAccumulator
 from drivetrain.errors import InputError
 from drivetrain.tests.data.customs import Longest
 from drivetrain.tests.data.flights import month

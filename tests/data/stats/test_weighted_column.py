@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from drivetrain.data import statistics
-from drivetrain.data.stats.one_pass import StatisticsAccumulator
+from drivetrain.data.stats.accumulator import StatisticsAccumulator
 from drivetrain.data.stats.options import StatisticsOptions
 from drivetrain.data.stats.weighted_table import UNIT, total, units_of
 from drivetrain.errors import InputError

@@ -12,7 +12,7 @@ from drivetrain.data.aggregates import sketches
 from drivetrain.data.aggregates.sketches import DistinctSketch, FrequentSketch, QuantileSketch, TextSample
 from drivetrain.data.aggregates.tables import count_numbers, count_texts
 from drivetrain.data.aggregates.text_rows import text_hashes
-from drivetrain.data.stats.one_pass import StatisticsAccumulator
+from drivetrain.data.stats.accumulator import StatisticsAccumulator
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray

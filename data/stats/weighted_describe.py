@@ -21,6 +21,7 @@ from ..aggregates.sums import rounded
 from ..aggregates.tables import bucket_edges, show_text
 from .column import TEXT
 from .describe import Reading, iso
+from .weighted_column import WeightedColumn, weighted_length
 from .weighted_table import (
     UNIT,
     WeightedTable,
@@ -29,7 +30,6 @@ from .weighted_table import (
     total,
     weighted_moments,
 )
-from .weights import WeightedColumn, weighted_length
 
 _TIMES: Final = frozenset({"timestamp", "date", "time"})
 _ODD: Final = ("nan", "positive_infinity", "negative_infinity")

@@ -18,8 +18,8 @@ from drivetrain import data
 from drivetrain.data.drift_skew.compare import MEASURES, Comparison
 from drivetrain.data.drift_skew.pair import equal_mass_cells, pair
 from drivetrain.data.drift_skew.report import drift
+from drivetrain.data.stats.accumulator import StatisticsAccumulator
 from drivetrain.data.stats.document import Statistics, from_states
-from drivetrain.data.stats.one_pass import StatisticsAccumulator
 from drivetrain.errors import InputError
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -376,7 +376,7 @@ def test_what_a_report_can_be_turned_into() -> None:
 def test_scipy_is_imported_only_when_a_test_is_asked_for() -> None:
     code = (
         "import sys, drivetrain.data.drift_skew.report\n"
-        "from drivetrain.data.stats.one_pass import StatisticsAccumulator as S\n"
+        "from drivetrain.data.stats.accumulator import StatisticsAccumulator as S\n"
         "from drivetrain.data.drift_skew.compare import Comparison\n"
         "from drivetrain.data.arrays import arrow_of\n"
         "import numpy as np, pyarrow as pa\n"

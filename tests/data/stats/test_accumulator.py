@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from drivetrain.data.stats.accumulator import StatisticsAccumulator
 from drivetrain.data.stats.document import Statistics, from_states
-from drivetrain.data.stats.one_pass import StatisticsAccumulator
 from drivetrain.errors import InputError
 from hypothesis import given, settings
 from hypothesis import strategies as st

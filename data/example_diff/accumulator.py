@@ -15,9 +15,9 @@ from ...errors import InputError
 from ..arrays import numpy_of
 from ..rowhash import Hashes, hash_rows
 from ..states import StateFormat
-from ..stats.one_pass import StatisticsAccumulator
+from ..stats.accumulator import StatisticsAccumulator
 from ..validation.rows import plain, value_at
-from .equal import (
+from .equality import (
     BASE_ONLY,
     BOTH_MISSING,
     MATCH,

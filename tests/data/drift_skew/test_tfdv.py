@@ -22,10 +22,10 @@ from drivetrain.data.aggregates.tables import count_numbers
 from drivetrain.data.drift_skew.compare import Comparison
 from drivetrain.data.drift_skew.report import DriftReport, drift
 from drivetrain.data.drift_skew.tfdv import tfdv_histogram, tfdv_jensen_shannon
+from drivetrain.data.stats.accumulator import StatisticsAccumulator
 from drivetrain.data.stats.document import Statistics, statistics
-from drivetrain.data.stats.one_pass import StatisticsAccumulator
 
-GOLDEN = Path(__file__).parent.parent / "golden"
+GOLDEN = Path(__file__).parents[2] / "golden"
 NAMES = {
     "L_INFTY": "l_infinity",
     "JENSEN_SHANNON_DIVERGENCE": "jensen_shannon",

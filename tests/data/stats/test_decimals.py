@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from drivetrain.data import infer_schema, statistics, validate
-from drivetrain.data.stats.one_pass import StatisticsAccumulator
+from drivetrain.data.stats.accumulator import StatisticsAccumulator
 from hypothesis import given
 from hypothesis import strategies as st
 

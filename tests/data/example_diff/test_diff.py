@@ -17,8 +17,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from drivetrain.data import ExamplesDiff, LocalExecutor, diff_examples, executor, open_parquet, source_of
+from drivetrain.data.example_diff.accumulator import DiffAccumulator, Settings
 from drivetrain.data.example_diff.join import join, key_schema
-from drivetrain.data.example_diff.state import DiffAccumulator, Settings
 from drivetrain.errors import Canceled, InputError
 from drivetrain.tests.data.flights import month
 from hypothesis import given, settings
