@@ -76,10 +76,9 @@ def list_(settings: Settings, address: str) -> int:
 def show(settings: Settings, address: str, number: int | None) -> int:
     """Print a version's card, signatures, digest and files; every file is checked."""
     from ..engine.hub import load
-    from ..engine.hub.publishing import chosen
-    from ..engine.hub.stores import store_of
+    from ..engine.hub.publishing import chosen, hub_store
 
-    one = chosen(store_of(address), number)
+    one = chosen(hub_store(address), number)
     bundle = load(address, version=one.number, digest=one.digest).bundle
     signatures = [f"{name}{signature}" for name, signature in bundle.signatures.items()]
     answer = {**_json(one), "signatures": signatures, "files": [list(entry) for entry in one.files]}

@@ -18,10 +18,9 @@ from typing import Final
 from ..digest import FileEntry, TreeDigest, digest_file
 from ..errors import InputError
 from ..progress import Progress, no_progress
-from ..urls import StorageUnavailable
+from ..stores import CountBytes, Entry, StorageUnavailable, Store, Transfer
 from .errors import AlreadyExists
 from .fetched import Fetched
-from .objects import Entry, Objects
 from .payload import (
     MANIFEST,
     PARTS,
@@ -34,8 +33,7 @@ from .payload import (
     read_manifest,
     tree_of,
 )
-from .transfer import Moving, Tell
-from .uri import BELOW, check, is_plain
+from .uri import BELOW, check, check_root, is_plain
 
 _ROUNDS: Final = 3  # how often what does not lie there as it was sent is sent
 _FETCHES: Final = 2
@@ -49,6 +47,16 @@ class _File:
     part: str
     entry: FileEntry
     key: str
+
+
+def store_at(url: str) -> Store:
+    """The store behind a root's URL, which takes the names of payloads alone.
+
+    Raises:
+        InputError: The URL cannot be a root, see `uri.check_root`.
+        DrivetrainError: The package for its scheme is not installed.
+    """
+    return Store(check_root(url), check)
 
 
 class RemotePayloads(Payloads):
@@ -65,8 +73,8 @@ class RemotePayloads(Payloads):
 
     def __init__(self, root: Path, url: str) -> None:
         self.root = root
-        self.objects = Objects(url)
-        self.url: str = self.objects.url
+        self.objects = store_at(url)
+        self.url: str = self.objects.address
         self.fetched = Fetched(root / "work" / "fetched-payloads")
         self._known: dict[str, tuple[str, str]] = {}  # by URI: the copy's key, and the content's fingerprint
         self._tags_tell = True  # whether what looks like an MD5 is one: not where S3 encrypts by a key of the user's
@@ -153,12 +161,12 @@ class RemotePayloads(Payloads):
         except (OSError, ValueError, KeyError, TypeError) as error:
             return [f"cannot be read: {error}"]
         digested: dict[str, str] = {}
-        moving = Moving(sum(there[key].size for key in files if key in there), "bytes read", no_progress)
+        transfer = Transfer(sum(there[key].size for key in files if key in there), "bytes read", no_progress)
 
-        def read(key: str, _: Tell) -> None:
+        def read(key: str, _: CountBytes) -> None:
             digested[key] = self._digest(f"{uri}/{key}", there[key].size) or ""
 
-        moving.each([key for key in files if key in there], read)
+        transfer.each([key for key in files if key in there], read)
         found: dict[str, list[FileEntry]] = {part: [] for part in PARTS}
         for key, digest in digested.items():
             if digest:
@@ -185,20 +193,20 @@ class RemotePayloads(Payloads):
 
     def _upload(self, staged: Path, uri: str, files: list[_File], there: dict[str, Entry], progress: Progress) -> None:
         """See that all files lie there as they are here, given what lies there now."""
-        moving = Moving(sum(file.entry.size for file in files), "bytes uploaded", progress)
+        transfer = Transfer(sum(file.entry.size for file in files), "bytes uploaded", progress)
         journal = _Journal(_journal(staged), f"{self.url}/{uri}")
         sent = journal.sent
 
-        def send(file: _File, tell: Tell) -> None:
+        def send(file: _File, tell: CountBytes) -> None:
             path = staged / file.part / file.entry.path
-            self.objects.send(path, f"{uri}/{file.key}", tell, moving.pause, moving.parts)
+            self.objects.send(path, f"{uri}/{file.key}", tell, transfer.pause, transfer.parts)
             journal.note(file)
 
         for _ in range(_ROUNDS):
             missing = [file for file in files if not self._lies(staged, uri, file, there.get(file.key), sent)]
             if not missing:
                 return
-            moving.each(sorted(missing, key=lambda file: -file.entry.size), send)
+            transfer.each(sorted(missing, key=lambda file: -file.entry.size), send)
             sent, there = journal.sent, self.objects.entries(uri)
         for file in files:
             if not self._lies(staged, uri, file, there.get(file.key), sent):
@@ -223,14 +231,14 @@ class RemotePayloads(Payloads):
 
     def _fetch(self, folder: Path, uri: str, files: list[_File], progress: Progress) -> None:
         """Copy files to a folder, each compared with what the manifest says; those there whole stay."""
-        moving = Moving(sum(file.entry.size for file in files), "bytes fetched", progress)
+        transfer = Transfer(sum(file.entry.size for file in files), "bytes fetched", progress)
         half = folder / ".half"
         shutil.rmtree(half, ignore_errors=True)
         half.mkdir()
         for part in PARTS:
             (folder / part).mkdir(exist_ok=True)
 
-        def fetch(job: tuple[int, _File], tell: Tell) -> None:
+        def fetch(job: tuple[int, _File], tell: CountBytes) -> None:
             number, file = job
             target, temporary = folder / file.part / file.entry.path, half / str(number)
             if target.is_file() and digest_file(target) == file.entry.sha256:
@@ -239,7 +247,7 @@ class RemotePayloads(Payloads):
             target.parent.mkdir(parents=True, exist_ok=True)
             for _ in range(_FETCHES):
                 try:
-                    self.objects.fetch(f"{uri}/{file.key}", temporary, tell, moving.pause, moving.parts)
+                    self.objects.fetch(f"{uri}/{file.key}", temporary, tell, transfer.pause, transfer.parts)
                 except FileNotFoundError:
                     raise InputError(
                         f"{self.url}/{uri}/{file.key} is gone", fix="run `drivetrain fsck --repair`, then run again"
@@ -250,7 +258,7 @@ class RemotePayloads(Payloads):
                     return
             raise _changed(self.url, f"{uri}/{file.key}")
 
-        moving.each(list(enumerate(files)), fetch)
+        transfer.each(list(enumerate(files)), fetch)
         shutil.rmtree(half)
 
     def _manifest(self, uri: str) -> bytes | None:
@@ -267,13 +275,9 @@ class RemotePayloads(Payloads):
 
     def _digest(self, name: str, size: int) -> str | None:
         """SHA-256 (hex) of a file of that size behind the URL, None where it is gone."""
-        found = hashlib.sha256()
-        try:
-            for block in self.objects.blocks(name, size):
-                found.update(block)
-        except FileNotFoundError:
-            return None
-        return found.hexdigest()
+        with suppress(FileNotFoundError):
+            return self.objects.digest(name, size)
+        return None
 
 
 class _Journal:

@@ -71,10 +71,10 @@ def open_payloads(store: MetadataStore, root: Path, url: str | None = None) -> P
 
 def _begin(store: MetadataStore, url: str) -> str | None:
     """Remember a URL with a store that is new; gives where its payloads lie, which another process may have said."""
-    from .objects import Objects
+    from .payload_remote import store_at
 
     new = not store.executions(limit=1) and not store.contexts("run", limit=1)
-    taken = bool(new and Objects(url).names("artifacts"))
+    taken = bool(new and store_at(url).names("artifacts"))
     if (there := payloads_at(store)) is not None or not new:
         return there
     if taken:

@@ -49,7 +49,7 @@ def test_the_wheel_holds_every_module_and_data_file(tmp_path: Path) -> None:
     (wheel,) = tmp_path.glob("*.whl")
     shipped = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("drivetrain/")}
     wanted = {"drivetrain/__init__.py", "drivetrain/__main__.py", "drivetrain/py.typed"}
-    wanted |= {f"drivetrain/{name}.py" for name in ("beam_job", "digest", "errors", "inputs", "urls", "yaml_lines")}
+    wanted |= {f"drivetrain/{name}.py" for name in ("beam_job", "digest", "errors", "inputs", "stores", "yaml_lines")}
     for room in ROOMS:
         files = [path for path in (source / room).rglob("*") if path.is_file()]
         wanted |= {f"drivetrain/{path.relative_to(source).as_posix()}" for path in files}

@@ -12,10 +12,11 @@ from typing import Literal
 
 from ...errors import InputError
 from ...progress import Progress
+from ...stores import is_url
 from ..sources import Source
 from .csv_files import NULL_VALUES
 from .formats import FORMATS, ReadOptions, format_of
-from .remote import fetch_files, is_uri
+from .remote import fetch_files
 
 
 def open_files(
@@ -74,7 +75,7 @@ def open_files(
 
 
 def _local_files(path: Path | str) -> list[Path]:
-    if isinstance(path, str) and is_uri(path):
+    if isinstance(path, str) and is_url(path):
         return [copy for _, copy in fetch_files(path, _fetched_folder())]
     return [Path(str(path).removeprefix("file://"))]
 

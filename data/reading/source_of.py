@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from ...errors import InputError
+from ...stores import is_url
 from ..sources import BATCH_ROWS, Shard, Source
 from ..types import normal_schema, restore, settle
 from .files import open_files
-from .remote import is_uri
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -178,7 +178,7 @@ def _restored(batch: pa.RecordBatch, schema: pa.Schema, dictionaries: bool, path
 
 
 def _matches(path: str) -> list[Path | str]:
-    if is_uri(path):
+    if is_url(path):
         return [path]  # its own pattern, if it is one
     if not glob.has_magic(path) or Path(path).exists():
         return [Path(path)]

@@ -11,7 +11,7 @@ from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
-from ...digest import digest
+from ...digest import digest, digest_file
 from ...errors import InputError
 from ..custom_ops.extensions import Requirement, requirements
 from ..graphs.graph import FieldSpec, Graph
@@ -149,23 +149,78 @@ def read_folder(root: Path) -> dict[str, bytes]:
     Raises:
         InputError: There is no manifest, or a file is missing or of another size.
     """
+    data, paths = _open_folder(root)
+    try:
+        return {MANIFEST: data, **{name: path.read_bytes() for name, path in paths.items()}}
+    except (OSError, MemoryError) as error:
+        raise broken(str(root), f"a file cannot be read ({error!r:.120})") from error
+
+
+def verified_folder(root: Path) -> tuple[dict[str, Any], dict[str, Path]]:
+    """The manifest of a bundle's folder, and its files by name, each of which matches its digest.
+
+    They are read a block at a time, so that a bundle may be larger than memory; whether they fit together
+    (`Bundle.load`) is not looked at.
+
+    Raises:
+        InputError: As `verified`.
+    """
+    data, paths = _open_folder(root)
+    body = _parse(data, str(root))
+    try:
+        for name, _, checksum in _listed(body, str(root)):
+            if digest_file(paths[name]) != checksum:
+                raise broken(str(root), f"{name} does not match its digest")
+    except OSError as error:
+        raise broken(str(root), f"a file cannot be read ({error!r:.120})") from error
+    if GRAPH not in paths:
+        raise broken(str(root), f"{GRAPH} is missing")
+    return body, {**paths, MANIFEST: root / MANIFEST}
+
+
+def signatures_of(body: Mapping[str, Any], where: str) -> dict[str, Signature]:
+    """The signatures that a manifest describes, by name; the inverse of `described`.
+
+    Raises:
+        BundleError: It describes none.
+    """
+
+    def fields(specs: Sequence[Any]) -> dict[str, FieldSpec]:
+        return {name: FieldSpec(spec["dtype"], tuple(spec["shape"]), spec["size"]) for name, spec in specs}
+
+    try:
+        return {
+            name: Signature(
+                fields(both["inputs"]),
+                fields(both["outputs"]),
+                {column: spec["default"] for column, spec in both["inputs"] if "default" in spec},
+            )
+            for name, both in body["signatures"]
+        }
+    except (KeyError, TypeError, ValueError) as error:
+        raise broken(where, f"{MANIFEST} is not valid ({error!s:.100})") from error
+
+
+def _open_folder(root: Path) -> tuple[bytes, dict[str, Path]]:
+    """The bytes of a folder's manifest, and the files that it lists: each is there, of the size that it says."""
     path = root / MANIFEST
     if not path.is_file():
         raise InputError(f"{root} is no bundle: it has no {MANIFEST}", fix="name the folder of a saved graph or model")
     if path.stat().st_size > _MANIFEST_BYTES:
         raise broken(str(root), f"{MANIFEST} is larger than {_MANIFEST_BYTES >> 20} MiB")
-    files = {MANIFEST: path.read_bytes()}
+    data = path.read_bytes()
+    paths: dict[str, Path] = {}
     try:
-        for name, size, _ in _listed(_parse(files[MANIFEST], str(root)), str(root)):
+        for name, size, _ in _listed(_parse(data, str(root)), str(root)):
             target = root / name
             if not target.is_file() or target.resolve() != root.resolve() / name:  # a link leads elsewhere
                 raise broken(str(root), f"{name} is missing")
             if target.stat().st_size != size:  # before it is read
                 raise broken(str(root), f"{name} does not match its digest")
-            files[name] = target.read_bytes()
-    except (OSError, ValueError, MemoryError) as error:  # a name too long for a file, say
+            paths[name] = target
+    except (OSError, ValueError) as error:  # a name too long for a file, say
         raise broken(str(root), f"a file cannot be read ({error!r:.120})") from error
-    return files
+    return data, paths
 
 
 def verified(files: Mapping[str, bytes], where: str) -> dict[str, Any]:

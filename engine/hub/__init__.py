@@ -11,7 +11,6 @@ from ...lazy import lazy_names
 
 if TYPE_CHECKING:
     from .card import ModelCard as ModelCard
-    from .cleaning import clean as clean
     from .loading import load as load
     from .loading import verify as verify
     from .modules import HubModule as HubModule
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from .onnx_file import OnnxModel as OnnxModel
     from .onnx_file import from_onnx as from_onnx
     from .publishing import Version as Version
+    from .publishing import clean as clean
     from .publishing import save as save
     from .publishing import versions as versions
     from .weight_files import weights as weights
@@ -27,11 +27,10 @@ __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
         "card": "ModelCard",
-        "cleaning": "clean",
         "loading": "load verify",
         "modules": "HubModule module",
         "onnx_file": "OnnxModel from_onnx",
-        "publishing": "Version save versions",
+        "publishing": "Version clean save versions",
         "weight_files": "weights",
     },
 )

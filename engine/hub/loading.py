@@ -7,15 +7,15 @@ import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from hashlib import sha256
 from pathlib import Path
 
+from ...digest import digest_file
 from ...errors import InputError
+from ...stores import Store, local_path
 from ..bundles.bundle import Bundle
 from ..bundles.verifying import BundleCheck, verify_bundle
 from .modules import CALL, HubModule
-from .publishing import BUNDLE, Version, chosen
-from .stores import Store, store_of
+from .publishing import BUNDLE, Version, chosen, hub_store
 
 _PREFERRED = (CALL, "predict", "transform")
 
@@ -44,36 +44,48 @@ def load(
         InputError: No such version or signature; another digest than pinned; a file is missing or damaged; it is of a
             newer format, or requires an extension that is not installed; it cannot be trained.
     """
-    store = store_of(address)
-    found = chosen(store, version)
-    if digest is not None and found.digest != digest.strip().lower():
+    store = hub_store(address)
+    published = chosen(store, version)
+    if digest is not None and published.digest != digest.strip().lower():
         raise InputError(
-            f"{found.address} version {found.number} has digest {found.digest}, not the pinned {digest:.80}",
+            f"{published.address} version {published.number} has digest {published.digest}, "
+            f"not the pinned {digest:.80}",
             fix="see what changed, then pin its digest; or name the version that you pinned",
         )
-    bundle = Bundle.load(_folder(store, found))
+    bundle = Bundle.load(local_bundle(store, published))
     names = list(bundle.signatures)
-    chosen_name = signature or next((name for name in _PREFERRED if name in names), names[0])
-    return HubModule(bundle, chosen_name, trainable, f"{found.card.name or found.address}@{found.number}")
+    signature = signature or next((name for name in _PREFERRED if name in names), names[0])
+    return HubModule(bundle, signature, trainable, f"{published.card.name or published.address}@{published.number}")
 
 
 def verify(address: str | Path, *, version: int | None = None) -> tuple[BundleCheck, ...]:
     """Check a published version: every file's digest, every program, each signature once; raises as `load`."""
-    store = store_of(address)
-    found = chosen(store, version)
+    store = hub_store(address)
+    published = chosen(store, version)
     try:
-        folder = _folder(store, found)
+        folder = local_bundle(store, published)
     except InputError as error:
         return (BundleCheck("files", False, error.message),)
     return verify_bundle(folder)
 
 
-def _folder(store: Store, version: Version) -> Path:
-    """A folder of this machine with the version's bundle, whole when it was looked at."""
-    inner = Path(store.address) / version.folder
-    if inner.is_dir() and "://" not in store.address:
-        _fetch(store, version, None)
-        return inner / BUNDLE
+def local_bundle(store: Store, version: Version) -> Path:
+    """A folder of this machine with the version's bundle, whole when it was looked at; fetched if need be.
+
+    A block of a file is in memory at a time, so that weights may be larger than memory.
+
+    Raises:
+        InputError: A file is missing or damaged.
+        StorageUnavailable: The store does not answer.
+    """
+    root = local_path(store.address)
+    if root is not None and (root / version.folder).is_dir():
+        for name, size, checksum in version.files:
+            with _whole(version, name):
+                stored = store.stat(f"{version.folder}/{name}").size
+                if stored != size or store.digest(f"{version.folder}/{name}", size) != checksum:
+                    raise _damaged(version, name)
+        return root / version.folder / BUNDLE
     home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "drivetrain" / "hub"
     kept = home / version.digest
     if not _is_whole(kept, version):
@@ -84,30 +96,41 @@ def _folder(store: Store, version: Version) -> Path:
     return kept / BUNDLE
 
 
-def _fetch(store: Store, version: Version, to: Path | None) -> None:
-    """Read every file, check it, and keep it in a folder, if one is given."""
-    where = f"{version.address} version {version.number}"
+def _fetch(store: Store, version: Version, folder: Path) -> None:
+    """Copy every file to a folder, compared with its digest."""
     for name, size, checksum in version.files:
-        try:
-            data = store.read(f"{version.folder}/{name}")
-        except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
-            raise InputError(f"{where} is not whole: {name} is missing", fix="publish it again") from error
-        if len(data) != size or sha256(data).hexdigest() != checksum:
-            raise InputError(f"{where} is damaged: {name} does not match its digest", fix="publish it again")
-        if to is not None:
-            target = to / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(data)
+        target = folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with _whole(version, name):
+            store.fetch(f"{version.folder}/{name}", target)
+        if target.stat().st_size != size or digest_file(target) != checksum:
+            raise _damaged(version, name)
+
+
+@contextmanager
+def _whole(version: Version, name: str) -> Iterator[None]:
+    """Explain a file of the version that is not there."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise InputError(
+            f"{version.address} version {version.number} is not whole: {name} is missing", fix="publish it again"
+        ) from error
+
+
+def _damaged(version: Version, name: str) -> InputError:
+    return InputError(
+        f"{version.address} version {version.number} is damaged: {name} does not match its digest",
+        fix="publish it again",
+    )
 
 
 def _is_whole(folder: Path, version: Version) -> bool:
+    """Whether a copy holds every file of the version, each as its digest says."""
     for name, size, checksum in version.files:
         path = folder / name
-        if not path.is_file() or path.stat().st_size != size:
+        if not path.is_file() or path.stat().st_size != size or digest_file(path) != checksum:
             return False
-        with path.open("rb") as file:
-            if sha256(file.read()).hexdigest() != checksum:
-                return False
     return True
 
 

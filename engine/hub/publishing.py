@@ -14,26 +14,31 @@ import re
 import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
-from ...digest import canonical_json, digest
+from ...digest import canonical_json, digest, digest_file
 from ...errors import InputError
+from ...progress import no_progress
+from ...stores import CountBytes, Store, Transfer, local_path
 from .._caller import caller
 from ..bundles.bundle import Bundle
+from ..bundles.manifest import Signature, signatures_of, verified_folder
 from .card import ModelCard
 from .modules import HubModule
-from .stores import Store, inside, store_of
 
 FORMAT: Final = "drivetrain-hub"
 FORMAT_VERSION: Final = 1
 BUNDLE: Final = "bundle"
-OBJECTS: Final = "objects"
-VERSIONS: Final = "versions"
-STAMP: Final = "%Y%m%dT%H%M%SZ"
-"""How a folder's name tells when it was begun, in UTC."""
+
+_OBJECTS: Final = "objects"
+_VERSIONS: Final = "versions"
+_STAMP: Final = "%Y%m%dT%H%M%SZ"  # when a folder was begun, in UTC, as its name says it
+_FOLDER: Final = re.compile(r"[0-9a-f]{64}-([0-9]{8}T[0-9]{6}Z)-[0-9a-f]{16}")
+_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._ +=@-]{0,199}")
+_HALF_RECORD: Final = re.compile(r"\.[0-9]{1,9}\.json\.[0-9a-f]{16}")  # what a folder's `create` writes to first
 
 _RECORD: Final = re.compile(r"([1-9][0-9]{0,8})\.json")
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
@@ -88,41 +93,32 @@ def save(
     Raises:
         InputError: The number is taken by another program, or the destination cannot be written.
     """
-    if version is not None and (type(version) is not int or not 0 < version < 10**9):
-        raise InputError(f"version is {version!r:.40}", fix="use 1, 2, 3 …, or leave it out")
-    bundle: object = module.bundle if isinstance(module, HubModule) else module
-    if isinstance(bundle, (str, Path)):
-        bundle = Bundle.load(bundle)
-    if not isinstance(bundle, Bundle):
-        raise InputError(
-            f"{bundle!r:.80} is no program to publish",
-            fix="hub.save(hub.module(fn, params, inputs), …)",
-            where=caller(),
-        )
+    _check_number(version)
     card = card or ModelCard()
-    store = store_of(destination)
-    files = {f"{BUNDLE}/{name}": data for name, data in bundle.to_files().items()}
-    files["card.json"] = canonical_json(card.to_json()) + b"\n"
-    files["README.md"] = card.to_markdown("\n".join(map(_signature, bundle.signatures.items()))).encode()
-    entries = [[name, len(data), sha256(data).hexdigest()] for name, data in sorted(files.items())]
-    mark = _digest(card.to_json(), entries)
+    store = hub_store(destination)
+    contents, signatures = _contents(module)
+    contents["card.json"] = canonical_json(card.to_json()) + b"\n"
+    contents["README.md"] = card.to_markdown("\n".join(map(_signature_line, signatures.items()))).encode()
+    entries = [list(_measured(name, contents[name])) for name in sorted(contents)]
+    version_digest = _digest(card.to_json(), entries)
     folder = ""
     for _ in range(_TRIES):
         taken = numbers(store)
         for number in reversed(taken) if version is None else {version} & set(taken):
-            found = record(store, number)
-            if found.digest == mark:
+            published = record(store, number)
+            if published.digest == version_digest:
                 if folder:  # another published the same meanwhile
                     store.remove(folder)
-                return found
+                return published
             if version is not None:
                 raise InputError(
-                    f"{store.address} has a version {version} already, of another program ({found.digest[:12]})",
+                    f"{store.address} has a version {version} already, of another program ({published.digest[:12]})",
                     fix="publish it as the next version: leave version out",
                 )
         if not folder:
-            folder = f"{OBJECTS}/{mark}-{datetime.now(UTC):{STAMP}}-{secrets.token_hex(8)}"
-            store.write(folder, files)
+            store.require_exclusive_creation()  # before anything is written
+            folder = f"{_OBJECTS}/{version_digest}-{datetime.now(UTC):{_STAMP}}-{secrets.token_hex(8)}"
+            _send(store, folder, contents, entries)
         number = version if version is not None else max(taken, default=0) + 1
         body = {
             "format": FORMAT,
@@ -131,14 +127,118 @@ def save(
             "card": card.to_json(),
             "folder": folder,
             "files": entries,
-            "digest": mark,
+            "digest": version_digest,
         }
-        if store.create(_place(number), (json.dumps(body, indent=1, sort_keys=True) + "\n").encode()):
+        # Last, and only where there is none: before it nothing of the publication counts, and of two publishers that
+        # saw the same newest number one gets this one and the other tries the next.
+        if store.create(_record_name(number), (json.dumps(body, indent=1, sort_keys=True) + "\n").encode()):
             return record(store, number)
     raise InputError(
         f"{store.address} refused {_TRIES} numbers in turn: what was published there is not listed",
         fix="see that you may list it, and try again",
     )
+
+
+def hub_store(address: str | Path) -> Store:
+    """The store of a hub's address: a path, `file://`, `http(s)://` (to read), or what fsspec knows.
+
+    Raises:
+        InputError: There is no such scheme, or the address holds a secret.
+        DrivetrainError: A package for it is not installed.
+    """
+    folder = local_path(address)
+    return Store(str(address) if folder is None else folder)
+
+
+def _contents(module: object) -> tuple[dict[str, bytes | Path], Mapping[str, Signature]]:
+    """The files of a program by name, as bytes or where they lie, and its signatures.
+
+    What lies in a folder stays there and is sent from there: weights may be larger than memory.
+    """
+    bundle = module.bundle if isinstance(module, HubModule) else module
+    if isinstance(bundle, (str, Path)):
+        body, paths = verified_folder(Path(bundle))
+        return {f"{BUNDLE}/{name}": path for name, path in paths.items()}, signatures_of(body, str(bundle))
+    if not isinstance(bundle, Bundle):
+        raise InputError(
+            f"{bundle!r:.80} is no program to publish",
+            fix="hub.save(hub.module(fn, params, inputs), …)",
+            where=caller(),
+        )
+    return {f"{BUNDLE}/{name}": data for name, data in bundle.to_files().items()}, bundle.signatures
+
+
+def _measured(name: str, content: bytes | Path) -> tuple[str, int, str]:
+    inside(name)
+    if isinstance(content, Path):
+        return name, content.stat().st_size, digest_file(content)
+    return name, len(content), sha256(content).hexdigest()
+
+
+def _send(store: Store, folder: str, contents: Mapping[str, bytes | Path], entries: list[list[Any]]) -> None:
+    transfer = Transfer(sum(entry[1] for entry in entries), "bytes uploaded", no_progress)
+
+    def send(entry: list[Any], count: CountBytes) -> None:
+        name, _, checksum = entry
+        content = contents[name]
+        if isinstance(content, bytes):
+            store.write(f"{folder}/{name}", content)
+            return
+        store.send(content, f"{folder}/{name}", count, transfer.pause, transfer.parts)
+        if digest_file(content) != checksum:
+            raise InputError(f"{content} changed while it was published", fix="publish it again")
+
+    try:
+        transfer.each(entries, send)
+    except OSError as error:  # the disk of a local folder is full
+        raise InputError(f"{store.address}/{folder}: {error.strerror or error}", fix="make room there") from error
+
+
+def clean(
+    address: str | Path,
+    *,
+    older_than: timedelta = timedelta(days=1),
+    now: datetime | None = None,
+    dry_run: bool = False,
+) -> tuple[str, ...]:
+    """Remove the files of publications that never became a version.
+
+    A publication that is going on has no record either: what was begun within `older_than` stays, by the time in the
+    folder's name, of a record that never got its name by the file's. Anything that is not named like that stays.
+
+    Args:
+        address: The folder or URL prefix, as in `save`.
+        older_than: How long a publication may take at most.
+        now: The time, with its zone; by default the clock's.
+        dry_run: Whether nothing is removed.
+
+    Returns:
+        The folders and files that were removed, or would be, below the address.
+
+    Raises:
+        InputError: A record is damaged (then nothing is removed), or the address cannot be listed or written.
+    """
+    store = hub_store(address)
+    names = store.names(_OBJECTS)  # before the records: a publication that ends meanwhile is named by one
+    named_by_records = {record(store, number).folder for number in numbers(store)}
+    before = (now or datetime.now(UTC)) - older_than
+    removed = []
+    for name in names:
+        begun = _FOLDER.fullmatch(name)
+        folder = f"{_OBJECTS}/{name}"
+        if begun is None or folder in named_by_records:
+            continue
+        if datetime.strptime(begun[1], _STAMP).replace(tzinfo=UTC) < before:
+            if not dry_run:
+                store.remove(folder)
+            removed.append(folder)
+    for name in filter(_HALF_RECORD.fullmatch, store.names(_VERSIONS)):
+        changed = store.stat(f"{_VERSIONS}/{name}").changed
+        if changed is not None and changed < before.timestamp():
+            if not dry_run:
+                store.delete(f"{_VERSIONS}/{name}")
+            removed.append(f"{_VERSIONS}/{name}")
+    return tuple(removed)
 
 
 def versions(address: str | Path) -> tuple[Version, ...]:
@@ -147,7 +247,7 @@ def versions(address: str | Path) -> tuple[Version, ...]:
     Raises:
         InputError: A record is damaged or of a newer format, or the address cannot be listed (HTTP).
     """
-    store = store_of(address)
+    store = hub_store(address)
     return tuple(record(store, number) for number in numbers(store))
 
 
@@ -157,30 +257,29 @@ def chosen(store: Store, version: int | None) -> Version:
     Raises:
         InputError: There is none, or its record is damaged or of a newer format.
     """
-    if version is not None and (type(version) is not int or not 0 < version < 10**9):
-        raise InputError(f"version is {version!r:.40}", fix="use 1, 2, 3 …, or leave it out")
+    _check_number(version)
     if version is None:
-        found = numbers(store)
-        if not found:
+        known = numbers(store)
+        if not known:
             raise InputError(f"{store.address} holds no published version", fix="check the address, or hub.save first")
-        version = found[-1]
+        version = known[-1]
     return record(store, version)
 
 
 def numbers(store: Store) -> list[int]:
     """The numbers that have a record, ascending."""
-    return sorted(int(match[1]) for name in store.names(VERSIONS) if (match := _RECORD.fullmatch(name)))
+    return sorted(int(match[1]) for name in store.names(_VERSIONS) if (match := _RECORD.fullmatch(name)))
 
 
 def record(store: Store, number: int) -> Version:
-    """A version as its record tells it; raises as `chosen`."""
+    """The version that a number's record describes; raises as `chosen`."""
     try:
-        data = store.read(_place(number))
+        data = store.read(_record_name(number))
     except FileNotFoundError as error:
         raise InputError(
             f"{store.address} has no version {number}", fix=f"see `drivetrain hub list {store.address}`"
         ) from error
-    where = f"{store.address}/{_place(number)}"
+    where = f"{store.address}/{_record_name(number)}"
     try:
         if len(data) > _RECORD_BYTES:
             raise ValueError("it is too large")
@@ -205,15 +304,32 @@ def record(store: Store, number: int) -> Version:
         raise InputError(f"{where} is damaged: {error!s:.120}", fix="ask who published it to do so again") from error
 
 
-def _place(number: int) -> str:
-    return f"{VERSIONS}/{number}.json"
+def inside(name: object) -> str:
+    """A relative name that leads nowhere else: a record may come from a stranger.
+
+    Raises:
+        InputError: It is absolute, has `..`, or holds what no name of ours holds.
+    """
+    parts = name.split("/") if isinstance(name, str) else [""]
+    if not isinstance(name, str) or len(parts) > 8 or not all(_NAME.fullmatch(part) for part in parts):
+        raise InputError(f"the name {name!r:.80} leads elsewhere, or is none", fix="fetch it from who published it")
+    return name
+
+
+def _check_number(version: object) -> None:
+    if version is not None and (type(version) is not int or not 0 < version < 10**9):
+        raise InputError(f"version is {version!r:.40}", fix="use 1, 2, 3 …, or leave it out")
+
+
+def _record_name(number: int) -> str:
+    return f"{_VERSIONS}/{number}.json"
 
 
 def _digest(card: Mapping[str, Any], entries: Any) -> str:  # Any: JSON
     return digest(FORMAT, {"card": card, "files": entries})
 
 
-def _signature(named: tuple[str, Any]) -> str:
+def _signature_line(named: tuple[str, Signature]) -> str:
     return f"{named[0]}{named[1]}"
 
 

@@ -73,9 +73,9 @@ class Folder:
         self._path = home.root / "records" / run
         self._objects = None
         if home.payloads.url is not None:
-            from ...metadata.objects import Objects  # with it comes what reaches beyond this machine
+            from ...metadata.payload_remote import store_at  # with it comes what reaches beyond this machine
 
-            self._objects = Objects(home.payloads.url)
+            self._objects = store_at(home.payloads.url)
 
     def names(self) -> list[str]:
         """The files there, sorted."""
@@ -208,9 +208,9 @@ def sync(home: Home, run: str) -> Synced:
 def sync_all(home: Home) -> list[Synced]:
     """Take in the records of all runs that lie with the home's payloads; those that say nothing are left out."""
     if home.payloads.url is not None:
-        from ...metadata.objects import Objects
+        from ...metadata.payload_remote import store_at
 
-        runs = Objects(home.payloads.url).names("records")
+        runs = store_at(home.payloads.url).names("records")
     else:
         runs = sorted(path.name for path in home.root.glob("records/*"))
     found = []

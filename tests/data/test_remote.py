@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from drivetrain import stores
 from drivetrain.data import open_files, statistics
-from drivetrain.data.reading import remote
-from drivetrain.data.reading.remote import fetch_files, is_uri
+from drivetrain.data.reading.remote import fetch_files
 from drivetrain.errors import Canceled, DrivetrainError, InputError
+from drivetrain.stores import StorageUnavailable, is_url
 
 
 @pytest.fixture(name="memory")
@@ -80,7 +81,7 @@ class Web:
 
 @pytest.fixture(name="web")
 def _web(monkeypatch: pytest.MonkeyPatch) -> Iterator[Web]:
-    monkeypatch.setattr(remote, "_PAUSES", [0.0, 0.0])
+    monkeypatch.setattr(stores, "PAUSES", [0.0, 0.0])
     web = Web()
     yield web
     web.close()
@@ -115,7 +116,8 @@ def test_what_is_not_there_is_named(memory: Any, tmp_path: Path) -> None:
 
 
 def test_a_missing_package_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("fsspec")
+    registry = pytest.importorskip("fsspec.registry")
+    monkeypatch.delitem(registry._registry, "s3", raising=False)  # of a test that used it
     monkeypatch.setitem(__import__("sys").modules, "s3fs", None)
     with pytest.raises(DrivetrainError, match=r"s3:// needs a package .*\n  fix: pip install s3fs"):
         fetch_files("s3://bucket/a.csv", tmp_path)
@@ -162,7 +164,7 @@ def test_what_passes_is_tried_again(web: Web, tmp_path: Path, failures: list[int
 def test_what_lasts_is_told(web: Web, tmp_path: Path) -> None:
     web.files["/x.csv"] = b"a\n" * 1000
     web.failures = ["cut", "cut", "cut"]
-    with pytest.raises(InputError, match=r"/x\.csv cannot be read \(.*(2000|1000).*\)"):
+    with pytest.raises(StorageUnavailable, match=r"/x\.csv cannot be read after 3 tries \(.*(2000|1000).*\)"):
         fetch_files(f"{web.url}/x.csv", tmp_path)
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]  # no half file stays
     web.failures = [403]
@@ -171,7 +173,7 @@ def test_what_lasts_is_told(web: Web, tmp_path: Path) -> None:
     assert web.asked.count("GET /x.csv") == 4
     with pytest.raises(InputError, match=r"/y\.csv does not exist"):
         fetch_files(f"{web.url}/y.csv", tmp_path)
-    with pytest.raises(InputError, match="nothing can be listed by http"):
+    with pytest.raises(InputError, match="nothing can be listed by HTTP"):
         fetch_files(f"{web.url}/*.csv", tmp_path)
 
 
@@ -222,10 +224,10 @@ def test_progress_is_told_and_may_stop_the_fetching(web: Web, memory: Any, tmp_p
 
 
 def test_a_server_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote, "_PAUSES", [])
+    monkeypatch.setattr(stores, "PAUSES", [])
     web = Web()
     web.close()
-    with pytest.raises(InputError, match=r"cannot be read .*refused"):
+    with pytest.raises(StorageUnavailable, match=r"cannot be read .*refused"):
         fetch_files(f"{web.url}/x.csv", tmp_path)
 
 
@@ -240,8 +242,8 @@ def test_data_reads_uris_without_a_pipeline(web: Web, memory: Any, tmp_path: Pat
     assert statistics("memory://bucket/*.csv").document["datasets"][0]["rows"] == 1
 
 
-def test_which_paths_are_uris() -> None:
-    assert is_uri("s3://a/b")
-    assert not is_uri("file:///a/b")
-    assert not is_uri("/a/b")
-    assert not is_uri("a/b.csv")
+def test_which_paths_are_urls() -> None:
+    assert is_url("s3://a/b")
+    assert not is_url("file:///a/b")
+    assert not is_url("/a/b")
+    assert not is_url("a/b.csv")

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from drivetrain import stores
 from drivetrain.errors import Canceled, InputError
-from drivetrain.metadata import objects
 from drivetrain.metadata.payload_remote import RemotePayloads
+from drivetrain.stores import StorageUnavailable
 from drivetrain.tests.metadata.payloads import staged
 from drivetrain.tests.metadata.remote import URI, another, emptied_memory, payloads, url
-from drivetrain.urls import StorageUnavailable
 
 __all__ = ["emptied_memory", "payloads", "url"]
 
@@ -37,7 +37,7 @@ def test_progress_may_stop_an_upload_and_a_fetch(payloads: RemotePayloads, tmp_p
 def test_what_passes_is_tried_again(
     payloads: RemotePayloads, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failures: int
 ) -> None:
-    monkeypatch.setattr(objects, "PAUSES", [0.0, 0.0, 0.0])
+    monkeypatch.setattr(stores, "PAUSES", [0.0, 0.0, 0.0])
     kind = type(payloads.objects._files)
     left = {"put_file": failures, "find": failures, "cat_file": failures, "get_file": failures, "pipe_file": failures}
 
@@ -60,7 +60,7 @@ def test_what_passes_is_tried_again(
 def test_what_lasts_is_told_at_once_and_what_does_not_pass_at_last(
     payloads: RemotePayloads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(objects, "PAUSES", [0.0, 0.0])
+    monkeypatch.setattr(stores, "PAUSES", [0.0, 0.0])
     monkeypatch.setenv("MY_SECRET_KEY", "hunter2-hunter2")
     kind, tries = type(payloads.objects._files), []
     error: list[Exception] = [

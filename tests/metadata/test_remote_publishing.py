@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from drivetrain import stores
 from drivetrain.errors import InputError
-from drivetrain.metadata import objects
 from drivetrain.metadata.payload_remote import RemotePayloads
+from drivetrain.stores import StorageUnavailable
 from drivetrain.tests.metadata.payloads import staged
 from drivetrain.tests.metadata.remote import URI, WORKERS, Sends, another, emptied_memory, files, payloads, url
-from drivetrain.urls import StorageUnavailable
 
 __all__ = ["emptied_memory", "payloads", "url"]
 
@@ -116,7 +116,7 @@ def test_the_manifest_comes_last(payloads: RemotePayloads, tmp_path: Path, monke
 def test_an_upload_goes_on_where_it_stopped(
     payloads: RemotePayloads, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("drivetrain.metadata.transfer.AT_ONCE", 1)
+    monkeypatch.setattr("drivetrain.stores.AT_ONCE", 1)
     sends = Sends(monkeypatch, payloads)
     path = payloads.stage("Node", "uid", "out")
     for number in range(6):
@@ -141,7 +141,7 @@ def test_an_upload_goes_on_where_it_stopped(
 def test_what_was_sent_and_is_there_no_more_is_sent_again(
     payloads: RemotePayloads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("drivetrain.metadata.transfer.AT_ONCE", 1)
+    monkeypatch.setattr("drivetrain.stores.AT_ONCE", 1)
     sends = Sends(monkeypatch, payloads)
     path = staged(payloads)
     sends.after = lambda name: payloads.objects.delete(f"{URI}/content/deep/file.txt") if "empty" in name else None
@@ -164,12 +164,12 @@ def test_checksums_are_believed_when_they_are_some(payloads: RemotePayloads, mon
     real = type(payloads.objects).entries
     how = ["right"]
 
-    def entries(this: Any, folder: str) -> dict[str, objects.Entry]:
+    def entries(this: Any, folder: str) -> dict[str, stores.Entry]:
         found = real(this, folder)
         for name, entry in found.items():
             told[how[0]] += 1
             data = this.read(f"{folder}/{name}") + (b"" if how[0] == "right" else b"encrypted")
-            found[name] = objects.Entry(entry.size, hashlib.md5(data).hexdigest(), entry.changed)
+            found[name] = stores.Entry(entry.size, hashlib.md5(data).hexdigest(), entry.changed)
         return found
 
     monkeypatch.setattr(type(payloads.objects), "entries", entries)

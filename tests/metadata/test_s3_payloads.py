@@ -12,12 +12,12 @@ import time
 from pathlib import Path
 
 import pytest
+from drivetrain import stores
 from drivetrain.digest import digest_tree
 from drivetrain.errors import InputError
-from drivetrain.metadata import objects
 from drivetrain.metadata.payload_remote import RemotePayloads
+from drivetrain.stores import StorageUnavailable
 from drivetrain.tests.s3 import KEY, S3, SECRET, bucket, s3, s3_server
-from drivetrain.urls import StorageUnavailable
 
 __all__ = ["bucket", "s3", "s3_server"]
 pytestmark = pytest.mark.s3
@@ -161,7 +161,7 @@ def test_a_server_that_goes_away_meanwhile(s3: S3, bucket: str, tmp_path: Path) 
 
 
 def test_a_server_that_stays_away(s3: S3, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(objects, "PAUSES", [0.01])
+    monkeypatch.setattr(stores, "PAUSES", [0.01])
     payloads = RemotePayloads(tmp_path / "root", bucket)
     path = staged(payloads)
     s3.before = lambda request: 503 if request.startswith("PUT") else None
@@ -177,7 +177,7 @@ def test_a_server_that_stays_away(s3: S3, bucket: str, tmp_path: Path, monkeypat
 def test_a_server_that_fails_now_and_then(
     s3: S3, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:
-    monkeypatch.setattr(objects, "PAUSES", [0.05] * 4)
+    monkeypatch.setattr(stores, "PAUSES", [0.05] * 4)
     payloads = RemotePayloads(tmp_path / "root", bucket)
     left = [2]
 

@@ -115,10 +115,10 @@ def fetch(root: str, url: str, uri: str) -> None:
 
 def send_little(url: str, path: str, name: str) -> None:
     """Send a file where a file holds no more than 100,000 bytes, both ways, and say which errors came."""
-    from drivetrain.metadata.objects import Objects
+    from drivetrain.metadata.payload_remote import store_at
 
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
-    objects = Objects(url)
+    objects = store_at(url)
 
     def send() -> None:
         objects.send(Path(path), name, lambda done: None, lambda seconds: None)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from drivetrain.metadata import Artifact, MetadataStore, Payloads, Value, open_payloads
 from drivetrain.pipelines.launcher.outbox import Outbox, clear, pack, unsent
-from drivetrain.urls import StorageUnavailable
+from drivetrain.stores import StorageUnavailable
 
 pytest.importorskip("fsspec")
 UID = "7c1e0b5e-52c4-4a3e-8a43-1c2d3e4f5a6b"
@@ -68,7 +68,7 @@ def test_two_send_the_same(payloads: Payloads, store: MetadataStore, monkeypatch
             left[0] -= 1
         real(this, path, name, *rest)
 
-    monkeypatch.setattr("drivetrain.metadata.transfer.AT_ONCE", 1)
+    monkeypatch.setattr("drivetrain.stores.AT_ONCE", 1)
     monkeypatch.setattr(type(payloads.objects), "send", send)  # type: ignore[attr-defined]
     published = box.send(payloads, told)
     assert left == [-1]

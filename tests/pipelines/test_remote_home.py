@@ -18,7 +18,7 @@ from drivetrain.metadata.payload_remote import RemotePayloads
 from drivetrain.pipelines import Home, PipelineFunction, RunOptions, RunResult, resume, run_pipeline
 from drivetrain.pipelines.launcher.outbox import clear
 from drivetrain.progress import Progress
-from drivetrain.urls import StorageUnavailable
+from drivetrain.stores import StorageUnavailable
 
 fsspec = pytest.importorskip("fsspec")
 

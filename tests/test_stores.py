@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 from drivetrain.errors import Canceled, DrivetrainError, InputError
-from drivetrain.metadata.objects import _changed, _md5
-from drivetrain.urls import StorageUnavailable, lasting, line, tried
+from drivetrain.stores import StorageUnavailable, _changed, _md5, is_permanent, redacted, retry
 
 PAUSES = [0.1, 0.2]
 
@@ -58,7 +57,7 @@ class ClientAuthenticationError(Exception):
     ids=lambda value: repr(value),
 )  # fmt: skip
 def test_what_lasts(error: Exception, lasts: bool) -> None:
-    assert lasting(error) is lasts
+    assert is_permanent(error) is lasts
     waited: list[float] = []
     calls: list[int] = []
 
@@ -67,7 +66,7 @@ def test_what_lasts(error: Exception, lasts: bool) -> None:
         raise error
 
     with pytest.raises(InputError if lasts else StorageUnavailable, match=r"s3://b/x .* be read.*\n  fix: "):
-        tried("s3://b/x", "read", fail, PAUSES, waited.append)
+        retry("s3://b/x", "read", fail, PAUSES, waited.append)
     assert len(calls) == (1 if lasts else 3)
     assert all(least <= much <= 1.25 * least for much, least in zip(waited, PAUSES, strict=False))
 
@@ -79,9 +78,9 @@ def test_what_lasts(error: Exception, lasts: bool) -> None:
 def test_what_lasts_of_s3(status: int, code: str, lasts: bool) -> None:
     exceptions = pytest.importorskip("botocore.exceptions")
     answer = {"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": status}}
-    assert lasting(exceptions.ClientError(answer, "PutObject")) is lasts
-    assert lasting(exceptions.NoCredentialsError())
-    assert not lasting(exceptions.EndpointConnectionError(endpoint_url="http://x"))
+    assert is_permanent(exceptions.ClientError(answer, "PutObject")) is lasts
+    assert is_permanent(exceptions.NoCredentialsError())
+    assert not is_permanent(exceptions.EndpointConnectionError(endpoint_url="http://x"))
 
 
 @pytest.mark.parametrize("error", [FileNotFoundError("x"), OSError(errno.ENOSPC, "full"), Canceled("enough")])
@@ -90,7 +89,7 @@ def test_what_is_the_callers_to_tell(error: Exception) -> None:
         raise error
 
     with pytest.raises(type(error)) as caught:
-        tried("s3://b/x", "read", fail, PAUSES, lambda _: None)
+        retry("s3://b/x", "read", fail, PAUSES, lambda _: None)
     assert caught.value is error
 
 
@@ -102,7 +101,7 @@ def test_a_wait_may_stop() -> None:
         raise Canceled("enough")
 
     with pytest.raises(Canceled):
-        tried("s3://b/x", "read", fail, PAUSES, stop)
+        retry("s3://b/x", "read", fail, PAUSES, stop)
 
 
 @pytest.mark.parametrize(
@@ -118,10 +117,10 @@ def test_a_wait_may_stop() -> None:
 )
 def test_no_secret_is_shown(said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_STORE_KEY", "hunter2-key")
-    assert "hunter2" not in line(OSError(said))
+    assert "hunter2" not in redacted(OSError(said))
     error: DrivetrainError
     with pytest.raises(InputError) as caught:
-        tried("s3://b/x", "read", lambda: (_ for _ in ()).throw(PermissionError(said)), PAUSES)
+        retry("s3://b/x", "read", lambda: (_ for _ in ()).throw(PermissionError(said)), PAUSES)
     error = caught.value
     assert "hunter2" not in str(error)
 
