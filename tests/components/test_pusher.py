@@ -192,7 +192,9 @@ def test_a_push_is_believed_while_the_destination_holds_it(tmp_path: Path, monke
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"destination": "s3://bucket/model"}, "cannot push to s3://bucket/model"),
+        ({"destination": "https://host/model"}, "cannot push to https://host/model by HTTP"),
+        ({"destination": "s3://me:hunter2@bucket/model"}, "holds a password or a signature"),
+        ({"destination": "nosuch://bucket/model"}, "there is no scheme nosuch://"),
         ({"destination": ""}, "no destination"),
         ({"destination": "a\0b"}, "no destination"),
         ({"destination": "serving", "keep": 0}, "keep must be at least 1, not 0"),
