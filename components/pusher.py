@@ -30,6 +30,7 @@ from ..digest import TreeDigest, digest_tree, sync_folder, sync_tree, write_dura
 from ..errors import DrivetrainError, InputError
 from ..metadata import Artifact, Model, Owner, PushedModel
 from ..pipelines import component, current
+from ..progress import Progress, no_progress
 from ..stores import CountBytes, Store, Transfer, local_path
 
 _INCOMING: Final = ".incoming-"
@@ -45,7 +46,7 @@ def push(
     destination: Path | str,
     *,
     keep: int | None = None,
-    progress: Callable[[int, int | None, str], None] = lambda done, total, unit: None,
+    progress: Progress = no_progress,
 ) -> tuple[int, str]:
     """Copy a bundle to `destination/<version>/`, whole or not at all.
 
@@ -239,9 +240,7 @@ def _is_version(name: str, end: str) -> bool:
     return name.endswith(end) and _VERSION.fullmatch(name.removesuffix(end)) is not None
 
 
-def _push_to_store(
-    bundle: Path, store: Store, keep: int | None, progress: Callable[[int, int | None, str], None]
-) -> tuple[int, str]:
+def _push_to_store(bundle: Path, store: Store, keep: int | None, progress: Progress) -> tuple[int, str]:
     tree = _bundle_digest(bundle)
     store.require_exclusive_creation()
     _sweep_store(store)
@@ -295,7 +294,7 @@ def _upload(
     version: int,
     bundle: Path,
     tree: TreeDigest,
-    progress: Callable[[int, int | None, str], None],
+    progress: Progress,
 ) -> dict[str, _PushedFile]:
     """Send a bundle's files, see that they lie there as they are here, and return what the store says of them."""
     transfer = Transfer(tree.size, "bytes uploaded", progress)
