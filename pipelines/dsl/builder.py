@@ -28,8 +28,8 @@ from ..project.functions import reference, user_line
 from ..project.secret import Secret
 from .block import Block
 from .component import Component, InputSpec, ParameterSpec
+from .draft import Recorded
 from .encoding import encode, named
-from .finishing import Recorded
 from .handles import Chosen, Expression, Handle, Known, Property, Scalar, Selected
 from .hints import accepts, fits, spell, takes_query
 

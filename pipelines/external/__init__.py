@@ -3,8 +3,7 @@
 from .container import container_component
 from .kfp import kfp_component
 from .notebook import notebook_component
-from .shell import shell_component
-from .words import (
+from .placeholders import (
     file_path,
     if_present,
     input_path,
@@ -12,6 +11,7 @@ from .words import (
     parameter,
     properties_path,
 )
+from .shell import shell_component
 
 __all__ = [
     "container_component",

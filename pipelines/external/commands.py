@@ -19,7 +19,7 @@ from ...errors import InputError
 from ..launcher import processes
 from ..project.context import current
 from ..project.secret import blotted, concealed
-from .declared import CommandError
+from .declare import CommandError
 
 _GRACE = 3.0
 """Seconds that a command gets to end once it is asked to."""

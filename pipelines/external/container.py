@@ -21,10 +21,10 @@ from ..dsl.component import Component
 from ..project.context import current
 from ..project.functions import user_line
 from ..project.secret import Secret
-from . import words
-from .declared import Call, Types, declare
+from . import placeholders
+from .declare import Call, Types, declare
+from .placeholders import Piece, Values, Word
 from .shell import checked, environment, parameters_of, revealed
-from .words import Piece, Values, Word
 
 ENGINE = "DRIVETRAIN_CONTAINERS"
 """The environment variable that names the program that runs containers."""
@@ -86,7 +86,7 @@ def container_component(
                 where=where,
                 fix="put the secret into another variable",
             )
-    body = {"command": words.encode(given[: len(command)]), "args": words.encode(given[len(command) :])}
+    body = {"command": placeholders.encode(given[: len(command)]), "args": placeholders.encode(given[len(command) :])}
     return contained(
         name,
         image,
@@ -183,8 +183,8 @@ def _carry_out(call: Call) -> None:
     work = mounts.add(current().work_dir, f"{_INSIDE}/work", write=True)
     env = {"HOME": work, **revealed(call.spec["env"], values)}
     engines = {key for key in env if _ENGINES.fullmatch(key)}
-    command = words.fill(words.decode(call.spec["command"]), values)
-    args = words.fill(words.decode(call.spec["args"]), values)
+    command = placeholders.fill(placeholders.decode(call.spec["command"]), values)
+    args = placeholders.fill(placeholders.decode(call.spec["args"]), values)
     name = f"drivetrain-{secrets.token_hex(8)}"
     argv = [
         *(found.path, "run", "--rm", "--name", name, "--workdir", work),
@@ -215,7 +215,7 @@ def _is_secret(value: str | Secret | Piece, parameters: Types) -> bool:
     """Whether a variable's value is one, or has one in it."""
     if isinstance(value, (str, Secret)):
         return isinstance(value, Secret)
-    hints = [parameters.get(place.name) for place in words.places([value])]
+    hints = [parameters.get(place.name) for place in placeholders.places([value])]
     return any(hint is Secret or Secret in get_args(hint) for hint in hints)
 
 
@@ -240,7 +240,7 @@ def _values(call: Call, mounts: _Mounts) -> Values:
     texts: dict[str, str | None] = {}
     folder = call.scratch / "texts"
     folder.mkdir()
-    for place in words.places(words.decode([*call.spec["command"], *call.spec["args"]])):
+    for place in placeholders.places(placeholders.decode([*call.spec["command"], *call.spec["args"]])):
         text = parameters[place.name] if place.kind == "text" else None
         if place.kind == "text":
             texts[place.name] = None if text is None else f"{_INSIDE}/texts/{place.name}"

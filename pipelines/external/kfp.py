@@ -12,9 +12,9 @@ from ...errors import BuildError
 from ...metadata import Artifact
 from ..dsl.component import Component
 from ..project.functions import read_too, user_line
-from . import kfp_yaml, words
+from . import kfp_yaml, placeholders
 from .container import contained
-from .declared import DONE, declaring_module
+from .declare import DONE, declaring_module
 from .kfp_yaml import Port
 
 
@@ -50,8 +50,8 @@ def kfp_component(
     return contained(
         name or _name(read.name),
         read.image,
-        {"command": words.encode(read.command), "args": words.encode(read.args)},
-        {key: {"words": words.encode([word])} for key, word in read.env.items()},
+        {"command": placeholders.encode(read.command), "args": placeholders.encode(read.args)},
+        {key: {"words": placeholders.encode([word])} for key, word in read.env.items()},
         network=network,
         inputs=inputs,
         outputs=outputs,

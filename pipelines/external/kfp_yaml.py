@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...errors import BuildError
-from .words import IfPresent, Joined, Place, Word
+from .placeholders import IfPresent, Joined, Place, Word
 
 if TYPE_CHECKING:
     from ...yaml_lines import YamlValue

@@ -22,7 +22,7 @@ from ..project.closure import closure
 from ..project.context import current
 from ..project.functions import FunctionRef, read_too, user_line
 from ..project.secret import Secret
-from .declared import (
+from .declare import (
     DONE,
     Call,
     CommandError,

@@ -11,9 +11,9 @@ from ..dsl.component import Component
 from ..project.context import current
 from ..project.functions import user_line
 from ..project.secret import Secret
-from . import words
-from .declared import Call, Types, declare, text
-from .words import Piece, Values, Word
+from . import placeholders
+from .declare import Call, Types, declare, text
+from .placeholders import Piece, Values, Word
 
 _TOLD = {"given": "input or parameter", "properties": "output"}
 
@@ -55,7 +55,7 @@ def shell_component(
         BuildError: The command names what is not declared, or a declaration makes no sense.
     """
     given = checked(name, command, env, inputs, outputs, parameters, files)
-    spec = {"words": words.encode(given), "env": environment(env), "shell": shell}
+    spec = {"words": placeholders.encode(given), "env": environment(env), "shell": shell}
     return declare(
         name,
         "command",
@@ -97,7 +97,7 @@ def checked(
         "given": {**(inputs or {}), **(parameters or {})},
     }
     extra = [each for each in (env or {}).values() if isinstance(each, Piece)]
-    for place in words.places([*command, *extra]):
+    for place in placeholders.places([*command, *extra]):
         names = known[place.kind]
         if place.name not in names:
             what = _TOLD.get(place.kind, place.kind)
@@ -106,14 +106,14 @@ def checked(
                 where=where,
                 fix=f"it has {', '.join(names) or 'none'}",
             )
-    for place in words.places(command):
+    for place in placeholders.places(command):
         if _secret((parameters or {}).get(place.name)) and place.kind != "given":
             raise BuildError(
                 f"{name}: the secret {place.name!r} is part of the command, which every process can read",
                 where=where,
                 fix=f"pass it by the environment: env={{'TOKEN': dt.external.parameter({place.name!r})}}",
             )
-    for place in words.unguarded(command):
+    for place in placeholders.unguarded(command):
         hint = {**(inputs or {}), **(parameters or {})}.get(place.name)
         if place.kind in ("input", "parameter") and type(None) in getattr(hint, "__args__", ()):
             raise BuildError(
@@ -127,7 +127,7 @@ def checked(
 def environment(env: Mapping[str, str | Secret | Piece] | None) -> dict[str, Any]:
     """Environment variables as they stand in the compiled form."""
     return {
-        name: value if isinstance(value, Secret) else {"words": words.encode([value])}
+        name: value if isinstance(value, Secret) else {"words": placeholders.encode([value])}
         for name, value in (env or {}).items()
     }
 
@@ -135,7 +135,9 @@ def environment(env: Mapping[str, str | Secret | Piece] | None) -> dict[str, Any
 def revealed(env: Mapping[str, Any], values: Values) -> dict[str, str]:
     """Environment variables with what they stand for."""
     return {
-        name: value.reveal() if isinstance(value, Secret) else "".join(words.fill(words.decode(value["words"]), values))
+        name: value.reveal()
+        if isinstance(value, Secret)
+        else "".join(placeholders.fill(placeholders.decode(value["words"]), values))
         for name, value in env.items()
     }
 
@@ -163,10 +165,10 @@ def _carry_out(call: Call) -> None:
         files={name: [str(path) for path in paths] for name, paths in call.files.items()},
         properties={name: str(path) for name, path in call.properties.items()},
     )
-    given = words.decode(call.spec["words"])
-    told = argv = words.fill(given, values)
+    given = placeholders.decode(call.spec["words"])
+    told = argv = placeholders.fill(given, values)
     if call.spec["shell"]:
-        script, arguments = words.script(given, values)
+        script, arguments = placeholders.script(given, values)
         argv = ["/bin/sh", "-c", script, call.name, *arguments]
         told = argv
     env = {**os.environ, **revealed(call.spec["env"], values)}

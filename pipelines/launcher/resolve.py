@@ -39,7 +39,7 @@ from ..project.secret import Secret
 from ..project.spans import Found, spans_of
 from ..resolvers.answers import Answers
 from ..resolvers.choosing import Asked, choose
-from ..resolvers.past import Past
+from ..resolvers.history import Past
 from .flow import Flow
 from .home import Run
 

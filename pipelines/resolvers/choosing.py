@@ -13,7 +13,7 @@ from ...metadata import ArtifactRecord
 from ..ir.ir import Json, Query
 from . import windows
 from .answers import Answers
-from .past import Past
+from .history import Past
 from .windows import Absent, Spanned
 
 

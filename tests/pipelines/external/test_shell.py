@@ -16,8 +16,8 @@ import psutil
 import pytest
 from drivetrain.errors import BuildError, InputError
 from drivetrain.pipelines import Home, RunOptions, load_pipeline, run_pipeline
-from drivetrain.pipelines.external import words
-from drivetrain.pipelines.external.declared import CommandError
+from drivetrain.pipelines.external import placeholders
+from drivetrain.pipelines.external.declare import CommandError
 from drivetrain.pipelines.launcher.logs import Logs
 from drivetrain.tests.pipelines.faulty import waits
 from drivetrain.tests.pipelines.processes import time_is_up_with
@@ -41,7 +41,7 @@ class Text(dt.Artifact):
     """Something with a file."""
 
 
-def python(code: str, *more: words.Word) -> list[words.Word]:
+def python(code: str, *more: placeholders.Word) -> list[placeholders.Word]:
     return [sys.executable, "-c", code, *more]
 
 
@@ -51,7 +51,7 @@ def put(text: str) -> Text:
     return artifact
 
 
-def show(*parts: words.Word, **declared: Any) -> Any:
+def show(*parts: placeholders.Word, **declared: Any) -> Any:
     """What a program gets as its arguments: a component that gives them back."""
     code = "import json, sys; json.dump(sys.argv[2:], open(sys.argv[1], 'w'))"
     command = python(code, dt.external.output_path("argv"), *parts)
@@ -177,7 +177,7 @@ def test_what_is_declared_wrong_is_told_at_the_users_line(declare: Callable[[], 
         (["sh", "-c", 'echo x > "$0"', dt.external.output_path("a")], {"a": int}, "wrote 'x' as 'a', not int"),
     ],
 )
-def test_faults_are_named(command: list[words.Word], outputs: dict[str, Any] | None, message: str) -> None:
+def test_faults_are_named(command: list[placeholders.Word], outputs: dict[str, Any] | None, message: str) -> None:
     with pytest.raises(dt.DrivetrainError, match=message):
         dt.shell_component("X", command, outputs=outputs)()
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import drivetrain as dt
 import pytest
-from drivetrain.pipelines.external import words
-from drivetrain.pipelines.external.words import Values
+from drivetrain.pipelines.external import placeholders
+from drivetrain.pipelines.external.placeholders import Values
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 @given(st.text(st.characters(blacklist_characters="\0", blacklist_categories=["Cs"]), max_size=30))
 def test_a_value_is_one_argument_whatever_it_holds(value: str) -> None:
     filled = Values(parameters={"x": value})
-    assert words.fill(["p", "--x=" + dt.external.parameter("x"), dt.external.parameter("x")], filled) == [
+    assert placeholders.fill(["p", "--x=" + dt.external.parameter("x"), dt.external.parameter("x")], filled) == [
         "p",
         f"--x={value}",
         value,
     ]
     # And in a shell, which splits nothing and runs nothing of it, be it in quotes of the script's own.
-    script, arguments = words.script(["printf '%s\\n.'", dt.external.parameter("x")], filled)
+    script, arguments = placeholders.script(["printf '%s\\n.'", dt.external.parameter("x")], filled)
     done = subprocess.run(["/bin/sh", "-c", script, "sh", *arguments], capture_output=True, check=True)
     assert done.stdout == f"{value}\n.".encode()
 
@@ -45,10 +45,10 @@ def test_no_value_is_ever_run_by_the_shell(tmp_path: Path, quote: str) -> None:
 
 @given(st.lists(st.text(st.characters(blacklist_categories=["Cs"]), max_size=5), min_size=1, max_size=4))
 def test_words_come_back_from_json(texts: list[str]) -> None:
-    given: list[words.Word] = [
+    given: list[placeholders.Word] = [
         *texts,
         dt.external.parameter("x"),
         texts[0] + dt.external.input_path("a") + "b" + dt.external.output_path("c"),
     ]
     given.append(dt.external.if_present("x", ["--x", dt.external.parameter("x")], texts))
-    assert words.decode(json.loads(json.dumps(words.encode(given)))) == tuple(given)
+    assert placeholders.decode(json.loads(json.dumps(placeholders.encode(given)))) == tuple(given)

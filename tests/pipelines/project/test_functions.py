@@ -115,7 +115,7 @@ from pipeline import p
 built = p.build()
 assert built["Make"].code, built["Make"]
 result = run_pipeline(Home(Path("root/.drivetrain")), p)
-print(result.state, [node.state for node in result.nodes.values()], result.nodes["Make"].reason)
+print(result.state, [str(node.state) for node in result.nodes.values()], result.nodes["Make"].reason)
 """
 
 

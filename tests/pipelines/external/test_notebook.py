@@ -13,7 +13,7 @@ import pytest
 from drivetrain.errors import BuildError, InputError
 from drivetrain.pipelines import Home, external, load_pipeline, run_pipeline
 from drivetrain.pipelines.launcher.outcome import Silent
-from drivetrain.tests.pipelines.test_forms import HEAD
+from drivetrain.tests.pipelines.external.test_shell import HEAD
 
 
 def notebook(*cells: str, kernel: str = "python3") -> str:
@@ -109,7 +109,7 @@ def test_what_is_no_notebook(tmp_path: Path, text: str, message: str) -> None:
         dt.notebook_component(tmp_path / "b.ipynb")
 
 
-PAGE = (Path(__file__).parents[2] / "docs" / "other-components.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "other-components.md").read_text("utf-8")
 
 
 def test_the_page(home: Home, project: Callable[..., Path]) -> None:

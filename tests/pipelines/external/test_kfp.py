@@ -15,8 +15,8 @@ from drivetrain.errors import BuildError
 from drivetrain.metadata import Artifact, Examples
 from drivetrain.pipelines import Home, load_pipeline, run_pipeline
 from drivetrain.pipelines.external import kfp_yaml
-from drivetrain.pipelines.external.words import IfPresent, Joined, Place, Word
-from drivetrain.tests.pipelines.test_form_containers import busybox  # noqa: F401 - a fixture
+from drivetrain.pipelines.external.placeholders import IfPresent, Joined, Place, Word
+from drivetrain.tests.pipelines.external.test_container import busybox  # noqa: F401 - a fixture
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*has no digest:UserWarning")
 
