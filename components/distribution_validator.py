@@ -152,7 +152,7 @@ def _anomalies(
 
 def _bounds_in(spec: Feature, comparator: str) -> list[tuple[tuple[str, ...], Feature]]:
     """The feature, and the fields of structs within it, that have bounds, by path."""
-    from ..data.schemas.fields import with_fields
+    from ..data.schemas.struct_fields import with_fields
 
     return [(path, one) for path, one in with_fields([spec], checked=True) if getattr(one, comparator)]
 
@@ -162,7 +162,7 @@ def _absent(
 ) -> Iterator[Anomaly]:
     """What has bounds and is not there at all: it must not pass because there is nothing to compare."""
     from ..data import Anomaly
-    from ..data.schemas.fields import path_name, state_at
+    from ..data.schemas.struct_fields import path_name, state_at
 
     kind = "SCHEMA_MISSING_COLUMN"
     for split in statistics.splits:

@@ -25,7 +25,7 @@ from .schemas.pbtxt_read import load_pbtxt, schema_from_pbtxt
 from .schemas.pbtxt_write import schema_to_pbtxt
 from .schemas.problems import Problem, SchemaError
 from .schemas.schema import Bool, Count, Feature, Presence, Range, Ratio, Schema, Semantic, Time, Values
-from .schemas.weighted import WeightedFeature
+from .schemas.weighted_feature import WeightedFeature
 from .schemas.yaml_edit import edit_yaml
 from .schemas.yaml_read import load_schema, schema_from_yaml
 from .schemas.yaml_write import schema_to_yaml
@@ -37,9 +37,9 @@ from .streams.directory import growing_directory
 from .streams.kafka import kafka_topic
 from .streams.micro_spans import Chunk, Stream, StreamSpan, stream, stream_spans
 from .validation.anomalies import Anomalies, Anomaly
+from .validation.anomalous_rows import anomalous_rows, anomalous_table
 from .validation.custom_validation import checks_from_pbtxt, load_checks
 from .validation.instances import validate_instance
-from .validation.rows import anomalous_rows, anomalous_table
 from .validation.validate import validate
 
 __all__ = [

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from ...errors import InputError
 from ..frames import frame
 from ..schemas.comparators import COMPARATORS
-from ..schemas.fields import Path, path_name, with_fields
+from ..schemas.struct_fields import Path, path_name, with_fields
 from ..stats.column import ColumnState
 from ..stats.document import Statistics
 from ..stats.of import statistics_of

@@ -16,7 +16,7 @@ from ..arrays import numpy_of
 from ..rowhash import Hashes, hash_rows
 from ..states import StateFormat
 from ..stats.accumulator import StatisticsAccumulator
-from ..validation.rows import plain, value_at
+from ..validation.anomalous_rows import plain, value_at
 from .equality import (
     BASE_ONLY,
     BOTH_MISSING,

@@ -18,7 +18,7 @@ from ..schemas.checks import Expectation
 from ..sources import Source
 from ..stats.accumulator import StatisticsAccumulator
 from ..stats.column import ColumnState
-from .docs import hidden, offline
+from .data_docs import hidden, offline
 from .suite import SHOWN, ExpectationResults, Outcome, plain
 
 os.environ["GX_ANALYTICS_ENABLED"] = "false"

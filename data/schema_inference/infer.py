@@ -25,11 +25,11 @@ from ..schemas.schema import (
 )
 from ..stats.column import ColumnState
 from ..stats.of import statistics_of
-from ..validation.counts import fixed_shape
 from ..validation.evidence import bounds
-from ..validation.parse import reads_as
-from .infer_semantics import meaning
+from ..validation.parsed_numbers import reads_as
+from ..validation.value_counts import fixed_shape
 from .infer_slack import CONFIDENCE, least_present, range_with_slack
+from .semantics import meaning
 
 MAX_VALUES: Final = 100
 _TRUE: Final = frozenset({"TRUE", "true", "SET", "set", "1", ""})

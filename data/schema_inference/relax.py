@@ -19,7 +19,6 @@ from ..aggregates.tables import broken_texts
 from ..arrays import arrow_of
 from ..drift_skew.compare import Comparison
 from ..schemas.comparators import COMPARATORS, CONTROL_MISSING
-from ..schemas.fields import Path, state_at
 from ..schemas.problems import feature_problems
 from ..schemas.schema import (
     CHANGES,
@@ -32,13 +31,14 @@ from ..schemas.schema import (
     Time,
     Values,
 )
+from ..schemas.struct_fields import Path, state_at
 from ..stats.column import ColumnState
 from ..stats.document import Statistics
-from ..validation.counts import distinct_values
 from ..validation.drift import drift_anomalies
 from ..validation.evidence import bounds, member, nesting, texts
-from ..validation.parse import reads_as
-from ..validation.times import is_time, time_table
+from ..validation.parsed_numbers import reads_as
+from ..validation.time_domain import is_time, time_table
+from ..validation.value_counts import distinct_values
 
 DOMAIN_LIMIT: Final = 400  # values; TFDV's for columns that are validated
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Final
 
-from ..schemas.fields import Path, feature_at, state_at, with_feature_at
 from ..schemas.problems import SchemaError
 from ..schemas.schema import Feature, Ratio, Schema
+from ..schemas.struct_fields import Path, feature_at, state_at, with_feature_at
 from ..stats.column import ColumnState
 from ..stats.describe import describe_column
 from ..stats.document import Statistics

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from .feature import CHANGES, Bool, Count, Feature, Range, Semantic, Time, Values
-from .fields import path_name, with_fields
+from .struct_fields import path_name, with_fields
 
 
 def described(features: Iterable[Feature]) -> list[dict[str, Any]]:

@@ -41,8 +41,8 @@ from .schema import (
     Time,
     Values,
 )
-from .times import UNIX, format_problem
-from .weighted import WeightedFeature
+from .time_formats import UNIX, format_problem
+from .weighted_feature import WeightedFeature
 
 _TYPES: Final = {"INT": "int", "FLOAT": "float", "BYTES": "string", "STRUCT": "struct", "TYPE_UNKNOWN": "any"}
 _ALLOWED: Final = {

@@ -12,13 +12,13 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from .fields import Path, path_name, with_fields
 from .pbtxt import dump
 from .pbtxt_read import COMPARATORS, QUANTILES
 from .pbtxt_scalars import single
 from .proto import SCHEMA_PROTO
 from .schema import CHANGES, Bool, Count, Feature, Range, Schema, Semantic, Time, Values
-from .times import UNIX
+from .struct_fields import Path, path_name, with_fields
+from .time_formats import UNIX
 
 _PROTO_TYPES: Final = {
     "int": "INT", "bool": "INT", "float": "FLOAT", "string": "BYTES", "bytes": "BYTES", "struct": "STRUCT",

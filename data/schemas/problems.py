@@ -26,11 +26,11 @@ from .feature import (
     Time,
     Values,
 )
-from .times import UNIX, format_problem
+from .time_formats import UNIX, format_problem
 
 if TYPE_CHECKING:
     from .schema import Schema
-    from .weighted import WeightedFeature
+    from .weighted_feature import WeightedFeature
 
 INVALID: Final = "INVALID_SCHEMA_SPECIFICATION"
 INVALID_DOMAIN: Final = "INVALID_DOMAIN_SPECIFICATION"

@@ -34,7 +34,7 @@ from .feature import (
     Values,
 )
 from .problems import raise_problems, schema_problems
-from .weighted import WeightedFeature, with_weighted
+from .weighted_feature import WeightedFeature, with_weighted
 
 __all__ = [
     "ANOMALIES", "CHANGES", "SEMANTICS", "SEVERITIES", "STAGES", "TYPES", "UNCHECKED", "Bool", "Count", "Domain",

@@ -25,7 +25,7 @@ from .schema import (
     Time,
     Values,
 )
-from .weighted import WeightedFeature
+from .weighted_feature import WeightedFeature
 from .yaml_write import CHECK_KEYS, FEATURE_KEYS, FORMAT
 
 _SCHEMA_KEYS = (

@@ -31,7 +31,7 @@ from ..schemas.schema import Schema
 from ..sources import Source
 from ..stats.document import Statistics, from_states, statistics
 from ..validation.anomalies import Anomalies
-from ..validation.rows import anomalous_rows
+from ..validation.anomalous_rows import anomalous_rows
 from ..validation.validate import validate
 from .rows import SpanRows
 from .window import window_of

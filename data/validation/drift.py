@@ -13,8 +13,8 @@ from ...report.html import number, percent
 from ..drift_skew.compare import Comparison
 from ..drift_skew.pair import comparable
 from ..schemas.comparators import COMPARATORS, CONTROL_MISSING
-from ..schemas.fields import Path, path_name, state_at, with_fields
 from ..schemas.schema import Feature, Schema
+from ..schemas.struct_fields import Path, path_name, state_at, with_fields
 from ..stats.column import ColumnState
 from ..stats.document import Statistics
 from .anomalies import Anomaly

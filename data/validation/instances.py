@@ -16,7 +16,7 @@ from ..schemas.schema import (
     Values,
 )
 from .anomalies import Anomalies
-from .rows import anomalous_rows
+from .anomalous_rows import anomalous_rows
 from .validate import validate
 
 

@@ -21,7 +21,7 @@ from ..duckdb_session import (
 from ..schemas.checks import Check
 from ..stats.document import Statistics
 from .anomalies import Anomaly
-from .sql_proto import DUCKDB_TYPE, proto_of
+from .feature_name_statistics import DUCKDB_TYPE, proto_of
 
 if TYPE_CHECKING:
     import duckdb

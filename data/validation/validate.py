@@ -24,7 +24,6 @@ from ..aggregates.tables import (
     top,
 )
 from ..arrays import arrow_of
-from ..schemas.fields import below, states_below, with_fields
 from ..schemas.schema import (
     UNCHECKED,
     Bool,
@@ -35,11 +34,11 @@ from ..schemas.schema import (
     Time,
     Values,
 )
+from ..schemas.struct_fields import below, states_below, with_fields
 from ..stats.accumulator import StatisticsAccumulator
 from ..stats.column import ColumnState
 from ..stats.of import statistics_of
 from .anomalies import Anomalies, Anomaly
-from .counts import check_counts, check_unique
 from .drift import drift_anomalies
 from .evidence import (
     SHOWN,
@@ -51,11 +50,12 @@ from .evidence import (
     numbers_where,
     texts,
 )
-from .images import check_images
-from .parse import check_parsed
+from .image_domain import check_images
+from .parsed_numbers import check_parsed
 from .ratio import check_rows
-from .times import check_time
-from .weighted import check_weighted
+from .time_domain import check_time
+from .value_counts import check_counts, check_unique
+from .weighted_features import check_weighted
 
 
 def validate(

@@ -16,7 +16,7 @@ from drivetrain.errors import InputError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-GOLDEN = Path(__file__).parent.parent / "golden"
+GOLDEN = Path(__file__).parents[2] / "golden"
 FLIGHTS = json.loads((GOLDEN / "flights_schema.json").read_text())
 SCALARS = {"string": 9, "bool": 8, "int64": 3, "float": 2, "double": 1}  # FieldDescriptorProto.Type
 

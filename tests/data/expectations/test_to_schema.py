@@ -334,7 +334,7 @@ def test_flights_clean_and_corrupted() -> None:
 def test_the_page_tells_the_truth(tmp_path: Path) -> None:
     """What docs/expectations.md shows works on data of the same columns."""
     blocks = re.findall(
-        r"```(\w+)\n(.*?)```", (Path(__file__).parents[2] / "docs" / "expectations.md").read_text(), re.S
+        r"```(\w+)\n(.*?)```", (Path(__file__).parents[3] / "docs" / "expectations.md").read_text(), re.S
     )
     rows = "".join(text for kind, text in blocks if kind == "yaml")
     schema = schema_from_yaml(f"format: drivetrain.schema/1\nfeatures: {{}}\n{rows}")

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from ..aggregates.tables import NumberTable, TextTable
 from ..arrays import arrow_of
 from ..schemas.schema import Semantic, Time
-from ..schemas.times import (
+from ..schemas.time_formats import (
     FORMATS,
     UNIX,
     looks_like_time,
@@ -29,7 +29,7 @@ from ..schemas.times import (
 )
 from ..stats.column import ColumnState
 from ..stats.images import FORMATS as IMAGES
-from ..validation.times import time_table
+from ..validation.time_domain import time_table
 
 LEAST_VALUES: Final = 100
 LEAST_SHARE: Final = Fraction(4, 5)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ...report.html import number
 from ..arrays import numpy_of
-from ..schemas.weighted import MISMATCHES, WeightedFeature
+from ..schemas.weighted_feature import MISMATCHES, WeightedFeature
 from ..stats.column import ColumnState
 from .anomalies import Anomaly
 from .evidence import bounds, numbers_where

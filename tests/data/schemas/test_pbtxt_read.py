@@ -27,7 +27,7 @@ from drivetrain.errors import InputError
 from hypothesis import given
 from hypothesis import strategies as st
 
-FLIGHTS = json.loads((Path(__file__).parent.parent / "golden" / "flights_schema.json").read_text())
+FLIGHTS = json.loads((Path(__file__).parents[2] / "golden" / "flights_schema.json").read_text())
 
 
 @pytest.mark.parametrize("month", ["all", "month1"])

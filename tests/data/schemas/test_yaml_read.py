@@ -18,7 +18,7 @@ from drivetrain.data.schemas.schema import (
     Time,
     Values,
 )
-from drivetrain.data.schemas.weighted import WeightedFeature
+from drivetrain.data.schemas.weighted_feature import WeightedFeature
 from drivetrain.data.schemas.yaml_read import load_schema, schema_from_yaml
 from drivetrain.data.schemas.yaml_write import schema_to_yaml
 from drivetrain.errors import InputError

@@ -16,7 +16,6 @@ from ...progress import Progress, no_progress
 from ..aggregates.tables import show_text
 from ..arrays import arrow_of, numpy_of
 from ..reading.source_of import source_of
-from ..schemas.fields import feature_at
 from ..schemas.schema import (
     Bool,
     Feature,
@@ -26,15 +25,16 @@ from ..schemas.schema import (
     Time,
     Values,
 )
-from ..schemas.times import UNIX, reads_as_time, within
-from ..schemas.weighted import MISMATCHES
+from ..schemas.struct_fields import feature_at
+from ..schemas.time_formats import UNIX, reads_as_time, within
+from ..schemas.weighted_feature import MISMATCHES
 from ..sources import Source
 from .anomalies import Anomalies, Anomaly
 from .evidence import is_number
-from .images import odd_images
-from .nested import any_item, inside, outside_counts
-from .parse import reads_as
-from .weighted import unmatched
+from .image_domain import odd_images
+from .parsed_numbers import reads_as
+from .row_tests import any_item, inside, outside_counts
+from .weighted_features import unmatched
 
 EXAMPLES: Final = 5
 _WIDE: Final = 40  # columns quoted of a row, the anomaly's own first

@@ -12,7 +12,7 @@ from ...report.html import number, percent
 from ..aggregates.tables import NumberTable, TextTable, show_text, top
 from ..arrays import arrow_of
 from ..schemas.schema import Feature, Time
-from ..schemas.times import UNIX, reads_as_time, within
+from ..schemas.time_formats import UNIX, reads_as_time, within
 from ..stats.column import ColumnState
 from .anomalies import Anomaly
 from .evidence import SHOWN, counted

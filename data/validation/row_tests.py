@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ..arrays import numpy_of
-from ..schemas.fields import Path
 from ..schemas.schema import Count, Feature
+from ..schemas.struct_fields import Path
 from ..stats.column import kind_of, plain_array
 
 Mask = NDArray[np.bool_]

@@ -389,7 +389,7 @@ def test_a_truncated_file(kind: str, share: float, tmp_path: Path) -> None:
     path = tmp_path / f"x.{kind}"
     rows = [{"a": number, "b": f"Nr. {number * 7919 % 1000}"} for number in range(2000)]
     if kind == "tfrecord":
-        from drivetrain.tests.data.test_tfrecord import framed
+        from drivetrain.tests.data.reading.test_tfrecord_files import framed
 
         path.write_bytes(
             framed(*(b"\x0a\x0d\x0a\x0b\x0a\x01a\x12\x06\x1a\x04\x0a\x02" + b"\x01\x02" for _ in range(200)))
