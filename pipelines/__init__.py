@@ -13,8 +13,8 @@ from .launcher.home import (
     list_runs,
     open_run,
 )
-from .launcher.outcome import NodeResult, Observer
 from .launcher.partial import Selection
+from .launcher.results import NodeResult, Observer
 from .launcher.spin import Spun, spin
 from .project.context import LaunchContext, current
 from .project.files import (

@@ -31,9 +31,9 @@ from .launcher import processes
 from .launcher.home import STORE, Home, Run, open_run
 from .launcher.launcher import Launcher
 from .launcher.logs import flush
-from .launcher.outcome import NodeResult, Overtime
+from .launcher.process_state import Tidy
+from .launcher.results import NodeResult, Overtime
 from .launcher.states import EndState
-from .launcher.tidy import Tidy
 from .project.functions import package_name
 from .project.secret import conceal
 

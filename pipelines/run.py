@@ -24,10 +24,10 @@ from .launcher.home import (
     tell_end,
 )
 from .launcher.launcher import LEASE, Launcher
-from .launcher.outcome import NodeResult, Observer
 from .launcher.partial import Selection, base_run
+from .launcher.results import NodeResult, Observer
 from .launcher.states import EndState, RunState, run_state
-from .runners.keeps import refuse_what_is_not_kept
+from .runners.capabilities import refuse_what_is_not_kept
 
 Runner: TypeAlias = Callable[[Launcher, Iterable[str]], dict[str, NodeResult]]
 RUNNERS = ("inline", "process", "beam")

@@ -28,7 +28,7 @@ from ..ir.ir import Query
 from ..ir.tasks import parse_task, task_name
 from ..launcher.home import Home
 from ..launcher.launcher import Launcher
-from ..launcher.outcome import NodeResult
+from ..launcher.results import NodeResult
 from ..launcher.states import EndState
 from ..project.secret import blotted
 from ..run import state_of

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...errors import InputError, suggest
 from ..ir.ir import Node, Pipeline
-from ..runners.keeps import not_kept
+from ..runners.capabilities import not_kept
 from .about import secrets
 from .manifests import ITEMS, RUN, STATUS
 from .settings import Settings

@@ -18,7 +18,7 @@ from ..ir.ir import (
 )
 from ..ir.tasks import parse_task
 from ..launcher.launcher import Launcher
-from ..launcher.outcome import NodeResult
+from ..launcher.results import NodeResult
 
 Json: TypeAlias = Any  # a JSON value; Any because the type is recursive and read by key
 _SCALARS = frozenset({"$property", "$collect", "$optional", "$one_of", "$op"})

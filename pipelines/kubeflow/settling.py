@@ -14,7 +14,7 @@ from ..ir.tasks import parse_task, task_name
 from ..launcher.heartbeat import heartbeat
 from ..launcher.home import Home, Run, open_run, tell_end
 from ..launcher.launcher import LEASE, Launcher
-from ..launcher.outcome import NodeResult
+from ..launcher.results import NodeResult
 from ..launcher.states import EndState
 from ..run import state_of
 from . import records

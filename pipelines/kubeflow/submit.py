@@ -25,9 +25,9 @@ from ..launcher.home import (
     reopen_run,
 )
 from ..launcher.launcher import Launcher
-from ..launcher.outcome import NodeResult
+from ..launcher.results import NodeResult
 from ..run import state_of
-from ..runners.keeps import refuse_what_is_not_kept
+from ..runners.capabilities import refuse_what_is_not_kept
 from . import records
 from .api_errors import ApiError
 from .client import Client, KfpRun

@@ -33,8 +33,8 @@ from .heartbeat import heartbeat
 from .home import Home, Run
 from .logs import Logged
 from .outbox import drop, pack, unsent
-from .outcome import facts, traced
 from .resolve import Work
+from .results import facts, traced
 
 
 @dataclass(frozen=True)

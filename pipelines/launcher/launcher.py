@@ -26,7 +26,9 @@ from .flow import LEFT_OUT, Outputs
 from .heartbeat import heartbeat
 from .home import Home, Run, open_run
 from .logs import Logged, Logs
-from .outcome import (
+from .partial import needed, stand_in
+from .resolve import Resolver, Work
+from .results import (
     Guarded,
     NodeResult,
     Observer,
@@ -36,8 +38,6 @@ from .outcome import (
     told,
     traced,
 )
-from .partial import needed, stand_in
-from .resolve import Resolver, Work
 from .retries import Retries, postpone
 from .reuse import done_before, news
 from .states import EndState

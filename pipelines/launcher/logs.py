@@ -18,7 +18,7 @@ from urllib.parse import quote, unquote
 from ...digest import digest
 from ...metadata import Owner
 from ..project.secret import blotted, concealed
-from .outcome import NodeResult, Observer
+from .results import NodeResult, Observer
 
 _LONGEST = 200
 """Bytes of a file's name."""

@@ -13,7 +13,7 @@ from ...metadata import ExecutionRecord, MetadataStore
 from ..ir.options import NodeOptions
 from ..project.functions import reference
 from .home import Run
-from .outcome import Overtime
+from .results import Overtime
 
 
 class Retries:

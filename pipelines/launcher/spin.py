@@ -24,9 +24,9 @@ from .attempt import arguments, checked_outputs
 from .decisions import decision
 from .flow import Flow
 from .home import Home, Run
-from .outcome import Observer, Silent
 from .readiness import readiness
 from .resolve import Resolver
+from .results import Observer, Silent
 
 
 @dataclass(frozen=True)

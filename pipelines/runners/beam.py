@@ -19,7 +19,7 @@ from ...errors import DrivetrainError, InputError
 from ...metadata.postgres import holds_password
 from ..launcher.home import Home, open_run
 from ..launcher.launcher import Launcher
-from ..launcher.outcome import NodeResult
+from ..launcher.results import NodeResult
 from ..launcher.states import EndState
 from .children import Attending
 from .steps import Part, Step, steps

@@ -20,7 +20,7 @@ from ..ir.tasks import parse_task
 from ..launcher import processes
 from ..launcher.home import STORE
 from ..launcher.launcher import Launcher
-from ..launcher.outcome import NodeResult, Observer, Overtime, brief
+from ..launcher.results import NodeResult, Observer, Overtime, brief
 from ..launcher.retries import Retries, postpone
 from ..launcher.states import EndState
 

@@ -13,7 +13,7 @@ from queue import Empty, SimpleQueue
 from threading import Thread, current_thread
 
 from ..launcher.launcher import Launcher
-from ..launcher.outcome import NodeResult
+from ..launcher.results import NodeResult
 from ..launcher.states import EndState
 from .schedule import Schedule
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from ...errors import DrivetrainError
 from ..ir.tasks import parse_task
-from ..launcher.outcome import NodeResult
+from ..launcher.results import NodeResult
 from ..launcher.states import EndState
 from .children import Attending, Child
 

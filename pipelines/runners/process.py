@@ -19,7 +19,7 @@ from ...errors import DrivetrainError
 from ..ir.ir import Node
 from ..ir.tasks import parse_task
 from ..launcher.launcher import Launcher
-from ..launcher.outcome import NodeResult
+from ..launcher.results import NodeResult
 from ..launcher.states import EndState
 from .children import Attending
 from .leases import Lease, machine_for

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 
 from ..launcher.launcher import Launcher
-from ..launcher.outcome import NodeResult
+from ..launcher.results import NodeResult
 from ..launcher.states import EndState
 from .children import Attending
 from .pool import Pool

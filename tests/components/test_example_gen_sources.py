@@ -25,7 +25,7 @@ from drivetrain.digest import digest_tree
 from drivetrain.errors import BuildError, InputError
 from drivetrain.metadata import Examples
 from drivetrain.pipelines import Home, RunOptions, RunResult, load_pipeline, run_pipeline
-from drivetrain.pipelines.launcher.outcome import Silent
+from drivetrain.pipelines.launcher.results import Silent
 from drivetrain.pipelines.project.context import LaunchContext, enter
 from drivetrain.pipelines.project.secret import blotted
 from drivetrain.tests.data.postgres import server  # noqa: F401 - a fixture

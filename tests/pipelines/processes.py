@@ -13,8 +13,8 @@ import psutil
 import pytest
 from drivetrain.pipelines import Home, PipelineFunction, RunOptions, RunResult
 from drivetrain.pipelines.launcher.logs import Logs
-from drivetrain.pipelines.launcher.outcome import NodeResult, Observer
 from drivetrain.pipelines.launcher.processes import MARK
+from drivetrain.pipelines.launcher.results import NodeResult, Observer
 from drivetrain.pipelines.runners import children
 
 Pipe = Callable[..., PipelineFunction[..., object]]

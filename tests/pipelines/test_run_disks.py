@@ -29,7 +29,7 @@ from drivetrain.pipelines import (
     resume,
     run_pipeline,
 )
-from drivetrain.pipelines.launcher.outcome import Silent
+from drivetrain.pipelines.launcher.results import Silent
 from drivetrain.tests.metadata.power import Disk, files
 from drivetrain.tests.pipelines import faulty
 

@@ -28,7 +28,7 @@ from drivetrain.pipelines import (
 )
 from drivetrain.pipelines.launcher.home import close_run, reopen_run
 from drivetrain.pipelines.launcher.logs import Logs
-from drivetrain.pipelines.launcher.outcome import Silent
+from drivetrain.pipelines.launcher.results import Silent
 from drivetrain.tests.pipelines import faulty
 
 Shop: TypeAlias = PipelineFunction[..., object]

@@ -16,7 +16,7 @@ from typing import Any
 from ....errors import DrivetrainError
 from ...launcher.home import Home, Run, open_run
 from ...launcher.launcher import Launcher
-from ...launcher.outcome import NodeResult, Observer, Silent
+from ...launcher.results import NodeResult, Observer, Silent
 from ...launcher.states import EndState
 from ...run import RunResult, state_of
 from .. import settling

@@ -12,7 +12,7 @@ import drivetrain as dt
 import pytest
 from drivetrain.errors import BuildError, InputError
 from drivetrain.pipelines import Home, external, load_pipeline, run_pipeline
-from drivetrain.pipelines.launcher.outcome import Silent
+from drivetrain.pipelines.launcher.results import Silent
 from drivetrain.tests.pipelines.external.test_shell import HEAD
 
 

@@ -14,7 +14,7 @@ from drivetrain.pipelines.dsl.component import Component
 from drivetrain.pipelines.ir.ir import Node, Pipeline
 from drivetrain.pipelines.ir.options import OPTIONS, Need, NodeOptions, OptionArguments
 from drivetrain.pipelines.run import RUNNERS
-from drivetrain.pipelines.runners.keeps import CAN, not_kept
+from drivetrain.pipelines.runners.capabilities import CAN, not_kept
 
 # As users write them, as they are stored, and as they stand in the IR.
 SAID: dict[str, tuple[Any, Any, Any]] = {

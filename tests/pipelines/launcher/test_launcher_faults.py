@@ -21,7 +21,7 @@ from drivetrain.metadata import Owner, fsck
 from drivetrain.pipelines import Home, NodeResult, PipelineFunction, list_runs, open_run, resume, run_pipeline
 from drivetrain.pipelines.launcher import home as homes
 from drivetrain.pipelines.launcher import launcher as launching
-from drivetrain.pipelines.launcher.outcome import Silent
+from drivetrain.pipelines.launcher.results import Silent
 from drivetrain.pipelines.runners import inline
 
 Pipe = Callable[..., PipelineFunction[..., object]]

@@ -15,13 +15,13 @@ from drivetrain.errors import DrivetrainError
 from drivetrain.pipelines import Home, list_runs, run_pipeline
 from drivetrain.pipelines.ir.ir import Node, Pipeline
 from drivetrain.pipelines.ir.options import NodeOptions
-from drivetrain.pipelines.launcher.outcome import NodeResult, Silent
+from drivetrain.pipelines.launcher.results import NodeResult, Silent
 from drivetrain.pipelines.run import RUNNERS
+from drivetrain.pipelines.runners.capabilities import refuse_what_is_not_kept
 from drivetrain.pipelines.runners.children import Child
-from drivetrain.pipelines.runners.keeps import refuse_what_is_not_kept
 from drivetrain.tests.pipelines.processes import ONE, TWO, Pipe, log, states, time_is_up_with
 
-PAGE = (Path(__file__).parents[2] / "docs" / "runners.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "runners.md").read_text("utf-8")
 pytestmark = pytest.mark.usefixtures("nothing_is_left")
 
 

@@ -112,7 +112,7 @@ FORKED = """
 import os, sys
 from drivetrain.metadata import MetadataStore
 from drivetrain.pipelines.launcher.heartbeat import heartbeat
-from drivetrain.tests.pipelines.test_heartbeat import LEASE, Time, beaten, held, waits
+from drivetrain.tests.pipelines.launcher.test_heartbeat import LEASE, Time, beaten, held, waits
 path = sys.argv[1]
 heartbeat.start()
 child = os.fork()

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 from drivetrain.pipelines import Home, PipelineFunction, list_runs, resume, run_pipeline
-from drivetrain.pipelines.launcher.outcome import Silent
+from drivetrain.pipelines.launcher.results import Silent
 from drivetrain.pipelines.runners import children
 from drivetrain.tests.pipelines.processes import GRANDCHILD, HOW, ONE, TWO, Pipe, grandchild, states, workers
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 from drivetrain.pipelines import Home, list_runs, run_pipeline
-from drivetrain.pipelines.launcher import tidy
+from drivetrain.pipelines.launcher import process_state
 from drivetrain.pipelines.runners import children
 from drivetrain.tests.pipelines import faulty
 from drivetrain.tests.pipelines.processes import GRANDCHILD, HOW, ONE, Pipe, states, time_is_up_with
@@ -43,10 +43,9 @@ def test_a_killed_worker_leaves_no_grandchildren(home: Home, pipe: Pipe, how: st
 def test_what_a_task_leaves_ends_with_its_worker(home: Home, pipe: Pipe) -> None:
     leave = "import subprocess, threading; subprocess.Popen(['sleep', '600'])\n"
     thread = "import threading; threading.Thread(target=time.sleep, args=(600,), daemon=True).start()\n"
-    memory = "import drivetrain.pipelines.launcher.tidy as tidy; tidy.MUCH = tidy.resident() // 2\n"
-    device = (
-        "import drivetrain.pipelines.launcher.tidy as tidy; tidy._DEVICES = ('/dev/zero',); os.open('/dev/zero', 0)\n"
-    )
+    state = "from drivetrain.pipelines.launcher import process_state as state; state."
+    memory = f"{state}MUCH = state.resident() // 2\n"
+    device = f"{state}_DEVICES = ('/dev/zero',); os.open('/dev/zero', 0)\n"
     tell = "(current().base / f'{current().node}.pid').write_text(str(os.getpid()))"
     body = f"""
     a = Misbehave.options(id='A')(Make(), code={leave + tell!r})
@@ -65,12 +64,12 @@ def test_what_a_task_leaves_ends_with_its_worker(home: Home, pipe: Pipe) -> None
 
 def test_memory_and_devices_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     rss = psutil.Process().memory_info().rss
-    assert abs(tidy.resident() - rss) < 0.1 * rss
-    monkeypatch.setattr(tidy, "_DEVICES", ("/dev/zero",))
-    assert tidy.device() is None
+    assert abs(process_state.resident() - rss) < 0.1 * rss
+    monkeypatch.setattr(process_state, "_DEVICES", ("/dev/zero",))
+    assert process_state.device() is None
     with Path("/dev/zero").open("rb"):
-        assert tidy.device() == "/dev/zero"
-    assert tidy.device() is None
+        assert process_state.device() == "/dev/zero"
+    assert process_state.device() is None
 
 
 def test_a_timeout_and_a_stop_reach_who_never_stops_talking(home: Home, pipe: Pipe) -> None:
