@@ -155,7 +155,7 @@ def _features(source: Bundle, label: str) -> tuple[dict[str, tuple[Tensor, ...]]
     """The tensors of each feature (of lists two: values and lengths), and the nodes that make those of lists."""
     tensors = source.graph.tensors()
     first = max((int(dim[1:]) for dim in lengths_of(source.graph.nodes)), default=0) + 1
-    found: dict[str, tuple[Tensor, ...]] = {}
+    tensors_of_features: dict[str, tuple[Tensor, ...]] = {}
     feeding: list[HostNode] = []
     alike = lists_by_lengths(source.graph.nodes)
     dims: dict[str, str] = {}
@@ -164,12 +164,12 @@ def _features(source: Bundle, label: str) -> tuple[dict[str, tuple[Tensor, ...]]
         if name == label:
             continue
         if not tensor.column:
-            found[name] = (tensor,)
+            tensors_of_features[name] = (tensor,)
         elif tensor.dtype in DEVICE:
             dim = dims.setdefault(alike.get(tensor.id, tensor.id), f"n{first + len(dims)}")
             feeding.append(flattened(tensor, name, dim))
-            found[name] = feeding[-1].outputs
-    return found, feeding
+            tensors_of_features[name] = feeding[-1].outputs
+    return tensors_of_features, feeding
 
 
 def _joined(source: Bundle, feeding: Sequence[HostNode], model: Graph, label: str) -> Graph:
@@ -220,8 +220,8 @@ class _Model:
         self._apply, self._predict, self._scaled = apply, predict, scaled
         self._features = {**features, **{name: (scaling.base,) for name, scaling in scaled.items()}}
         (batch,) = jax.export.symbolic_shape(BATCH)
-        self._given = [tensor for tensors in self._features.values() for tensor in tensors]
-        shapes = [shaped((_dim(str(t.shape[0]), batch), *t.shape[1:]), t.dtype) for t in self._given]
+        self._inputs = [tensor for tensors in self._features.values() for tensor in tensors]
+        shapes = [shaped((_dim(str(t.shape[0]), batch), *t.shape[1:]), t.dtype) for t in self._inputs]
         shapes += [shaped(array.shape, array.dtype) for array in self._arrays.values()]
         self.names = tuple[str, ...]()
         try:
@@ -252,28 +252,32 @@ class _Model:
 
     def graph(self) -> Graph:
         """From features to predictions, params its weights."""
-        places = {name: place for place, name in enumerate(self.names)}
-        inputs = [(tensor.id, tensor) for tensor in self._given]
+        places = {name: position for position, name in enumerate(self.names)}
+        inputs = [(tensor.id, tensor) for tensor in self._inputs]
         return graph_of_jaxpr(self._closed, inputs, places, weights=self._arrays, signature=PREDICT, prefix="model/")
 
     def _run(self, *arrays: Any) -> list[Any]:
-        given = iter(arrays)
+        remaining = iter(arrays)
         features = {}
         for name, tensors in self._features.items():
-            values = [next(given) for _ in tensors]
+            values = [next(remaining) for _ in tensors]
             features[name] = from_lengths(*values) if len(values) == 2 else values[0]
-        params = jax.tree_util.tree_unflatten(self._tree, list(islice(given, self._count)))
+        params = jax.tree_util.tree_unflatten(self._tree, list(islice(remaining, self._count)))
         for name in self._scaled:
-            offset, scale = next(given), next(given)
+            offset, scale = next(remaining), next(remaining)
             features[name] = (features[name] - offset) / scale
-        made = self._predict(self._apply(params, features))
-        if not isinstance(made, Mapping) or not made or not all(isinstance(name, str) for name in made):
+        predictions = self._predict(self._apply(params, features))
+        if (
+            not isinstance(predictions, Mapping)
+            or not predictions
+            or not all(isinstance(name, str) for name in predictions)
+        ):
             raise InputError(
-                f"predict returned {type(made).__name__}",
+                f"predict returned {type(predictions).__name__}",
                 fix='return a dict, e.g. {"probability": jax.nn.sigmoid(logits)}',
             )
-        self.names = tuple(made)
-        return [_output(name, value) for name, value in made.items()]
+        self.names = tuple(predictions)
+        return [_output(name, value) for name, value in predictions.items()]
 
 
 def _output(name: str, value: Any) -> Any:  # Any: what the user's function gave; a tracer
@@ -289,8 +293,8 @@ def _output(name: str, value: Any) -> Any:  # Any: what the user's function gave
             fix="give one number per value of a feature's lists; pool or to_dense what else there is",
         )
     params = {"dtype": kind, "output": name}
-    (found,) = bind_host(UNFLATTEN, [value.lengths, value.values], [(kind, (BATCH,), True)], params)
-    return found
+    (column,) = bind_host(UNFLATTEN, [value.lengths, value.values], [(kind, (BATCH,), True)], params)
+    return column
 
 
 def _dim(name: str, batch: Any) -> Any:  # symbolic dimensions

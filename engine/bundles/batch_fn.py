@@ -42,8 +42,8 @@ class BundleFn:
         return with_columns(batch, self.keep, self._bundle.run_arrow(self.signature, batch))
 
 
-def with_columns(batch: pa.RecordBatch, keep: tuple[str, ...], made: pa.RecordBatch) -> pa.RecordBatch:
+def with_columns(batch: pa.RecordBatch, keep: tuple[str, ...], outputs: pa.RecordBatch) -> pa.RecordBatch:
     """Some of a batch's columns, then those made from it."""
-    columns = {name: batch.column(name) for name in keep if name not in made.schema.names}
-    columns.update(zip(made.schema.names, made.columns, strict=True))
+    columns = {name: batch.column(name) for name in keep if name not in outputs.schema.names}
+    columns.update(zip(outputs.schema.names, outputs.columns, strict=True))
     return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))

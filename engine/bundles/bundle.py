@@ -73,15 +73,15 @@ class Bundle:
     def signatures(self) -> Mapping[str, Signature]:
         """The signatures by name."""
         tensors = self.graph.tensors()
-        found = {}
+        signatures = {}
         for name, outputs in self.graph.signatures.items():
-            given = self.graph.signature(name).inputs.items()
-            inputs = {key: FieldSpec(t.dtype, _row(t)) for key, t in given}
-            made = {key: (tensors[out.tensor], out.size) for key, out in outputs.items()}
-            specs = {key: FieldSpec(t.dtype, _row(t), size) for key, (t, size) in made.items()}
+            tensors_read = self.graph.signature(name).inputs.items()
+            inputs = {key: FieldSpec(t.dtype, _row(t)) for key, t in tensors_read}
+            tensors_and_sizes = {key: (tensors[out.tensor], out.size) for key, out in outputs.items()}
+            specs = {key: FieldSpec(t.dtype, _row(t), size) for key, (t, size) in tensors_and_sizes.items()}
             defaults = {key: self.defaults[key] for key in inputs if key in self.defaults}
-            found[name] = Signature(*map(MappingProxyType, (inputs, specs, defaults)))
-        return MappingProxyType(found)
+            signatures[name] = Signature(*map(MappingProxyType, (inputs, specs, defaults)))
+        return MappingProxyType(signatures)
 
     def with_defaults(self, defaults: Mapping[str, object]) -> Bundle:
         """The same bundle, to which rows and batches may come without these columns.
@@ -198,8 +198,10 @@ class Bundle:
 
     def run_arrow(self, name: str, batch: pa.RecordBatch) -> pa.RecordBatch:
         """`run`, as Arrow: vectors are fixed-size lists."""
-        made = {key: to_arrow(value) for key, value in self._runner(name).batch(self._completed(name, batch)).items()}
-        return pa.RecordBatch.from_arrays(list(made.values()), names=list(made))
+        outputs = {
+            key: to_arrow(value) for key, value in self._runner(name).batch(self._completed(name, batch)).items()
+        }
+        return pa.RecordBatch.from_arrays(list(outputs.values()), names=list(outputs))
 
     def run_each(
         self, name: str, batch: pa.RecordBatch
@@ -212,8 +214,8 @@ class Bundle:
         Raises:
             InputError: No such signature; a column is missing or of another type.
         """
-        found, kept, errors = self._runner(name).each(self._completed(name, batch))
-        return {key: to_numpy(value) for key, value in found.items()}, kept, errors
+        outputs, kept, errors = self._runner(name).each(self._completed(name, batch))
+        return {key: to_numpy(value) for key, value in outputs.items()}, kept, errors
 
     def run_stream(
         self, name: str, batches: Iterable[pa.RecordBatch], *, ahead: int = 2
@@ -251,8 +253,10 @@ class Bundle:
         runner = self._runner(name)
         if type(row) is not dict:  # most are, and this is the hot path
             check_row(row, runner.graph.inputs)
-        found = runner.row({**self.defaults, **row} if self.defaults else row)
-        return {key: value.item() if isinstance(value, np.generic) else value for key, value in found.items()}
+        outputs = runner.row({**self.defaults, **row} if self.defaults else row)
+        return {
+            key: value.item() if isinstance(value, np.generic) else value for key, value in outputs.items()
+        }
 
     # --- bytes ---
 
@@ -264,9 +268,9 @@ class Bundle:
             raise InputError("the graph has updates, which a bundle does not hold", fix="save it by export_stateful")
         files = {GRAPH: canonical_json(graph_json(self.graph)) + b"\n"}
         facts = {name: program_facts(program) for name, program in sorted(self.payload.programs.items())}
-        for name, found in facts.items():
+        for name, program in facts.items():
             files[f"device/{name}.stablehlo"] = self.payload.programs[name]
-            files[f"device/{name}.mlirbc"] = found.portable
+            files[f"device/{name}.mlirbc"] = program.portable
         groups: dict[str, dict[str, NDArray[Any]]] = {}
         for name, array in sorted(self.payload.weights.items()):
             groups.setdefault(name.split("/", 1)[0], {})[name] = np.asarray(array, order="C")

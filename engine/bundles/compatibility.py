@@ -36,7 +36,7 @@ def check_window(body: Mapping[str, Any], where: str) -> None:
     """
     try:
         conventions = [int(facts["calling_convention"]) for facts in body["programs"].values()]
-        made = f"exported by JAX {body['export']['jax']!s:.20}"
+        exported = f"exported by JAX {body['export']['jax']!s:.20}"
     except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
         raise BundleError(
             f"{where}: its manifest does not say how its programs are called ({error!r:.80})",
@@ -51,18 +51,19 @@ def check_window(body: Mapping[str, Any], where: str) -> None:
     last = jax.export.maximum_supported_calling_convention_version
     if newest > last:
         raise BundleError(
-            f"{where} was {made} with calling convention {newest}; this JAX, {jax.__version__}, reads up to {last}",
+            f"{where} was {exported} with calling convention {newest}; this JAX, {jax.__version__}, reads up to {last}",
             fix="upgrade JAX",
         )
     command = f"drivetrain bundle refresh {where} NEW_FOLDER"
     if oldest < first:
         raise BundleError(
-            f"{where} was {made} with calling convention {oldest}; this JAX, {jax.__version__}, reads from {first} on",
+            f"{where} was {exported} with calling convention {oldest}; "
+            f"this JAX, {jax.__version__}, reads from {first} on",
             fix=f"write its programs anew: {command}",
         )
     if oldest < written_convention():
         warnings.warn(
-            f"{where} was {made} with calling convention {oldest}, which a coming JAX will refuse"
+            f"{where} was {exported} with calling convention {oldest}, which a coming JAX will refuse"
             f" (JAX {jax.__version__} writes {written_convention()}); write its programs anew in time: {command}",
             FutureWarning,
             stacklevel=3,

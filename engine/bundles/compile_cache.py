@@ -37,19 +37,19 @@ def keep_compiled(folder: Path | None = None) -> Path:
     from jax.experimental.compilation_cache import compilation_cache
 
     config = jax.config
-    told = config.jax_compilation_cache_dir  # type: ignore[attr-defined]  # JAX types no option
-    if folder is None and told:
-        return Path(told)
+    configured = config.jax_compilation_cache_dir  # type: ignore[attr-defined]  # JAX types no option
+    if folder is None and configured:
+        return Path(configured)
     home = ours(folder or cache_home() / "compiled")
-    place = ours(home / f"jaxlib-{version('jaxlib')}-{_processor()}")
+    executables = ours(home / f"jaxlib-{version('jaxlib')}-{_processor()}")
     for option, value in (
-        ("jax_compilation_cache_dir", str(place)),
+        ("jax_compilation_cache_dir", str(executables)),
         ("jax_persistent_cache_min_compile_time_secs", 0.0),
         ("jax_persistent_cache_min_entry_size_bytes", -1),
     ):
         config.update(option, value)  # type: ignore[no-untyped-call]  # JAX types no option
     compilation_cache.reset_cache()  # JAX looks for its folder once, which may have been before
-    return place
+    return executables
 
 
 def cache_home() -> Path:
@@ -64,8 +64,8 @@ def ours(folder: Path) -> Path:
         InputError: Others may write to it, or it belongs to somebody else.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = folder.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o077:
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) & 0o077:
         raise InputError(
             f"{folder} is open to others (or a link): executables that they put there would run here",
             fix=f"chmod 700 {folder}, or name a folder of your own",
@@ -75,9 +75,9 @@ def ours(folder: Path) -> Path:
 
 def _processor() -> str:
     """A digest of the machine's kind and its processor's features."""
-    told = [platform.machine(), platform.processor()]
+    features = [platform.machine(), platform.processor()]
     cpuinfo = Path("/proc/cpuinfo")
     if cpuinfo.is_file():
         lines = cpuinfo.read_text("utf-8", "replace").splitlines()
-        told += sorted({line for line in lines if line.startswith(("flags", "Features", "model name"))})
-    return hashlib.sha256("\n".join(told).encode()).hexdigest()[:12]
+        features += sorted({line for line in lines if line.startswith(("flags", "Features", "model name"))})
+    return hashlib.sha256("\n".join(features).encode()).hexdigest()[:12]

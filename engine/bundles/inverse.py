@@ -28,7 +28,9 @@ def inverse_table(
     rules: Mapping[str, tuple[str, Mapping[str, float], Sequence[Any]]], bases: Mapping[str, str]
 ) -> pa.Table:
     """The asset: output name → rule, settings, and the analyzers' results (numbers, or lists of them); → tensor."""
-    settings = [json.dumps([dict(given), _plain(results)], sort_keys=True) for _, given, results in rules.values()]
+    settings = [
+        json.dumps([dict(constants), _plain(results)], sort_keys=True) for _, constants, results in rules.values()
+    ]
     kinds = [rule for rule, _, _ in rules.values()]
     made_of = pa.array([bases.get(name) for name in rules], pa.string())
     return pa.table({"output": pa.array(list(rules), pa.string()), "rule": kinds, "settings": settings, "of": made_of})
@@ -53,13 +55,15 @@ def scalings(bundle: Bundle) -> dict[str, Scaling]:
     """
     table = bundle.payload.assets.get(INVERSES)
     tensors = bundle.graph.tensors()
-    made = {name: tensors[out.tensor] for outputs in bundle.graph.signatures.values() for name, out in outputs.items()}
-    found = {}
+    output_tensors = {
+        name: tensors[out.tensor] for outputs in bundle.graph.signatures.values() for name, out in outputs.items()
+    }
+    scalings_by_output = {}
     for row in table.to_pylist() if table is not None else ():
         if row.get("of") is not None:
             try:
                 settings, results = json.loads(row["settings"])
-                base, output = tensors[row["of"]], made[row["output"]]
+                base, output = tensors[row["of"]], output_tensors[row["output"]]
                 with np.errstate(all="ignore"):  # what is no number is no scaling
                     numbers = _numbers(row["rule"], settings, [_array(result) for result in results])
                 if any(number.shape not in ((), output.shape[1:]) for number in numbers) or base.column:
@@ -70,8 +74,8 @@ def scalings(bundle: Bundle) -> dict[str, Scaling]:
                 raise broken(f"assets/{INVERSES}.arrow", f"output {row['output']!r:.80}: {error!s:.80}") from error
             offset, scale = numbers
             if np.isfinite(offset).all() and np.isfinite(scale).all() and scale.all():
-                found[row["output"]] = Scaling(base, offset, scale)
-    return found
+                scalings_by_output[row["output"]] = Scaling(base, offset, scale)
+    return scalings_by_output
 
 
 def inverse(bundle: Bundle, output: str, signature: str = "transform") -> Inverse:
@@ -136,8 +140,8 @@ def _words(words: Any) -> Inverse:
     last = len(words) - 1
 
     def turned(ids: Any) -> Any:
-        given = np.asarray(ids).astype(np.int64)
-        return words[np.where((given >= 0) & (given < last), given, last)]
+        indices = np.asarray(ids).astype(np.int64)
+        return words[np.where((indices >= 0) & (indices < last), indices, last)]
 
     return turned
 

@@ -44,13 +44,13 @@ class Signature:
         return [name for name in self.inputs if name in columns or name not in self.defaults]
 
     def __str__(self) -> str:
-        given = [
+        inputs = [
             f"{name}: {_shown(spec)}{'?' if spec.dtype in COLUMN_DTYPES else ''}"
             + (f" = {self.defaults[name]!r}" if name in self.defaults else "")
             for name, spec in self.inputs.items()
         ]
-        made = [f"{name}: {_shown(spec)}" for name, spec in self.outputs.items()]
-        return f"({', '.join(given)}) -> {', '.join(made)}"
+        outputs = [f"{name}: {_shown(spec)}" for name, spec in self.outputs.items()]
+        return f"({', '.join(inputs)}) -> {', '.join(outputs)}"
 
 
 def _shown(spec: FieldSpec) -> str:

@@ -14,12 +14,12 @@ _TYPES = {"s": "string", "i": "int", "u": "int", "f": "float", "b": "bool"}
 
 def output_schema(graph: Graph, signature: str, asked: Mapping[str, FieldSpec]) -> Schema:
     """What each output of a signature is, as a feature; see `Bundle.output_schema`."""
-    made = {tensor.id: node for node in graph.nodes for tensor in node.outputs}
+    makers = {tensor.id: node for node in graph.nodes for tensor in node.outputs}
     tensors = graph.tensors()
     features = []
     for name, spec in asked.items():
         tensor = tensors[graph.signatures[signature][name].tensor]
-        node = made.get(tensor.id)
+        node = makers.get(tensor.id)
         source = node if isinstance(node, HostNode) else None
         features.append(_feature(name, spec, source, maybe_missing=tensor.column))
     return Schema(tuple(features))

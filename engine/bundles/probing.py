@@ -56,8 +56,8 @@ def probe(programs: Mapping[str, bytes], where: str) -> None:
     new = sorted(_unmet(names))
     if not new:
         return
-    given = [programs[names[digest]] for digest in new]
-    command = [sys.executable, "-P", "-m", __name__, *(str(len(program)) for program in given)]
+    untried = [programs[names[digest]] for digest in new]
+    command = [sys.executable, "-P", "-m", __name__, *(str(len(program)) for program in untried)]
     child = subprocess.Popen(  # noqa: S603  # our own module
         command,
         stdin=subprocess.PIPE,
@@ -72,25 +72,25 @@ def probe(programs: Mapping[str, bytes], where: str) -> None:
             child.kill()
             return
         try:
-            told, said = child.communicate(b"".join(given), timeout=SECONDS)
+            digests_survived, stderr = child.communicate(b"".join(untried), timeout=SECONDS)
         except subprocess.TimeoutExpired:
             child.kill()
-            told, said = child.communicate()
-    passed = told.decode("ascii", "replace").split()
+            digests_survived, stderr = child.communicate()
+    passed = digests_survived.decode("ascii", "replace").split()
     _meet(digest for digest in new if digest in passed)
     for digest in new:  # the first that did not pass is the one that it ended at
         if digest not in passed:
-            raise broken(f"{where}: device/{names[digest]}.stablehlo", _ended(child.returncode, said))
+            raise broken(f"{where}: device/{names[digest]}.stablehlo", _ended(child.returncode, stderr))
 
 
-def _ended(code: int, said: bytes) -> str:
+def _ended(code: int, stderr: bytes) -> str:
     if code == -signal.SIGALRM:
         return f"reading it takes longer than {READING} s"
     if code == -signal.SIGKILL:
         return f"reading and compiling it takes longer than {SECONDS:.0f} s, or more memory than there is"
     if code < 0:
         return f"reading it ends the process ({signal.Signals(-code).name})"
-    last = said.decode("utf-8", "replace").strip().splitlines()[-1:]
+    last = stderr.decode("utf-8", "replace").strip().splitlines()[-1:]
     return f"it cannot be tried in a process of its own (exit {code}: {''.join(last):.200})"
 
 
@@ -134,15 +134,17 @@ def _try(program: bytes) -> None:
     try:
         exported = jax.export.deserialize(bytearray(program))
         slots = tuple((str(aval.dtype), tuple(map(_dim, aval.shape))) for aval in exported.in_avals)
-        made = [Tensor(f"o{i}", str(a.dtype), tuple(map(_dim, a.shape))) for i, a in enumerate(exported.out_avals)]
-        stage = DeviceStage("p", tuple(f"i{i}" for i in range(len(slots))), slots, (), tuple(made), ((),) * len(made))
+        outputs = [Tensor(f"o{i}", str(a.dtype), tuple(map(_dim, a.shape))) for i, a in enumerate(exported.out_avals)]
+        stage = DeviceStage(
+            "p", tuple(f"i{i}" for i in range(len(slots))), slots, (), tuple(outputs), ((),) * len(outputs)
+        )
         Programs(Payload({"p": program}, {}, {})).prepare(stage)
     finally:
         signal.alarm(0)
     for each in (exported, exported.vjp()) if exported.has_vjp() else (exported,):
         sizes = [[dim if isinstance(dim, int) else _ROWS for dim in aval.shape] for aval in each.in_avals]
-        given = [jax.ShapeDtypeStruct(shape, a.dtype) for shape, a in zip(sizes, each.in_avals, strict=True)]  # type: ignore[no-untyped-call]
-        jax.jit(each.call).lower(*given).compile()
+        avals = [jax.ShapeDtypeStruct(shape, a.dtype) for shape, a in zip(sizes, each.in_avals, strict=True)]  # type: ignore[no-untyped-call]
+        jax.jit(each.call).lower(*avals).compile()
 
 
 def _dim(dim: object) -> int | str:

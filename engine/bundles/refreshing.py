@@ -91,7 +91,7 @@ def _compare(stages: Iterable[DeviceStage], before: Programs, after: Programs, w
         for rows in (1, 64):
             arrays = [_drawn(dice, dtype, shape, rows) for dtype, shape in stage.slots]
             pairs = zip(before(stage, arrays), after(stage, arrays), strict=True)
-            if any(np.asarray(one).tobytes() != np.asarray(other).tobytes() for one, other in pairs):
+            if any(np.asarray(old).tobytes() != np.asarray(new).tobytes() for old, new in pairs):
                 raise BundleError(
                     f"{where}: device/{stage.program}.stablehlo gives other results when written anew",
                     fix="run the step that made the bundle with this JAX",

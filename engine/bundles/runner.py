@@ -118,24 +118,24 @@ class Runner:
             whole = first
         errors: dict[int, InputError] = {}
         columns = {name: self._column(batch, name).to_pylist() for name in self.graph.inputs}
-        for place in range(batch.num_rows):
+        for row in range(batch.num_rows):
             try:
-                self.row({name: values[place] for name, values in columns.items()})
+                self.row({name: values[row] for name, values in columns.items()})
             except InputError as error:
-                errors[place] = error
+                errors[row] = error
         if not errors:  # no row fails by itself, so it is not the rows
             raise whole
         kept = np.setdiff1d(rows, list(errors))
         return self.batch(batch.take(pa.array(kept))), kept, errors
 
     def _column(self, batch: pa.RecordBatch, name: str) -> pa.Array:
-        place = batch.schema.get_field_index(name)
-        if place < 0:
+        index = batch.schema.get_field_index(name)
+        if index < 0:
             times = batch.schema.names.count(name)
             if times > 1:
                 raise InputError(f"column {name!r} is there {times} times", fix="give each column once")
             raise self._absent(name, batch.schema.names)
-        return as_column(batch.column(place), self.graph.inputs[name].dtype, name)
+        return as_column(batch.column(index), self.graph.inputs[name].dtype, name)
 
     def _reads(self, check: Check) -> list[str]:
         """The raw columns that a check depends on."""
@@ -145,8 +145,10 @@ class Runner:
         """Run a node on a batch of `rows`."""
         try:
             if kernel is not None:
-                made = kernel(*(env[name] for name in node.inputs if name is not None))
-                env.update(zip((t.id for t in node.outputs), made if len(node.outputs) > 1 else (made,), strict=True))
+                results = kernel(*(env[name] for name in node.inputs if name is not None))
+                env.update(
+                    zip((t.id for t in node.outputs), results if len(node.outputs) > 1 else (results,), strict=True)
+                )
             elif isinstance(node, DeviceStage):
                 self._device(node, env, rows)
         except Exception as error:
@@ -159,7 +161,7 @@ class Runner:
 
     def _row_step(self, node: GraphNode, kernel: Kernel | None) -> Callable[[Env], None]:
         read = [name for name in node.inputs if name is not None]
-        made = [tensor.id for tensor in node.outputs]
+        output_ids = [tensor.id for tensor in node.outputs]
         if isinstance(node, DeviceStage):
             names, whole, prepared = node.inputs, fits(node), cache(partial(self._programs.single, node))
 
@@ -167,19 +169,19 @@ class Runner:
                 try:
                     if not whole:
                         return self._device_row(node, env)
-                    found = prepared()([0 if name is None else env[name] for name in names])
-                    return env.update(zip(made, found, strict=True))
+                    results = prepared()([0 if name is None else env[name] for name in names])
+                    return env.update(zip(output_ids, results, strict=True))
                 except Exception as error:
                     raise _explained(node, error) from error
 
             return on_device
         assert kernel is not None
-        if len(read) == len(made) == 1:  # most are so, and a list for one argument takes longer than most kernels
-            work, (given,), (result,) = kernel, read, made
+        if len(read) == len(output_ids) == 1:  # most are so, and a list for one argument takes longer than most kernels
+            work, (input_id,), (output_id,) = kernel, read, output_ids
 
             def from_one_to_one(env: Env) -> None:
                 try:
-                    env[result] = work(env[given])
+                    env[output_id] = work(env[input_id])
                 except Exception as error:
                     raise _explained(node, error) from error
 
@@ -187,23 +189,23 @@ class Runner:
 
         def on_host(env: Env) -> None:
             try:
-                found = kernel(*[env[name] for name in read])
+                results = kernel(*[env[name] for name in read])
             except Exception as error:
                 raise _explained(node, error) from error
-            env.update(zip(made, found if len(made) > 1 else (found,), strict=True))
+            env.update(zip(output_ids, results if len(output_ids) > 1 else (results,), strict=True))
 
         return on_host
 
-    def _absent(self, name: str, given: Any) -> InputError:  # Any: names
+    def _absent(self, name: str, names: Any) -> InputError:  # Any: names
         return InputError(
             f"column {name!r} is missing: {self.signature!r} reads {', '.join(self.graph.inputs)}",
-            fix=f"give it (the columns given are {', '.join(given)[:200]})",
+            fix=f"give it (the columns given are {', '.join(names)[:200]})",
         )
 
     def _spans(self, stage: DeviceStage, env: Env, rows: Span, *smallest: int) -> dict[str, Span]:
         """What of each symbolic dimension the stage sees at once."""
-        given = {dim: env[name] for dim, name in self._lengths.items() if name in env}
-        return spans(self._counting[stage.program], given, rows, *smallest)
+        lengths = {dim: env[name] for dim, name in self._lengths.items() if name in env}
+        return spans(self._counting[stage.program], lengths, rows, *smallest)
 
     def _device_row(self, stage: DeviceStage, env: Env) -> None:
         """One row of a stage whose inputs are not all of a fixed number of words."""
@@ -230,12 +232,12 @@ class Runner:
                 zeros(dtype, shape, sizes) if name is None else _at(env[name], shape, sizes)
                 for name, (dtype, shape) in zip(stage.inputs, stage.slots, strict=True)
             ]
-            made = self._programs(stage, arrays)
-            parts.append([_cut(np.asarray(a), t.shape, sizes) for t, a in zip(stage.outputs, made, strict=True)])
-        for place, tensor in enumerate(stage.outputs):
-            found = [part[place] for part in parts]
-            whole = len(found) == 1 or not (tensor.shape and isinstance(tensor.shape[0], str))
-            env[tensor.id] = found[0] if whole else np.concatenate(found)
+            results = self._programs(stage, arrays)
+            parts.append([_cut(np.asarray(a), t.shape, sizes) for t, a in zip(stage.outputs, results, strict=True)])
+        for index, tensor in enumerate(stage.outputs):
+            chunks = [part[index] for part in parts]
+            whole = len(chunks) == 1 or not (tensor.shape and isinstance(tensor.shape[0], str))
+            env[tensor.id] = chunks[0] if whole else np.concatenate(chunks)
 
 
 def _explained(node: GraphNode, error: Exception) -> DrivetrainError:
@@ -269,24 +271,24 @@ def _cut(values: NDArray[Any], shape: tuple[str | int, ...], sizes: Mapping[str,
     return values[: sizes[dim].end - sizes[dim].begin] if isinstance(dim, str) else values
 
 
-def check_batch(given: object) -> None:
+def check_batch(batch: object) -> None:
     """Raise InputError for what is no record batch."""
-    if isinstance(given, pa.RecordBatch):
+    if isinstance(batch, pa.RecordBatch):
         return
     fix = "pass a pyarrow.RecordBatch, e.g. pa.RecordBatch.from_pydict({column: values})"
-    if isinstance(given, Mapping):
+    if isinstance(batch, Mapping):
         fix = "pass pa.RecordBatch.from_pydict(columns); one row of values goes to run_row"
-    elif isinstance(given, pa.Table):
+    elif isinstance(batch, pa.Table):
         fix = "pass its batches: table.combine_chunks().to_batches()"
-    kind = type(given)
+    kind = type(batch)
     raise InputError(f"rows come as a pyarrow.RecordBatch, not as {kind.__module__}.{kind.__qualname__}", fix=fix)
 
 
-def check_row(given: object, columns: Iterable[str]) -> None:
+def check_row(row: object, columns: Iterable[str]) -> None:
     """Raise InputError for what is no mapping from column to value."""
-    if not isinstance(given, Mapping):
+    if not isinstance(row, Mapping):
         raise InputError(
-            f"a row is a mapping from column to value, not {type(given).__name__}",
+            f"a row is a mapping from column to value, not {type(row).__name__}",
             fix=f"pass a dict of {', '.join(columns):.200}",
         )
 

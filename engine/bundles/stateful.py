@@ -56,7 +56,10 @@ def export_stateful(
     held = [name for name in graph.weights if name not in updates]
     results = {**{name: out.tensor for name, out in graph.signatures[signature].items()}, **updates}
     tensors = graph.tensors()
-    outputs = tuple(Tensor(f"next/{name}", tensors[made].dtype, tensors[made].shape) for name, made in results.items())
+    outputs = tuple(
+        Tensor(f"next/{name}", tensors[tensor_id].dtype, tensors[tensor_id].shape)
+        for name, tensor_id in results.items()
+    )
     for name, tensor in [*inputs.items(), *zip(results, outputs, strict=True)]:
         _check(name, tensor)
     values = {
@@ -66,12 +69,12 @@ def export_stateful(
     }
     odd = values.keys() ^ updates.keys()
     if odd:
-        said = f"the state is {', '.join(updates)}; {', '.join(sorted(odd))} is missing, or none of it"
-        raise InputError(said, fix="give first values for the arguments that stateful(…) named", where=caller())
+        mismatch = f"the state is {', '.join(updates)}; {', '.join(sorted(odd))} is missing, or none of it"
+        raise InputError(mismatch, fix="give first values for the arguments that stateful(…) named", where=caller())
     first = {name: _fitting(graph.weights[name], values[name], name) for name in updates}
-    given = [*inputs.values(), *(graph.weights[name] for name in held)]
-    run = as_function(function_of(graph, ops, [tensor.id for tensor in given], list(results.values())))
-    avals = [aval_of(tensor, graph.dims) for tensor in given]
+    arguments = [*inputs.values(), *(graph.weights[name] for name in held)]
+    run = as_function(function_of(graph, ops, [tensor.id for tensor in arguments], list(results.values())))
+    avals = [aval_of(tensor, graph.dims) for tensor in arguments]
     blob = export_program(run, [shaped(aval.shape, aval.dtype) for aval in avals], platforms)
     stage = DeviceStage(
         f"{signature}-0",
@@ -120,25 +123,25 @@ def step(
     stages = [node for node in graph.nodes if isinstance(node, DeviceStage)]
     if len(stages) < len(graph.nodes) or any(tensor.column for tensor in graph.inputs.values()):
         raise InputError(f"{signature!r} takes columns", fix="use bundle.run or bundle.run_row")
-    given = {**inputs, **(first if state is None else state)}
-    missing = [name for name in graph.inputs if name not in given]
+    arrays_by_name = {**inputs, **(first if state is None else state)}
+    missing = [name for name in graph.inputs if name not in arrays_by_name]
     if missing:
         raise InputError(f"{signature!r} needs {missing[0]!r}", fix=f"give {', '.join(graph.inputs)}")
-    env = {tensor.id: _fitting(tensor, given[name], name) for name, tensor in graph.inputs.items()}
+    env = {tensor.id: _fitting(tensor, arrays_by_name[name], name) for name, tensor in graph.inputs.items()}
     rows = next((len(env[tensor.id]) for tensor in graph.inputs.values() if tensor.batched), 1)
     for stage in stages:
         slots = zip(stage.inputs, stage.slots, strict=True)
         arrays = [_zeros(*slot, rows) if name is None else env[name] for name, slot in slots]
         try:
-            made = bundle._programs(stage, arrays)
+            results = bundle._programs(stage, arrays)
         except InputError:
             raise
         except Exception as error:  # what a bundle says need not fit together
             raise node_failed(stage, error) from error
-        env.update(zip((tensor.id for tensor in stage.outputs), map(np.asarray, made), strict=True))
-    found = {name: env[out.tensor] for name, out in bundle.graph.signatures[signature].items()}
-    later = {name: found.pop(name) for name in first if name in found}
-    return found, later
+        env.update(zip((tensor.id for tensor in stage.outputs), map(np.asarray, results), strict=True))
+    outputs = {name: env[out.tensor] for name, out in bundle.graph.signatures[signature].items()}
+    later = {name: outputs.pop(name) for name in first if name in outputs}
+    return outputs, later
 
 
 def _fitting(tensor: Tensor, value: Any, name: str) -> NDArray[Any]:
@@ -161,7 +164,7 @@ def _zeros(dtype: str, shape: tuple[str | int, ...], rows: int) -> NDArray[Any]:
 
 
 def _check(name: str, tensor: Tensor) -> None:
-    symbols = [dim for place, dim in enumerate(tensor.shape) if isinstance(dim, str) and (place, dim) != (0, BATCH)]
+    symbols = [dim for axis, dim in enumerate(tensor.shape) if isinstance(dim, str) and (axis, dim) != (0, BATCH)]
     if tensor.dtype not in ARRAY_DTYPES or symbols:
         raise InputError(
             f"{name} is {tensor.dtype}[{','.join(map(str, tensor.shape))}], which no bundle holds",

@@ -39,7 +39,7 @@ def verify_bundle(path: Path) -> tuple[BundleCheck, ...]:
     Raises:
         InputError: The folder holds no bundle.
     """
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
             bundle = Bundle.load(path)
@@ -48,7 +48,7 @@ def verify_bundle(path: Path) -> tuple[BundleCheck, ...]:
         except BundleError as error:
             return (BundleCheck("files", False, error.message),)
     size = sum(map(len, files.values()))
-    aging = [str(warning.message) for warning in told if warning.category is FutureWarning]
+    aging = [str(warning.message) for warning in caught if warning.category is FutureWarning]
     programs = list(_programs(bundle, files, body))
     broken_off = not all(check.ok for check in programs)
     return (
@@ -70,14 +70,16 @@ def _programs(bundle: Bundle, files: Mapping[str, bytes], body: Mapping[str, Any
         try:
             bundle._programs.prepare(stage)
             facts = program_facts(bundle.payload.programs[stage.program])
-            said, found = body["programs"][stage.program], facts_json(facts)
+            manifest_facts, read_facts = body["programs"][stage.program], facts_json(facts)
             for key in (
                 "calling_convention",
                 "stablehlo",
                 "platforms",
             ):  # not ops: a newer StableHLO may spell them anew
-                if said.get(key) != found[key]:
-                    raise broken(f"device/{stage.program}.stablehlo", f"the manifest says {key} {said.get(key)!r:.60}")
+                if manifest_facts.get(key) != read_facts[key]:
+                    raise broken(
+                        f"device/{stage.program}.stablehlo", f"the manifest says {key} {manifest_facts.get(key)!r:.60}"
+                    )
             if files.get(f"device/{stage.program}.mlirbc") != facts.portable:
                 raise broken(f"device/{stage.program}.mlirbc", "it is another program than the .stablehlo beside it")
             ops = sum(facts.ops.values())
@@ -113,8 +115,8 @@ def _on_zeros(bundle: Bundle, name: str) -> BundleCheck:
     """A signature that takes arrays, as a module of the hub does, run on one row of zeros."""
     from .stateful import step  # late: what takes columns alone may run without JAX
 
-    given = bundle.graph.signature(name).inputs.items()
-    zeros = {key: np.zeros([dim if isinstance(dim, int) else 1 for dim in t.shape], t.dtype) for key, t in given}
+    tensors_read = bundle.graph.signature(name).inputs.items()
+    zeros = {key: np.zeros([dim if isinstance(dim, int) else 1 for dim in t.shape], t.dtype) for key, t in tensors_read}
     try:
         step(bundle, zeros, signature=name)
     except InputError as error:

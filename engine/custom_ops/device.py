@@ -143,8 +143,8 @@ def ffi_op(
     def target(*arrays: Any, **settings: Any) -> Any:
         attributes = {key: _attribute(name, key, value) for key, value in settings.items()}
         results, tree = jax.tree.flatten(rule(*arrays, **settings))
-        made = jax.ffi.ffi_call(name, results, vmap_method=vmap_method)
-        return jax.tree.unflatten(tree, made(*arrays, **attributes))
+        outputs = jax.ffi.ffi_call(name, results, vmap_method=vmap_method)
+        return jax.tree.unflatten(tree, outputs(*arrays, **attributes))
 
     by_platform: dict[str, Fn] = dict.fromkeys(kernels, target)
     run = target if plain is None else _by_platform(by_platform, plain)
@@ -175,7 +175,7 @@ def _gradient_of(plain: Fn) -> Fn:
 def _differentiable(name: str, run: Fn, gradient: Fn | None) -> Fn:
     """A function of arrays and settings, with the gradient as JAX's reverse-mode rule."""
 
-    def call(*given: Any, **settings: Any) -> Any:
+    def call(*arguments: Any, **settings: Any) -> Any:
         for key, value in settings.items():
             if isinstance(value, (jax.Array, Column)):
                 raise InputError(
@@ -194,16 +194,16 @@ def _differentiable(name: str, run: Fn, gradient: Fn | None) -> Fn:
 
         def backward(kept: Any, cotangent: Any) -> Any:
             assert gradient is not None
-            found = gradient(*kept, cotangent, **settings)
-            if not isinstance(found, tuple) or len(found) != len(given):
+            cotangents = gradient(*kept, cotangent, **settings)
+            if not isinstance(cotangents, tuple) or len(cotangents) != len(arguments):
                 raise InputError(
-                    f"the gradient of op {name!r} gave {type(found).__name__}",
-                    fix=f"return a tuple with a cotangent for each of the {len(given)} arguments",
+                    f"the gradient of op {name!r} gave {type(cotangents).__name__}",
+                    fix=f"return a tuple with a cotangent for each of the {len(arguments)} arguments",
                 )
-            return found
+            return cotangents
 
         op.defvjp(forward, backward)
-        return op(*(value.__jax_array__() if isinstance(value, Column) else jnp.asarray(value) for value in given))
+        return op(*(value.__jax_array__() if isinstance(value, Column) else jnp.asarray(value) for value in arguments))
 
     return call
 

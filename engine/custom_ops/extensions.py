@@ -109,12 +109,12 @@ def namespace_of(op: str) -> str:
     Raises:
         InputError: The name has no namespace, or one that is XLA's.
     """
-    found = _OP.fullmatch(op)
-    if found is None or found[1] in _RESERVED:
+    match = _OP.fullmatch(op)
+    if match is None or match[1] in _RESERVED:
         raise InputError(
             f"an op cannot be named {op!r:.80}", fix="name it like acme.clip: whose it is, a dot, what", where=caller()
         )
-    return found[1]
+    return match[1]
 
 
 def owner(op: str, module: str) -> Extension:
@@ -150,7 +150,7 @@ def requirements(listed: Any) -> tuple[Requirement, ...]:  # Any: JSON from a ma
     """
     if not isinstance(listed, list):
         raise ValueError("required_extensions is no list")
-    found = []
+    required = []
     for item in listed:
         if not isinstance(item, dict) or item.keys() != {"op", "distribution", "version", "entry_point"}:
             raise ValueError(f"the required extension {item!r:.80}")
@@ -166,10 +166,10 @@ def requirements(listed: Any) -> tuple[Requirement, ...]:  # Any: JSON from a ma
             and _VERSION.fullmatch(version)
         ):
             raise ValueError(f"the required extension {item!r:.80}")
-        found.append(Requirement(op, distribution, version, point))
-    if len({requirement.op for requirement in found}) != len(found):
+        required.append(Requirement(op, distribution, version, point))
+    if len({requirement.op for requirement in required}) != len(required):
         raise ValueError("it requires an op twice")
-    return tuple(found)
+    return tuple(required)
 
 
 def import_extension(requirement: Requirement) -> None:
@@ -235,10 +235,10 @@ def _normal(distribution: str) -> str:
     return re.sub(r"[-_.]+", "-", distribution).lower()
 
 
-def _fits(recorded: str, found: str) -> bool:
-    wanted, there = _release(recorded), _release(found)
+def _fits(recorded: str, installed: str) -> bool:
+    wanted, there = _release(recorded), _release(installed)
     if wanted is None or there is None:
-        return recorded == found
+        return recorded == installed
     fixed = 1 if wanted[0] else 2
     return wanted[:fixed] == there[:fixed] and there >= wanted
 

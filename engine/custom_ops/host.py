@@ -118,26 +118,26 @@ class _Python:
     def returns(self, settings: Mapping[str, Any]) -> Returns:
         """What the op gives with these settings."""
         try:
-            found: object = self._returns(**settings) if callable(self._returns) else self._returns
+            returned: object = self._returns(**settings) if callable(self._returns) else self._returns
         except Exception as error:  # the op's own code, on settings that may be a stranger's
             raise InputError(
                 f"op {self.name!r} cannot take {dict(settings)!r:.120}: {type(error).__name__}: {error!s:.120}",
                 fix="give settings that its returns= takes",
                 where=caller(),
             ) from error
-        found = Returns(found) if isinstance(found, str) else found
-        if not isinstance(found, Returns) or not found.possible:
+        returned = Returns(returned) if isinstance(returned, str) else returned
+        if not isinstance(returned, Returns) or not returned.possible:
             raise InputError(
-                f"op {self.name!r} returns {found!r:.80}",
+                f"op {self.name!r} returns {returned!r:.80}",
                 fix=f"return one of {', '.join((*COLUMN_DTYPES, *ARRAY_DTYPES))}, of an array with one row's shape",
                 where=caller(),
             )
-        return found
+        return returned
 
     def output(self, **settings: Any) -> tuple[str, tuple[str | int, ...], bool]:
         """The shape rule, as a tensor's dtype, shape and whether it is a column."""
-        found = self.returns(self.checked(settings))
-        return found.dtype, (BATCH, *found.shape), found.column
+        returned = self.returns(self.checked(settings))
+        return returned.dtype, (BATCH, *returned.shape), returned.column
 
     def checked(self, settings: Any) -> dict[str, Any]:  # Any: of a call, or JSON of a bundle
         """The settings with their defaults. Raises InputError where one is unknown, missing or no constant."""
@@ -156,24 +156,24 @@ class _Python:
 
     # --- in a preprocessing function ---
 
-    def call(self, *given: Any, **settings: Any) -> Any:
+    def call(self, *arguments: Any, **settings: Any) -> Any:
         """Add the op to the graph; on Arrow arrays, run it."""
-        if len(given) != self._columns:
+        if len(arguments) != self._columns:
             raise InputError(
-                f"op {self.name!r} takes {self._columns} columns, {len(given)} were given",
+                f"op {self.name!r} takes {self._columns} columns, {len(arguments)} were given",
                 fix="give so many",
                 where=caller(),
             )
         full = self.checked(settings)
-        if all(isinstance(value, (pa.Array, pa.ChunkedArray)) for value in given):
-            arrays = [value.combine_chunks() if isinstance(value, pa.ChunkedArray) else value for value in given]
+        if all(isinstance(value, (pa.Array, pa.ChunkedArray)) for value in arguments):
+            arrays = [value.combine_chunks() if isinstance(value, pa.ChunkedArray) else value for value in arguments]
             return self.batch({"settings": full}, ())(*arrays)
         from ..tracing.columns import Column, Fact, read  # late: kernels run without JAX
         from ..tracing.primitives import bind_host, current
 
         current()
-        columns = [read(value, f"given to {self.name}") for value in given]
-        for value, column in zip(given, columns, strict=True):
+        columns = [read(value, f"given to {self.name}") for value in arguments]
+        for value, column in zip(arguments, columns, strict=True):
             if column.fact.handle is None and column.values.ndim != 1:
                 raise InputError(
                     f"op {self.name!r} takes one value per row, not {value!r:.60}", fix="give a column", where=caller()
@@ -183,11 +183,11 @@ class _Python:
         returned = self.returns(full)
         output: tuple[str, tuple[str | int, ...], bool]
         output = (returned.dtype, (BATCH, *returned.shape), returned.column)
-        (found,) = bind_host(self.name, handles, [output], {"settings": full, "inputs": kinds})
+        (result,) = bind_host(self.name, handles, [output], {"settings": full, "inputs": kinds})
         if not returned.column:
-            return found
+            return result
         label = columns[0].name
-        fact = Fact(label, found, returned.dtype)
+        fact = Fact(label, result, returned.dtype)
         return Column(label, _DEVICE.get(returned.dtype, returned.dtype), fact).public()
 
     # --- kernels ---
@@ -205,12 +205,12 @@ class _Python:
             codes, values = codes_of(column)
             used, places = np.unique(codes, return_inverse=True)
             words = [None if code == len(values) else values[code].as_py() for code in used.tolist()]
-            made = self._fitted([fn(word) for word in words], returned, len(words))
-            return made.take(pa.array(places)) if returned.column else made[places]
+            results = self._fitted([fn(word) for word in words], returned, len(words))
+            return results.take(pa.array(places)) if returned.column else results[places]
 
         def by_row(*columns: pa.Array) -> Any:
-            made = [fn(*values) for values in zip(*(column.to_pylist() for column in columns), strict=True)]
-            return self._fitted(made, returned, len(made))
+            results = [fn(*values) for values in zip(*(column.to_pylist() for column in columns), strict=True)]
+            return self._fitted(results, returned, len(results))
 
         def one_by_one(*columns: pa.Array) -> Any:
             nested = pa.types.is_nested(columns[0].type)
@@ -222,22 +222,22 @@ class _Python:
         """The kernel for one row's values."""
         settings = self.checked(params["settings"])
         returned = self.returns(settings)
-        own = self._fn if self._by == "row" else self._row
-        if own is not None:
-            fn, exact = partial(self._guarded, own, settings), _EXACT.get(returned.dtype)
+        row_function = self._fn if self._by == "row" else self._row
+        if row_function is not None:
+            fn, exact = partial(self._guarded, row_function, settings), _EXACT.get(returned.dtype)
 
             def single(*values: Any) -> Any:
-                made = fn(*values)
-                if returned.column and (made is None or type(made) is exact):
-                    return made
-                return _one(self._fitted([made], returned, 1))
+                returned_value = fn(*values)
+                if returned.column and (returned_value is None or type(returned_value) is exact):
+                    return returned_value
+                return _first(self._fitted([returned_value], returned, 1))
 
             return single
         kinds = [ARROW[kind] for kind in params["inputs"]]
         batch = self.batch(params, assets)
 
         def kernel(*values: Any) -> Any:
-            return _one(batch(*(pa.array([value], kind) for value, kind in zip(values, kinds, strict=True))))
+            return _first(batch(*(pa.array([value], kind) for value, kind in zip(values, kinds, strict=True))))
 
         return kernel
 
@@ -255,10 +255,14 @@ class _Python:
                 where=raised_at(error.__traceback__),
             ) from error
 
-    def _fitted(self, made: Any, returned: Returns, rows: int) -> Any:
+    def _fitted(self, returned_values: Any, returned: Returns, rows: int) -> Any:
         """What the function gave, as what the rule says."""
         try:
-            return _column(made, returned.dtype, rows) if returned.column else _array(made, returned, rows)
+            return (
+                _column(returned_values, returned.dtype, rows)
+                if returned.column
+                else _array(returned_values, returned, rows)
+            )
         except (ValueError, TypeError, OverflowError, pa.ArrowException) as error:
             raise InputError(
                 f"op {self.name!r} gave what is no {returned.dtype}{list(returned.shape) or ''} for {rows} rows: "
@@ -267,8 +271,8 @@ class _Python:
             ) from error
 
 
-def _column(made: Any, dtype: str, rows: int) -> pa.Array:
-    array = made.combine_chunks() if isinstance(made, pa.ChunkedArray) else made
+def _column(values: Any, dtype: str, rows: int) -> pa.Array:
+    array = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
     if not isinstance(array, pa.Array):
         array = pa.array(array)
     array = _decoded(array)
@@ -277,14 +281,14 @@ def _column(made: Any, dtype: str, rows: int) -> pa.Array:
     return array if array.type == ARROW[dtype] else array.cast(ARROW[dtype])
 
 
-def _array(made: Any, returned: Returns, rows: int) -> NDArray[Any]:
-    if isinstance(made, pa.ChunkedArray):
-        made = made.combine_chunks()
-    if isinstance(made, pa.Array):
-        if made.null_count:
+def _array(values: Any, returned: Returns, rows: int) -> NDArray[Any]:
+    if isinstance(values, pa.ChunkedArray):
+        values = values.combine_chunks()
+    if isinstance(values, pa.Array):
+        if values.null_count:
             raise ValueError("a value is missing, which an array has no room for")
-        made = made.to_pylist() if pa.types.is_nested(made.type) else made.to_numpy(zero_copy_only=False)
-    array = np.asarray(made)
+        values = values.to_pylist() if pa.types.is_nested(values.type) else values.to_numpy(zero_copy_only=False)
+    array = np.asarray(values)
     if not rows and not len(array):
         return np.zeros((0, *returned.shape), _numpy_dtype(returned.dtype))
     if array.shape != (rows, *returned.shape):
@@ -312,8 +316,8 @@ def _numpy_dtype(dtype: str) -> np.dtype[Any]:
     return np.dtype(dtype)
 
 
-def _one(made: Any) -> Any:
-    return made[0].as_py() if isinstance(made, pa.Array) else made[0]
+def _first(values: Any) -> Any:
+    return values[0].as_py() if isinstance(values, pa.Array) else values[0]
 
 
 def _host_dtype(dtype: Any) -> str:

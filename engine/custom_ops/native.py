@@ -66,9 +66,9 @@ def compile_cpp(source: Path | str, out: Path | str | None = None, *, flags: Seq
         return target
     target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     with TemporaryDirectory(dir=target.parent) as folder:  # beside it, so that it appears whole or not at all
-        made = Path(folder) / target.name
+        compiled = Path(folder) / target.name
         run = subprocess.run(  # noqa: S603  # the user's own source, by the user's own compiler
-            [*command, str(path), "-o", str(made)], capture_output=True, text=True, timeout=_SECONDS, check=False
+            [*command, str(path), "-o", str(compiled)], capture_output=True, text=True, timeout=_SECONDS, check=False
         )
         if run.returncode:
             errors = [line for line in run.stderr.splitlines() if "error" in line] or run.stderr.splitlines()
@@ -77,16 +77,16 @@ def compile_cpp(source: Path | str, out: Path | str | None = None, *, flags: Seq
                 fix=f"mend it; by hand: {' '.join(command)} {path} -o {target.name}",
                 where=caller(),
             )
-        made.replace(target)
+        compiled.replace(target)
     return target
 
 
 def _compiler(path: Path) -> str:
     named = os.environ.get("CXX")
     for name in [named] if named else ["g++", "c++", "clang++"]:
-        found = shutil.which(name)
-        if found is not None:
-            return found
+        compiler = shutil.which(name)
+        if compiler is not None:
+            return compiler
     raise InputError(
         f"there is no C++ compiler to compile {path} with: {named or 'g++'} is not on the PATH",
         fix="install one (apt-get install g++, xcode-select --install) or name it in CXX",

@@ -96,8 +96,8 @@ def call_targets(requirements: Iterable[Requirement] | None = None) -> frozenset
 
 def requirements_of(names: Iterable[str]) -> tuple[Requirement, ...]:
     """What a bundle that uses some ops requires: of names of host ops and custom calls, those of extensions."""
-    found = [_OPS[name] for name in sorted(set(names)) if name in _OPS]
-    return tuple(Requirement.of(op.name, op.extension) for op in found if op.extension is not None)
+    ops = [_OPS[name] for name in sorted(set(names)) if name in _OPS]
+    return tuple(Requirement.of(op.name, op.extension) for op in ops if op.extension is not None)
 
 
 def require(requirements: Iterable[Requirement]) -> None:

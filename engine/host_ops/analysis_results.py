@@ -21,33 +21,33 @@ from .text import spelled
 def _table_of(params: Params, assets: Assets) -> tuple[dict[str, int], NDArray[Any]]:
     """The place of each key, and the statistics by place; those of an unknown key stand last."""
     names = [name for name in assets[0].column_names if name != "key"]
-    known = {key: place for place, key in enumerate(assets[0].column("key").to_pylist())}
+    known = {key: index for index, key in enumerate(assets[0].column("key").to_pylist())}
     default = np.nan if params["default"] is None else float(params["default"])
-    found = np.full((len(known) + 1, len(names)), default)
-    for place, name in enumerate(names):
-        found[:-1, place] = assets[0].column(name).to_numpy()
+    statistics = np.full((len(known) + 1, len(names)), default)
+    for index, name in enumerate(names):
+        statistics[:-1, index] = assets[0].column(name).to_numpy()
     dtype = np.dtype(params["dtype"])
     with np.errstate(over="ignore"):  # beyond float32 is an infinity, as XLA would have it
-        found = (np.minimum(found, 2**31 - 1) if dtype.kind == "i" else found).astype(dtype)
-    return known, found[:, 0] if params["width"] is None else found
+        statistics = (np.minimum(statistics, 2**31 - 1) if dtype.kind == "i" else statistics).astype(dtype)
+    return known, statistics[:, 0] if params["width"] is None else statistics
 
 
 def per_key_batch(params: Params, assets: Assets) -> Kernel:
     """The statistics of each row's key."""
-    known, found = _table_of(params, assets)
+    known, statistics = _table_of(params, assets)
 
     def kernel(column: pa.Array) -> NDArray[Any]:
         codes, words = codes_of(column)
         places = [len(known) if word is None else known.get(spelled(word), len(known)) for word in words.to_pylist()]
-        return found[np.array([*places, len(known)], np.int64)[codes]]
+        return statistics[np.array([*places, len(known)], np.int64)[codes]]
 
     return kernel
 
 
 def per_key_row(params: Params, assets: Assets) -> Kernel:
     """As `per_key_batch`, for one key."""
-    known, found = _table_of(params, assets)
-    return lambda value: found[-1 if value is None else known.get(spelled(value), len(known))]
+    known, statistics = _table_of(params, assets)
+    return lambda value: statistics[-1 if value is None else known.get(spelled(value), len(known))]
 
 
 def fill_learnt_batch(params: Params, assets: Assets) -> Kernel:

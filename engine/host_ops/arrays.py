@@ -28,12 +28,12 @@ def dense_batch(params: Params, assets: Assets) -> Kernel:
         _check_lengths(params, lists)
         values = lists.flat.to_numpy(zero_copy_only=False)
         if dtype == np.int32 and len(values) and not (int(values.min()) in INT32 and int(values.max()) in INT32):
-            place = int(np.flatnonzero((values < INT32.start) | (values >= INT32.stop))[0])
-            raise too_wide(params["column"], int(lists.rows[place]), values[place])
-        made = np.full((len(column), width), fill, dtype)
+            position = int(np.flatnonzero((values < INT32.start) | (values >= INT32.stop))[0])
+            raise too_wide(params["column"], int(lists.rows[position]), values[position])
+        dense = np.full((len(column), width), fill, dtype)
         with np.errstate(over="ignore"):  # beyond float32 is an infinity, as XLA would have it
-            made[lists.rows, lists.places] = values
-        return made
+            dense[lists.rows, lists.places] = values
+        return dense
 
     return kernel
 
@@ -43,18 +43,18 @@ def dense_row(params: Params, assets: Assets) -> Kernel:
     width, dtype, fill = int(params["width"]), np.dtype(params["dtype"]), _fill(params)
 
     def kernel(values: list[Any] | None) -> NDArray[Any]:
-        made = np.full(width, fill, dtype)
+        dense = np.full(width, fill, dtype)
         if values is None:
             _check_missing(params, None)
-            return made
+            return dense
         _check_length(params, len(values), None)
         if dtype == np.int32:
             for value in values:
                 if value not in INT32:
                     raise too_wide(params["column"], None, value)
         with np.errstate(over="ignore"):
-            made[: len(values)] = values
-        return made
+            dense[: len(values)] = values
+        return dense
 
     return kernel
 
@@ -104,9 +104,9 @@ def multi_hot_batch(params: Params, assets: Assets) -> Kernel:
         lists = lists_of(column)
         ids = lists.flat.to_numpy(zero_copy_only=False)
         inside = (ids >= 0) & (ids < depth)
-        made = np.zeros((len(column), depth), np.float32)
-        made[lists.rows[inside], ids[inside]] = 1
-        return made
+        hot = np.zeros((len(column), depth), np.float32)
+        hot[lists.rows[inside], ids[inside]] = 1
+        return hot
 
     return kernel
 
@@ -116,9 +116,9 @@ def multi_hot_row(params: Params, assets: Assets) -> Kernel:
     depth = int(params["depth"])
 
     def kernel(ids: list[int] | None) -> NDArray[Any]:
-        made = np.zeros(depth, np.float32)
-        made[[each for each in ids or () if 0 <= each < depth]] = 1
-        return made
+        hot = np.zeros(depth, np.float32)
+        hot[[each for each in ids or () if 0 <= each < depth]] = 1
+        return hot
 
     return kernel
 
@@ -138,5 +138,5 @@ def listed_row(params: Params, assets: Assets) -> Kernel:
     return lambda value, *depth: [int(value)] if 0 <= value < _depth(params, depth) else []
 
 
-def _depth(params: Params, given: tuple[Any, ...]) -> int:
-    return int(given[0]) if given else int(params.get("depth", INT32.stop))
+def _depth(params: Params, depth_inputs: tuple[Any, ...]) -> int:
+    return int(depth_inputs[0]) if depth_inputs else int(params.get("depth", INT32.stop))

@@ -39,8 +39,8 @@ def item_dtype(dtype: str) -> str | None:
 def column_dtype(kind: pa.DataType) -> str | None:
     """The host dtype of an Arrow type; None for one the engine does not read."""
     if is_list(kind):
-        found = f"list<{column_dtype(kind.value_type)}>"
-        return found if found in LIST_DTYPES else None
+        dtype = f"list<{column_dtype(kind.value_type)}>"
+        return dtype if dtype in LIST_DTYPES else None
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
@@ -65,9 +65,9 @@ def as_column(array: pa.Array | pa.ChunkedArray, dtype: str, name: str) -> pa.Ar
     item = item_dtype(dtype)
     if item is not None and is_list(array.type):
         return enter(array, lambda flat: as_column(flat, item, name))
-    found = column_dtype(array.type)
+    stored = column_dtype(array.type)
     allowed = ("float64", "int64") if dtype == "float64" else (dtype,)
-    if found not in allowed:
+    if stored not in allowed:
         if array.null_count < len(array):
             raise InputError(
                 f"column {name!r} is {array.type}, the graph reads {dtype}", fix="give it the type it was made with"

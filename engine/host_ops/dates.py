@@ -25,8 +25,8 @@ Times = NDArray[np.int64]  # milliseconds
 def _since(unit: str, of: str) -> Callable[[Times], NDArray[Any]]:
     def part(times: Times) -> NDArray[Any]:
         at = times.view("M8[ms]")
-        found: NDArray[Any] = (at.astype(f"M8[{unit}]") - at.astype(f"M8[{of}]").astype(f"M8[{unit}]")).astype(np.int64)
-        return found
+        count: NDArray[Any] = (at.astype(f"M8[{unit}]") - at.astype(f"M8[{of}]").astype(f"M8[{unit}]")).astype(np.int64)
+        return count
 
     return part
 

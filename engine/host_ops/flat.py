@@ -34,8 +34,8 @@ def flatten_batch(params: Params, assets: Assets) -> Kernel:
         lists = lists_of(column)
         values = lists.flat.to_numpy(zero_copy_only=False)
         if dtype == np.int32 and len(values) and not (int(values.min()) in INT32 and int(values.max()) in INT32):
-            place = int(np.flatnonzero((values < INT32.start) | (values >= INT32.stop))[0])
-            raise too_wide(name, int(lists.rows[place]), values[place])
+            position = int(np.flatnonzero((values < INT32.start) | (values >= INT32.stop))[0])
+            raise too_wide(name, int(lists.rows[position]), values[position])
         with np.errstate(over="ignore"):  # beyond float32 is an infinity, as XLA would have it
             return values.astype(dtype), lists.lengths.astype(np.int32)
 
@@ -47,13 +47,13 @@ def flatten_row(params: Params, assets: Assets) -> Kernel:
     dtype, name = np.dtype(params["dtype"]), str(params["column"])
 
     def kernel(values: list[Any] | None) -> Flat:
-        given = values or []
+        present_values = values or []
         if dtype == np.int32:
-            for value in given:
+            for value in present_values:
                 if value not in INT32:
                     raise too_wide(name, None, value)
         with np.errstate(over="ignore"):
-            return np.array(given, dtype), np.int32(len(given))
+            return np.array(present_values, dtype), np.int32(len(present_values))
 
     return kernel
 
@@ -83,10 +83,10 @@ def unflatten_row(params: Params, assets: Assets) -> Kernel:
     return kernel
 
 
-def _check_all(params: Params, counted: int, given: int) -> None:
-    if counted != given:
+def _check_all(params: Params, counted: int, entered: int) -> None:
+    if counted != entered:
         raise InputError(
-            f"output {params.get('output', 'of lists')!r}: its rows have {counted} values of the {given} that went in, "
-            "and a Ragged that comes out of a graph keeps every value of its rows",
+            f"output {params.get('output', 'of lists')!r}: its rows have {counted} of the {entered} values "
+            "that went in, and a Ragged that comes out of a graph keeps every value of its rows",
             fix="set the values that are not wanted to a number (jnp.where in map_values), or give ragged.to_dense",
         )

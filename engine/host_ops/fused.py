@@ -23,15 +23,15 @@ Find = Callable[[str], Any]  # name → HostOp, which another file defines
 
 
 def _kernels(find: Find, kind: str, params: Params, assets: Assets) -> Sequence[Kernel]:
-    made = []
+    kernels = []
     taken = 0
     for step in params["steps"]:
         count = int(step["assets"])
         if step["op"] not in LAST:
             raise ValueError(f"{step['op']!r:.80} is no op of one text")
-        made.append(getattr(find(step["op"]), kind)(step["params"], assets[taken : taken + count]))
+        kernels.append(getattr(find(step["op"]), kind)(step["params"], assets[taken : taken + count]))
         taken += count
-    return made
+    return kernels
 
 
 def fused_batch(find: Find, params: Params, assets: Assets) -> Kernel:

@@ -187,8 +187,8 @@ def _fill_row(params: Params, assets: Assets) -> Kernel:
     value, is_float = params["value"], params["dtype"] == "float64"
     if is_float:
         value = float(value)
-        return lambda given: value if given is None or given != given else float(given)  # NaN
-    return lambda given: value if given is None else given
+        return lambda entry: value if entry is None or entry != entry else float(entry)  # NaN
+    return lambda entry: value if entry is None else entry
 
 
 _OPS: Final = {

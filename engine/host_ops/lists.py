@@ -101,10 +101,12 @@ def on_flat(kernel: Callable[[pa.Array], Any]) -> Callable[[pa.Array], pa.Array]
         if not is_list(column.type):
             return kernel(column)
         lists = lists_of(column)
-        made = kernel(lists.flat)
-        if isinstance(made, pa.Array) and pa.types.is_dictionary(made.type):
-            made = made.dictionary_decode()
-        return lists.with_flat(made if isinstance(made, pa.Array) else pa.array(made.astype(_wide(made.dtype))))
+        results = kernel(lists.flat)
+        if isinstance(results, pa.Array) and pa.types.is_dictionary(results.type):
+            results = results.dictionary_decode()
+        return lists.with_flat(
+            results if isinstance(results, pa.Array) else pa.array(results.astype(_wide(results.dtype)))
+        )
 
     return either
 

@@ -56,8 +56,8 @@ def lookup_batch(params: Params, assets: Assets) -> Kernel:
 
     def of_word(word: object) -> int:
         text = spelled(word)
-        found = known.get(text)
-        return unknown(text) if found is None else found
+        word_id = known.get(text)
+        return unknown(text) if word_id is None else word_id
 
     return on_flat(lambda column: by_word(column, of_word, missing, np.int32))
 
@@ -70,8 +70,8 @@ def lookup_row(params: Params, assets: Assets) -> Kernel:
         if value is None:
             return missing
         text = spelled(value)
-        found = known.get(text)
-        return unknown(text) if found is None else found
+        word_id = known.get(text)
+        return unknown(text) if word_id is None else word_id
 
     return on_each(kernel, bool(params.get("list")))
 
@@ -117,8 +117,8 @@ def compare_batch(params: Params, assets: Assets) -> Kernel:
             if is_list(column.type):
                 lists = lists_of(column)
                 hits = pc.is_in(lists.flat, pa.array(value, pa.string())).to_numpy(zero_copy_only=False)
-                found = np.bincount(lists.rows[hits], minlength=len(column)) > 0
-                return pa.array(found, mask=~lists.valid)
+                matched = np.bincount(lists.rows[hits], minlength=len(column)) > 0
+                return pa.array(matched, mask=~lists.valid)
             return pa.array(by_word(column, lambda word: test(word, value), None, object), pa.bool_())
 
         return constant
@@ -140,8 +140,8 @@ def choose_batch(params: Params, assets: Assets) -> Kernel:
     fixed = {side: pa.scalar(params[side], pa.string()) for side in ("x", "y") if side in params}
 
     def kernel(test: pa.Array, *columns: pa.Array) -> pa.Array:
-        given = iter(columns)
-        x, y = (fixed[side] if side in fixed else _plain(next(given)) for side in ("x", "y"))
+        remaining = iter(columns)
+        x, y = (fixed[side] if side in fixed else _plain(next(remaining)) for side in ("x", "y"))
         return pc.if_else(pc.fill_null(test, False), x, y)
 
     return kernel
@@ -152,8 +152,8 @@ def choose_row(params: Params, assets: Assets) -> Kernel:
     fixed = {side: str(params[side]) for side in ("x", "y") if side in params}
 
     def kernel(test: bool | None, *values: str | None) -> str | None:
-        given = iter(values)
-        x, y = (fixed[side] if side in fixed else next(given) for side in ("x", "y"))
+        remaining = iter(values)
+        x, y = (fixed[side] if side in fixed else next(remaining) for side in ("x", "y"))
         return x if test else y
 
     return kernel
@@ -198,13 +198,13 @@ def parse_batch(params: Params, assets: Assets) -> Kernel:
     parse, kind = _parse_of(params), ARROW[params["dtype"]]
 
     def kernel(column: pa.Array) -> pa.Array:
-        found = by_word(column, parse, None, object)
+        parsed = by_word(column, parse, None, object)
         if "default" not in params:
-            refused = np.flatnonzero(found == _REFUSED)
+            refused = np.flatnonzero(parsed == _REFUSED)
             if len(refused):
                 row = int(refused[0])
                 raise _no_number(params, column[row].as_py(), row)
-        return pa.array(found, kind)
+        return pa.array(parsed, kind)
 
     return on_flat(kernel)
 
@@ -214,10 +214,10 @@ def parse_row(params: Params, assets: Assets) -> Kernel:
     parse = _parse_of(params)
 
     def kernel(value: str | None) -> Any:
-        found = None if value is None else parse(value)
-        if found is _REFUSED:
+        parsed = None if value is None else parse(value)
+        if parsed is _REFUSED:
             raise _no_number(params, str(value), None)
-        return found
+        return parsed
 
     return on_each(kernel, bool(params.get("list")))
 

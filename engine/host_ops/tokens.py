@@ -28,7 +28,7 @@ def ngrams_batch(params: Params, assets: Assets) -> Kernel:
         starts: list[NDArray[np.int64]] = []
         for n in range(lo, min(hi, longest) + 1):
             start = np.flatnonzero(left >= n)
-            words = [lists.flat.take(pa.array(start + place)) for place in range(n)]
+            words = [lists.flat.take(pa.array(start + offset)) for offset in range(n)]
             texts.append(pc.binary_join_element_wise(*words, separator))
             starts.append(start)
         begin = np.concatenate(starts)
@@ -139,14 +139,14 @@ def buckets_row(params: Params, assets: Assets) -> Kernel:
     return kernel
 
 
-def _buckets(params: Params, values: NDArray[Any], given: tuple[Any, ...]) -> NDArray[np.int64]:
-    edges = np.asarray(given[0] if given else params["edges"], np.float64)
+def _buckets(params: Params, values: NDArray[Any], edge_inputs: tuple[Any, ...]) -> NDArray[np.int64]:
+    edges = np.asarray(edge_inputs[0] if edge_inputs else params["edges"], np.float64)
     values = values.astype(np.float64)
     if params.get("narrow"):  # as a column of floats is on the device, so that a value on a boundary is in its bucket
         with np.errstate(over="ignore"):
             edges, values = edges.astype(np.float32), values.astype(np.float32)
-    found = np.searchsorted(edges, values, side="right")
-    return np.where(np.isnan(values), len(edges) + 1, found).astype(np.int64)
+    buckets = np.searchsorted(edges, values, side="right")
+    return np.where(np.isnan(values), len(edges) + 1, buckets).astype(np.int64)
 
 
 # --- tf-idf ---------------------------------------------------------------------------------------------------------
@@ -172,8 +172,8 @@ def modulo_row(params: Params, assets: Assets) -> Kernel:
     return kernel
 
 
-def _size(params: Params, given: tuple[Any, ...]) -> int:
-    return int(given[0]) if given else int(params["size"])
+def _size(params: Params, size_inputs: tuple[Any, ...]) -> int:
+    return int(size_inputs[0]) if size_inputs else int(params["size"])
 
 
 def terms_batch(params: Params, assets: Assets) -> Kernel:
@@ -207,8 +207,8 @@ def tfidf_row(params: Params, assets: Assets) -> Kernel:
         if ids is None:
             return None
         terms, counts = np.unique(np.array(ids, np.int64), return_counts=True)
-        found: list[float] = weigh(terms, counts, np.full(len(terms), len(ids))).tolist()
-        return found
+        weights: list[float] = weigh(terms, counts, np.full(len(terms), len(ids))).tolist()
+        return weights
 
     return kernel
 
@@ -224,13 +224,13 @@ def _counted(lists: Lists) -> tuple[Lists, NDArray[np.int64]]:
 
 def _weigh(params: Params, assets: Assets) -> Callable[..., NDArray[np.float64]]:
     (table,) = assets
-    known, found = (table.column(name).to_numpy() for name in ("id", "documents"))
-    documents = int(found[0])  # the first row's id is −1: all documents
+    known, lists_with = (table.column(name).to_numpy() for name in ("id", "documents"))
+    documents = int(lists_with[0])  # the first row's id is −1: all documents
     smooth = bool(params["smooth"])
 
     def weigh(terms: NDArray[np.int64], counts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.float64]:
-        place = np.minimum(np.searchsorted(known, terms), len(known) - 1)
-        with_term = np.where(known[place] == terms, found[place], 0)
+        index = np.minimum(np.searchsorted(known, terms), len(known) - 1)
+        with_term = np.where(known[index] == terms, lists_with[index], 0)
         if smooth:
             idf = 1 + np.log((documents + 1) / (with_term + 1))
         else:

@@ -38,10 +38,10 @@ def batch_of(make: Callable[[Params], Words]) -> Callable[..., Kernel]:
                 return lists.with_flat(fn(lists.flat))
             if not pa.types.is_dictionary(column.type):
                 return fn(column)
-            made = fn(column.dictionary.cast(pa.string()))
-            if pa.types.is_string(made.type):
-                return pa.DictionaryArray.from_arrays(column.indices, made)
-            return made.take(column.indices)
+            transformed = fn(column.dictionary.cast(pa.string()))
+            if pa.types.is_string(transformed.type):
+                return pa.DictionaryArray.from_arrays(column.indices, transformed)
+            return transformed.take(column.indices)
 
         return kernel
 
@@ -63,17 +63,17 @@ def row_of(make: Callable[[Params], Words], plain: Plain | None = None) -> Calla
 
         remembered = lru_cache(_REMEMBERED)(by_arrow)
 
-        def one(text: str) -> Any:
-            if quick is not None and (found := quick(text)) is not None:
-                return found
+        def of_text(text: str) -> Any:
+            if quick is not None and (quick_answer := quick(text)) is not None:
+                return quick_answer
             return remembered(text) if len(text) <= _SHORT else by_arrow(text)
 
         def kernel(value: Any) -> Any:
             if value is None:
                 return None
             if isinstance(value, list):
-                return [one(text) for text in value] if quick else fn(_array(value)).to_pylist()
-            return one(value)
+                return [of_text(text) for text in value] if quick else fn(_array(value)).to_pylist()
+            return of_text(value)
 
         return kernel
 
@@ -146,8 +146,8 @@ def translate(params: Params) -> Words:
     values = pa.array([*(value for _, value in params["table"]), params["default"]], kind)
 
     def fn(words: pa.Array) -> pa.Array:
-        found = values.take(pc.index_in(words, value_set=known).fill_null(len(known)))
-        return pc.if_else(words.is_valid(), found, pa.scalar(None, kind))
+        translated = values.take(pc.index_in(words, value_set=known).fill_null(len(known)))
+        return pc.if_else(words.is_valid(), translated, pa.scalar(None, kind))
 
     return fn
 
@@ -185,8 +185,8 @@ def split_row(params: Params, assets: Assets) -> Kernel:
         if delimiters is None:
             if params["pattern"] is None and value.isascii():
                 return value.split()
-            found: list[str] = cut(_array([value]))[0].as_py()
-            return found
+            by_arrow: list[str] = cut(_array([value]))[0].as_py()
+            return by_arrow
         for other in delimiters[1:]:
             value = value.replace(other, delimiters[0])
         return value.split(delimiters[0])
@@ -225,8 +225,8 @@ def concat_batch(params: Params, assets: Assets) -> Kernel:
     parts, separator = params["parts"], params["separator"]
 
     def kernel(*columns: pa.Array) -> pa.Array:
-        given = iter(columns)
-        texts = [next(given) if part is None else pa.scalar(part) for part in parts]
+        remaining = iter(columns)
+        texts = [next(remaining) if part is None else pa.scalar(part) for part in parts]
         plain = [t.dictionary_decode() if isinstance(t, pa.DictionaryArray) else t for t in texts]
         return pc.binary_join_element_wise(*(t.cast(pa.string()) for t in plain), separator)
 
@@ -238,8 +238,8 @@ def concat_row(params: Params, assets: Assets) -> Kernel:
     parts, separator = params["parts"], params["separator"]
 
     def kernel(*values: str | None) -> str | None:
-        given = iter(values)
-        texts = [next(given) if part is None else part for part in parts]
+        remaining = iter(values)
+        texts = [next(remaining) if part is None else part for part in parts]
         return None if any(text is None for text in texts) else separator.join(texts)
 
     return kernel

@@ -40,16 +40,16 @@ def embedding_bag(table: Array, ids: Ragged, weights: Ragged | None = None, comb
         raise InputError(f"there is no combiner {combiner!r}", fix="use sum, mean, sqrtn or max")
     if not jnp.issubdtype(ids.values.dtype, jnp.integer) or ids.values.ndim != 1:
         raise InputError(f"the ids are {ids!r}", fix="give one integer per value (ops.vocabulary makes them)")
-    found = ids.map_values(lambda values: _looked_up(jnp.asarray(table), values))
+    embeddings = ids.map_values(lambda values: _looked_up(jnp.asarray(table), values))
     if weights is None:
         if combiner == "max":
-            return pooling.max(found, empty=0)
-        return {"sum": pooling.sum, "mean": pooling.mean, "sqrtn": pooling.sqrtn}[combiner](found)
+            return pooling.max(embeddings, empty=0)
+        return {"sum": pooling.sum, "mean": pooling.mean, "sqrtn": pooling.sqrtn}[combiner](embeddings)
     if combiner == "max":
         raise InputError("the largest of weighted values is not defined", fix='leave the weights out, or use "sum"')
     same_rows(ids, weights, "embedding_bag")
-    factors = weights.map_values(lambda values: values.astype(found.values.dtype))
-    total = pooling.sum(replace(found, values=found.values * column(factors.values, found.values.ndim)))
+    factors = weights.map_values(lambda values: values.astype(embeddings.values.dtype))
+    total = pooling.sum(replace(embeddings, values=embeddings.values * column(factors.values, embeddings.values.ndim)))
     if combiner == "sum":
         return total
     by = pooling.sum(factors if combiner == "mean" else factors * factors)

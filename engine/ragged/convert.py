@@ -113,11 +113,11 @@ def from_dense(dense: Array, mask: Array) -> Ragged:
     flat = dense.reshape(rows * width, *dense.shape[2:])
     spare = bucket(rows * width) - rows * width
     flat = jnp.pad(flat, [(0, spare)] + [(0, 0)] * (flat.ndim - 1))
-    made = in_row_order(flat, jnp.pad(ids, (0, spare), constant_values=rows), rows)
+    ordered = in_row_order(flat, jnp.pad(ids, (0, spare), constant_values=rows), rows)
     if _traced(dense, mask):
-        return made
+        return ordered
     needed = bucket(int(mask.sum()))
-    return Ragged(made.values[:needed], made.segment_ids[:needed], rows)
+    return Ragged(ordered.values[:needed], ordered.segment_ids[:needed], rows)
 
 
 def from_sparse(indices: Any, values: Any, shape: Sequence[int]) -> Ragged:  # Any: what numpy takes for arrays
@@ -234,10 +234,10 @@ def to_bcoo(ragged: Ragged, width: int) -> BCOO:
 
     values = jnp.asarray(ragged.values)
     here = ragged.mask & (ragged.positions < width)
-    place = jnp.where(here, ragged.positions, width)  # out of range is BCOO's own padding
+    columns = jnp.where(here, ragged.positions, width)  # out of range is BCOO's own padding
     row = jnp.where(here, jnp.asarray(ragged.segment_ids), ragged.rows)
     entries = jnp.where(column(here, values.ndim), values, 0)
-    return BCOO((entries, jnp.stack([row, place], axis=-1)), shape=(ragged.rows, width, *values.shape[1:]))
+    return BCOO((entries, jnp.stack([row, columns], axis=-1)), shape=(ragged.rows, width, *values.shape[1:]))
 
 
 def sequence_mask(lengths: Array, width: int) -> Array:

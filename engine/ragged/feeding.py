@@ -46,11 +46,11 @@ def values_of(nodes: Iterable[GraphNode]) -> dict[str, Tensor]:
 
 def _flattened(nodes: Iterable[GraphNode]) -> dict[str, tuple[Tensor, ...]]:
     """By dimension what the first of its nodes gives: whatever has that dimension comes after it."""
-    found: dict[str, tuple[Tensor, ...]] = {}
+    outputs_by_dim: dict[str, tuple[Tensor, ...]] = {}
     for node in nodes:
         if isinstance(node, HostNode) and node.op == FLATTEN and len(node.outputs) == 2:
-            found.setdefault(str(node.outputs[0].shape[0]), node.outputs)
-    return found
+            outputs_by_dim.setdefault(str(node.outputs[0].shape[0]), node.outputs)
+    return outputs_by_dim
 
 
 def lists_by_lengths(nodes: Iterable[GraphNode]) -> dict[str, str]:
@@ -103,12 +103,12 @@ def spans(dims: Sequence[str], lengths: Mapping[str, Any], rows: Span, smallest:
         rows: The rows that go to the device.
         smallest: The smallest bucket of values.
     """
-    found = {BATCH: rows}
+    ranges = {BATCH: rows}
     for dim in dims:
         each: NDArray[np.int64] = np.asarray(lengths.get(dim, 0), np.int64).reshape(-1)
         begin, count = int(each[: rows.begin].sum()), int(each[rows.begin : rows.end].sum())
-        found[dim] = Span(begin, begin + count, bucket(count, smallest))
-    return found
+        ranges[dim] = Span(begin, begin + count, bucket(count, smallest))
+    return ranges
 
 
 def filled(values: NDArray[Any], span: Span) -> NDArray[Any]:

@@ -22,8 +22,8 @@ def sum(ragged: Ragged) -> Array:  # noqa: A001  # as in jax.numpy
 def _by_row(reduce: Callable[..., Array], ragged: Ragged, values: Array) -> Array:
     if ragged.rows == 0:  # JAX has no gradient for a scatter into nothing
         return values[:0]
-    found: Array = reduce(values, ragged.segment_ids, ragged.rows, indices_are_sorted=True)
-    return found
+    reduced: Array = reduce(values, ragged.segment_ids, ragged.rows, indices_are_sorted=True)
+    return reduced
 
 
 def mean(ragged: Ragged) -> Array:
@@ -58,10 +58,10 @@ def min(ragged: Ragged, empty: float | None = None) -> Array:  # noqa: A001  # a
     return _filled(ragged, _by_row(jax.ops.segment_min, ragged, jnp.asarray(ragged.values)), empty)
 
 
-def _filled(ragged: Ragged, found: Array, empty: float | None) -> Array:
+def _filled(ragged: Ragged, pooled: Array, empty: float | None) -> Array:
     if empty is None:
-        return found
-    return jnp.where(column(ragged.lengths > 0, found.ndim), found, jnp.asarray(empty, found.dtype))
+        return pooled
+    return jnp.where(column(ragged.lengths > 0, pooled.ndim), pooled, jnp.asarray(empty, pooled.dtype))
 
 
 def any(ragged: Ragged) -> Array:  # noqa: A001  # as in jax.numpy

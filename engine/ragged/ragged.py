@@ -101,14 +101,14 @@ class Ragged:
         Raises:
             InputError: `fn` gives something else than one value per value.
         """
-        made = fn(self.safe_values)
-        if not getattr(made, "shape", ()) or made.shape[0] != self.segment_ids.shape[0]:
-            shape = getattr(made, "shape", type(made).__name__)
+        mapped = fn(self.safe_values)
+        if not getattr(mapped, "shape", ()) or mapped.shape[0] != self.segment_ids.shape[0]:
+            shape = getattr(mapped, "shape", type(mapped).__name__)
             raise InputError(
                 f"map_values: the function gave {shape} for {self.segment_ids.shape[0]} values",
                 fix="give one value per value, [capacity, …]",
             )
-        return replace(self, values=made)
+        return replace(self, values=mapped)
 
     @property
     def safe_values(self) -> Array:

@@ -140,14 +140,14 @@ def read_lists(
         return FlatRows(values.astype(dtype, copy=False).reshape(count, *shape), splits_of(lengths))
 
 
-def _row_at(place: int, lengths: NDArray[np.int64], inner: int) -> int:
+def _row_at(position: int, lengths: NDArray[np.int64], inner: int) -> int:
     """The row that a flat number stands in."""
-    return int(np.searchsorted(np.cumsum(lengths), place // inner, side="right"))
+    return int(np.searchsorted(np.cumsum(lengths), position // inner, side="right"))
 
 
 def _null_inside(name: str, lengths: NDArray[np.int64], flat: pa.Array, inner: int, first: int) -> InputError:
-    place = int(np.flatnonzero(flat.is_null().to_numpy(zero_copy_only=False))[0])
-    row = _row_at(place, lengths, inner)
+    position = int(np.flatnonzero(flat.is_null().to_numpy(zero_copy_only=False))[0])
+    row = _row_at(position, lengths, inner)
     return InputError(
         f"feature {name!r} has a missing value inside the list of row {first + row}",
         fix="drop or fill it in preprocess; a whole list may be missing and is then empty",
@@ -165,9 +165,9 @@ def _check_fits(
         limits = np.iinfo(target)
         outside = (values < limits.min) | (values > limits.max)
         if outside.any():
-            place = int(np.flatnonzero(outside)[0])
+            position = int(np.flatnonzero(outside)[0])
+            row = first + _row_at(position, lengths, inner)
             raise InputError(
-                f"feature {name!r} holds {values[place]} in the list of row {first + _row_at(place, lengths, inner)}, "
-                f"which does not fit {target}",
+                f"feature {name!r} holds {values[position]} in the list of row {row}, which does not fit {target}",
                 fix="cast it to float or look it up in a vocabulary in preprocess",
             )

@@ -111,8 +111,8 @@ class Checkpoints:
         ocp = _orbax()
         wanted = _shapes(like)
         args = ocp.args.Composite(state=ocp.args.StandardRestore(wanted), record=ocp.args.JsonRestore())
-        found = self._open().restore(step, args=args)
-        arrays, saved = found["state"], found["record"]
+        restored = self._open().restore(step, args=args)
+        arrays, saved = restored["state"], restored["record"]
         if saved["format"] != _FORMAT or saved["sha256"] != _digest(arrays, saved["record"]):
             raise ValueError("its digest does not match")
         leaves = [_typed(arrays.get(name), leaf) for name, leaf in _named(like)]

@@ -48,8 +48,8 @@ class Program:
         self._placement = placement
         self._stacked = placement.batches(leading=1)
         # Losses are read by every process; a lone one has them wherever XLA leaves them.
-        self._told = placement.everywhere() if placement.processes > 1 else None
-        self._evaluate = jax.jit(self._sum, out_shardings=self._told)
+        self._losses_sharding = placement.everywhere() if placement.processes > 1 else None
+        self._evaluate = jax.jit(self._sum, out_shardings=self._losses_sharding)
         self._train: Any = None  # jitted when the state's structure is known
 
     def shapes(self, key: jax.Array) -> State:
@@ -89,7 +89,7 @@ class Program:
         """The jitted function behind `train`; compiled on its first call."""
         if self._train is None:
             sharding = self._placement.state(state)
-            self._train = jax.jit(self._steps, donate_argnums=0, out_shardings=(sharding, self._told))
+            self._train = jax.jit(self._steps, donate_argnums=0, out_shardings=(sharding, self._losses_sharding))
         return self._train
 
     def evaluate(self, params: Any, stack: Arrays, count: int) -> jax.Array:
@@ -149,7 +149,7 @@ class Fit:
         """Look at data and devices; nothing is compiled yet."""
         self._run, self._model, self._predict, self._label = run, model, predict, label
         self._data = run.train_data
-        self._placement = run.strategy.place()
+        self._placement = run.strategy.placement()
         if run.batch_size % self._placement.shards:
             raise InputError(
                 f"batch_size {run.batch_size} cannot be split over {self._placement.shards} devices",
@@ -196,11 +196,11 @@ class Fit:
         key = self._run.key()
         shapes = self._program.shapes(key)
         self._run.rehearse(self._model.apply, shapes["params"], self._predict, self._label)
-        found = self._checkpoints.restore(shapes) if self._checkpoints else None
-        if found is None:
+        checkpoint = self._checkpoints.restore(shapes) if self._checkpoints else None
+        if checkpoint is None:
             self._state = self._program.init(key)
             return
-        self._step, state, record = found
+        self._step, state, record = checkpoint
         if record["plan"] != self._plan():
             raise InputError(
                 f"the checkpoints in {self._run.work_dir} are of another training: {record['plan']}, "

@@ -262,13 +262,13 @@ def _length(batch: _Columns) -> int:
 def _joined(parts: list[_Columns]) -> _Columns:
     if len(parts) == 1:
         return parts[0]
-    found: _Columns = {}
+    columns_by_name: _Columns = {}
     for name in parts[0]:
         columns = [part[name] for part in parts]
         flat = [column for column in columns if isinstance(column, FlatRows)]
         dense = [column for column in columns if not isinstance(column, FlatRows)]
-        found[name] = joined(flat) if flat else np.concatenate(dense)
-    return found
+        columns_by_name[name] = joined(flat) if flat else np.concatenate(dense)
+    return columns_by_name
 
 
 def _ragged(rows: FlatRows, capacity: int) -> Any:  # a Ragged

@@ -38,18 +38,18 @@ class ClusterSpec:
         Raises:
             InputError: It says half of it, or what makes no sense.
         """
-        told = {name: environment.get(name, "") for name in (COORDINATOR, PROCESSES, PROCESS)}
-        if not told[PROCESSES] or told[PROCESSES] == "1":
+        variables = {name: environment.get(name, "") for name in (COORDINATOR, PROCESSES, PROCESS)}
+        if not variables[PROCESSES] or variables[PROCESSES] == "1":
             return None
         try:
-            found = cls(told[COORDINATOR], int(told[PROCESSES]), int(told[PROCESS]))
+            cluster = cls(variables[COORDINATOR], int(variables[PROCESSES]), int(variables[PROCESS]))
         except ValueError:
-            found = None
-        port = told[COORDINATOR].rpartition(":")[2]
-        if found is None or not port.isdigit() or not 0 <= found.process < found.processes:
-            shown = ", ".join(f"{name}={value!r}" for name, value in told.items())
+            cluster = None
+        port = variables[COORDINATOR].rpartition(":")[2]
+        if cluster is None or not port.isdigit() or not 0 <= cluster.process < cluster.processes:
+            shown = ", ".join(f"{name}={value!r}" for name, value in variables.items())
             raise InputError(f"the environment tells of no processes: {shown}", fix="give host:port, N, and 0 to N-1")
-        return found
+        return cluster
 
     def environment(self) -> dict[str, str]:
         """As `from_environment` reads it."""

@@ -34,7 +34,7 @@ class Strategy:
     batch: tuple[str, ...] = ()
     rules: tuple[tuple[str, Axes], ...] = ()
 
-    def place(self, devices: Sequence[jax.Device] | None = None) -> Placement:
+    def placement(self, devices: Sequence[jax.Device] | None = None) -> Placement:
         """The strategy on devices (by default all of this process, or of all processes that train together).
 
         Raises:

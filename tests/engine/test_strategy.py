@@ -33,7 +33,7 @@ for name in ("single", "data_parallel"):
     run = TrainingRun(problem.SPECS, Path(sys.argv[2]), batch_size=64, strategy=strategy(name), depth=5)
     trained = problem.fit(run)
     params[name] = jax.tree.leaves(trained.params)
-    placement = run.strategy.place()
+    placement = run.strategy.placement()
     loss = lambda logits, batch: optax.sigmoid_binary_cross_entropy(logits, batch["late"]).mean()
     program = Program(nnx_model(problem.build), loss, optax.adam(1e-2), "late", placement)
     state = program.init(run.key())
@@ -106,9 +106,9 @@ def test_unknown_names_and_too_few_devices() -> None:
     with pytest.raises(InputError, match="no strategy 'mirrored'"):
         strategy("mirrored")
     with pytest.raises(InputError, match="needs 4096 devices"):
-        Strategy("wide", axes=(("data", 4096),), batch=("data",)).place()
+        Strategy("wide", axes=(("data", 4096),), batch=("data",)).placement()
     with pytest.raises(InputError, match="needs 4096 devices"):
-        Strategy("wide", axes=(("data", -1), ("model", 4096)), batch=("data",)).place()
+        Strategy("wide", axes=(("data", -1), ("model", 4096)), batch=("data",)).placement()
 
 
 def test_rules_choose_by_path() -> None:
@@ -116,7 +116,7 @@ def test_rules_choose_by_path() -> None:
     from jax.sharding import PartitionSpec
 
     rules = ((r"params\.table", ("data",)), (r"\.mu\.table", ("data",)))
-    placement = Strategy("rows", axes=(("data", -1),), batch=("data",), rules=rules).place()
+    placement = Strategy("rows", axes=(("data", -1),), batch=("data",), rules=rules).placement()
     state = {"params": {"table": np.zeros((8, 2)), "bias": np.zeros(2)}, "optimizer": [{"mu": {"table": np.zeros(8)}}]}
     split, whole = tuple(PartitionSpec("data")), ()  # type: ignore[no-untyped-call]  # jax leaves it untyped
     specs = {name: tuple(leaf.spec) for name, leaf in placement.state(state)["params"].items()}
@@ -125,6 +125,6 @@ def test_rules_choose_by_path() -> None:
 
 
 def test_one_device_needs_no_multiple() -> None:
-    placement = STRATEGIES["single"].place()
+    placement = STRATEGIES["single"].placement()
     assert placement.shards == 1
     assert not placement.blocking

@@ -128,7 +128,7 @@ def test_a_mesh_that_leaves_processes_idle_is_refused() -> None:
 
     devices: Any = [Device(0), Device(1)]
     with pytest.raises(InputError, match="leaves 1 of the processes nothing to do"):
-        strategy("single").place(devices)
+        strategy("single").placement(devices)
 
 
 # -- the node
