@@ -92,7 +92,7 @@ def Transform(
     bundle = engine.analyze(load(fn), spans, executor, learning, schema=types, check_floats=check_floats, cache=states)
     bundle.save(outputs.graph.content)
     _note(states, launch.note)
-    outputs.cache.states = states.used + states.made
+    outputs.cache.states = states.used + states.added
     before = done
 
     def applying(rows: int, total: int | None, unit: str) -> None:
@@ -120,7 +120,7 @@ def _note(states: engine.AnalyzerCache, note: Callable[[str], None]) -> None:
     """Say what the cache gave."""
     if states.used or states.damaged:
         damaged = f", {states.damaged} damaged" if states.damaged else ""
-        note(f"analyzers: {states.used} states of earlier runs used, {states.made} made{damaged}")
+        note(f"analyzers: {states.used} states of earlier runs used, {states.added} made{damaged}")
 
 
 def _types(raw: pa.Schema, schema: DataSchema, empty: Container[str]) -> pa.Schema:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from . import ops as ops
     from . import ragged as ragged
     from ._caller import raised_at as raised_at
-    from .analyzers.spans import AnalyzerCache as AnalyzerCache
+    from .analyzers.cache import AnalyzerCache as AnalyzerCache
     from .analyzers.spans import Span as Span
     from .bundles.batch_fn import BundleFn as BundleFn
     from .bundles.bundle import Bundle as Bundle
@@ -69,7 +69,8 @@ __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
         "_caller": "raised_at",
-        "analyzers.spans": "AnalyzerCache Span",
+        "analyzers.cache": "AnalyzerCache",
+        "analyzers.spans": "Span",
         "bundles.batch_fn": "BundleFn",
         "bundles.bundle": "Bundle",
         "bundles.compile_cache": "keep_compiled",

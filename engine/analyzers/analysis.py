@@ -9,28 +9,17 @@ exact, so its memory grows with the number of distinct words. A pass keeps up to
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, Final, Self
+from typing import Any, Self
 
 import pyarrow as pa
 
 from ...data.states import frame, reading_state, unframe
 from ...errors import InputError
-from .documents import Documents
-from .finishing import ANALYZERS
-from .keyed import Elementwise, Keyed
-from .moments import Moments, Size
-from .numbers import Numbers
-from .products import Products
-from .reducer import Reduced
-from .states import Rows, State
-from .weighted import WeightedNumbers
-from .words import TaggedWords, Words
-
-_PER_KEY: Final = 1 << 14  # distinct numbers kept per key
+from .registry import ANALYZERS, STATES
+from .states import ColumnsByRole, State
 
 
 @dataclass(frozen=True)
@@ -38,7 +27,7 @@ class Analysis:
     """One state to keep during a pass: what kind, of which columns of the pass's batches.
 
     Attributes:
-        kind: A name of `STATES`.
+        kind: A name of `registry.STATES`.
         columns: (role, column of the batch): "value", "valid" (which rows count), "key", "weight", "label".
         options: What the state needs to be made, as canonical JSON.
         reducer: A user's own, for the kind "reduced"; it does not enter the state's bytes.
@@ -53,28 +42,8 @@ class Analysis:
 
     def new(self) -> State:
         """An empty state."""
-        made: State = STATES[self.kind](json.loads(self.options), self.reducer)
-        return made
-
-
-STATES: Final[Mapping[str, Callable[[dict[str, Any], Any], Any]]] = {  # Any: JSON, a reducer, a state
-    "moments": lambda options, _: Moments(),
-    "numbers": lambda options, _: Numbers(),
-    "size": lambda options, _: Size(),
-    "words": lambda options, _: Words(),
-    "weighted": lambda options, _: WeightedNumbers(options["weight"]),
-    "tagged": lambda options, _: TaggedWords(options["weight"]),
-    "products": lambda options, _: Products(options["width"]),
-    "elementwise-moments": lambda options, _: Elementwise(Moments, options["width"]),
-    "elementwise-numbers": lambda options, _: Elementwise(Numbers, options["width"]),
-    "keyed-moments": lambda options, _: Keyed(Moments, options["key"]),
-    "keyed-numbers": lambda options, _: Keyed(partial(Numbers, _PER_KEY), options["key"]),
-    "keyed-weighted": lambda options, _: Keyed(
-        partial(WeightedNumbers, options["weight"], _PER_KEY), options["key"], options["weight"]
-    ),
-    "documents": lambda options, _: Documents(),
-    "reduced": lambda options, reducer: Reduced(reducer),
-}
+        state: State = STATES[self.kind](json.loads(self.options), self.reducer)
+        return state
 
 
 class AnalyzerPass:
@@ -88,7 +57,7 @@ class AnalyzerPass:
         """Take in one batch."""
         for analysis, state in zip(self.analyses, self.states, strict=True):
             with _at(analysis):
-                state.add(Rows.of(batch, analysis.columns))
+                state.add(ColumnsByRole.of(batch, analysis.columns))
 
     def merge(self, other: Self) -> None:
         """Take in the states of the shards that follow."""
@@ -133,10 +102,10 @@ class AnalyzerPass:
             head, *bodies = unframe(data)
             if (version := json.loads(head)["version"]) != 1:
                 raise ValueError(f"version {version}, not 1")
-            states = cls(analyses)
-            for state, body in zip(states.states, bodies, strict=True):
+            analyzer_pass = cls(analyses)
+            for state, body in zip(analyzer_pass.states, bodies, strict=True):
                 state.load(body)
-        return states
+        return analyzer_pass
 
 
 @contextmanager
@@ -150,29 +119,29 @@ def _at(analysis: Analysis) -> Iterator[None]:
         raise InputError(error.message, fix=error.fix, where=analysis.where) from error
 
 
-def analysis(
+def analysis_of(
     kind: str, params: Mapping[str, Any], columns: list[str], reducer: Any = None, where: str | None = None
 ) -> Analysis:
-    """The state an analyzer reads.
+    """The analysis whose state an analyzer reads.
 
     Args:
-        kind: A name of `ANALYZERS`.
+        kind: A name of `registry.ANALYZERS`.
         params: Of the analyzer; "roles" says what each column is (by default a value, then which rows count).
         columns: The batch's columns, in that order.
         reducer: A user's own, or None.
         where: The user's line.
     """
-    state, options = ANALYZERS[kind].state(params)
+    state_kind, options = ANALYZERS[kind].need(params)
     roles = params.get("roles") or ["value", "valid"]
     chosen = json.dumps({name: params[name] for name in options}, sort_keys=True)
-    return Analysis(state, tuple(zip(roles, columns, strict=False)), chosen, reducer, where)
+    return Analysis(state_kind, tuple(zip(roles, columns, strict=False)), chosen, reducer, where)
 
 
 def finish(kind: str, params: Mapping[str, Any], state: Any, key_fn: Any = None) -> Any:
-    """An analyzer's value from the state it needs; what it is, `finishing` says by kind.
+    """An analyzer's value from the state it needs; the module that declares the kind says what it is.
 
     Args:
-        kind: A name of `ANALYZERS`.
+        kind: A name of `registry.ANALYZERS`.
         params: Of the analyzer.
         state: As `AnalyzerPass.result` gives it.
         key_fn: A vocabulary's coverage key: a user's function from word to key, or None.

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Final
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...data.aggregates.tables import NumberTable, count_numbers, merge_numbers
 from ...data.states import read_columns, write_columns
-from .states import Rows
+from .kinds import AnalyzerKind, StateMaker
+from .states import ColumnsByRole
 
 
 class Documents:
@@ -18,7 +22,7 @@ class Documents:
         self.documents = 0
         self.table = NumberTable(np.zeros(0, np.int64), np.zeros(0, np.int64))
 
-    def add(self, rows: Rows) -> None:
+    def add(self, rows: ColumnsByRole) -> None:
         """Take in one batch's lists of ids."""
         (column,) = rows.values
         self.documents += len(column) - column.null_count
@@ -55,3 +59,10 @@ class Documents:
         ids, counts = (column.to_numpy() for column in read_columns(data))
         self.documents = int(counts[0])
         self.table = NumberTable(ids[1:], counts[1:])
+
+
+STATES: Final[Mapping[str, StateMaker]] = {"documents": lambda options, _: Documents()}
+
+ANALYZERS: Final = {
+    "documents": AnalyzerKind(lambda params: ("documents", ()), lambda params, state: state.frequencies()),
+}

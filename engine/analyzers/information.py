@@ -38,11 +38,11 @@ def informations(
     """
     n = math.fsum(labels.values())
     least = float(int(min(25, max(2, (n - 1e4) / (1e6 - 1e4) * 23 + 2)))) if min_diff is None else min_diff
-    return {word: _information(word, found, labels, n, adjusted, least) for word, found in words.items()}
+    return {word: _information(word, counts, labels, n, adjusted, least) for word, counts in words.items()}
 
 
-def _information(word: str, found: LabelCounts, labels: LabelCounts, n: float, adjusted: bool, least: float) -> float:
-    x = math.fsum(found.values())
+def _information(word: str, counts: LabelCounts, labels: LabelCounts, n: float, adjusted: bool, least: float) -> float:
+    x = math.fsum(counts.values())
     if x == 0 or round(x) == round(n):
         return 0.0  # it stands in no row or in every one, and tells nothing
     if x > n:
@@ -52,7 +52,7 @@ def _information(word: str, found: LabelCounts, labels: LabelCounts, n: float, a
         )
     total = 0.0
     for label, y in labels.items():
-        both = min(max(found.get(label, 0.0) / x, _LEAST), 1 - _LEAST) * x
+        both = min(max(counts.get(label, 0.0) / x, _LEAST), 1 - _LEAST) * x
         if abs(x * y / n - both) < least:
             continue
         total += both * (math.log2(both) + math.log2(n) - math.log2(x) - math.log2(y))

@@ -13,11 +13,15 @@ from numpy.typing import NDArray
 from ...data.aggregates.tables import binary
 from ...data.states import frame, read_columns, unframe, write_columns
 from ...errors import InputError
-from .states import Numeric, Rows, finite_of, numbers_of, texts_of, vectors, weights_of
+from .kinds import Params, StateNeed
+from .states import ColumnsByRole, Numeric, finite_of, numbers_of, texts_of, vectors, weights_of
 
 _WAITING: Final = 1 << 20  # rows
 
 S = TypeVar("S", bound=Numeric)
+
+PER_KEY: Final = 1 << 14
+"""How many distinct numbers the state of one key keeps exactly."""
 
 KEYS: Final = 1 << 18
 """How many distinct keys a pass keeps; about 1 kB each for moments."""
@@ -35,10 +39,10 @@ class Keyed(Generic[S]):
         self.name = name
         self.weight_name = weight_name
         self.states: dict[bytes, S] = {}
-        self._places: dict[bytes, int] = {}  # of the keys, in the order they were met
+        self._positions: dict[bytes, int] = {}  # of the keys, in the order they were met
         self._waiting: list[tuple[NDArray[np.int64], NDArray[Any]]] = []
 
-    def add(self, rows: Rows) -> None:
+    def add(self, rows: ColumnsByRole) -> None:
         """Take in one batch.
 
         Raises:
@@ -61,52 +65,52 @@ class Keyed(Generic[S]):
         codes, values = codes[kept], values[kept]
         if not len(codes):
             return
-        places = np.zeros(len(words), np.int64)
+        positions = np.zeros(len(words), np.int64)
         for code in np.flatnonzero(np.bincount(codes, minlength=len(words))).tolist():
-            places[code] = self._place(words[code])
+            positions[code] = self._position(words[code])
         if self._waiting and self._waiting[0][1].dtype != values.dtype:
             self._settle()
-        self._waiting.append((places[codes], values))
+        self._waiting.append((positions[codes], values))
         if sum(len(waiting) for waiting, _ in self._waiting) >= _WAITING:
             self._settle()
 
-    def _place(self, word: bytes) -> int:
-        found = self._places.get(word)
-        if found is None:
-            self._of(word)
-            found = self._places[word] = len(self._places)
-        return found
+    def _position(self, word: bytes) -> int:
+        position = self._positions.get(word)
+        if position is None:
+            self._state_of(word)
+            position = self._positions[word] = len(self._positions)
+        return position
 
     def _settle(self) -> None:
         """Give the states what waits for them."""
         if not self._waiting:
             return
-        places, values = (np.concatenate(parts) for parts in zip(*self._waiting, strict=True))
+        positions, values = (np.concatenate(parts) for parts in zip(*self._waiting, strict=True))
         self._waiting = []
-        order = np.argsort(places, kind="stable")
-        places, values = places[order], values[order]
-        words = list(self._places)
-        starts = np.flatnonzero(np.diff(places, prepend=-1)).tolist()
-        for start, end in pairwise([*starts, len(places)]):
-            self.states[words[places[start]]].take(values[start:end])
+        order = np.argsort(positions, kind="stable")
+        positions, values = positions[order], values[order]
+        words = list(self._positions)
+        starts = np.flatnonzero(np.diff(positions, prepend=-1)).tolist()
+        for start, end in pairwise([*starts, len(positions)]):
+            self.states[words[positions[start]]].take(values[start:end])
 
-    def _of(self, word: bytes) -> S:
-        found = self.states.get(word)
-        if found is None:
+    def _state_of(self, word: bytes) -> S:
+        state = self.states.get(word)
+        if state is None:
             if len(self.states) >= KEYS:
                 raise InputError(
                     f"the key column {self.name!r} has more than {KEYS:,} distinct values",
                     fix="group the rare ones: a vocabulary with top_k, or hash_buckets, makes such a key",
                 )
-            found = self.states[word] = self.make()
-        return found
+            state = self.states[word] = self.make()
+        return state
 
     def merge(self, other: Keyed[S]) -> None:
         """Take in another state. Raises as `add`."""
         self._settle()
         other._settle()
         for word, state in other.states.items():
-            self._of(word).merge(state)
+            self._state_of(word).merge(state)
 
     def compact(self) -> None:
         """Compact each."""
@@ -131,7 +135,7 @@ class Keyed(Generic[S]):
         """Become the state that `to_bytes` wrote."""
         keys, *bodies = unframe(data)
         for word, body in zip(read_columns(keys)[0].to_pylist(), bodies, strict=True):
-            self._of(word).load(body)
+            self._state_of(word).load(body)
 
 
 class Elementwise(Generic[S]):
@@ -140,7 +144,7 @@ class Elementwise(Generic[S]):
     def __init__(self, make: Callable[[], S], width: int) -> None:
         self.states = [make() for _ in range(width)]
 
-    def add(self, rows: Rows) -> None:
+    def add(self, rows: ColumnsByRole) -> None:
         """Take in the present, finite numbers at each place."""
         for column in rows.values:
             for state, values in zip(self.states, vectors(column).T, strict=True):
@@ -164,3 +168,18 @@ class Elementwise(Generic[S]):
         """Become the state that `to_bytes` wrote."""
         for state, body in zip(self.states, unframe(data), strict=True):
             state.load(body)
+
+
+def elementwise_if_wide(kind: str) -> Callable[[Params], StateNeed]:
+    """The need of an analyzer that reads a state of that kind, or one per place of a vector (parameter "width")."""
+    return lambda params: (f"elementwise-{kind}", ("width",)) if params.get("width") else (kind, ())
+
+
+def read_each(state: Any, read: Callable[[Any], Any]) -> Any:
+    """What `read` gives of a state; of an `Elementwise` a list of what it gives of each place's."""
+    return [read(element) for element in state.states] if isinstance(state, Elementwise) else read(state)
+
+
+def keyed_column(state: Keyed[Any]) -> pa.Array:
+    """The keys of a keyed state as text, in the order of `items`."""
+    return pa.array([key for key, _ in state.items()], pa.string())

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from typing import Any, Final
 
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from ...data.aggregates.sums import ExactMoments
 from ...data.states import frame, unframe
-from .states import Rows, finite
+from .keyed import Elementwise, Keyed, elementwise_if_wide, keyed_column, read_each
+from .kinds import AnalyzerKind, Params, StateMaker
+from .states import ColumnsByRole, finite
 
 SCALARS: Final = ("mean", "var", "min", "max", "sum", "count")
 
@@ -23,7 +27,7 @@ class Moments:
         self.low: float | int | None = None
         self.high: float | int | None = None
 
-    def add(self, rows: Rows) -> None:
+    def add(self, rows: ColumnsByRole) -> None:
         """Take in every present, finite number of the columns."""
         for column in rows.flat().values:
             self.take(finite(column))
@@ -72,17 +76,17 @@ class Moments:
         self.moments = ExactMoments.from_bytes(body)
 
 
-class Size:
+class RowCount:
     """How many rows there are, missing ones included."""
 
     def __init__(self) -> None:
         self.rows = 0
 
-    def add(self, rows: Rows) -> None:
+    def add(self, rows: ColumnsByRole) -> None:
         """Count a batch's rows."""
         self.rows += sum(len(column) for column in rows.values)
 
-    def merge(self, other: Size) -> None:
+    def merge(self, other: RowCount) -> None:
         """Take in another state."""
         self.rows += other.rows
 
@@ -96,3 +100,31 @@ class Size:
     def load(self, data: bytes) -> None:
         """Become the state that `to_bytes` wrote."""
         self.rows = int(data)
+
+
+def _moments_per_key(params: Params, state: Keyed[Moments]) -> pa.Table:
+    """Columns `key` and one per statistic of the params, float64; a row per key."""
+    statistics = {
+        name: pa.array([moments.scalar(name) for _, moments in state.items()], pa.float64()) for name in params["stats"]
+    }
+    return pa.table({"key": keyed_column(state), **statistics})
+
+
+def _scalar(name: str) -> AnalyzerKind:
+    return AnalyzerKind(
+        elementwise_if_wide("moments"), lambda params, state: read_each(state, lambda moments: moments.scalar(name))
+    )
+
+
+STATES: Final[Mapping[str, StateMaker]] = {
+    "moments": lambda options, _: Moments(),
+    "elementwise-moments": lambda options, _: Elementwise(Moments, options["width"]),
+    "keyed-moments": lambda options, _: Keyed(Moments, options["key"]),
+    "size": lambda options, _: RowCount(),
+}
+
+ANALYZERS: Final = {
+    **{name: _scalar(name) for name in SCALARS},
+    "moments_per_key": AnalyzerKind(lambda params: ("keyed-moments", ("key",)), _moments_per_key),
+    "size": AnalyzerKind(lambda params: ("size", ()), lambda params, state: state.rows),
+}

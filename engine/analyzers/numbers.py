@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -16,7 +17,9 @@ from ...data.aggregates.sketches import QuantileSketch
 from ...data.aggregates.tables import NumberTable, count_numbers, merge_numbers
 from ...data.states import frame, read_columns, unframe, write_columns
 from ...errors import InputError
-from .states import Rows, finite
+from .keyed import PER_KEY, Elementwise, Keyed, elementwise_if_wide, keyed_column, read_each
+from .kinds import AnalyzerKind, Params, StateMaker, StateNeed
+from .states import ColumnsByRole, finite
 
 _EXACT: Final = 1 << 20  # distinct numbers that a table keeps
 _PENDING: Final = 16  # tables of batches merged at once
@@ -30,7 +33,7 @@ class Numbers:
         self.tables: list[NumberTable] = []
         self.sketch: QuantileSketch | None = None
 
-    def add(self, rows: Rows) -> None:
+    def add(self, rows: ColumnsByRole) -> None:
         """Take in every present, finite number of the columns."""
         for column in rows.flat().values:
             self.take(finite(column))
@@ -82,8 +85,8 @@ class Numbers:
             return [math.nan] * (buckets - 1)
         ends = np.cumsum(table.counts)
         places = [index * int(ends[-1]) // buckets for index in range(1, buckets)]
-        found: list[float] = table.values[np.searchsorted(ends, places, side="right")].tolist()
-        return found
+        boundaries: list[float] = table.values[np.searchsorted(ends, places, side="right")].tolist()
+        return boundaries
 
     def median(self) -> float | int:
         """The middle value, or the midpoint of the two middle ones; NaN for none."""
@@ -148,3 +151,46 @@ class Numbers:
 
 def _as_floats(table: NumberTable) -> NumberTable:
     return NumberTable(table.values.astype(np.float64), table.counts)
+
+
+def _quantiles_per_key(params: Params, state: Keyed[Any]) -> pa.Table:
+    """Columns `key` and "boundary 0", "boundary 1" …, float64; a row per key. Of keyed numbers, weighted or not."""
+    edges = np.array([numbers.quantiles(params["buckets"]) for _, numbers in state.items()], np.float64)
+    columns = edges.reshape(-1, params["buckets"] - 1).T
+    boundaries = {f"boundary {i}": pa.array(column) for i, column in enumerate(columns)}
+    return pa.table({"key": keyed_column(state), **boundaries})
+
+
+def _numbers(read: Callable[[Params, Numbers], Any]) -> AnalyzerKind:
+    return AnalyzerKind(
+        elementwise_if_wide("numbers"),
+        lambda params, state: read_each(state, lambda numbers: read(params, numbers)),
+    )
+
+
+def _quantiles_need(params: Params) -> StateNeed:
+    return ("weighted", ("weight",)) if params.get("weight") else elementwise_if_wide("numbers")(params)
+
+
+def _quantiles_per_key_need(params: Params) -> StateNeed:
+    return ("keyed-weighted", ("key", "weight")) if params.get("weight") else ("keyed-numbers", ("key",))
+
+
+STATES: Final[Mapping[str, StateMaker]] = {
+    "numbers": lambda options, _: Numbers(),
+    "elementwise-numbers": lambda options, _: Elementwise(Numbers, options["width"]),
+    "keyed-numbers": lambda options, _: Keyed(partial(Numbers, PER_KEY), options["key"]),
+}
+
+ANALYZERS: Final = {
+    # With weights both read the states of `weighted`, which have `quantiles` too.
+    "quantiles": AnalyzerKind(
+        _quantiles_need,
+        lambda params, state: read_each(state, lambda numbers: numbers.quantiles(params["buckets"])),
+    ),
+    "quantiles_per_key": AnalyzerKind(_quantiles_per_key_need, _quantiles_per_key),
+    "median": _numbers(lambda params, numbers: numbers.median()),
+    "mode": _numbers(lambda params, numbers: numbers.mode(params["column"])),
+    "histogram_counts": _numbers(lambda params, numbers: numbers.histogram(params["bins"])[0]),
+    "histogram_edges": _numbers(lambda params, numbers: numbers.histogram(params["bins"])[1]),
+}

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from fractions import Fraction
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...data.aggregates.sums import ExactSum, rounded
 from ...data.states import frame, unframe
-from .states import Rows, vectors
+from .kinds import AnalyzerKind, Params, StateMaker
+from .states import ColumnsByRole, vectors
 
 Floats = NDArray[np.float64]
 
@@ -25,13 +28,13 @@ class Products:
         self.sums = [ExactSum() for _ in range(width)]
         self.products = [ExactSum() for _ in range(width * (width + 1) // 2)]
 
-    def add(self, rows: Rows) -> None:
+    def add(self, rows: ColumnsByRole) -> None:
         """Take in one batch."""
         for column in rows.values:
             values = vectors(column)
             values = values[np.isfinite(values).all(axis=1)]
-            for one, total in zip(values.T, self.sums, strict=True):
-                total.add(one)
+            for column_values, total in zip(values.T, self.sums, strict=True):
+                total.add(column_values)
             for (i, j), total in zip(self._pairs(), self.products, strict=True):
                 total.add(values[:, i] * values[:, j])
 
@@ -52,23 +55,23 @@ class Products:
         if not n:
             return np.full((self.width, self.width), np.nan)
         means = [total.fraction() / n for total in self.sums]
-        found = np.zeros((self.width, self.width))
+        covariance = np.zeros((self.width, self.width))
         for (i, j), total in zip(self._pairs(), self.products, strict=True):
             spread: Fraction = total.fraction() / n - means[i] * means[j]
-            found[i, j] = found[j, i] = rounded(spread)
-        return found
+            covariance[i, j] = covariance[j, i] = rounded(spread)
+        return covariance
 
     def correlation(self) -> Floats:
         """Pearson's r of each two places; NaN where one of them does not vary."""
         spread = self.covariance()
         deviation = np.sqrt(np.diag(spread))
         with np.errstate(invalid="ignore", divide="ignore"):
-            found = spread / deviation[:, None] / deviation[None, :]
-        found = np.clip(found, -1.0, 1.0)
+            correlation = spread / deviation[:, None] / deviation[None, :]
+        correlation = np.clip(correlation, -1.0, 1.0)
         varies = deviation > 0
-        found[np.arange(self.width), np.arange(self.width)] = np.where(varies, 1.0, np.nan)
-        found[~varies] = found[:, ~varies] = np.nan
-        return np.asarray(found)
+        correlation[np.arange(self.width), np.arange(self.width)] = np.where(varies, 1.0, np.nan)
+        correlation[~varies] = correlation[:, ~varies] = np.nan
+        return np.asarray(correlation)
 
     def components(self, k: int) -> Floats:
         """float64[width, k]: the eigenvectors of the covariance by falling eigenvalue, zeros for no row.
@@ -78,8 +81,8 @@ class Products:
         spread = self.covariance()
         if not np.isfinite(spread).all():
             return np.zeros((self.width, k))
-        _, found = np.linalg.eigh(spread)
-        chosen = found[:, ::-1][:, :k]
+        _, eigenvectors = np.linalg.eigh(spread)
+        chosen = eigenvectors[:, ::-1][:, :k]
         size = np.abs(chosen)
         largest = np.argmax(size >= size.max(axis=0) * (1 - 1e-9), axis=0)
         signs = np.sign(chosen[largest, np.arange(chosen.shape[1])])
@@ -91,7 +94,20 @@ class Products:
 
     def load(self, data: bytes) -> None:
         """Become the state that `to_bytes` wrote."""
-        found = [ExactSum.from_bytes(body) for body in unframe(data)]
-        if len(found) != len(self.sums) + len(self.products):
-            raise ValueError(len(found))
-        self.sums, self.products = found[: self.width], found[self.width :]
+        totals = [ExactSum.from_bytes(body) for body in unframe(data)]
+        if len(totals) != len(self.sums) + len(self.products):
+            raise ValueError(len(totals))
+        self.sums, self.products = totals[: self.width], totals[self.width :]
+
+
+def _of_products(read: Callable[[Params, Products], Any]) -> AnalyzerKind:
+    return AnalyzerKind(lambda params: ("products", ("width",)), read)
+
+
+STATES: Final[Mapping[str, StateMaker]] = {"products": lambda options, _: Products(options["width"])}
+
+ANALYZERS: Final = {
+    "covariance": _of_products(lambda params, products: products.covariance()),
+    "correlation": _of_products(lambda params, products: products.correlation()),
+    "pca": _of_products(lambda params, products: products.components(params["k"])),
+}

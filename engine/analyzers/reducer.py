@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from ...data.states import frame, unframe
 from ...errors import DrivetrainError, InputError
-from .states import Rows, numbers_of, vectors
+from .kinds import AnalyzerKind, StateMaker
+from .states import ColumnsByRole, numbers_of, vectors
 
 
 class Reducer(Protocol):
@@ -35,18 +36,18 @@ class Reducer(Protocol):
         """The result, an array of the shape and dtype that `ops.reduce` was told."""
 
 
-class Reduced:
+class ReducerState:
     """The state of a user's reducer."""
 
     def __init__(self, reducer: Reducer) -> None:
         self.reducer = reducer
         self.state = self._call("create")
 
-    def add(self, rows: Rows) -> None:
+    def add(self, rows: ColumnsByRole) -> None:
         """Hand one batch to the reducer."""
         self.state = self._call("add", self.state, *(_as_numpy(column) for column in rows.values))
 
-    def merge(self, other: Reduced) -> None:
+    def merge(self, other: ReducerState) -> None:
         """Merge by the reducer."""
         self.state = self._call("merge", self.state, other.state)
 
@@ -70,9 +71,9 @@ class Reduced:
 
     def to_bytes(self) -> bytes:
         """Whether it is one array, then each array as .npy."""
-        one = isinstance(self.state, (np.ndarray, np.generic, int, float))
-        arrays: Sequence[Any] = [self.state] if one else self.state
-        return frame([b"one" if one else b"many", *(self._npy(array) for array in arrays)])
+        single = isinstance(self.state, (np.ndarray, np.generic, int, float))
+        arrays: Sequence[Any] = [self.state] if single else self.state
+        return frame([b"one" if single else b"many", *(self._npy(array) for array in arrays)])
 
     def _npy(self, array: object) -> bytes:
         sink = io.BytesIO()
@@ -101,6 +102,13 @@ def _as_numpy(column: pa.Array) -> NDArray[Any]:
         kind = kind.value_type
     if pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind):
         return numbers_of(column)
-    found = np.empty(len(column), object)
-    found[:] = column.to_pylist()
-    return found
+    texts = np.empty(len(column), object)
+    texts[:] = column.to_pylist()
+    return texts
+
+
+STATES: Final[Mapping[str, StateMaker]] = {"reduced": lambda options, reducer: ReducerState(reducer)}
+
+ANALYZERS: Final = {
+    "reduce": AnalyzerKind(lambda params: ("reduced", ("reducer",)), lambda params, state: state.result()),
+}

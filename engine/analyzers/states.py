@@ -1,4 +1,4 @@
-"""What every analyzer state is: the protocol, and the rows it is given."""
+"""What every analyzer state is: the protocol, and the columns that it takes in, by role."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ...errors import InputError
 class State(Protocol):
     """The mergeable state of one analysis. Equal rows give equal bytes, however they were split and ordered."""
 
-    def add(self, rows: Rows) -> None:
+    def add(self, rows: ColumnsByRole) -> None:
         """Take in one batch."""
 
     def merge(self, other: Self) -> None:
@@ -53,7 +53,7 @@ class Numeric(Protocol):
 
 
 @dataclass(frozen=True)
-class Rows:
+class ColumnsByRole:
     """What an analysis sees of a batch: its columns by role, all of one length.
 
     Attributes:
@@ -69,27 +69,30 @@ class Rows:
     label: pa.Array | None = None
 
     @classmethod
-    def of(cls, batch: pa.RecordBatch, columns: Sequence[tuple[str, str]]) -> Rows:
+    def of(cls, batch: pa.RecordBatch, columns: Sequence[tuple[str, str]]) -> ColumnsByRole:
         """The columns of a batch by role; "valid" is the role of a boolean column that says which rows count."""
         named: dict[str, list[pa.Array]] = {}
         for role, name in columns:
             named.setdefault(role, []).append(batch.column(name))
         if "valid" in named:
             (valid,) = named.pop("valid")
-            named = {role: [column.filter(valid) for column in found] for role, found in named.items()}
-        single = {role: found[0] for role, found in named.items() if role != "value"}
+            named = {
+                role: [column.filter(valid) for column in columns_of_role] for role, columns_of_role in named.items()
+            }
+        single = {role: columns_of_role[0] for role, columns_of_role in named.items() if role != "value"}
         return cls(named.get("value", []), **single)
 
-    def flat(self) -> Rows:
+    def flat(self) -> ColumnsByRole:
         """The same with lists and vectors taken apart: every element has its row's key, weight and label."""
         if not any(_is_list(column.type) for column in self.values):
             return self
         others = {"key": self.key, "weight": self.weight, "label": self.label}
         if all(other is None for other in others.values()):
-            return Rows([column.flatten() if _is_list(column.type) else column for column in self.values])
+            return ColumnsByRole([column.flatten() if _is_list(column.type) else column for column in self.values])
         (column,) = self.values
         parents = pc.list_parent_indices(column)
-        return Rows([column.flatten()], **{k: None if v is None else v.take(parents) for k, v in others.items()})
+        others = {role: None if other is None else other.take(parents) for role, other in others.items()}
+        return ColumnsByRole([column.flatten()], **others)
 
 
 def _is_list(kind: pa.DataType) -> bool:
@@ -103,8 +106,8 @@ def numbers_of(column: pa.Array) -> NDArray[Any]:
     if pa.types.is_boolean(column.type):
         column = column.cast(pa.int64())
     if column.null_count or not pa.types.is_integer(column.type):
-        found: NDArray[Any] = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-        return found
+        column_numbers: NDArray[Any] = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+        return column_numbers
     return np.asarray(column.to_numpy(zero_copy_only=False)).astype(np.int64, copy=False)
 
 
@@ -136,13 +139,13 @@ def weights_of(column: pa.Array, name: str) -> NDArray[np.float64]:
     Raises:
         InputError: One is missing, negative, or not finite.
     """
-    found = numbers_of(column).astype(np.float64, copy=False)
-    bad = ~(np.isfinite(found) & (found >= 0))
+    weights = numbers_of(column).astype(np.float64, copy=False)
+    bad = ~(np.isfinite(weights) & (weights >= 0))
     if bad.any():
-        value = found[bad][0]
+        value = weights[bad][0]
         what = "a missing value" if np.isnan(value) else f"the weight {value:g}"
         raise InputError(f"the weights in column {name!r} have {what}", fix="give finite weights, 0 or more")
-    return found
+    return weights
 
 
 def texts_of(column: pa.Array) -> pa.Array:

@@ -14,6 +14,8 @@ from typing import Final
 import numpy as np
 
 from ...data.aggregates.tables import NumberTable
+from .keyed import elementwise_if_wide, read_each
+from .kinds import AnalyzerKind
 
 _GAUSSIAN: Final = 0.1226017  # L-kurtosis of a normal distribution
 _FEWEST: Final = 8
@@ -89,9 +91,9 @@ def _minor(h: float) -> float:
 def _bisect(error: Callable[[float], float], low: float, high: float) -> tuple[float, float]:
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        found = error(middle)
-        low, high = (middle, high) if found < 0 else (low, middle)
-        if abs(found) < _CLOSE or high - low < _CLOSE:
+        residual = error(middle)
+        low, high = (middle, high) if residual < 0 else (low, middle)
+        if abs(residual) < _CLOSE or high - low < _CLOSE:
             break
     return low, high
 
@@ -109,15 +111,15 @@ def _tails(skewness: float, kurtosis: float) -> tuple[float, float]:
     least, most = [start, 0.0], [1 - 1e-7, start]
     before = (0.0, 0.0)
     for _ in range(_ROUNDS):
-        found = False
+        bracketed = False
         if _skewness(h - most[1], h) > skewness:
-            found = True
+            bracketed = True
             _, delta = _bisect(lambda d, h=h: _skewness(h - d, h) - skewness, least[1], most[1])  # type: ignore[misc]
             most[1] = delta
         else:
             delta = least[1] = most[1]
         low, high = _bisect(lambda r, d=delta: _kurtosis(r - d, r) - kurtosis, least[0], most[0])  # type: ignore[misc]
-        if found:
+        if bracketed:
             h = most[0] = high
             delta, _ = _bisect(lambda d, h=h: _skewness(h - d, h) - skewness, least[1], most[1])  # type: ignore[misc]
             least[1] = delta
@@ -131,3 +133,11 @@ def _tails(skewness: float, kurtosis: float) -> tuple[float, float]:
         if max(map(abs, errors)) < _CLOSE or max(map(abs, moved)) < _CLOSE:
             break
     return h - delta, h
+
+
+ANALYZERS: Final = {
+    "tukey": AnalyzerKind(
+        elementwise_if_wide("numbers"),
+        lambda params, state: read_each(state, lambda numbers: list(tukey_parameters(numbers.table()))),
+    ),
+}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -12,8 +14,10 @@ from numpy.typing import NDArray
 from ...data.aggregates.sketches import QuantileSketch
 from ...data.aggregates.tables import NumberTable
 from ...data.states import frame, read_columns, unframe, write_columns
+from .keyed import PER_KEY, Keyed
+from .kinds import StateMaker
 from .numbers import Numbers
-from .states import Rows, numbers_of, weights_of
+from .states import ColumnsByRole, numbers_of, weights_of
 
 _EXACT: Final = 1 << 20  # distinct pairs of a value and its weight, where no limit is given
 _PENDING: Final = 16
@@ -33,7 +37,7 @@ class WeightedNumbers:
         self.pairs: list[Pairs] = []
         self.rest = Numbers()  # only its sketch is used
 
-    def add(self, rows: Rows) -> None:
+    def add(self, rows: ColumnsByRole) -> None:
         """Take in the present, finite values with a weight above 0."""
         flat = rows.flat()
         assert flat.weight is not None
@@ -45,9 +49,9 @@ class WeightedNumbers:
 
     def take(self, values: NDArray[Any]) -> None:
         """Take in finite values and their weights, as float64[n, 2]; what has no weight is left out."""
-        found, weights = values[values[:, 1] > 0].T
-        if len(found):
-            self._take(_merged([(found, weights, np.ones(len(found), np.int64))]))
+        numbers, weights = values[values[:, 1] > 0].T
+        if len(numbers):
+            self._take(_merged([(numbers, weights, np.ones(len(numbers), np.int64))]))
 
     def _take(self, pairs: Pairs) -> None:
         if self.rest.sketch is not None:
@@ -93,8 +97,8 @@ class WeightedNumbers:
         starts = np.flatnonzero(np.concatenate(([True], values[1:] != values[:-1])))
         ends = np.cumsum(np.add.reduceat(weights * counts, starts))
         places = np.arange(1, buckets) * ends[-1] / buckets
-        found: list[float] = values[starts][np.searchsorted(ends, places, side="right")].tolist()
-        return found
+        boundaries: list[float] = values[starts][np.searchsorted(ends, places, side="right")].tolist()
+        return boundaries
 
     def to_bytes(self) -> bytes:
         """The pairs as Arrow IPC, then the sketch."""
@@ -124,3 +128,11 @@ def _merged(parts: list[Pairs]) -> Pairs:
 def _in_steps(pairs: Pairs) -> NumberTable:
     values, weights, counts = pairs
     return NumberTable(values, np.rint(weights / _STEP).astype(np.int64) * counts)
+
+
+STATES: Final[Mapping[str, StateMaker]] = {
+    "weighted": lambda options, _: WeightedNumbers(options["weight"]),
+    "keyed-weighted": lambda options, _: Keyed(
+        partial(WeightedNumbers, options["weight"], PER_KEY), options["key"], options["weight"]
+    ),
+}

@@ -22,7 +22,8 @@ from ...data.aggregates.tables import (
 )
 from ...data.states import frame, read_columns, unframe, write_columns
 from .information import LabelCounts, informations
-from .states import Rows, texts_of, weights_of
+from .kinds import AnalyzerKind, Params, StateMaker, StateNeed
+from .states import ColumnsByRole, texts_of, weights_of
 
 _PENDING: Final = 16  # tables of batches merged at once
 
@@ -35,7 +36,7 @@ class Words:
     def __init__(self) -> None:
         self.tables: list[TextTable] = []
 
-    def add(self, rows: Rows) -> None:
+    def add(self, rows: ColumnsByRole) -> None:
         """Take in every present value of the columns."""
         for column in rows.flat().values:
             self.tables.append(count_texts(texts_of(column)))
@@ -84,17 +85,17 @@ class TaggedWords:
         self.words = Words()
         self.rows = Words()
 
-    def add(self, rows: Rows) -> None:
+    def add(self, rows: ColumnsByRole) -> None:
         """Take in one batch; rows without a label, where there are labels, are left out.
 
         Raises:
             InputError: A weight is missing, negative or not finite.
         """
         if rows.label is not None:
-            self._take(self.rows, Rows([_blank(len(rows.label))], None, rows.weight, rows.label))
+            self._take(self.rows, ColumnsByRole([_blank(len(rows.label))], None, rows.weight, rows.label))
         self._take(self.words, rows.flat())
 
-    def _take(self, into: Words, rows: Rows) -> None:
+    def _take(self, into: Words, rows: ColumnsByRole) -> None:
         (column,) = rows.values
         word, words = _codes(texts_of(column))
         weights = np.ones(len(word)) if rows.weight is None else weights_of(rows.weight, self.weight_name)
@@ -135,7 +136,7 @@ class TaggedWords:
 
     def ranked(self) -> Ranked:
         """Words by the sum of their weights, as `Words.ranked`."""
-        return _sorted({word: math.fsum(found.values()) for word, found in _by_word(self.words).items()})
+        return _sorted({word: math.fsum(by_label.values()) for word, by_label in _by_word(self.words).items()})
 
     def informative(self, adjusted: bool, min_diff: float | None) -> Ranked:
         """Words by what they tell about the label (see `information`), as `Words.ranked`."""
@@ -194,15 +195,15 @@ def _sorted(values: Mapping[str, float]) -> Ranked:
 def _by_word(words: Words) -> dict[str, LabelCounts]:
     """Per word, label and its summed weight."""
     words.compact()
-    found: dict[str, dict[str, list[float]]] = {}
+    weights: dict[str, dict[str, list[float]]] = {}
     if words.tables:
         table = words.tables[0]
         for tagged, count in zip(table.values.to_pylist(), table.counts.tolist(), strict=True):
             end = len(tagged) - 16 - int.from_bytes(tagged[-8:], "little")
             weight = float(np.frombuffer(tagged, "<f8", 1, len(tagged) - 16)[0])
-            of = found.setdefault(tagged[:end].decode(), {})
+            of = weights.setdefault(tagged[:end].decode(), {})
             of.setdefault(tagged[end:-16].decode(), []).append(weight * count)
-    return {word: {label: math.fsum(sums) for label, sums in sorted(of.items())} for word, of in found.items()}
+    return {word: {label: math.fsum(sums) for label, sums in sorted(of.items())} for word, of in weights.items()}
 
 
 def _codes(column: pa.Array) -> tuple[NDArray[np.int64], pa.Array]:
@@ -224,3 +225,42 @@ def _as_bytes(values: NDArray[Any]) -> pa.Array:
     offsets = np.arange(len(values) + 1, dtype=np.int64) * 8
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(values))]
     return pa.Array.from_buffers(pa.large_binary(), len(values), buffers)
+
+
+def _vocabulary_need(params: Params) -> StateNeed:
+    return ("tagged", ("weight",)) if params.get("weight") or params.get("label") else ("words", ())
+
+
+def _vocabulary(params: Params, state: Words | TaggedWords) -> pa.Table:
+    if isinstance(state, TaggedWords) and params.get("label"):
+        ranked = state.informative(params["adjusted"], params["min_diff"])
+    else:
+        ranked = state.ranked()
+    return vocabulary(ranked, params, params.get("key_fn"))
+
+
+def _mode_of_text(params: Params, state: Words) -> pa.Table:
+    """Column `value` with the most frequent text, the first in code point order of several; no row for no text."""
+    ranked = state.ranked()
+    most_frequent = [word for word, count in ranked if count == ranked[0][1]]
+    return pa.table({"value": pa.array(sorted(most_frequent)[:1], pa.string())})
+
+
+def _count_per_key(params: Params, state: Words) -> pa.Table:
+    """Columns `key` and `count` (float64), keys ascending."""
+    ranked = sorted(state.ranked())
+    keys, counts = [word for word, _ in ranked], [count for _, count in ranked]
+    return pa.table({"key": pa.array(keys, pa.string()), "count": pa.array(counts, pa.float64())})
+
+
+STATES: Final[Mapping[str, StateMaker]] = {
+    "words": lambda options, _: Words(),
+    "tagged": lambda options, _: TaggedWords(options["weight"]),
+}
+
+ANALYZERS: Final = {
+    "vocabulary": AnalyzerKind(_vocabulary_need, _vocabulary),
+    "vocabulary_size": AnalyzerKind(_vocabulary_need, lambda params, state: _vocabulary(params, state).num_rows),
+    "mode_of_text": AnalyzerKind(lambda params: ("words", ()), _mode_of_text),
+    "count_per_key": AnalyzerKind(lambda params: ("words", ()), _count_per_key),
+}

@@ -254,9 +254,7 @@ class Bundle:
         if type(row) is not dict:  # most are, and this is the hot path
             check_row(row, runner.graph.inputs)
         outputs = runner.row({**self.defaults, **row} if self.defaults else row)
-        return {
-            key: value.item() if isinstance(value, np.generic) else value for key, value in outputs.items()
-        }
+        return {key: value.item() if isinstance(value, np.generic) else value for key, value in outputs.items()}
 
     # --- bytes ---
 

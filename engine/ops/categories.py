@@ -15,7 +15,7 @@ from ..tracing.columns import Column, Fact, Size, read
 from ..tracing.primitives import bind_host, current
 from . import tft_names
 from .arguments import Array, Value, at_least, most_ids
-from .lists import list_buckets, made
+from .lists import list_buckets, on_device
 from .scaling import as_float
 from .statistics import numbers, quantiles
 from .vocabularies import Learning, Vocabulary, category, learn_vocabulary, vocabulary_of
@@ -86,8 +86,8 @@ def _ids(op: str, column: Column, assets: list[Any], params: dict[str, Any], siz
     if column.item is None:
         (ids,) = bind_host(op, inputs, [("int32", ("b",), False)], params)
         return current().note(ids, Fact(column.name, complete=True, size=size))
-    (found,) = bind_host(op, inputs, [("list<int64>", ("b",), True)], {**params, "list": True})
-    return Column(column.name, "list<int64>", Fact(column.name, found, "list<int64>", column.fact.complete, size))
+    (ids,) = bind_host(op, inputs, [("list<int64>", ("b",), True)], {**params, "list": True})
+    return Column(column.name, "list<int64>", Fact(column.name, ids, "list<int64>", column.fact.complete, size))
 
 
 def bucketize(x: Value, buckets: int, *, weights: Value = None, elementwise: bool = False) -> Value:
@@ -133,13 +133,13 @@ def apply_buckets_with_interpolation(x: Value, boundaries: Sequence[float] | Arr
     if edges.ndim != 1 or not edges.shape[0]:
         raise InputError(f"boundaries of shape {edges.shape}", fix="give one or more, ascending", where=caller())
     n = edges.shape[0]
-    place = jnp.searchsorted(edges, values, side="right")
-    low, high = edges[jnp.clip(place - 1, 0, n - 1)], edges[jnp.clip(place, 0, n - 1)]
+    right = jnp.searchsorted(edges, values, side="right")
+    low, high = edges[jnp.clip(right - 1, 0, n - 1)], edges[jnp.clip(right, 0, n - 1)]
     width = jnp.where(high > low, high - low, 1.0)
-    between = (place - 1 + (values - low) / width) / max(n - 1, 1)
-    found = jnp.where(place == 0, 0.0, jnp.where(place == n, 1.0, between))
-    found = jnp.where(jnp.isnan(edges).all(), 0.5, found)
-    return jnp.where(jnp.isnan(values), jnp.nan, found)
+    between = (right - 1 + (values - low) / width) / max(n - 1, 1)
+    share = jnp.where(right == 0, 0.0, jnp.where(right == n, 1.0, between))
+    share = jnp.where(jnp.isnan(edges).all(), 0.5, share)
+    return jnp.where(jnp.isnan(values), jnp.nan, share)
 
 
 @overload
@@ -186,9 +186,9 @@ def _sparse(column: Column, depth: Any) -> Column:
     params: dict[str, Any] = {}
     size = column.fact.size
     if isinstance(depth, jax.core.Tracer):
-        inputs.append(made(depth))
+        inputs.append(on_device(depth))
     elif depth is not None:
         at_least("depth", depth, 1)
         params, size = {"depth": depth}, Size(depth)
-    (found,) = bind_host("listed", inputs, [("list<int64>", ("b",), True)], params)
-    return Column(column.name, "list<int64>", Fact(column.name, found, "list<int64>", True, size))
+    (ids_column,) = bind_host("listed", inputs, [("list<int64>", ("b",), True)], params)
+    return Column(column.name, "list<int64>", Fact(column.name, ids_column, "list<int64>", True, size))

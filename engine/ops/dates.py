@@ -28,17 +28,17 @@ def timestamp_part(x: Value, part: str, *, unit: str = "ms") -> Value:
         InputError: It is no column of whole numbers or times, or there is no such part or unit.
     """
     column = read(x, "given to timestamp_part")
-    for what, given, known in (("part", part, PARTS), ("unit", unit, UNITS)):
-        if given not in known:
-            raise InputError(f"no {what} {given!r} of a time", fix=f"use one of {', '.join(known)}", where=caller())
+    for what, name, allowed in (("part", part, PARTS), ("unit", unit, UNITS)):
+        if name not in allowed:
+            raise InputError(f"no {what} {name!r} of a time", fix=f"use one of {', '.join(allowed)}", where=caller())
     column.check_numeric("given to timestamp_part")
     if column.fact.host not in (None, "int64") or (column.fact.host is None and column.values.dtype.kind not in "iu"):
         raise InputError(
             f"column {column.name!r} is no time", fix="give a timestamp, a date or whole numbers", where=caller()
         )
     params: dict[str, Any] = {"part": part, "unit": unit, "column": column.name}
-    (found,) = bind_host("timestamp_part", [column.handle], [("int64", ("b",), True)], params)
-    return Column(column.name, "int32", Fact(column.name, found, "int64", column.fact.complete)).public()
+    (parts,) = bind_host("timestamp_part", [column.handle], [("int64", ("b",), True)], params)
+    return Column(column.name, "int32", Fact(column.name, parts, "int64", column.fact.complete)).public()
 
 
 def timestamp_cycle(x: Value, part: str, *, unit: str = "ms") -> Array:
@@ -53,9 +53,9 @@ def timestamp_cycle(x: Value, part: str, *, unit: str = "ms") -> Array:
         InputError: As `timestamp_part`; or the part does not come round.
     """
     _, first, period = PARTS.get(part, (None, 0, None))
-    found = read(timestamp_part(x, part, unit=unit))
+    parts = read(timestamp_part(x, part, unit=unit))
     if period is None:
         cycles = ", ".join(name for name, (_, _, length) in PARTS.items() if length is not None)
         raise InputError(f"{part} does not come round", fix=f"use one of {cycles}", where=caller())
-    angle = (jnp.asarray(found.__jax_array__(), jnp.float32) - first) * (2 * math.pi / period)
+    angle = (jnp.asarray(parts.__jax_array__(), jnp.float32) - first) * (2 * math.pi / period)
     return jnp.stack([jnp.sin(angle), jnp.cos(angle)], axis=-1)

@@ -24,7 +24,7 @@ def scale_to_gaussian(x: Value, *, elementwise: bool = False) -> Array:
     """
     values = as_float(x, "given to scale_to_gaussian")
     fitted = statistics.tukey(x, elementwise=elementwise)
-    centre, scale, left, right = (fitted[..., place] for place in range(4))
+    centre, scale, left, right = (fitted[..., parameter] for parameter in range(4))
     spread = statistics.var(x, elementwise=elementwise)
     long_tailed = (left > 0) | (right > 0)
     normal = jax.lax.sqrt(jnp.where(spread > 0, spread, 1.0))

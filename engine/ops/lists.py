@@ -60,8 +60,8 @@ def multi_hot(ids: Value, depth: int | None = None) -> Array:
             where=caller(),
         )
     at_least("depth", depth, 1)
-    (found,) = bind_host("multi_hot", [column.handle], [("float32", ("b", depth), False)], {"depth": depth})
-    return found
+    (hot,) = bind_host("multi_hot", [column.handle], [("float32", ("b", depth), False)], {"depth": depth})
+    return hot
 
 
 def word_count(x: Value) -> Value:
@@ -70,8 +70,8 @@ def word_count(x: Value) -> Value:
     if column.dtype == "string":
         column = split(column)
     column = _lists(column, "counted", "string", "int64", "float64")
-    (found,) = bind_host("list_count", [column.handle], [("int64", ("b",), True)], {})
-    return Column(column.name, "int32", Fact(column.name, found, "int64", column.fact.complete)).public()
+    (counts,) = bind_host("list_count", [column.handle], [("int64", ("b",), True)], {})
+    return Column(column.name, "int32", Fact(column.name, counts, "int64", column.fact.complete)).public()
 
 
 def ngrams(x: Value, sizes: tuple[int, int], separator: str = " ") -> Column:
@@ -115,7 +115,7 @@ def tfidf(ids: Value, size: int | Array, smooth: bool = True) -> tuple[Column, C
     params: dict[str, Any] = {}
     inputs = [column.handle]
     if isinstance(size, jax.core.Tracer):
-        inputs.append(made(jnp.asarray(size, jnp.int32)))
+        inputs.append(on_device(jnp.asarray(size, jnp.int32)))
     else:
         at_least("size", size, 1)
         params["size"] = size
@@ -136,8 +136,8 @@ def moved(column: Column, centre: Array, scale: Array, shift: Array | float) -> 
     """(x − centre) / scale + shift of every value of a list column, list<float64>; NaN stays NaN."""
     _lists(column, "scaled", "int64", "float64")
     by = jnp.stack([jnp.asarray(each, jnp.float32) for each in (centre, scale, shift)])
-    (found,) = bind_host("list_affine", [column.handle, by], [("list<float64>", ("b",), True)], {})
-    return Column(column.name, "list<float64>", Fact(column.name, found, "list<float64>", column.fact.complete))
+    (scaled,) = bind_host("list_affine", [column.handle, by], [("list<float64>", ("b",), True)], {})
+    return Column(column.name, "list<float64>", Fact(column.name, scaled, "list<float64>", column.fact.complete))
 
 
 def list_buckets(column: Column, boundaries: Any) -> Column:
@@ -147,22 +147,22 @@ def list_buckets(column: Column, boundaries: Any) -> Column:
     inputs = [column.handle]
     edges = jnp.asarray(boundaries)
     if isinstance(edges, jax.core.Tracer):
-        inputs.append(made(edges))
+        inputs.append(on_device(edges))
     else:
         params["edges"] = [float(edge) for edge in edges]
-    (found,) = bind_host("list_buckets", inputs, [("list<int64>", ("b",), True)], params)
+    (buckets,) = bind_host("list_buckets", inputs, [("list<int64>", ("b",), True)], params)
     size = Size(edges.shape[0] + 2)
-    return Column(column.name, "list<int64>", Fact(column.name, found, "list<int64>", column.fact.complete, size))
+    return Column(column.name, "list<int64>", Fact(column.name, buckets, "list<int64>", column.fact.complete, size))
 
 
-def made(array: Array) -> Array:
+def on_device(array: Array) -> Array:
     """An analyzer's result, or what is made of it, as something that the device made: what a host op can read."""
     return jax.lax.optimization_barrier(jnp.asarray(array))  # type: ignore[no-untyped-call]  # JAX types it not
 
 
 def _list(op: str, column: Column, params: dict[str, Any], dtype: str, size: Size | None = None) -> Column:
-    (found,) = bind_host(op, [column.handle], [(dtype, ("b",), True)], params)
-    return Column(column.name, dtype, Fact(column.name, found, dtype, column.fact.complete, size))
+    (lists,) = bind_host(op, [column.handle], [(dtype, ("b",), True)], params)
+    return Column(column.name, dtype, Fact(column.name, lists, dtype, column.fact.complete, size))
 
 
 def _lists(x: Value, doing: str, *items: str) -> Column:

@@ -61,16 +61,16 @@ def quantiles_per_key(x: Value, key: Value, buckets: int, *, weights: Value = No
 def z_score_per_key(x: Value, key: Value) -> Array:
     """float32: `z_score` with the mean and variance of the row's key. A new or missing key leaves x as it is (TFT)."""
     values = as_float(x, "given to z_score_per_key")
-    found = _statistics("z_score_per_key", x, key, "mean", "var")
-    return standardized(values, found[:, 0], found[:, 1])
+    statistics = _statistics("z_score_per_key", x, key, "mean", "var")
+    return standardized(values, statistics[:, 0], statistics[:, 1])
 
 
 def min_max_per_key(x: Value, key: Value, low: float = 0.0, high: float = 1.0) -> Array:
     """float32: `min_max` with the ends of the row's key. A new or missing key, or one of a single value: midway."""
     check_range(low, high)
     values = as_float(x, "given to min_max_per_key")
-    found = _statistics("min_max_per_key", x, key, "min", "max")
-    return between(values, found[:, 0], found[:, 1], low, high)
+    statistics = _statistics("min_max_per_key", x, key, "min", "max")
+    return between(values, statistics[:, 0], statistics[:, 1], low, high)
 
 
 def bucketize_per_key(x: Value, key: Value, buckets: int, *, weights: Value = None) -> Array:
@@ -115,8 +115,8 @@ def _learnt(
 
 def _looked_up(key: Column, table: Any, shape: tuple[int, ...], default: float | None, dtype: str) -> Array:
     params = {"width": shape[0] if shape else None, "default": default, "dtype": dtype}
-    (found,) = bind_host("per_key", [key.handle, table], [(dtype, ("b", *shape), False)], params)
-    return found
+    (statistics,) = bind_host("per_key", [key.handle, table], [(dtype, ("b", *shape), False)], params)
+    return statistics
 
 
 def _key(key: Value) -> Column:

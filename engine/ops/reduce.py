@@ -41,8 +41,8 @@ def reduce(reducer: Any, *columns: Value, shape: tuple[int, ...] = (), dtype: st
     if not columns:
         raise InputError("reduce of no column", fix="reduce(reducer, column)", where=caller())
     inputs = []
-    for given in columns:
-        column = read(given, "given to reduce")
+    for value in columns:
+        column = read(value, "given to reduce")
         column._check_readable()
         vector = not column.on_host and column.fact.handle is None and column.values.ndim > 1
         if vector and column.values.shape[0] != current().batch:

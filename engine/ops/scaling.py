@@ -29,8 +29,8 @@ def z_score(x: Value, *, elementwise: bool = False) -> Value:
     if column.item is not None:
         return moved(column, jnp.nan_to_num(centre), _deviation(spread), 0.0)
     values = as_float(column, "given to z_score")
-    made = standardized(values, centre, spread)
-    return current().note(made, Fact(column.name, inverse=Inverse("z_score", {}, (centre, spread))))
+    scaled = standardized(values, centre, spread)
+    return current().note(scaled, Fact(column.name, inverse=Inverse("z_score", {}, (centre, spread))))
 
 
 def standardized(values: Array, centre: Array, spread: Array) -> Array:
@@ -56,9 +56,9 @@ def min_max(x: Value, low: float = 0.0, high: float = 1.0, *, elementwise: bool 
         span = most - least
         scale = jnp.where(span > 0, span / (high - low), jnp.inf)
         return moved(column, jnp.nan_to_num(least), scale, jnp.where(span > 0, low, (low + high) / 2))
-    made = between(as_float(column, "given to min_max"), least, most, low, high)
+    scaled = between(as_float(column, "given to min_max"), least, most, low, high)
     inverse = Inverse("min_max", {"low": low, "high": high}, (least, most))
-    return current().note(made, Fact(column.name, inverse=inverse))
+    return current().note(scaled, Fact(column.name, inverse=inverse))
 
 
 def between(values: Array, least: Array, most: Array, low: float, high: float) -> Array:
@@ -93,5 +93,5 @@ def as_float(x: Value, doing: str) -> Array:
     """The values as float32, NaN where missing; whole numbers of any size. Raises InputError for text and lists."""
     column = read(x, doing)
     column.check_numeric(doing)
-    found: Array = cast(column, "float32")
-    return found
+    floats: Array = cast(column, "float32")
+    return floats

@@ -103,7 +103,7 @@ def split(x: Value, delimiters: str | None = None, *, regex: str | None = None) 
         _check(regex)
     column = _text(x, "split")
     params = {"delimiters": delimiters, "pattern": regex}
-    return _made("split", [column], params, "list<string>", column.fact.complete)
+    return _bound("split", [column], params, "list<string>", column.fact.complete)
 
 
 def concat(*parts: Value | str, separator: str = "") -> Value:
@@ -111,15 +111,15 @@ def concat(*parts: Value | str, separator: str = "") -> Value:
     columns = [_text(part, "put together") for part in parts if not isinstance(part, str)]
     if not columns:
         raise InputError("concat of no column", fix="pass at least one text column", where=caller())
-    given = [part if isinstance(part, str) else None for part in parts]
+    constants = [part if isinstance(part, str) else None for part in parts]
     complete = all(column.fact.complete for column in columns)
-    return _made("concat", columns, {"parts": given, "separator": separator}, "string", complete)
+    return _bound("concat", columns, {"parts": constants, "separator": separator}, "string", complete)
 
 
 def join(x: Value, separator: str = " ") -> Value:
     """The texts of each list put together; an empty list is the empty text, a missing one missing."""
     column = texts(x, "joined")
-    return _made("join", [column], {"separator": separator}, "string", column.fact.complete)
+    return _bound("join", [column], {"separator": separator}, "string", column.fact.complete)
 
 
 def lookup(x: Value, table: Mapping[Any, Any], default: Any = None) -> Value:
@@ -182,8 +182,8 @@ def parse(x: Value, dtype: str, default: Any = None) -> Value:
     if host == "float64" and default is not None:
         default = float(default)
     params = {"dtype": host, "column": column.name, "default": default, "list": column.item is not None}
-    made = host if column.item is None else f"list<{host}>"
-    return _made("parse", [column], params, made, column.fact.complete and default is not None)
+    host = host if column.item is None else f"list<{host}>"
+    return _bound("parse", [column], params, host, column.fact.complete and default is not None)
 
 
 def texts(x: Value, doing: str) -> Column:
@@ -225,17 +225,17 @@ def _words(
     column = read(x, doing)
     if column.item is None:
         column = _text(column, doing)
-        return _made(op, [column], params, host, column.fact.complete and complete)
+        return _bound(op, [column], params, host, column.fact.complete and complete)
     if host == "bool":
         column.check_numeric(doing)  # always raises: there are no lists of booleans
     column = texts(column, doing)
-    return _made(op, [column], params, f"list<{host}>", column.fact.complete)
+    return _bound(op, [column], params, f"list<{host}>", column.fact.complete)
 
 
-def _made(op: str, columns: list[Column], params: Mapping[str, Any], host: str, complete: bool) -> Any:
-    (found,) = bind_host(op, [column.handle for column in columns], [(host, ("b",), True)], params)
+def _bound(op: str, columns: list[Column], params: Mapping[str, Any], host: str, complete: bool) -> Any:
+    (handle,) = bind_host(op, [column.handle for column in columns], [(host, ("b",), True)], params)
     name = columns[0].name
-    return Column(name, _DEVICE.get(host, host), Fact(name, found, host, complete)).public()
+    return Column(name, _DEVICE.get(host, host), Fact(name, handle, host, complete)).public()
 
 
 def _check(pattern: str, run: Any = None) -> None:

@@ -27,5 +27,5 @@ ARGUMENTS: Final[Mapping[str, str]] = {
 
 def meant(name: str, known: Iterable[str], theirs: Mapping[str, str]) -> str:
     """What to say after a name that is not known: `, did you mean 'z_score'?`, or nothing where none is near."""
-    found = theirs.get(name) or next(iter(difflib.get_close_matches(name, list(known), 1)), None)
-    return "" if found is None else f", did you mean {found!r}?"
+    likely = theirs.get(name) or next(iter(difflib.get_close_matches(name, list(known), 1)), None)
+    return "" if likely is None else f", did you mean {likely!r}?"

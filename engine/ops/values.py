@@ -38,8 +38,8 @@ def fill_missing(x: Value, value: Any) -> Value:
     if isinstance(value, float) and not math.isfinite(value):
         raise InputError(f"{value} is no value to fill with", fix="use a finite number", where=caller())
     if isinstance(value, LearntText):
-        (found,) = bind_host("fill_learnt", [column.handle, value.handle], [("string", ("b",), True)], {})
-        return Column(column.name, "string", Fact(column.name, found, "string"))
+        (texts,) = bind_host("fill_learnt", [column.handle, value.handle], [("string", ("b",), True)], {})
+        return Column(column.name, "string", Fact(column.name, texts, "string"))
     if column.fact.handle is not None and isinstance(value, (str, bool, int, float)):
         return _fill_on_host(column, value)
     valid = column.valid
@@ -60,8 +60,8 @@ def _fill_lists(column: Column, value: Any) -> Column:
         )
     filling = [float(v) for v in value] if column.item == "float64" else list(value)
     params = {"value": filling, "dtype": column.dtype}
-    (found,) = bind_host("fill", [column.handle], [(column.dtype, ("b",), True)], params)
-    return Column(column.name, column.dtype, Fact(column.name, found, column.dtype, True, column.fact.size))
+    (lists,) = bind_host("fill", [column.handle], [(column.dtype, ("b",), True)], params)
+    return Column(column.name, column.dtype, Fact(column.name, lists, column.dtype, True, column.fact.size))
 
 
 def _fill_on_host(column: Column, value: Any) -> Value:
@@ -75,8 +75,8 @@ def _fill_on_host(column: Column, value: Any) -> Value:
         )
     if host == "float64":
         value = float(value)
-    (found,) = bind_host("fill", [column.fact.handle], [(host, ("b",), True)], {"value": value, "dtype": host})
-    return Column(column.name, dtype, Fact(column.name, found, host, complete=True)).public()
+    (numbers,) = bind_host("fill", [column.fact.handle], [(host, ("b",), True)], {"value": value, "dtype": host})
+    return Column(column.name, dtype, Fact(column.name, numbers, host, complete=True)).public()
 
 
 def is_missing(x: Value) -> Array:
@@ -103,26 +103,26 @@ def cast(x: Value, dtype: str) -> Value:
     if column.dtype == "string":
         host = {"f": "float64", "i": "int64", "u": "int64", "b": "bool"}[target.kind]
         parsed = {"dtype": host, "column": column.name}
-        (found,) = bind_host("parse", [column.fact.handle], [(host, ("b",), True)], parsed)
-        return Column(column.name, str(target), Fact(column.name, found, host, column.fact.complete)).public()
+        (handle,) = bind_host("parse", [column.fact.handle], [(host, ("b",), True)], parsed)
+        return Column(column.name, str(target), Fact(column.name, handle, host, column.fact.complete)).public()
     if str(target) == column.dtype:
         return column.public()
     if target == jnp.float32 and column.fact.host == "int64" and column.fact.handle is not None:
         # Straight from the host, where a whole number may be wider than the device's int32.
         shown = {"dtype": "float32", "column": column.name}
-        (found,) = bind_host("values", [column.fact.handle], [("float32", ("b",), False)], shown)
+        (floats,) = bind_host("values", [column.fact.handle], [("float32", ("b",), False)], shown)
         fact = Fact(column.name, column.fact.handle, column.fact.host, column.fact.complete)
-        return current().note(found, fact)
+        return current().note(floats, fact)
     if jnp.issubdtype(target, jnp.floating):
         values = column.values.astype(target)
         filled = values if column.valid is None else jnp.where(column.valid, values, jnp.nan)
         return current().note(filled, Fact(column.name, None, None, column.fact.complete))
     valid = column.valid
     values = column.values if valid is None else jnp.where(valid, column.values, 0)
-    made = values.astype(target)
+    converted = values.astype(target)
     if valid is None:
-        return current().note(made, Fact(column.name, complete=True, size=column.fact.size))
-    return result(column.name, made, valid)
+        return current().note(converted, Fact(column.name, complete=True, size=column.fact.size))
+    return result(column.name, converted, valid)
 
 
 def _device_dtype(dtype: str) -> Any:
@@ -144,8 +144,8 @@ def _as_text(column: Column) -> Value:
             fix="cast it to int32 first",
             where=caller(),
         )
-    (found,) = bind_host("text", [column.handle], [("string", ("b",), True)], {})
-    return Column(column.name, "string", Fact(column.name, found, "string", column.fact.complete))
+    (texts,) = bind_host("text", [column.handle], [("string", ("b",), True)], {})
+    return Column(column.name, "string", Fact(column.name, texts, "string", column.fact.complete))
 
 
 def where(condition: Value, x: Value | str, y: Value | str) -> Value:
@@ -189,9 +189,9 @@ def _text_where(test: Column, x: Value | str, y: Value | str) -> Column:
     if test.dtype != "bool":
         raise InputError(f"where: the condition is {test.dtype}", fix="compare it, e.g. x > 0", where=caller())
     inputs = [test.handle, *(column.handle for column in columns)]
-    (found,) = bind_host("choose", inputs, [("string", ("b",), True)], fixed)
+    (texts,) = bind_host("choose", inputs, [("string", ("b",), True)], fixed)
     name = columns[0].name if columns else test.name
-    return Column(name, "string", Fact(name, found, "string", all(column.fact.complete for column in columns)))
+    return Column(name, "string", Fact(name, texts, "string", all(column.fact.complete for column in columns)))
 
 
 def is_in(x: Value, values: Sequence[Any]) -> Value:  # Any: texts, or whole numbers

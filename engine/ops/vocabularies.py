@@ -149,31 +149,31 @@ def learn_vocabulary(
 def _named(name: str | None, params: dict[str, Any], inputs: list[Any]) -> Vocabulary:
     fixed = tuple(sorted(params.items()))
     known = _NAMED.setdefault(current(), {})
-    found = known.get(name) if name is not None else None
-    if found is not None:
-        if found.params != fixed or [id(i) for i in found.inputs] != [id(i) for i in inputs]:
+    learnt = known.get(name) if name is not None else None
+    if learnt is not None:
+        if learnt.params != fixed or [id(i) for i in learnt.inputs] != [id(i) for i in inputs]:
             raise InputError(
                 f"the vocabulary {name!r} is already learnt, from other columns or otherwise",
                 fix=f"ops.apply_vocabulary(column, {name!r}) uses it; or choose another name",
                 where=caller(),
             )
-        return found
-    made = Vocabulary(name, bind_analyzer("vocabulary", inputs, ("vocabulary", ()), params), fixed, tuple(inputs))
+        return learnt
+    vocabulary = Vocabulary(name, bind_analyzer("vocabulary", inputs, ("vocabulary", ()), params), fixed, tuple(inputs))
     if name is not None:
-        known[name] = made
-    return made
+        known[name] = vocabulary
+    return vocabulary
 
 
-def vocabulary_of(given: Vocabulary | str) -> Vocabulary:
+def vocabulary_of(vocabulary: Vocabulary | str) -> Vocabulary:
     """A vocabulary, or the one of that name. Raises InputError where the function has learnt none so far."""
-    if isinstance(given, Vocabulary):
-        return given
+    if isinstance(vocabulary, Vocabulary):
+        return vocabulary
     known = _NAMED.get(current(), {})
-    if given not in known:
+    if vocabulary not in known:
         others = f"; known: {', '.join(known)}" if known else ""
-        fix = f"ops.learn_vocabulary(column, name={given!r}) first{others}"
-        raise InputError(f"there is no vocabulary {given!r}", fix=fix, where=caller())
-    return known[given]
+        fix = f"ops.learn_vocabulary(column, name={vocabulary!r}) first{others}"
+        raise InputError(f"there is no vocabulary {vocabulary!r}", fix=fix, where=caller())
+    return known[vocabulary]
 
 
 def vocabulary_size(vocabulary: Vocabulary | str | Value) -> Array:
@@ -183,8 +183,8 @@ def vocabulary_size(vocabulary: Vocabulary | str | Value) -> Array:
         if size is None or size.vocabulary is None:
             raise InputError("these ids are of no learnt vocabulary", fix="pass what vocabulary gave", where=caller())
         return bind_host("asset_size", [size.vocabulary], [("int32", (), False)], {})[0]
-    found = vocabulary_of(vocabulary)
-    return bind_analyzer("vocabulary_size", list(found.inputs), ("int32", ()), {**dict(found.params), "name": None})
+    learnt = vocabulary_of(vocabulary)
+    return bind_analyzer("vocabulary_size", list(learnt.inputs), ("int32", ()), {**dict(learnt.params), "name": None})
 
 
 def inverse_vocabulary(ids: Value, vocabulary: Vocabulary | str | None = None) -> Column:
@@ -203,8 +203,8 @@ def inverse_vocabulary(ids: Value, vocabulary: Vocabulary | str | None = None) -
         )
     if column.values.ndim != 1 or column.values.dtype.kind != "i":
         raise InputError("ids are whole numbers, one per row", fix="cast them to int32", where=caller())
-    (found,) = bind_host("words", [column.values, handle], [("string", ("b",), True)], {})
-    return Column(column.name, "string", Fact(column.name, found, "string"))
+    (words,) = bind_host("words", [column.values, handle], [("string", ("b",), True)], {})
+    return Column(column.name, "string", Fact(column.name, words, "string"))
 
 
 def category(x: Value, doing: str) -> Column:

@@ -34,7 +34,7 @@ _LIBRARIES: Final = ("drivetrain", "jax", "jaxlib", "numpy", "pyarrow")
 
 
 @dataclass
-class Work:
+class AnalysisInputs:
     """What a phase's analyses read, lowered, and named so that equal work has equal names.
 
     Device work that has nothing in common is in programs of its own: what XLA makes of a column does not depend on what
@@ -47,7 +47,7 @@ class Work:
     _files: dict[tuple[Analysis, ...], FilesFn] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, frozen: Frozen, groups: Iterable[tuple[str, ...]]) -> Work:
+    def of(cls, frozen: Frozen, groups: Iterable[tuple[str, ...]]) -> AnalysisInputs:
         """Lower what the groups of values need, each group the columns of an analysis."""
         graphs, names = [], dict[str, str]()
         programs: dict[str, bytes] = {}
@@ -70,21 +70,21 @@ class Work:
             assets.update(held.assets)
         return cls(union(graphs, _ANALYZE), Payload(programs, weights, assets), names)
 
-    def key(self, one: Analysis) -> str | None:
+    def key(self, analysis: Analysis) -> str | None:
         """What tells the state of an analysis from all others of a span; None where it cannot be told."""
-        options: Any = one.options  # Any: a user's object may have anything there
-        if one.reducer is not None:
-            options = getattr(one.reducer, "cache_key", None)
+        options: Any = analysis.options  # Any: a user's object may have anything there
+        if analysis.reducer is not None:
+            options = getattr(analysis.reducer, "cache_key", None)
             if not isinstance(options, str):
                 return None
-        columns = [[role, self.names[name]] for role, name in one.columns]
-        body = json.dumps([_STATES, _versions(), one.kind, columns, options])
+        columns = [[role, self.names[name]] for role, name in analysis.columns]
+        body = json.dumps([_STATES, _versions(), analysis.kind, columns, options])
         return sha256(body.encode()).hexdigest()
 
     def files(self, analyses: tuple[Analysis, ...]) -> FilesFn:
         """What gives the analyses' columns, batch by batch."""
         if analyses not in self._files:
-            wanted = {name for one in analyses for _, name in one.columns}
+            wanted = {name for analysis in analyses for _, name in analysis.columns}
             every = self.graph.signatures[_ANALYZE]
             some = replace(self.graph, signatures={_ANALYZE: {k: out for k, out in every.items() if k in wanted}})
             graph = some.signature(_ANALYZE)
@@ -105,13 +105,13 @@ def _together(frozen: Frozen, groups: list[tuple[str, ...]]) -> list[tuple[str, 
     """Groups of values as few as are lowered together: those with device work in common that depends on the rows."""
     work: dict[str, frozenset[int]] = {}
     rows = {tensor.id for tensor in frozen.partition.graph.inputs.values()}
-    for place, node in enumerate(frozen.partition.graph.nodes):
+    for index, node in enumerate(frozen.partition.graph.nodes):
         read = [name for name in node.inputs if name is not None]
         if any(name in rows for name in read) and not any(tensor.id in frozen.known for tensor in node.outputs):
-            mine = frozenset({place}) if isinstance(node, DeviceOp) else frozenset()
-            found = mine.union(*(work.get(name, frozenset()) for name in read))
+            mine = frozenset({index}) if isinstance(node, DeviceOp) else frozenset()
+            device_work = mine.union(*(work.get(name, frozenset()) for name in read))
             rows.update(tensor.id for tensor in node.outputs)
-            work.update((tensor.id, found) for tensor in node.outputs)
+            work.update((tensor.id, device_work) for tensor in node.outputs)
     parts: list[tuple[dict[str, None], set[int]]] = []
     for values in groups:
         names = dict.fromkeys(values)
@@ -125,13 +125,13 @@ def _together(frozen: Frozen, groups: list[tuple[str, ...]]) -> list[tuple[str, 
 
 def _versions() -> list[list[str]]:
     """What the bytes of a state may depend on beside the graph."""
-    found = []
+    versions = []
     for name in _LIBRARIES:
         try:
-            found.append([name, version(name)])
+            versions.append([name, version(name)])
         except PackageNotFoundError:
-            found.append([name, ""])
-    return found
+            versions.append([name, ""])
+    return versions
 
 
 def _code_of(op: str) -> str:
@@ -139,10 +139,10 @@ def _code_of(op: str) -> str:
 
     Where there is no such file, equal names say nothing, and no two are equal.
     """
-    own = find(op)
-    if own is None:
+    registered = find(op)
+    if registered is None:
         return ""
-    file = getattr(sys.modules.get(own.defined.partition(":")[0]), "__file__", None)
+    file = getattr(sys.modules.get(registered.defined.partition(":")[0]), "__file__", None)
     if file is None or not Path(file).is_file():
         return secrets.token_hex(16)
     return json.dumps([_required([op]), sha256(Path(file).read_bytes()).hexdigest()])
@@ -153,15 +153,15 @@ def _required(ops: Iterable[str]) -> list[Any]:  # Any: JSON
 
 
 def _program_digest(program: bytes) -> str:
-    found = sha256(program)
+    checksum = sha256(program)
     if call_targets():
-        found.update(json.dumps(_required(program_facts(program).calls)).encode())
-    return found.hexdigest()
+        checksum.update(json.dumps(_required(program_facts(program).calls)).encode())
+    return checksum.hexdigest()
 
 
 def _array_digest(array: NDArray[Any]) -> str:
-    given = np.asarray(array, order="C")
-    return sha256(f"{given.dtype} {given.shape} ".encode() + given.tobytes()).hexdigest()
+    contiguous = np.asarray(array, order="C")
+    return sha256(f"{contiguous.dtype} {contiguous.shape} ".encode() + contiguous.tobytes()).hexdigest()
 
 
 def _table_digest(table: pa.Table) -> str:

@@ -82,20 +82,22 @@ class Frozen:
         }
         if not rules:
             return bundle
-        made = {name: out.tensor for outputs in bundle.graph.signatures.values() for name, out in outputs.items()}
-        assets = {**bundle.payload.assets, INVERSES: inverse_table(rules, self._bases(made))}
+        output_tensors = {
+            name: out.tensor for outputs in bundle.graph.signatures.values() for name, out in outputs.items()
+        }
+        assets = {**bundle.payload.assets, INVERSES: inverse_table(rules, self._bases(output_tensors))}
         return replace(bundle, payload=replace(bundle.payload, assets=assets))
 
     def _bases(self, outputs: Mapping[str, str]) -> dict[str, str]:
         """Of outputs (name → tensor) that are scaled, what they were made from: a model may fold the scaling."""
         makers = {t.id: node for node in self.partition.graph.nodes if isinstance(node, DeviceOp) for t in node.outputs}
-        found = {}
+        bases = {}
         for name, (how, _) in self.partition.inverses().items():
             read = _reads_z_score if how.rule == "z_score" else _reads_min_max
             base = read(makers, outputs[name]) if name in outputs else None
             if isinstance(base, str):
-                found[name] = base
-        return found
+                bases[name] = base
+        return bases
 
 
 def _reads_z_score(makers: Mapping[str, DeviceOp], output: str) -> Operand | None:

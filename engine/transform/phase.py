@@ -9,12 +9,13 @@ from typing import Any
 from ...data.base import Executor
 from ...errors import InputError
 from ...progress import Progress
-from ..analyzers.analysis import Analysis, AnalyzerPass, analysis, finish
-from ..analyzers.spans import AnalyzerCache, Span, state_of
+from ..analyzers.analysis import Analysis, AnalyzerPass, analysis_of, finish
+from ..analyzers.cache import AnalyzerCache, state_of
+from ..analyzers.spans import Span
 from ..analyzers.states import State
 from ..lowering.partition import Analyzer
 from ..tracing.objects import recall
-from .analysis_inputs import Work
+from .analysis_inputs import AnalysisInputs
 from .frozen import Frozen
 
 
@@ -40,29 +41,33 @@ def run_phase(
         cache: Where states are taken from and kept; or None.
     """
     partition = frozen.partition
-    of: list[Analysis] = []
+    analysis_by_analyzer: list[Analysis] = []
     groups: dict[Analysis, tuple[str, ...]] = {}
     for analyzer in analyzers:
         names = [partition.tensor(value).id for value in analyzer.inputs]
         reducer = recall(analyzer.params["reducer"]) if "reducer" in analyzer.params else None
-        of.append(analysis(analyzer.kind, analyzer.params, names, reducer, analyzer.where))
-        groups[of[-1]] = analyzer.inputs
-    work = Work.of(frozen, groups.values())
-    keys = {one: key for one in groups if (key := work.key(one)) is not None} if cache is not None else {}
+        analysis = analysis_of(analyzer.kind, analyzer.params, names, reducer, analyzer.where)
+        analysis_by_analyzer.append(analysis)
+        groups[analysis] = analyzer.inputs
+    inputs = AnalysisInputs.of(frozen, groups.values())
+    keys = {}
+    if cache is not None:
+        keys = {analysis: key for analysis in groups if (key := inputs.key(analysis)) is not None}
     whole, done = AnalyzerPass(tuple(groups)), 0
-    for place, span in enumerate(spans):
-        states = _states(span, tuple(groups), keys, work, executor, partial(_shifted, tell, done), cache)
-        if place:
+    for index, span in enumerate(spans):
+        states = _states(span, tuple(groups), keys, inputs, executor, partial(_shifted, tell, done), cache)
+        # In the order of the spans: a user's reducer need not commute, and equal spans give equal bytes.
+        if index:
             whole.merge(states)
             whole.compact()
         else:
             whole = states
         done += span.source.rows
         tell(done)
-    found = whole.result()
-    places = {one: str(place) for place, one in enumerate(groups)}
-    for analyzer, read in zip(analyzers, of, strict=True):
-        frozen.take(analyzer, _finished(analyzer, found[places[read]]))
+    whole.compact()
+    state_of_analysis = dict(zip(groups, whole.states, strict=True))
+    for analyzer, analysis in zip(analyzers, analysis_by_analyzer, strict=True):
+        frozen.take(analyzer, _finished(analyzer, state_of_analysis[analysis]))
 
 
 def _shifted(tell: Callable[[int], None], before: int, done: int, _total: int | None, _unit: str) -> None:
@@ -73,32 +78,38 @@ def _states(
     span: Span,
     analyses: tuple[Analysis, ...],
     keys: Mapping[Analysis, str],
-    work: Work,
+    inputs: AnalysisInputs,
     executor: Executor,
     progress: Progress,
     cache: AnalyzerCache | None,
 ) -> AnalyzerPass:
     """The states of one span: from the cache, and else from its rows."""
     keys = keys if span.digest else {}
-    found: dict[Analysis, State] = {}
-    for one in analyses if cache is not None else ():
-        known = cache.get(span.digest, one, keys[one]) if cache is not None and one in keys else None
+    states: dict[Analysis, State] = {}
+    for analysis in analyses if cache is not None else ():
+        known = cache.get(span.digest, analysis, keys[analysis]) if cache is not None and analysis in keys else None
         if known is not None:
-            found[one] = known
-    missing = tuple(one for one in analyses if one not in found)
+            states[analysis] = known
+    missing = tuple(analysis for analysis in analyses if analysis not in states)
     if missing:
-        via = work.files(missing)
+        via = inputs.files(missing)
         columns = span.source.select(via.columns).with_dictionaries()
-        made = executor.combine(columns, partial(AnalyzerPass, missing), via=via, progress=progress)
-        made.compact()
-        found.update(zip(missing, made.states, strict=True))
+        computed = executor.combine(columns, partial(AnalyzerPass, missing), via=via, progress=progress)
+        computed.compact()
+        states.update(zip(missing, computed.states, strict=True))
     if cache is not None and keys:
-        data = {one: found[one].to_bytes() for one in keys}
-        cache.put(span.digest, {keys[one]: data[one] for one in keys}, sum(one in keys for one in missing))
-        for one in keys:  # what was just computed goes the way of what is found: through its bytes
-            again = state_of(one, data[one])
-            found[one] = found[one] if again is None else again
-    return AnalyzerPass(analyses, [found[one] for one in analyses])
+        data = {analysis: states[analysis].to_bytes() for analysis in keys}
+        cache.put(
+            span.digest,
+            {keys[analysis]: data[analysis] for analysis in keys},
+            sum(analysis in keys for analysis in missing),
+        )
+        # A computed state goes through its bytes as one from the cache does: what is read off it may not depend on
+        # where it came from.
+        for analysis in keys:
+            again = state_of(analysis, data[analysis])
+            states[analysis] = states[analysis] if again is None else again
+    return AnalyzerPass(analyses, [states[analysis] for analysis in analyses])
 
 
 def _finished(analyzer: Analyzer, state: Any) -> Any:

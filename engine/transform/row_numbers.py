@@ -35,21 +35,21 @@ class RowNumbers:
     def __init__(self) -> None:
         self._marks: dict[int, tuple[Mark, ...]] = {}
 
-    def of(self, atom: Any, place: int = 0) -> Mark:  # Any: a variable or a literal
+    def of(self, atom: Any, column: int = 0) -> Mark:  # Any: a variable or a literal
         """The mark of a variable, at a place of its last axis."""
-        found = self._marks.get(id(atom), (None,))
-        return found[0] if len(found) == 1 else found[place]
+        marks = self._marks.get(id(atom), (None,))
+        return marks[0] if len(marks) == 1 else marks[column]
 
     def enter(self, inner: Sequence[Any], outer: Sequence[Any]) -> None:
         """Take the marks of some variables over to others; of None there is none."""
-        found = [self._marks.get(id(atom), (None,)) for atom in outer]
-        self._marks.update((id(var), mark) for var, mark in zip(inner, found, strict=True))
+        marks = [self._marks.get(id(atom), (None,)) for atom in outer]
+        self._marks.update((id(var), mark) for var, mark in zip(inner, marks, strict=True))
 
     def learn(self, equation: Equation, *, ours: bool) -> None:
         """Mark what an equation gives; `ours` where the engine computes it of lists."""
-        made = self._made(equation, ours=ours)
+        marks = self._marks_of(equation, ours=ours)
         for var in equation.outvars:
-            self._marks[id(var)] = made if _whole(var) else (None,)
+            self._marks[id(var)] = marks if _whole(var) else (None,)
 
     def listed(self, equation: Equation) -> bool:
         """Whether all that an equation reads of rows tells how values lie in lists."""
@@ -68,8 +68,8 @@ class RowNumbers:
         wraps = equation.primitive.name in (*_KEEPS, *_WRAPS)
         return not (wraps and all(map(_whole, equation.outvars)))
 
-    def _made(self, equation: Equation, *, ours: bool) -> tuple[Mark, ...]:
-        name, params, given = equation.primitive.name, equation.params, equation.invars
+    def _marks_of(self, equation: Equation, *, ours: bool) -> tuple[Mark, ...]:
+        name, params, arguments = equation.primitive.name, equation.params, equation.invars
         if ours or self.listed(equation):
             return (LISTS,)
         if name == "dim_as_value":
@@ -78,14 +78,14 @@ class RowNumbers:
             size = params["shape"][params["dimension"]]
             return (None if isinstance(size, int) else size,)
         if name in _KEEPS:
-            kept = self._marks.get(id(given[0]), (None,))
+            kept = self._marks.get(id(arguments[0]), (None,))
             return kept if len(kept) == 1 else (None,)
         if name == "concatenate" and params["dimension"] == len(equation.outvars[0].aval.shape) - 1:
-            return self._side_by_side(given)
+            return self._side_by_side(arguments)
         if name in ("add", "mul"):
-            return (self._moved(given, neutral=0 if name == "add" else 1),)
+            return (self._moved(arguments, neutral=0 if name == "add" else 1),)
         if name == "select_n":
-            first, *others = (self.of(atom) for atom in given[1:])
+            first, *others = (self.of(atom) for atom in arguments[1:])
             return (first if all(_same(first, other) for other in others) else None,)
         return (None,)
 
@@ -95,15 +95,15 @@ class RowNumbers:
             width = part.aval.shape[-1]
             if not isinstance(width, int):
                 return (None,)
-            marks += [self.of(part, place) for place in range(width)]
+            marks += [self.of(part, column) for column in range(width)]
         return tuple(marks) or (None,)
 
-    def _moved(self, given: Sequence[Any], *, neutral: int) -> Mark:
+    def _moved(self, factors: Sequence[Any], *, neutral: int) -> Mark:
         """The mark of row numbers to which nothing is added but how many rows there are, or that are times one.
 
         Of other integers to which that is added, that it was.
         """
-        for number, other in (given, given[::-1]):
+        for number, other in (factors, factors[::-1]):
             mark = self.of(number)
             size = self.of(other)
             if mark is not None and not isinstance(mark, _Size):
@@ -126,23 +126,23 @@ def _whole(var: Any) -> bool:
     return getattr(getattr(var.aval, "dtype", None), "kind", "") in "iub"
 
 
-def _same(one: Mark, other: Mark) -> bool:
-    return one is other or (one is not None and other is not None and bool(one == other))
+def _same(left: Mark, right: Mark) -> bool:
+    return left is right or (left is not None and right is not None and bool(left == right))
 
 
 def operands(equation: Equation, count: int) -> Sequence[Any]:
     """What an equation gives to the inputs of a jaxpr that it calls; None where that changes from step to step."""
-    name, params, given = equation.primitive.name, equation.params, list(equation.invars)
+    name, params, arguments = equation.primitive.name, equation.params, list(equation.invars)
     if name == "cond":
-        given = given[1:]
+        arguments = arguments[1:]
     elif name in ("scan", "while"):
-        given = _constants(name, params, given)
-        given += [None] * (count - len(given))
-    return given if len(given) == count else [None] * count
+        arguments = _constants(name, params, arguments)
+        arguments += [None] * (count - len(arguments))
+    return arguments if len(arguments) == count else [None] * count
 
 
-def _constants(name: str, params: Mapping[str, Any], given: list[Any]) -> list[Any]:
+def _constants(name: str, params: Mapping[str, Any], arguments: list[Any]) -> list[Any]:
     if name == "scan":
-        return given[: params["num_consts"]]
+        return arguments[: params["num_consts"]]
     first = params["cond_nconsts"]
-    return given[first : first + params["body_nconsts"]]
+    return arguments[first : first + params["body_nconsts"]]

@@ -49,9 +49,13 @@ def check_rowwise(closed: Any, fix: str = TRANSFORM_FIX, *, exported: bool = Fal
             (`v[jnp.arange(n), i]`), and values of lists by where they lie.
     """
     numbers = RowNumbers()
-    found = [*_mixed(closed.jaxpr, closed.jaxpr.outvars, numbers, exported=exported), *_given(closed.jaxpr, numbers)]
-    if found:
-        name, where = min(found, key=lambda each: each[0] == _COUNT)  # the count of a mean, say, is not what is wrong
+    mixtures = [
+        *_mixed(closed.jaxpr, closed.jaxpr.outvars, numbers, exported=exported),
+        *_row_counts(closed.jaxpr, numbers),
+    ]
+    if mixtures:
+        # The count of a mean, say, is not what is wrong: another mixture is named before it.
+        name, where = min(mixtures, key=lambda mixture: mixture[0] == _COUNT)
         raise InputError(
             f"{name} goes over the rows of a batch, which are however many come together", fix=fix, where=where
         )
@@ -95,7 +99,7 @@ def _mixed(jaxpr: Any, outputs: Iterable[Any], numbers: RowNumbers, *, exported:
                 numbers.enter(equation.outvars, inner.outvars)
 
 
-def _given(jaxpr: Any, numbers: RowNumbers) -> Iterator[_Found]:
+def _row_counts(jaxpr: Any, numbers: RowNumbers) -> Iterator[_Found]:
     """The results that are how many rows there are."""
     makers = {id(var): equation for equation in jaxpr.eqns for var in equation.outvars}
     for var in jaxpr.outvars:
@@ -123,50 +127,52 @@ def _mixing(equation: Equation, numbers: RowNumbers) -> str | None:
     name = str(equation.primitive.name)
     if numbers.counts(equation):
         return _COUNT
-    given, made = ([var.aval for var in side] for side in (equation.invars, equation.outvars))
-    if any(map(rows_of, given)) and not any(map(rows_of, made)) and name != "while":
+    inputs, outputs = ([var.aval for var in side] for side in (equation.invars, equation.outvars))
+    if any(map(rows_of, inputs)) and not any(map(rows_of, outputs)) and name != "while":
         return name
     if name in _LAID_OUT and numbers.listed(equation):
         return None
     if name in _PICKING:
         return name if _picked(equation, numbers) else None
     rule = _RULES.get(name)
-    return name if rule is not None and rule(equation.params, given, made) else None
+    return name if rule is not None and rule(equation.params, inputs, outputs) else None
 
 
 def _along(param: str) -> Callable[..., bool]:
     """An axis, or several, that may not be of rows."""
 
-    def rule(params: Any, given: list[Any], made: list[Any]) -> bool:
+    def rule(params: Any, inputs: list[Any], outputs: list[Any]) -> bool:
         axes = params[param]
         named = axes if isinstance(axes, tuple) else (axes,)
-        rows = {axis for aval in given for axis in rows_of(aval)}
+        rows = {axis for aval in inputs for axis in rows_of(aval)}
         return any(int(axis) in rows for axis in named)
 
     return rule
 
 
-def _moved(params: Any, given: list[Any], made: list[Any]) -> bool:
+def _moved(params: Any, inputs: list[Any], outputs: list[Any]) -> bool:
     """Whether rows are laid out otherwise: before each axis of rows there are to be as many values as there were."""
-    shape = given[0].shape if params["dimensions"] is None else [given[0].shape[axis] for axis in params["dimensions"]]
-    return _before(shape) != _before(made[0].shape)
+    shape = (
+        inputs[0].shape if params["dimensions"] is None else [inputs[0].shape[axis] for axis in params["dimensions"]]
+    )
+    return _before(shape) != _before(outputs[0].shape)
 
 
 def _before(shape: Any) -> list[Any]:  # sizes, symbolic ones among them
     return [prod(shape[:axis]) for axis, size in enumerate(shape) if not isinstance(size, int)]
 
 
-def _repeated(params: Any, given: list[Any], made: list[Any]) -> bool:
-    return any(params["reps"][axis] != 1 for axis in rows_of(given[0]))
+def _repeated(params: Any, inputs: list[Any], outputs: list[Any]) -> bool:
+    return any(params["reps"][axis] != 1 for axis in rows_of(inputs[0]))
 
 
-def _contracted(params: Any, given: list[Any], made: list[Any]) -> bool:
+def _contracted(params: Any, inputs: list[Any], outputs: list[Any]) -> bool:
     axes, _ = params["dimension_numbers"]
-    return any(axis in rows_of(aval) for aval, named in zip(given, axes, strict=False) for axis in named)
+    return any(axis in rows_of(aval) for aval, named in zip(inputs, axes, strict=False) for axis in named)
 
 
-def _cut(params: Any, given: list[Any], made: list[Any]) -> bool:
-    return any(given[0].shape[axis] != made[0].shape[axis] for axis in rows_of(given[0]))
+def _cut(params: Any, inputs: list[Any], outputs: list[Any]) -> bool:
+    return any(inputs[0].shape[axis] != outputs[0].shape[axis] for axis in rows_of(inputs[0]))
 
 
 def _picked(equation: Equation, numbers: RowNumbers) -> bool:
@@ -188,42 +194,42 @@ def _picked(equation: Equation, numbers: RowNumbers) -> bool:
     return False
 
 
-def _convolved(params: Any, given: list[Any], made: list[Any]) -> bool:
+def _convolved(params: Any, inputs: list[Any], outputs: list[Any]) -> bool:
     batch = params["dimension_numbers"].lhs_spec[0]
     return (
-        bool(rows_of(given[1])) or any(axis != batch for axis in rows_of(given[0])) or params["batch_group_count"] > 1
+        bool(rows_of(inputs[1])) or any(axis != batch for axis in rows_of(inputs[0])) or params["batch_group_count"] > 1
     )
 
 
-def _windowed(params: Any, given: list[Any], made: list[Any]) -> bool:
-    return any(params["window_dimensions"][axis] != 1 for aval in given for axis in rows_of(aval))
+def _windowed(params: Any, inputs: list[Any], outputs: list[Any]) -> bool:
+    return any(params["window_dimensions"][axis] != 1 for aval in inputs for axis in rows_of(aval))
 
 
-def _overlaid(params: Any, given: list[Any], made: list[Any]) -> bool:
-    return any(given[0].shape[axis] != given[1].shape[axis] for axis in rows_of(given[0]))
+def _overlaid(params: Any, inputs: list[Any], outputs: list[Any]) -> bool:
+    return any(inputs[0].shape[axis] != inputs[1].shape[axis] for axis in rows_of(inputs[0]))
 
 
-def _matrix(params: Any, given: list[Any], made: list[Any]) -> bool:
-    return any(axis >= len(aval.shape) - 2 for aval in given for axis in rows_of(aval))
+def _matrix(params: Any, inputs: list[Any], outputs: list[Any]) -> bool:
+    return any(axis >= len(aval.shape) - 2 for aval in inputs for axis in rows_of(aval))
 
 
-def _solved(params: Any, given: list[Any], made: list[Any]) -> bool:
+def _solved(params: Any, inputs: list[Any], outputs: list[Any]) -> bool:
     """Triangular systems: each column of the right side (or row, from the right) is solved by itself."""
-    side = len(given[1].shape) - (2 if params["left_side"] else 1)
-    return _matrix(params, given[:1], made) or side in rows_of(given[1])
+    side = len(inputs[1].shape) - (2 if params["left_side"] else 1)
+    return _matrix(params, inputs[:1], outputs) or side in rows_of(inputs[1])
 
 
-def _last(params: Any, given: list[Any], made: list[Any]) -> bool:
+def _last(params: Any, inputs: list[Any], outputs: list[Any]) -> bool:
     ends = len(params["fft_lengths"]) if "fft_lengths" in params else 1
-    return any(axis >= len(given[0].shape) - ends for axis in rows_of(given[0]))
+    return any(axis >= len(inputs[0].shape) - ends for axis in rows_of(inputs[0]))
 
 
-def _drawn(params: Any, given: list[Any], made: list[Any]) -> bool:
+def _drawn(params: Any, inputs: list[Any], outputs: list[Any]) -> bool:
     """Random numbers by the place in the batch."""
-    return any(map(rows_of, made))
+    return any(map(rows_of, outputs))
 
 
-def _carried(params: Any, given: list[Any], made: list[Any]) -> bool:
+def _carried(params: Any, inputs: list[Any], outputs: list[Any]) -> bool:
     return not isinstance(params["length"], int) and params["num_carry"] > 0
 
 
@@ -268,5 +274,5 @@ def _is_ours(equation: Equation) -> bool:
 
 
 def _where(equation: Equation) -> str | None:
-    found = next((frame for frame in _frames(equation) if is_users(frame.file_name)), None)
-    return None if found is None else f"{found.file_name}:{found.line_num}"
+    users_frame = next((frame for frame in _frames(equation) if is_users(frame.file_name)), None)
+    return None if users_frame is None else f"{users_frame.file_name}:{users_frame.line_num}"

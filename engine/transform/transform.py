@@ -13,7 +13,8 @@ from ...data.examples import Manifest, sinks
 from ...data.sources import Source
 from ...errors import InputError
 from ...progress import Progress, no_progress
-from ..analyzers.spans import AnalyzerCache, Span
+from ..analyzers.cache import AnalyzerCache
+from ..analyzers.spans import Span
 from ..bundles.batch_fn import BundleFn
 from ..bundles.bundle import Bundle
 from ..custom_ops.device import exporting
@@ -65,8 +66,8 @@ def analyze(
     spans = [Span(sources)] if isinstance(sources, Source) else list(sources)
     if not spans:
         raise InputError("there is no span to analyse", fix="give at least one")
-    given = Span.joined(spans).schema if schema is None else schema
-    traced = trace(fn, given, check_floats=check_floats)
+    columns = Span.joined(spans).schema if schema is None else schema
+    traced = trace(fn, columns, check_floats=check_floats)
     check_rowwise(traced.jaxpr)
     partition = Partition(traced)
     analyzers = partition.analyzers()

@@ -104,7 +104,7 @@ def test_a_new_span_reads_only_itself_and_no_bit_differs(tmp_path: Path) -> None
         cache = AnalyzerCache(tmp_path / "cache")
         bundle, read = run(one_phase, every[:count], cache)
         assert read == {f"day{count - 1}": 40}
-        assert cache.used == (count - 1) * cache.made
+        assert cache.used == (count - 1) * cache.added
     assert same(bundle, without)
     again, read = run(one_phase, every, AnalyzerCache(tmp_path / "cache"))
     assert read == {}
@@ -163,7 +163,7 @@ def test_a_change_of_the_function_analyses_what_it_changes(tmp_path: Path, other
     run(one_phase, every, first)
     second = AnalyzerCache(tmp_path / "cache")
     bundle, read = run(other, every, second)
-    assert second.made == made * len(every)
+    assert second.added == made * len(every)
     assert read == ({"day0": 40, "day1": 40} if made else {})
     assert same(bundle, run(other, every, None)[0])
 
@@ -225,7 +225,7 @@ def test_a_damaged_cache_is_noticed_and_mended(tmp_path: Path, kind: str) -> Non
     bundle, read = run(fewer, every, noticed)
     assert same(bundle, wanted)
     assert read == {"day1": 40}
-    assert noticed.made > 0
+    assert noticed.added > 0
     assert noticed.damaged > 0 or kind == "first"  # a key of another state is nothing to notice
     mended = AnalyzerCache(cache)
     _, read = run(fewer, every, mended)
@@ -300,7 +300,7 @@ def test_spans_without_a_digest_are_not_kept(tmp_path: Path) -> None:
     every = [replace(one, digest="") for one in days(tmp_path, 2)]
     cache = AnalyzerCache(tmp_path / "cache")
     run(fewer, every, cache)
-    assert (cache.made, (tmp_path / "cache").exists()) == (0, False)
+    assert (cache.added, (tmp_path / "cache").exists()) == (0, False)
 
 
 def test_spans_of_whole_and_of_broken_numbers(tmp_path: Path) -> None:

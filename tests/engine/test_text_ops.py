@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from drivetrain.engine.analyzers.documents import Documents
-from drivetrain.engine.analyzers.states import Rows
+from drivetrain.engine.analyzers.states import ColumnsByRole
 from drivetrain.engine.host_ops.columns import as_column, as_value
 from drivetrain.engine.host_ops.fingerprint64 import fingerprint64
 from drivetrain.engine.host_ops.kernels import host_op
@@ -270,7 +270,7 @@ def test_a_pattern_that_backtracks_elsewhere_takes_no_time() -> None:
 def test_documents_merge_in_any_order(batches: list[list[Any]], random: Any) -> None:
     def state(values: list[Any]) -> Documents:
         made = Documents()
-        made.add(Rows([pa.array(values, pa.list_(pa.int64()))]))
+        made.add(ColumnsByRole([pa.array(values, pa.list_(pa.int64()))]))
         read = Documents()
         read.load(made.to_bytes())
         return read

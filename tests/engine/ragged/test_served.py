@@ -345,9 +345,9 @@ def test_lists_that_lost_values_on_the_device_are_refused_not_mixed_up(tmp_path:
         out=tmp_path / "model",
     )
     for bundle, name in ((made, "transform"), (model, "predict")):
-        with pytest.raises(InputError, match="output 'kept': its rows have 2 values of the 3"):
+        with pytest.raises(InputError, match="output 'kept': its rows have 2 of the 3 values"):
             bundle.run(name, batch)
-        with pytest.raises(InputError, match="output 'kept': its rows have 1 values of the 2"):
+        with pytest.raises(InputError, match="output 'kept': its rows have 1 of the 2 values"):
             bundle.run_row(name, {"clicks": [1.0, 3.0], "label": 0.0})
         assert bundle.run_row(name, {"clicks": [3.0, 5.0], "label": 0.0})["kept"] == [3.0, 5.0]
 
