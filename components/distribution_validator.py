@@ -52,7 +52,7 @@ def DistributionValidator(
         Without any bound nothing can be an anomaly: the summary tells how many features changed by the tests.
 
     Raises:
-        InputError: An input is damaged, a threshold names an unknown comparator, the schema knows no such environment,
+        InputError: An input is damaged, a threshold names an unknown comparator, the schema has no such environment,
             or there are no splits to compare.
     """
     from ..data import Anomalies as AnomaliesValue
@@ -100,7 +100,7 @@ def _bounded(
 
     Raises:
         SchemaError: A threshold names an unknown comparator, or is no bound.
-        InputError: The schema knows no such environment.
+        InputError: The schema has no such environment.
     """
     from ..data.schemas.comparators import COMPARATORS
     from ..data.schemas.schema import UNCHECKED, Feature
@@ -136,8 +136,7 @@ def _anomalies(
     pairs: Sequence[tuple[str, str]] | None,
 ) -> Iterator[Anomaly]:
     from ..data.stats.document import from_states
-    from ..data.validation.drift import drift_anomalies
-    from ..data.validation.ratio import check_rows
+    from ..data.validation.drift import drift_anomalies, row_count_anomalies
 
     bounded = [spec for spec in schema.features if _bounds_in(spec, comparator)]
     sides = [(statistics, control)]
@@ -147,7 +146,7 @@ def _anomalies(
         yield from _absent(new, schema, {path: spec for one in bounded for path, spec in _bounds_in(one, comparator)})
         yield from drift_anomalies(new, old, schema, bounded, comparator)
         if comparator == "drift" and schema.rows_drift is not None:
-            yield from check_rows(new.splits, old.splits, schema.rows_drift, "the baseline", schema)
+            yield from row_count_anomalies(new.splits, old.splits, schema.rows_drift, "the baseline", schema)
 
 
 def _bounds_in(spec: Feature, comparator: str) -> list[tuple[tuple[str, ...], Feature]]:

@@ -48,7 +48,7 @@ def update_schema(
         max_values: A list of values that would become longer than this is dropped.
 
     Raises:
-        InputError: The data cannot be read, or the schema knows no such environment.
+        InputError: The data cannot be read, or the schema has no such environment.
     """
     controls = {"previous": previous, "serving": serving, "previous_version": previous_version}
     given = {name: statistics_of(control) for name, control in controls.items() if control is not None}
@@ -80,7 +80,7 @@ class _Update:
             for anomaly in self.found(now).anomalies:
                 # What statistics cannot tell is no reason to demand less, unless it blocks.
                 if anomaly.type != "STATS_NOT_AVAILABLE" or anomaly.severity == "ERROR":
-                    grouped.setdefault((anomaly.place, anomaly.type), []).append(anomaly)
+                    grouped.setdefault((anomaly.feature_path, anomaly.type), []).append(anomaly)
             for (path, kind), group in grouped.items():
                 before = self.part(now, path[0] if path else None)
                 after = self.relaxed(now, path, kind, group, late=2 * attempt >= _ROUNDS)

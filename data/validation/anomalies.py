@@ -1,12 +1,12 @@
-"""What validation found: anomalies by TFDV's names, with evidence, the rows that show them, and the fix."""
+"""The anomalies of a validation, by TFDV's names, with evidence, the rows that show them, and the fix."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from ...digest import write_durably
 from ...errors import InputError
@@ -52,9 +52,13 @@ class Anomaly:
     level: int = 0
 
     @property
-    def place(self) -> tuple[str, ...]:
+    def feature_path(self) -> tuple[str, ...]:
         """The path to the feature; () where it is about the whole data set."""
         return self.path or (() if self.feature is None else (self.feature,))
+
+
+NewAnomaly: TypeAlias = Callable[..., Anomaly]
+"""Makes an anomaly of one data set: takes its type, feature and message, and by keyword what else it has."""
 
 
 class Anomalies:
@@ -62,7 +66,7 @@ class Anomalies:
 
     Attributes:
         splits: Rows per data set that was checked, in order.
-        anomalies: What was found.
+        anomalies: All of them.
     """
 
     def __init__(self, splits: Mapping[str, int], anomalies: Iterable[Anomaly]) -> None:
@@ -99,7 +103,7 @@ class Anomalies:
         return f"{counts} ({'; '.join(shown)}{more})"
 
     def with_rows(self, rows: Mapping[int, Iterable[Mapping[str, Any]]]) -> Anomalies:
-        """The same anomalies with example rows, by the anomaly's place in `anomalies`."""
+        """The same anomalies with example rows, by the anomaly's index in `anomalies`."""
         return Anomalies(
             self.splits,
             [
@@ -131,14 +135,18 @@ class Anomalies:
             DrivetrainError: pandas is not installed.
         """
         columns = ("severity", "type", "dataset", "feature", "message", "expected", "observed", "fix", "values", "rows")
+        fields = ("severity", "type", "split", "feature", "message", "expected", "observed", "fix")
         return frame(
             columns,
             (
-                (one.severity, one.type, one.split, one.feature, one.message, one.expected, one.observed, one.fix,
-                 [item["value"] for item in one.values], [item["row"] for item in one.rows])
-                for one in self.anomalies
+                (
+                    *(getattr(anomaly, field) for field in fields),
+                    [item["value"] for item in anomaly.values],
+                    [item["row"] for item in anomaly.rows],
+                )
+                for anomaly in self.anomalies
             ),
-        )  # fmt: skip
+        )
 
     def save(self, path: Path | str) -> None:
         """Write `to_json`."""
@@ -157,11 +165,11 @@ class Anomalies:
             raise InputError(f"{path} cannot be read: {error}", fix="validate again") from error
         if document.get("format") != FORMAT:
             raise InputError(f"{path} is not of the format {FORMAT}", fix="validate again")
-        found = [
+        anomalies = [
             Anomaly(**item | {key: tuple(item.get(key, ())) for key in ("values", "rows", "path")})
             for item in document["anomalies"]
         ]
-        return cls({dataset["name"]: dataset["rows"] for dataset in document["datasets"]}, found)
+        return cls({dataset["name"]: dataset["rows"] for dataset in document["datasets"]}, anomalies)
 
     def to_html(self) -> str:
         """A self-contained page."""
@@ -176,5 +184,5 @@ class Anomalies:
 
 
 def _plain(anomaly: Anomaly) -> dict[str, Any]:
-    found = asdict(anomaly) | {key: list(getattr(anomaly, key)) for key in ("values", "rows", "path")}
-    return {key: value for key, value in found.items() if value or key not in ("path", "level")}
+    fields = asdict(anomaly) | {key: list(getattr(anomaly, key)) for key in ("values", "rows", "path")}
+    return {key: value for key, value in fields.items() if value or key not in ("path", "level")}

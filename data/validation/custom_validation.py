@@ -55,11 +55,13 @@ def checks_from_pbtxt(text: str, where: str = "text") -> tuple[Check, ...]:
     """
     config = parse(text, _CONFIG, "CustomValidationConfig", where).value
     checks = []
-    for one in config.get("feature_validations", ()):
-        checks += [_check(one, "feature_path", "", item, where) for item in one.get("validations", ())]
-    for one in config.get("feature_pair_validations", ()):
-        base = _path(one, "feature_base_path", where)
-        checks += [_check(one, "feature_test_path", base, item, where) for item in one.get("validations", ())]
+    for group in config.get("feature_validations", ()):
+        checks += [_check(group, "feature_path", "", validation, where) for validation in group.get("validations", ())]
+    for group in config.get("feature_pair_validations", ()):
+        base = _path(group, "feature_base_path", where)
+        checks += [
+            _check(group, "feature_test_path", base, validation, where) for validation in group.get("validations", ())
+        ]
     return tuple(checks)
 
 
@@ -78,25 +80,25 @@ def load_checks(path: Path | str) -> tuple[Check, ...]:
     return checks_from_pbtxt(text, str(path))
 
 
-def _check(one: Mapping[str, Any], path: str, base: str, item: Mapping[str, Any], where: str) -> Check:
-    feature, sql = _path(one, path, where), item.get("sql_expression", "")
+def _check(group: Mapping[str, Any], path: str, base: str, validation: Mapping[str, Any], where: str) -> Check:
+    feature, sql = _path(group, path, where), validation.get("sql_expression", "")
     if not sql.strip():
         raise InputError(f"a validation of {feature} has no sql_expression", fix="write one", where=where)
-    severity = item.get("severity", "UNKNOWN")
+    severity = validation.get("severity", "UNKNOWN")
     return Check(
         feature=feature,
         sql=sql,
         base=base,
         severity="ERROR" if severity == "UNKNOWN" else severity,
-        description=item.get("description", ""),
-        environments=tuple(item.get("in_environment", ())),
-        slice=one.get("dataset_name", ""),
-        base_slice=one.get("base_dataset_name", ""),
+        description=validation.get("description", ""),
+        environments=tuple(validation.get("in_environment", ())),
+        slice=group.get("dataset_name", ""),
+        base_slice=group.get("base_dataset_name", ""),
     )
 
 
-def _path(one: Mapping[str, Any], key: str, where: str) -> str:
-    steps = one.get(key, {}).get("step", ())
+def _path(group: Mapping[str, Any], key: str, where: str) -> str:
+    steps = group.get(key, {}).get("step", ())
     if not steps:
         raise InputError(f"a validation has no {key}", fix=f'write {key} {{ step: "name" }}', where=where)
     return ".".join(steps)

@@ -1,19 +1,21 @@
-"""The schema's bounds on drift and skew: an anomaly for each number above its bound, and for each that has no control.
+"""The schema's bounds on drift and skew: an anomaly for each number beyond its bound, and for each without a control.
 
 A number equal to its bound passes, as in TFDV. Other than there, what cannot be compared is an anomaly, not a pass.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, Final
 
 from ...report.html import number, percent
 from ..drift_skew.compare import Comparison
 from ..drift_skew.pair import comparable
 from ..schemas.comparators import COMPARATORS, CONTROL_MISSING
-from ..schemas.schema import Feature, Schema
+from ..schemas.schema import Feature, Ratio, Schema
 from ..schemas.struct_fields import Path, path_name, state_at, with_fields
 from ..stats.column import ColumnState
 from ..stats.document import Statistics
@@ -43,11 +45,41 @@ def drift_anomalies(
         for path, spec in with_fields(features, checked=True):
             column, most = state_at(statistics.state(split).columns, path), getattr(spec, change)
             if column is not None and column.rows and most:
-                yield from _Bounds(schema, path, spec, split, change, most).check(column, state_at(controls, path))
+                yield from _FeatureBounds(schema, path, spec, split, change, most).check(
+                    column, state_at(controls, path)
+                )
+
+
+def row_count_anomalies(
+    splits: Mapping[str, int], control: Mapping[str, int], ratio: Ratio, title: str, schema: Schema
+) -> Iterator[Anomaly]:
+    """Where a data set has too few or too many rows for those of the control's data set of the same name.
+
+    A control of one data set is compared with each. A control without rows is infinitely exceeded, by any row.
+    """
+    only = next(iter(control)) if len(control) == 1 else None
+    for split, rows in splits.items():
+        name = split if split in control else only
+        if name is None or not rows:  # no rows have an anomaly of their own
+            continue
+        before = control[name]
+        proportion = Fraction(rows, before) if before else math.inf
+        low, high = ratio.min, ratio.max
+        for kind, bound, broken, word in (
+            ("COMPARATOR_LOW_NUM_EXAMPLES", low, low is not None and proportion < Fraction(str(low)), "least"),
+            ("COMPARATOR_HIGH_NUM_EXAMPLES", high, high is not None and proportion > Fraction(str(high)), "most"),
+        ):
+            if broken:
+                yield Anomaly(
+                    kind, schema.severity_of(kind), split, None,
+                    f"{split} has {number(rows)} rows, {float(proportion):.6g} times the {number(before)} of {title}",
+                    expected=f"at {word} {bound} times", observed=f"{float(proportion):.6g} times",
+                    fix="look for rows that were lost or read twice, or change the ratio in the schema's `rows`",
+                )  # fmt: skip
 
 
 @dataclass(frozen=True)
-class _Bounds:
+class _FeatureBounds:
     """The bounds of one feature in one data set."""
 
     schema: Schema
@@ -91,12 +123,14 @@ class _Bounds:
     def bound(self, both: Comparison, comparator: str, most: float) -> Iterator[Anomaly]:
         wanted, (here, there) = COMPARATORS[comparator], _SIDES[self.change]
         measure = both.measure(wanted.measure)
-        found: float | None = getattr(measure, wanted.field)
-        if found is not None and found <= most:
+        distance: float | None = getattr(measure, wanted.field)
+        if distance is not None and distance <= most:
             return
-        if found is None and _nothing_to_say(both, wanted.measure):
+        if distance is None and _nothing_to_say(both, wanted.measure):
             return
-        shown = f"unknown ({measure.note})" if found is None else f"{'' if measure.exact else 'about '}{found:.6g}"
+        shown = (
+            f"unknown ({measure.note})" if distance is None else f"{'' if measure.exact else 'about '}{distance:.6g}"
+        )
         moved = [] if wanted.measure == "missing_rate" else both.moved()
         where = ""
         if wanted.measure == "missing_rate":
@@ -105,7 +139,7 @@ class _Bounds:
         elif moved:
             first = next((item for item in moved if item["value"] == measure.at), moved[0])
             where = f"; {first['value']!r}: {percent(first['previous'])} → {percent(first['current'])}"
-        bound = f", more than {number(most)}" if found is not None else ""
+        bound = f", more than {number(most)}" if distance is not None else ""
         yield self.anomaly(
             wanted.anomaly,
             f"the {wanted.title} of {self.name} between {here} and {there} data is {shown}{bound}{where}",

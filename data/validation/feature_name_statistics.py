@@ -55,27 +55,27 @@ def proto_of(feature: Mapping[str, Any], path: tuple[str, ...]) -> dict[str, Any
     while "values" in values or "lengths" in values:
         values = values.get("values", {})
     common = _common(lengths)
-    found: dict[str, Any] = {
+    proto: dict[str, Any] = {
         "name": ".".join(path), "path": {"step": list(path)}, "type": _TYPES.get(values.get("type", "")),
         "common_stats": common,
     }  # fmt: skip
     kind = values.get("type")
     if kind in ("string", "bytes"):
-        found["string_stats"] = {"common_stats": common, **_texts(values)}
+        proto["string_stats"] = {"common_stats": common, **_texts(values)}
         if kind == "bytes":
             size = _value(values, "avg_length")
-            found["bytes_stats"] = {"common_stats": common, "unique": _value(values, "unique"), "avg_num_bytes": size}
+            proto["bytes_stats"] = {"common_stats": common, "unique": _value(values, "unique"), "avg_num_bytes": size}
     elif kind == "struct":
-        found["struct_stats"] = {"common_stats": common}
+        proto["struct_stats"] = {"common_stats": common}
     elif kind in ("int", "float", "bool"):
-        found["num_stats"] = {"common_stats": common, **_numbers(values)}
-    return found
+        proto["num_stats"] = {"common_stats": common, **_numbers(values)}
+    return proto
 
 
 def _common(feature: Mapping[str, Any]) -> dict[str, Any]:
     there, lengths = feature["count"], feature.get("lengths")
     low, high, mean = (1, 1, 1.0) if lengths is None else (_value(lengths, key) for key in ("min", "max", "mean"))
-    found = {
+    common = {
         "num_non_missing": there, "num_missing": feature["missing"],
         "min_num_values": low if there else 0, "max_num_values": high if there else 0,
         "avg_num_values": mean if there else 0.0, "tot_num_values": round((mean or 0) * there),
@@ -83,11 +83,11 @@ def _common(feature: Mapping[str, Any]) -> dict[str, Any]:
     weighted = feature.get("weighted")
     if weighted:
         heavy, each = _plain(weighted["count"]), _value(weighted.get("lengths", {}), "mean") if lengths else 1.0
-        found["weighted_common_stats"] = {
+        common["weighted_common_stats"] = {
             "num_non_missing": heavy, "num_missing": _plain(weighted["missing"]), "avg_num_values": each,
             "tot_num_values": heavy * (each or 0.0),
         }  # fmt: skip
-    return found
+    return common
 
 
 def _numbers(feature: Mapping[str, Any]) -> dict[str, Any]:
@@ -99,8 +99,8 @@ def _numbers(feature: Mapping[str, Any]) -> dict[str, Any]:
         high = float("inf")
         low = high if low is None else low
     buckets = [
-        {"low_value": _number(one["low"]), "high_value": _number(one["high"]), "sample_count": one["count"]}
-        for one in _value(feature, "histogram") or ()
+        {"low_value": _number(bucket["low"]), "high_value": _number(bucket["high"]), "sample_count": bucket["count"]}
+        for bucket in _value(feature, "histogram") or ()
     ]
     ends = [_number(value) for value in _value(feature, "quantiles") or ()]
     mass = sum(bucket["sample_count"] for bucket in buckets) / max(len(ends) - 1, 1)
@@ -109,19 +109,19 @@ def _numbers(feature: Mapping[str, Any]) -> dict[str, Any]:
         for low_end, high_end in itertools.pairwise(ends)
     ]
     histograms = [
-        {"num_nan": feature.get("nan", 0), "num_undefined": 0, "buckets": found, "type": kind}
-        for kind, found in (("STANDARD", buckets), ("QUANTILES", quantiles))
+        {"num_nan": feature.get("nan", 0), "num_undefined": 0, "buckets": cells, "type": kind}
+        for kind, cells in (("STANDARD", buckets), ("QUANTILES", quantiles))
     ]
-    found = {
+    statistics = {
         "mean": _value(feature, "mean"), "std_dev": _value(feature, "std"), "num_zeros": _value(feature, "zeros"),
         "min": low, "median": _number(_value(feature, "median")), "max": high, "histograms": histograms,
     }  # fmt: skip
     weighted = feature.get("weighted")
     if weighted:
-        found["weighted_numeric_stats"] = {
+        statistics["weighted_numeric_stats"] = {
             name: _value(weighted, key) for name, key in (("mean", "mean"), ("std_dev", "std"), ("median", "median"))
         }
-    return found
+    return statistics
 
 
 def _texts(feature: Mapping[str, Any]) -> dict[str, Any]:
@@ -134,7 +134,7 @@ def _texts(feature: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _frequent(feature: Mapping[str, Any]) -> dict[str, Any]:
-    pairs = [(one["value"], one["count"]) for one in _value(feature, "top_values") or ()]
+    pairs = [(top_value["value"], top_value["count"]) for top_value in _value(feature, "top_values") or ()]
     ranks = [
         {"low_rank": rank, "high_rank": rank, "label": value, "sample_count": count}
         for rank, (value, count) in enumerate(pairs)

@@ -17,13 +17,11 @@ from ..arrays import numpy_of
 from ..schemas.schema import Feature, Semantic
 from ..stats.column import ColumnState
 from ..stats.images import FORMATS, image_rows
-from .anomalies import Anomaly
+from .anomalies import Anomaly, NewAnomaly
 from .evidence import counted
 
 
-def check_images(
-    spec: Feature, domain: Semantic, column: ColumnState, make: Callable[..., Anomaly]
-) -> Iterator[Anomaly]:
+def check_images(spec: Feature, domain: Semantic, column: ColumnState, new_anomaly: NewAnomaly) -> Iterator[Anomaly]:
     """Where too few values begin as BMP, GIF, JPEG or PNG files do, or one is too large; as TFDV 1.16 counts.
 
     The rules are those of its `image_domain_util.cc`; only where it would just log that the statistics know nothing of
@@ -34,7 +32,7 @@ def check_images(
         return
     facts, rows = column.images, counted(spec, column)
     if not facts:
-        yield make(
+        yield new_anomaly(
             "STATS_NOT_AVAILABLE", spec.name, f"the statistics tell nothing of {spec.name} as images",
             expected="bytes, and statistics of this release", observed=column.kind,
             fix=f"write {spec.name} as bytes and compute the statistics again, or remove the limits of its images from "
@@ -43,7 +41,7 @@ def check_images(
         return
     known = Fraction(image_rows(facts), column.count)
     if share is not None and known < Fraction(str(share)):
-        yield make(
+        yield new_anomaly(
             "LOW_SUPPORTED_IMAGE_FRACTION", spec.name,
             f"{number(column.count - image_rows(facts))} {rows} ({percent(float(1 - known))}) of {spec.name} do not "
             "begin as BMP, GIF, JPEG or PNG files do",
@@ -52,7 +50,7 @@ def check_images(
             fix=f"correct these values, or lower min_supported_fraction of {spec.name} in the schema",
         )  # fmt: skip
     if most is not None and facts["max_bytes"] > most:
-        yield make(
+        yield new_anomaly(
             "MAX_IMAGE_BYTE_SIZE_EXCEEDED", spec.name,
             f"the largest value of {spec.name} has {number(facts['max_bytes'])} bytes",
             expected=f"at most {number(most)} bytes", observed=f"{number(facts['max_bytes'])} bytes",
@@ -66,10 +64,13 @@ def odd_images(kind: str, domain: Semantic) -> Callable[[Any], NDArray[np.bool_]
     if kind == "MAX_IMAGE_BYTE_SIZE_EXCEEDED" and most is not None:
         return lambda column: _marked(column, lambda values: numpy_of(pc.binary_length(values)) > most)
     if kind == "LOW_SUPPORTED_IMAGE_FRACTION":
-        return lambda column: _marked(
-            column, lambda values: ~np.any([numpy_of(pc.starts_with(values, one)) for one in FORMATS.values()], axis=0)
-        )
+        return lambda column: _marked(column, lambda values: ~_begins_as_image(values))
     return None
+
+
+def _begins_as_image(values: Any) -> NDArray[np.bool_]:
+    starts: NDArray[np.bool_] = np.any([numpy_of(pc.starts_with(values, sign)) for sign in FORMATS.values()], axis=0)
+    return starts
 
 
 def _marked(column: Any, test: Callable[[Any], NDArray[np.bool_]]) -> NDArray[np.bool_]:

@@ -1,4 +1,4 @@
-"""Single examples against a schema: what a server is asked, one dict each."""
+"""Single examples against a schema: requests to a server, one dict each."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .validate import validate
 def validate_instance(
     example: Mapping[str, Any] | Sequence[Mapping[str, Any]], schema: Schema, *, environment: str | None = None
 ) -> Anomalies:
-    """What in an example, or in each of some, does not meet the schema; `rows` of an anomaly say which examples.
+    """The anomalies of an example, or of each of some; `rows` of an anomaly say which examples show it.
 
     What only holds of many rows is not demanded: numbers of rows and of distinct values, a share of rows below 1 (of
     those present, or of those within the domain). Drift and skew are not looked at.
@@ -47,8 +47,8 @@ def validate_instance(
         rows_drift=None,
         rows_version=None,
     )
-    found = validate({"examples": examples}, single, environment=environment)
-    return anomalous_rows({"examples": examples}, found, single, limit=len(examples))
+    anomalies = validate({"examples": examples}, single, environment=environment)
+    return anomalous_rows({"examples": examples}, anomalies, single, limit=len(examples))
 
 
 def _of_one(feature: Feature) -> Feature:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final
 
 from ...report.html import number
 from ..aggregates.tables import show_text
 from ..schemas.schema import Feature, Range
 from ..stats.column import ColumnState
-from .anomalies import Anomaly
+from .anomalies import Anomaly, NewAnomaly
 from .evidence import SHOWN, counted, texts
 
 _WHOLE: Final = re.compile(rb"\s*[+-]?[0-9]+\s*")
@@ -31,7 +31,7 @@ def reads_as(text: bytes, kind: str) -> float | None:
         return None
 
 
-def check_parsed(spec: Feature, domain: Range, column: ColumnState, make: Callable[..., Anomaly]) -> Iterator[Anomaly]:
+def check_parsed(spec: Feature, domain: Range, column: ColumnState, new_anomaly: NewAnomaly) -> Iterator[Anomaly]:
     """Where texts are no numbers, or numbers out of the range."""
     family, size = ("INT_TYPE", "INT") if domain.parse == "int" else ("FLOAT_TYPE", "FLOAT")
     kind = f"a{'n' * (domain.parse == 'int')} {domain.parse}"
@@ -41,7 +41,7 @@ def check_parsed(spec: Feature, domain: Range, column: ColumnState, make: Callab
         for text, count in zip(table.values.to_pylist(), table.counts, strict=True)
     ]
     if column.sketches is not None:
-        yield make(
+        yield new_anomaly(
             "STATS_NOT_AVAILABLE", spec.name, f"{spec.name} has too many distinct texts to read all of them as numbers",
             expected="all its values in the statistics", observed="the frequent ones",
             fix=f"write {spec.name} as numbers, or raise the statistics' limit of distinct values",
@@ -50,7 +50,7 @@ def check_parsed(spec: Feature, domain: Range, column: ColumnState, make: Callab
     if wrong:
         lost = number(sum(count for _, count in wrong))
         name = "INT_TYPE_NOT_INT_STRING" if size == "INT" else "FLOAT_TYPE_STRING_NOT_FLOAT"
-        yield make(
+        yield new_anomaly(
             name, spec.name, f"{lost} {rows} of {spec.name} do not read as {kind}",
             expected=f"text that reads as {kind}", observed=f"{lost} {rows} that do not", values=_shown(wrong),
             fix=f"correct these values, or remove parse from the domain of {spec.name} in the schema",
@@ -61,23 +61,23 @@ def check_parsed(spec: Feature, domain: Range, column: ColumnState, make: Callab
     above = [(text, count) for text, value, count in numbers if high is not None and value > high]
     where = f"in the range of {spec.name} in the schema"
     if below:
-        yield make(
+        yield new_anomaly(
             f"{family}_SMALL_{size}", spec.name, f"{spec.name} has values below {number(low)}",
             expected=f"at least {number(low)}", observed=f"{number(sum(count for _, count in below))} {rows} below",
             values=_shown(below), fix=f"correct these values, or lower min {where}",
         )  # fmt: skip
     if above:
-        yield make(
+        yield new_anomaly(
             f"{family}_BIG_{size}", spec.name, f"{spec.name} has values above {number(high)}",
             expected=f"at most {number(high)}", observed=f"{number(sum(count for _, count in above))} {rows} above",
             values=_shown(above), fix=f"correct these values, or raise max {where}",
         )  # fmt: skip
     for flag, test, text in (("nan", math.isnan, "NaN"), ("inf", math.isinf, "infinite")):
-        found = sum(count for _, value, count in numbers if test(value))
-        if getattr(domain, f"disallow_{flag}") and found:
-            yield make(
-                f"FLOAT_TYPE_HAS_{flag.upper()}", spec.name, f"{spec.name} is {text} in {number(found)} {rows}",
-                expected=f"not {text}", observed=f"{number(found)} {rows}",
+        odd_rows = sum(count for _, value, count in numbers if test(value))
+        if getattr(domain, f"disallow_{flag}") and odd_rows:
+            yield new_anomaly(
+                f"FLOAT_TYPE_HAS_{flag.upper()}", spec.name, f"{spec.name} is {text} in {number(odd_rows)} {rows}",
+                expected=f"not {text}", observed=f"{number(odd_rows)} {rows}",
                 fix=f"write a missing value for what is not known, or remove disallow_{flag} {where}",
             )  # fmt: skip
 

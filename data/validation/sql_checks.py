@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 TIMEOUT: Final = 60.0  # seconds per expression
 _TEXT: Final = re.compile(r"""('(?:[^']|'')*'|"(?:[^"\\]|\\.)*")""")
-_PLACE: Final = re.compile(r"\[\s*(?:SAFE_)?(OFFSET|ORDINAL)\s*\(\s*(\d+)\s*\)\s*\]", re.IGNORECASE)
+_ARRAY_INDEX: Final = re.compile(r"\[\s*(?:SAFE_)?(OFFSET|ORDINAL)\s*\(\s*(\d+)\s*\)\s*\]", re.IGNORECASE)
 _UNNEST: Final = re.compile(
     r"\b(FROM|JOIN|IN)\s+UNNEST\s*\(([\w.\s\[\]]+)\)"
     r"(?:\s+(?:AS\s+)?(?!(?:WHERE|ON|AND|OR|CROSS|INNER|LEFT|JOIN|GROUP|ORDER|LIMIT)\b)(\w+))?",
@@ -73,8 +73,8 @@ def check_statistics(
         for macro in _MACROS:
             session.execute(macro)
     lock(session)
-    names = _Names(statistics)
-    bases = None if previous is None else _Names(previous)
+    names = _FeatureStatistics(statistics)
+    bases = None if previous is None else _FeatureStatistics(previous)
     for check in wanted:
         names.require(check.slice)
         if bases is not None and check.base:
@@ -86,15 +86,19 @@ def check_statistics(
 
 
 def _judge(
-    session: duckdb.DuckDBPyConnection, check: Check, split: str, names: _Names, bases: _Names | None
+    session: duckdb.DuckDBPyConnection,
+    check: Check,
+    split: str,
+    current: _FeatureStatistics,
+    previous: _FeatureStatistics | None,
 ) -> Iterator[Anomaly]:
-    found = names.feature(split, check.slice, check.feature)
-    if check.base and bases is not None:
-        base = bases.feature(bases.like(split, check.base_slice), check.base_slice, check.base)
-        bound = {"feature_test": found, "feature_base": base}
+    test = current.feature(split, check.slice, check.feature)
+    if check.base and previous is not None:
+        base = previous.feature(previous.like(split, check.base_slice), check.base_slice, check.base)
+        bound = {"feature_test": test, "feature_base": base}
         gone = f"{check.base} of the earlier span" if base is None else check.feature
     else:
-        bound = {"feature": found}
+        bound = {"feature": test}
         gone = check.feature
     if None in bound.values():
         yield _anomaly(check, split, f"there are no statistics of {gone}", "no such feature")
@@ -160,14 +164,14 @@ def _dialect(sql: str) -> str:
             inner = piece[1:-1].replace('\\"', '"').replace("'", "''") if piece[0] == '"' else piece[1:-1]
             pieces.append(f"'{inner}'")
             continue
-        piece = _PLACE.sub(lambda at: f"[{int(at[2]) + (at[1].upper() == 'OFFSET')}]", piece)
+        piece = _ARRAY_INDEX.sub(lambda at: f"[{int(at[2]) + (at[1].upper() == 'OFFSET')}]", piece)
         pieces.append(_UNNEST.sub(_unnested, piece))
     return "".join(pieces)
 
 
-def _unnested(found: re.Match[str]) -> str:
+def _unnested(match: re.Match[str]) -> str:
     """The items of a list under their name, and, as in ZetaSQL, each field of theirs under its own."""
-    word, values, item = found[1], found[2].strip(), found[3] or "item"
+    word, values, item = match[1], match[2].strip(), match[3] or "item"
     fields = (
         "" if values.endswith(".step") or word.upper() == "IN" else f", UNNEST({item})"
     )  # only steps are no structs
@@ -175,16 +179,22 @@ def _unnested(found: re.Match[str]) -> str:
     return f"{word} {items}" if word.upper() == "IN" else f"{word} {items} AS _{item}"
 
 
-class _Names:
-    """Features by data set, slice and path."""
+class _FeatureStatistics:
+    """The statistics of features by data set, slice and path, as TFDV names them."""
 
     def __init__(self, statistics: Statistics) -> None:
-        self.datasets: dict[str, Mapping[str, Any]] = {one["name"]: one for one in statistics.document["datasets"]}
+        self.datasets: dict[str, Mapping[str, Any]] = {
+            dataset["name"]: dataset for dataset in statistics.document["datasets"]
+        }
 
     def require(self, name: str) -> None:
         """Refuse a name that neither a data set nor a slice has."""
         if name not in _ALL and not any(self.covers(split, name) for split in self.datasets):
-            slices = {one["name"] for dataset in self.datasets.values() for one in dataset.get("slices", ())}
+            slices = {
+                slice_statistics["name"]
+                for dataset in self.datasets.values()
+                for slice_statistics in dataset.get("slices", ())
+            }
             raise InputError(
                 f"a check is of the slice {name!r}, of which there are no statistics",
                 fix=f"use one of {', '.join([*self.datasets, *sorted(slices)])}",
@@ -207,22 +217,22 @@ class _Names:
 
     def _slice(self, split: str, name: str) -> Mapping[str, Any] | None:
         slices: Sequence[Mapping[str, Any]] = self.datasets.get(split, {}).get("slices", ())
-        for one in slices:
+        for slice_statistics in slices:
             # TFDV's name of a slice is its features and values with underscores between.
-            tfdv = "_".join(f"{key}_{value}" for key, value in one.get("key", ()))
-            if name in (one["name"], tfdv):
-                return one
+            tfdv = "_".join(f"{key}_{value}" for key, value in slice_statistics.get("key", ()))
+            if name in (slice_statistics["name"], tfdv):
+                return slice_statistics
         return None
 
 
 def _feature(features: Sequence[Mapping[str, Any]], name: str) -> dict[str, Any] | None:
     """The feature of that name, else the field of a struct that the name's first step names."""
-    for one in features:
-        if one["name"] == name:
-            return proto_of(one, (name,))
-    for one in features:
-        if "fields" in one and name.startswith(one["name"] + "."):
-            found = _feature(one["fields"], name[len(one["name"]) + 1 :])
-            if found is not None:
-                return found | {"name": name, "path": {"step": [one["name"], *found["path"]["step"]]}}
+    for feature in features:
+        if feature["name"] == name:
+            return proto_of(feature, (name,))
+    for feature in features:
+        if "fields" in feature and name.startswith(feature["name"] + "."):
+            field = _feature(feature["fields"], name[len(feature["name"]) + 1 :])
+            if field is not None:
+                return field | {"name": name, "path": {"step": [feature["name"], *field["path"]["step"]]}}
     return None

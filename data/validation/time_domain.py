@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
 
@@ -14,7 +14,7 @@ from ..arrays import arrow_of
 from ..schemas.schema import Feature, Time
 from ..schemas.time_formats import UNIX, reads_as_time, within
 from ..stats.column import ColumnState
-from .anomalies import Anomaly
+from .anomalies import Anomaly, NewAnomaly
 from .evidence import SHOWN, counted
 
 
@@ -33,11 +33,11 @@ def is_time(table: TextTable | NumberTable, text: str) -> np.ndarray[Any, np.dty
     return within(table.values, text) if isinstance(table, NumberTable) else reads_as_time(table.values, text)
 
 
-def check_time(spec: Feature, domain: Time, column: ColumnState, make: Callable[..., Anomaly]) -> Iterator[Anomaly]:
+def check_time(spec: Feature, domain: Time, column: ColumnState, new_anomaly: NewAnomaly) -> Iterator[Anomaly]:
     """Where too few values are times of the format; of a column that only has sketches, of the values kept."""
     table = time_table(column)
     if table is None or not table.total or isinstance(table, NumberTable) != (domain.format in UNIX):
-        yield make(
+        yield new_anomaly(
             "STATS_NOT_AVAILABLE", spec.name, f"the statistics kept no values of {spec.name} to read as times",
             expected=f"text or integers that read as {domain.format}", observed=column.kind,
             fix=f"raise the statistics' limit of distinct values, or remove the time of {spec.name} from the schema",
@@ -49,21 +49,21 @@ def check_time(spec: Feature, domain: Time, column: ColumnState, make: Callable[
         return
     rows = counted(spec, column)
     about = "" if column.sketches is None else "about "
-    found = off if column.sketches is None else off * column.count // table.total
+    off_rows = off if column.sketches is None else off * column.count // table.total
     values: TextTable | NumberTable
     if isinstance(table, NumberTable):
         values = NumberTable(table.values[odd], table.counts[odd])
     else:
         seen = table if column.sketches is None else column.sketches.kept_texts(column.count)[0]
         values = TextTable(seen.values.take(arrow_of(np.flatnonzero(odd))), seen.counts[odd])
-    worst = [(show_text(one) if isinstance(one, bytes) else one, count) for one, count in top(values, SHOWN)]
+    worst = [(show_text(value) if isinstance(value, bytes) else value, count) for value, count in top(values, SHOWN)]
     reading = f"lie in 1990 to 2029 as {domain.format}" if domain.format in UNIX else f"read as {domain.format}"
     wanted = f" in at least {percent(domain.min_mass)} of the {rows}" if domain.min_mass < 1 else ""
-    yield make(
+    yield new_anomaly(
         "TIME_TYPE_UNEXPECTED_VALUES", spec.name,
-        f"{about}{number(found)} {rows} ({percent(off / table.total)}) of {spec.name} do not {reading}, "
+        f"{about}{number(off_rows)} {rows} ({percent(off / table.total)}) of {spec.name} do not {reading}, "
         f"e.g. {worst[0][0]!r}",
-        expected=f"values that {reading}{wanted}", observed=f"{about}{number(found)} {rows} that do not",
+        expected=f"values that {reading}{wanted}", observed=f"{about}{number(off_rows)} {rows} that do not",
         values=tuple({"value": value, "count": count} for value, count in worst),
         fix=f"correct these values, or change the time of {spec.name} in the schema",
     )  # fmt: skip

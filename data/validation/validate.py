@@ -39,7 +39,7 @@ from ..stats.accumulator import StatisticsAccumulator
 from ..stats.column import ColumnState
 from ..stats.of import statistics_of
 from .anomalies import Anomalies, Anomaly
-from .drift import drift_anomalies
+from .drift import drift_anomalies, row_count_anomalies
 from .evidence import (
     SHOWN,
     bounds,
@@ -52,7 +52,6 @@ from .evidence import (
 )
 from .image_domain import check_images
 from .parsed_numbers import check_parsed
-from .ratio import check_rows
 from .time_domain import check_time
 from .value_counts import check_counts, check_unique
 from .weighted_features import check_weighted
@@ -67,7 +66,7 @@ def validate(
     serving: object = None,
     previous_version: object = None,
 ) -> Anomalies:
-    """What in the data does not meet the schema; every data set is checked by itself.
+    """The anomalies of data against a schema; every data set is checked by itself.
 
     Args:
         statistics: From `statistics` (or loaded), or what `statistics` takes: a DataFrame, an Arrow table, a path, …
@@ -82,51 +81,59 @@ def validate(
         The anomalies, without example rows: `anomalous_rows` adds them.
 
     Raises:
-        InputError: The schema knows no such environment, or a check's SQL is wrong.
+        InputError: The schema has no such environment, or a check's SQL is wrong.
     """
     named = (name for _, feature in with_fields(schema.features) for name in feature.in_environments)
     known = {*schema.environments, *named}
     if environment is not None and environment not in known:
         raise InputError(
-            f"the schema knows no environment {environment!r}",
+            f"the schema has no environment {environment!r}",
             fix=f"use one of {', '.join(sorted(known))}" if known else "list the schema's `environments`",
         )
     checked = statistics_of(statistics, schema)
     before, served, version = (
         None if control is None else statistics_of(control) for control in (previous, serving, previous_version)
     )
-    found: list[Anomaly] = []
+    anomalies: list[Anomaly] = []
     for split, rows in checked.splits.items():
-        found += _Check(split, rows, schema, environment).all(checked.state(split))
+        anomalies += _DataSetValidation(split, rows, schema, environment).check(checked.state(split))
     bounded = [
         spec for spec in schema.features
         if spec.stage not in UNCHECKED and schema.in_environment(spec, environment)
     ]  # fmt: skip
     for control, change in ((before, "drift"), (served, "skew")):
         if control is not None:
-            found += drift_anomalies(checked, control, schema, bounded, change)
+            anomalies += drift_anomalies(checked, control, schema, bounded, change)
     for control, ratio, title in (
         (before, schema.rows_drift, "the previous span"),
         (version, schema.rows_version, "the previous version"),
     ):
         if control is not None and ratio is not None:
-            found += check_rows(checked.splits, control.splits, ratio, title, schema)
+            anomalies += row_count_anomalies(checked.splits, control.splits, ratio, title, schema)
     if schema.checks:
         from .sql_checks import check_statistics  # it needs DuckDB
 
-        found += check_statistics(checked, schema.checks, previous=before, environment=environment)
-    return Anomalies(checked.splits, found)
+        anomalies += check_statistics(checked, schema.checks, previous=before, environment=environment)
+    return Anomalies(checked.splits, anomalies)
 
 
 @dataclass(frozen=True)
-class _Check:
-    """The checks of one data set."""
+class _DataSetValidation:
+    """One data set, or the structs of one of its columns, against a schema.
+
+    Attributes:
+        split: The data set's name.
+        rows: Its rows; of structs, how many there are.
+        schema: Of its columns; of structs, of their fields by their paths' names.
+        environment: Only features of this environment may be there; None: all.
+        paths: Of fields of structs, by their names in `schema`.
+    """
 
     split: str
     rows: int
     schema: Schema
     environment: str | None
-    paths: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # of fields of structs, by their names here
+    paths: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def anomaly(self, kind: str, feature: str | None, message: str, **more: Any) -> Anomaly:
         return Anomaly(
@@ -139,25 +146,25 @@ class _Check:
             **more,
         )
 
-    def all(self, state: StatisticsAccumulator) -> Iterator[Anomaly]:
+    def check(self, state: StatisticsAccumulator) -> Iterator[Anomaly]:
         if not self.rows:
             yield self.anomaly(
                 "DATA_MISSING", None, f"{self.split} has no rows", expected="at least one row", observed="0 rows",
                 fix="check where the data comes from, and how it is split",
             )  # fmt: skip
             return
-        yield from self.size()
-        yield from self.features(state.own)
+        yield from self.check_row_count()
+        yield from self.check_features(state.own)
         for pair in self.schema.weighted:
-            if pair.stage not in UNCHECKED and self.inside(pair.value) and self.inside(pair.weight):
+            if pair.stage not in UNCHECKED and self.in_environment(pair.value) and self.in_environment(pair.weight):
                 yield from check_weighted(pair, state.columns, dict(state.options.computed), self.anomaly)
 
-    def inside(self, name: str) -> bool:
+    def in_environment(self, name: str) -> bool:
         """Whether a feature of that name belongs to the environment."""
         spec = self.schema.feature(name)
         return spec is None or self.schema.in_environment(spec, self.environment)
 
-    def features(self, columns: Mapping[str, ColumnState]) -> Iterator[Anomaly]:
+    def check_features(self, columns: Mapping[str, ColumnState]) -> Iterator[Anomaly]:
         known = {name for pair in self.schema.weighted for name in pair.columns}  # where computed by hand
         for spec in self.schema.features:
             known.add(spec.name)
@@ -168,7 +175,7 @@ class _Check:
             if column is not None:
                 if column.count and not inside:
                     yield self.misplaced(spec, column)
-                yield from self.column(spec, column, required=inside and spec.presence.required)
+                yield from self.check_column(spec, column, required=inside and spec.presence.required)
             elif inside and spec.presence.required:
                 yield self.anomaly(
                     "SCHEMA_MISSING_COLUMN", spec.name, f"column {spec.name} is not in the data",
@@ -192,7 +199,7 @@ class _Check:
             fix=f"remove the column from the data, or add {environment} to the environments of {name} in the schema",
         )  # fmt: skip
 
-    def size(self) -> Iterator[Anomaly]:
+    def check_row_count(self) -> Iterator[Anomaly]:
         low, high, has = self.schema.min_rows, self.schema.max_rows, f"{self.split} has {number(self.rows)} rows"
         if low is not None and self.rows < low:
             yield self.anomaly(
@@ -207,7 +214,7 @@ class _Check:
                 fix="look for rows that were read twice, or raise rows.max in the schema",
             )  # fmt: skip
 
-    def column(self, spec: Feature, column: ColumnState, *, required: bool) -> Iterator[Anomaly]:
+    def check_column(self, spec: Feature, column: ColumnState, *, required: bool) -> Iterator[Anomaly]:
         name = spec.name
         if not column.count:
             if required:
@@ -219,44 +226,47 @@ class _Check:
             return
         if spec.many:
             yield from check_counts(spec, column, self.anomaly)
-        yield from self.presence(spec, column)
+        yield from self.check_presence(spec, column)
         values = column.levels[-1]
         if not _type_fits(spec, values.kind if spec.many else column.kind):
             yield self.unexpected_type(spec, column, values if spec.many else column)
             return
         if isinstance(spec.domain, Values) or (spec.type == "string" and values.kind == "string"):
-            yield from self.utf8(spec, values)
+            yield from self.check_utf8(spec, values)
         if values.count:
-            yield from self.domain(spec, values)
+            yield from self.check_domain(spec, values)
         if spec.unique is not None:
             yield from check_unique(spec, spec.unique, values, self.anomaly)
         if spec.fields and values.count:
-            yield from self.fields(spec, values)
+            yield from self.check_fields(spec, values)
 
-    def fields(self, spec: Feature, structs: ColumnState) -> Iterator[Anomaly]:
+    def check_fields(self, spec: Feature, structs: ColumnState) -> Iterator[Anomaly]:
         path = self.paths.get(spec.name, (spec.name,))
         schema, paths = below(self.schema, path, spec.fields)
         columns = states_below(path, structs)
         paths |= {name: (*path, raw) for name, raw in zip(columns, structs.fields, strict=True)}
-        yield from _Check(self.split, structs.count, schema, self.environment, paths).features(columns)
+        yield from _DataSetValidation(self.split, structs.count, schema, self.environment, paths).check_features(
+            columns
+        )
 
-    def domain(self, spec: Feature, column: ColumnState) -> Iterator[Anomaly]:
+    def check_domain(self, spec: Feature, column: ColumnState) -> Iterator[Anomaly]:
         if isinstance(spec.domain, Values):
-            yield from self.values(spec, spec.domain, column)
+            yield from self.check_values(spec, spec.domain, column)
         elif isinstance(spec.domain, Range) and spec.domain.parse:
             yield from check_parsed(spec, spec.domain, column, self.anomaly)
         elif isinstance(spec.domain, Range):
-            yield from self.range(spec, spec.domain, column)
+            yield from self.check_range(spec, spec.domain, column)
         elif isinstance(spec.domain, Bool):
-            yield from self.bool(spec, spec.domain, column)
+            yield from self.check_bool(spec, spec.domain, column)
         elif isinstance(spec.domain, Time):
             yield from check_time(spec, spec.domain, column, self.anomaly)
         elif isinstance(spec.domain, Semantic):
             yield from check_images(spec, spec.domain, column, self.anomaly)
 
-    def presence(self, spec: Feature, column: ColumnState) -> Iterator[Anomaly]:
+    def check_presence(self, spec: Feature, column: ColumnState) -> Iterator[Anomaly]:
         name, wanted = spec.name, spec.presence
         missing = f"missing in {number(column.missing)} of {number(self.rows)} rows"
+        # Fractions of the number as it is written: as floats, 1 - 0.9 is less than 0.1 and exactly 10 % would fail.
         if wanted.min_fraction is not None and Fraction(column.count, self.rows) < Fraction(str(wanted.min_fraction)):
             share = percent(column.count / self.rows)
             yield self.anomaly(
@@ -284,7 +294,7 @@ class _Check:
             fix=f"write {spec.name} as {spec.type}, or change its type in the schema",
         )  # fmt: skip
 
-    def utf8(self, spec: Feature, column: ColumnState) -> Iterator[Anomaly]:
+    def check_utf8(self, spec: Feature, column: ColumnState) -> Iterator[Anomaly]:
         rows, table = counted(spec, column), column.table
         if column.sketches is not None:
             broken = column.sketches.broken
@@ -297,11 +307,11 @@ class _Check:
                 fix="read the file with its own encoding",
             )  # fmt: skip
 
-    def values(self, spec: Feature, domain: Values, column: ColumnState) -> Iterator[Anomaly]:
+    def check_values(self, spec: Feature, domain: Values, column: ColumnState) -> Iterator[Anomaly]:
         mass = Fraction(str(domain.min_mass))
-        yield from self.off_domain(spec, column, domain.values, mass, "ENUM_TYPE_UNEXPECTED_STRING_VALUES")
+        yield from self.outside_domain(spec, column, domain.values, mass, "ENUM_TYPE_UNEXPECTED_STRING_VALUES")
 
-    def off_domain(
+    def outside_domain(
         self, spec: Feature, column: ColumnState, allowed: tuple[str, ...], mass: Fraction, kind: str
     ) -> Iterator[Anomaly]:
         table, exact, total = texts(column), column.sketches is None, column.count
@@ -331,7 +341,7 @@ class _Check:
             fix=f"correct these values, or add them to the domain of {spec.name} in the schema",
         )  # fmt: skip
 
-    def range(self, spec: Feature, domain: Range, column: ColumnState) -> Iterator[Anomaly]:
+    def check_range(self, spec: Feature, domain: Range, column: ColumnState) -> Iterator[Anomaly]:
         family, size = ("INT_TYPE", "INT") if spec.type == "int" else ("FLOAT_TYPE", "FLOAT")
         low, high = bounds(column)
         nan, infinite = column.nan, column.positive_infinity + column.negative_infinity
@@ -361,9 +371,9 @@ class _Check:
                 fix=f"find the division or overflow behind them, or remove disallow_inf {where}",
             )  # fmt: skip
 
-    def bool(self, spec: Feature, domain: Bool, column: ColumnState) -> Iterator[Anomaly]:
+    def check_bool(self, spec: Feature, domain: Bool, column: ColumnState) -> Iterator[Anomaly]:
         if spec.type in ("string", "bytes"):
-            yield from self.off_domain(spec, column, domain.texts, Fraction(1), "BOOL_TYPE_UNEXPECTED_STRING")
+            yield from self.outside_domain(spec, column, domain.texts, Fraction(1), "BOOL_TYPE_UNEXPECTED_STRING")
             return
         low, high = bounds(column)
         fix = f"correct these values, or remove the bool of {spec.name} from the schema"

@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from ...report.html import number
 from ..schemas.schema import Count, Feature
 from ..stats.column import ColumnState
-from .anomalies import Anomaly
+from .anomalies import Anomaly, NewAnomaly
 from .evidence import bounds, numbers_where
 
-Make = Callable[..., Anomaly]  # _Check.anomaly of validation
 
-
-def check_counts(spec: Feature, column: ColumnState, make: Make) -> Iterator[Anomaly]:
+def check_counts(spec: Feature, column: ColumnState, new_anomaly: NewAnomaly) -> Iterator[Anomaly]:
     """Where rows do not have as many values as the feature's shape or value counts say."""
     # Lists by level; a column without lists has one value in each row that is not missing.
     lists = column.levels[:-1]
     if spec.shape is not None:
-        yield from _shape(spec, column, make)
+        yield from _shape(spec, column, new_anomaly)
         return
     if spec.value_counts == (Count(),):
         return  # says nothing, as a feature without value counts in TFDV: any number, however nested
     if len(spec.value_counts) != max(len(lists), 1):
         wanted = len(spec.value_counts)
-        yield make(
+        yield new_anomaly(
             "VALUE_NESTEDNESS_MISMATCH", spec.name,
             f"{spec.name} has {max(len(lists), 1)} levels of values, the schema says {wanted}",
             expected=f"{wanted} levels", observed=column.arrow,
@@ -35,22 +33,22 @@ def check_counts(spec: Feature, column: ColumnState, make: Make) -> Iterator[Ano
         return
     for level, (count, state) in enumerate(zip(spec.value_counts, lists or [column], strict=True)):
         if state.count:
-            yield from _count(spec, level, count, state, make)
+            yield from _count(spec, level, count, state, new_anomaly)
 
 
-def _count(spec: Feature, level: int, wanted: Count, state: ColumnState, make: Make) -> Iterator[Anomaly]:
+def _count(spec: Feature, level: int, wanted: Count, state: ColumnState, new_anomaly: NewAnomaly) -> Iterator[Anomaly]:
     low, high = _ends(state)
     of, all_of = ("row", "rows") if not level else (f"list of level {level}", f"lists of level {level}")
-    some, observed = f"some {all_of} of {spec.name} have", _said(low, high, of)
+    some, observed = f"some {all_of} of {spec.name} have", _per_list(low, high, of)
     if wanted.min is not None and low < wanted.min:
-        yield make(
+        yield new_anomaly(
             "FEATURE_TYPE_LOW_NUMBER_VALUES", spec.name, f"{some} fewer than {wanted.min} values",
             expected=f"at least {wanted.min} values per {of}", observed=observed,
             values=_lengths(state, below=wanted.min), level=level,
             fix=f"find what these {all_of} lost, or lower value_count of {spec.name} in the schema",
         )  # fmt: skip
     if wanted.max is not None and high > wanted.max:
-        yield make(
+        yield new_anomaly(
             "FEATURE_TYPE_HIGH_NUMBER_VALUES", spec.name, f"{some} more than {wanted.max} values",
             expected=f"at most {wanted.max} values per {of}", observed=observed,
             values=_lengths(state, above=wanted.max), level=level,
@@ -66,7 +64,7 @@ def _ends(state: ColumnState) -> tuple[int, int]:
     return int(low or 0), int(high or 0)
 
 
-def _said(low: int, high: int, of: str) -> str:
+def _per_list(low: int, high: int, of: str) -> str:
     return f"{low} to {high} values per {of}" if low != high else f"{low} value{'s' * (low != 1)} per {of}"
 
 
@@ -79,19 +77,19 @@ def fixed_shape(column: ColumnState) -> tuple[int, ...] | None:
     return tuple(low for low, _ in ends)
 
 
-def _shape(spec: Feature, column: ColumnState, make: Make) -> Iterator[Anomaly]:
+def _shape(spec: Feature, column: ColumnState, new_anomaly: NewAnomaly) -> Iterator[Anomaly]:
     shape = spec.shape or ()
-    found, size = fixed_shape(column), math.prod(shape)
+    fixed, size = fixed_shape(column), math.prod(shape)
     # As in TFDV, what counts is how many values a row has in all, however they are nested.
-    if found is None or math.prod(found) != size:
+    if fixed is None or math.prod(fixed) != size:
         levels = column.levels
-        said = [_said(*_ends(state), "row" if not level else f"list of level {level}")
+        lengths = [_per_list(*_ends(state), "row" if not level else f"list of level {level}")
                 for level, state in enumerate(levels[:-1] or levels) if state.count]  # fmt: skip
-        said += [f"{number(state.missing)} {'rows' if not level else f'values of level {level}'} missing"
+        lengths += [f"{number(state.missing)} {'rows' if not level else f'values of level {level}'} missing"
                  for level, state in enumerate(levels) if state.missing]  # fmt: skip
-        yield make(
+        yield new_anomaly(
             "INVALID_FEATURE_SHAPE", spec.name, f"{spec.name} does not have the shape {list(shape)}",
-            expected=f"{size} value{'s' * (size != 1)} in every row", observed=", ".join(said),
+            expected=f"{size} value{'s' * (size != 1)} in every row", observed=", ".join(lengths),
             fix=f"fill or drop the rows that differ, or give {spec.name} a value_count in place of its shape",
         )  # fmt: skip
 
@@ -102,18 +100,18 @@ def _lengths(state: ColumnState, *, below: int | None = None, above: int | None 
     return ({"value": 1, "count": state.count},)
 
 
-def check_unique(spec: Feature, wanted: Count, column: ColumnState, make: Make) -> Iterator[Anomaly]:
+def check_unique(spec: Feature, wanted: Count, column: ColumnState, new_anomaly: NewAnomaly) -> Iterator[Anomaly]:
     """Where a column has too few or too many distinct values; NaN and the infinities are one each."""
     distinct = distinct_values(column)
     observed = f"{'about ' if column.sketches is not None else ''}{number(distinct)} distinct values"
     if wanted.min is not None and distinct < wanted.min:
-        yield make(
+        yield new_anomaly(
             "FEATURE_TYPE_LOW_UNIQUE", spec.name, f"{spec.name} has {observed}, fewer than {number(wanted.min)}",
             expected=f"at least {number(wanted.min)} distinct values", observed=observed,
             fix=f"find which values are gone, or lower unique of {spec.name} in the schema",
         )  # fmt: skip
     if wanted.max is not None and distinct > wanted.max:
-        yield make(
+        yield new_anomaly(
             "FEATURE_TYPE_HIGH_UNIQUE", spec.name, f"{spec.name} has {observed}, more than {number(wanted.max)}",
             expected=f"at most {number(wanted.max)} distinct values", observed=observed,
             fix=f"find where the new values come from, or raise unique of {spec.name} in the schema",
