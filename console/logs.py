@@ -17,7 +17,7 @@ from ..pipelines.ir.tasks import parse_task
 from ..pipelines.launcher.flow import Flow
 from ..pipelines.launcher.logs import Logs
 from ..pipelines.launcher.retries import postponed
-from ..pipelines.project.secret import blotted, concealed
+from ..pipelines.project.secret import marked_secrets, redact
 from .options import OK, Settings, shared
 
 if TYPE_CHECKING:
@@ -113,11 +113,11 @@ def _parts(home: Home, run: Run, found: Logs, name: str, *, follow: bool) -> Ite
         while data := _read(path, place):
             place, rest = place + len(data), rest + data
             cut = _cut(rest)
-            yield blotted(rest[:cut].decode("utf-8", "replace"))
+            yield redact(rest[:cut].decode("utf-8", "replace"))
             rest = rest[cut:]
         if not over:
             time.sleep(_LOOK)
-    yield blotted(rest.decode("utf-8", "replace"))
+    yield redact(rest.decode("utf-8", "replace"))
 
 
 def _read(path: Path, place: int) -> bytes:
@@ -129,7 +129,7 @@ def _read(path: Path, place: int) -> bytes:
 
 def _cut(text: bytes) -> int:
     """How much of a text that may go on can be shown: whole lines, and nothing that may be the begin of a secret."""
-    secrets = [value.encode() for value in concealed()]
+    secrets = [value.encode() for value in marked_secrets()]
     cut = len(text) - max((len(secret) for secret in secrets), default=1) + 1
     if (line := text.rfind(b"\n", 0, max(0, cut)) + 1) or len(text) < _MUCH:
         cut = line

@@ -1,7 +1,7 @@
 """The pipeline room: the DSL, the compiled form, the launcher and the runners."""
 
 from .dsl.component import Component, component
-from .dsl.control import Ended, map_, not_, on_exit, one_of, optional, otherwise, when
+from .dsl.control import RunStatus, map_, not_, on_exit, one_of, optional, otherwise, when
 from .dsl.pipeline import PipelineFunction, load_pipeline, pipeline
 from .ir.ir import Pipeline
 from .launcher.decisions import decide
@@ -33,7 +33,6 @@ from .run import RunResult, resume, run_pipeline
 
 __all__ = [
     "Component",
-    "Ended",
     "FileSet",
     "Files",
     "Fn",
@@ -48,6 +47,7 @@ __all__ = [
     "Run",
     "RunOptions",
     "RunResult",
+    "RunStatus",
     "Secret",
     "Selection",
     "Spun",

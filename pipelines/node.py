@@ -35,7 +35,7 @@ from .launcher.process_state import Tidy
 from .launcher.results import NodeResult, Overtime
 from .launcher.states import EndState
 from .project.functions import package_name
-from .project.secret import conceal
+from .project.secret import mark_secret
 
 _GRACE = 10.0
 """Seconds that a node gets to end once nobody is there to hear of it."""
@@ -198,7 +198,7 @@ def _conceal(run: Run, task: str) -> None:
     """Blot out what a node has in its environment by the name of a secret."""
     for name, value in run.pipeline[parse_task(task)[0]].options.env:
         if isinstance(value, dict) and "$secret" in value:
-            conceal(os.environ.get(name, ""))
+            mark_secret(os.environ.get(name, ""))
 
 
 def _events(descriptor: int | None) -> Lines:

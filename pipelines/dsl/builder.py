@@ -6,8 +6,9 @@ import re
 import typing
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from types import TracebackType
 from typing import Any, TypeVar
 
 from ...errors import BuildError, suggest
@@ -20,17 +21,15 @@ from ..ir.ir import (
     Loop,
     Node,
     Source,
+    UidSource,
 )
-from ..ir.ir import Chosen as ChosenByUid
 from ..project import closure as source_code
 from ..project.files import FileSet, SqlQuery
 from ..project.functions import reference, user_line
 from ..project.secret import Secret
-from .block import Block
 from .component import Component, InputSpec, ParameterSpec
-from .draft import Recorded
-from .encoding import encode, named
-from .handles import Chosen, Expression, Handle, Known, Property, Scalar, Selected
+from .draft import Draft
+from .handles import ChoiceHandle, Expression, Handle, KnownValue, Property, QueryHandle, Scalar, encode, named
 from .hints import accepts, fits, spell, takes_query
 
 T = TypeVar("T")
@@ -38,7 +37,34 @@ T = TypeVar("T")
 _ID = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,99}")
 
 
-class Builder:
+@dataclass(frozen=True, eq=False)
+class WithBlock(AbstractContextManager[T]):
+    """What `dt.when` and its like return: a block that must be opened by `with`.
+
+    A `dt.when(...)` without `with` would be valid Python and leave no trace in the pipeline, so each block stands in
+    `unopened` until it is opened, and the builder refuses a pipeline in which one is left.
+
+    Attributes:
+        name: The function that the user called.
+        inner: What is entered in its place.
+        unopened: The blocks that are not opened yet, with the user's line of each.
+    """
+
+    name: str
+    inner: AbstractContextManager[T]
+    unopened: dict[WithBlock[T], str]
+
+    def __enter__(self) -> T:
+        self.unopened.pop(self, None)
+        return self.inner.__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        return self.inner.__exit__(kind, error, trace)
+
+
+class PipelineBuilder:
     """Records the components that a pipeline function calls."""
 
     def __init__(self, project: Path) -> None:
@@ -52,7 +78,7 @@ class Builder:
         self._prefix: list[str] = []
         self.lines: dict[str, str] = {}
         self._within: dict[str, tuple[str, ...]] = {}
-        self._unopened: dict[Block[Any], str] = {}
+        self._unopened: dict[WithBlock[Any], str] = {}
 
     def finish(self) -> tuple[Node, ...]:
         """The nodes in the order they can run, with the control edges of gates."""
@@ -65,12 +91,12 @@ class Builder:
         return self._recorded.finish()
 
     @property
-    def _recorded(self) -> Recorded:
-        return Recorded(self.nodes, self.loops, self.lines, self._within)
+    def _recorded(self) -> Draft:
+        return Draft(self.nodes, self.loops, self.lines, self._within)
 
-    def block(self, name: str, inner: AbstractContextManager[T]) -> Block[T]:
+    def block(self, name: str, inner: AbstractContextManager[T]) -> WithBlock[T]:
         """What a `with` opens, and must."""
-        block = Block(name, inner, self._unopened)
+        block = WithBlock(name, inner, self._unopened)
         self._unopened[block] = user_line()
         return block
 
@@ -278,7 +304,7 @@ class Builder:
             return ()
         found: list[Source] = []
         for position, item in enumerate(value if spec.many and isinstance(value, list) else [value], 1):
-            if not isinstance(item, Selected):
+            if not isinstance(item, ChoiceHandle):
                 found.append(self._source(node, spec, item, component.inputs, where))
                 continue
             if item.optional and not (spec.optional or spec.many):
@@ -296,7 +322,7 @@ class Builder:
     def _source(self, node: str, spec: InputSpec, value: object, inputs: Mapping[str, InputSpec], where: str) -> Source:
         wanted = spec.type
         if isinstance(value, Expression):  # an item of a loop, which names artifacts by their uids
-            return ChosenByUid(self._reached(node, value.expression, where))
+            return UidSource(self._reached(node, value.expression, where))
         if isinstance(value, tuple) and hasattr(value, "_fields"):
             fitting = [item for item in value if isinstance(item, Handle) and issubclass(item._type, wanted)]
             if len(fitting) != 1:
@@ -307,7 +333,7 @@ class Builder:
                     fix="name the output, e.g. `transform.examples`",
                 )
             value = fitting[0]
-        if isinstance(value, Chosen):
+        if isinstance(value, QueryHandle):
             if value.query.strategy == "latest_blessed" and (spec.name == CANDIDATE or CANDIDATE not in inputs):
                 raise BuildError(
                     f"{node}: {value!r} finds a baseline for the candidate, which is the input {CANDIDATE!r}",
@@ -356,15 +382,15 @@ class Builder:
         return Edge(value._node, value._output)
 
     def _parameter(self, node: str, spec: ParameterSpec, value: object, where: str) -> Json:
-        if isinstance(value, (Handle, Chosen)):
+        if isinstance(value, (Handle, QueryHandle)):
             raise BuildError(
                 f"{node}: the parameter {spec.name!r} takes a value, not {value!r}",
                 where=where,
                 fix="pass a property of it, or declare the parameter with an artifact type",
             )
-        if isinstance(value, Known):
+        if isinstance(value, KnownValue):
             value = value.value
-        if isinstance(value, Selected):
+        if isinstance(value, ChoiceHandle):
             if not value.optional or accepts(spec.hint, None):
                 for choice in value.choices:
                     self._parameter(node, spec, choice, where)

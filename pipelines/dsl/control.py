@@ -10,12 +10,11 @@ from typing import Any, TypeVar, Union, cast
 from ...errors import BuildError
 from ..ir.ir import Json
 from ..project.functions import user_line
-from .builder import Builder
+from .builder import PipelineBuilder
 from .component import recorder
-from .encoding import encode
-from .handles import Expression, Handle, Property, Scalar, Selected, operand
+from .handles import ChoiceHandle, Expression, Handle, Property, Scalar, encode, operand
 from .hints import spell
-from .symbolic import Opaque
+from .symbolic import SymbolicArtifact
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -86,7 +85,7 @@ def map_(fn: Callable[[T], R], over: Sequence[T], *, max_parallel: int | None = 
             where=where,
             fix="give a list parameter, a list that a component returned, or a plain list",
         )
-    if isinstance(given, (list, tuple)) and (outputs := [each for each in given if isinstance(each, Opaque)]):
+    if isinstance(given, (list, tuple)) and (outputs := [each for each in given if isinstance(each, SymbolicArtifact)]):
         raise BuildError(
             f"dt.map_ goes over values, not {outputs[0]!r:.60}",
             where=where,
@@ -106,7 +105,7 @@ def unzip(items: list[tuple[T, R]]) -> tuple[list[T], list[R]]:
     return cast("tuple[list[T], list[R]]", items)
 
 
-class Ended:
+class RunStatus:
     """How the run ended, for what runs on exit.
 
     Attributes:
@@ -126,7 +125,7 @@ class Ended:
             setattr(self, name, Expression({"$status": name}, hint))
 
 
-def on_exit() -> AbstractContextManager[Ended]:
+def on_exit() -> AbstractContextManager[RunStatus]:
     """Nodes inside run when all others have ended, however they did: `with dt.on_exit() as run: Notify(run.state)`.
 
     They are never taken from the cache. Of other nodes' outputs they can take `dt.optional(...)` only.
@@ -143,11 +142,11 @@ def on_exit() -> AbstractContextManager[Ended]:
 
 
 @contextmanager
-def _exiting(builder: Builder) -> Iterator[Ended]:
+def _exiting(builder: PipelineBuilder) -> Iterator[RunStatus]:
     builder.exiting = True
     builder.refused = []
     try:
-        yield Ended()
+        yield RunStatus()
     finally:
         builder.exiting = False
         builder.refused = []
@@ -159,7 +158,7 @@ def optional(output: T) -> T | None:
     Raises:
         BuildError: It is no output.
     """
-    return cast("T | None", Selected((_selectable("dt.optional", output),), optional=True))
+    return cast("T | None", ChoiceHandle((_selectable("dt.optional", output),), optional=True))
 
 
 def one_of(*outputs: T) -> T:
@@ -172,7 +171,7 @@ def one_of(*outputs: T) -> T:
     """
     if len(outputs) < 2:
         raise BuildError("dt.one_of takes two or more outputs", where=user_line(), fix="give one of each branch")
-    return cast(T, Selected(tuple(_selectable("dt.one_of", output) for output in outputs), optional=False))
+    return cast(T, ChoiceHandle(tuple(_selectable("dt.one_of", output) for output in outputs), optional=False))
 
 
 def not_(condition: bool) -> bool:
@@ -180,9 +179,9 @@ def not_(condition: bool) -> bool:
     return cast(bool, Expression({"$op": ["not", _condition("dt.not_", condition)]}, bool))
 
 
-def _builder(name: str) -> Builder:
+def _builder(name: str) -> PipelineBuilder:
     builder = recorder.get()
-    if not isinstance(builder, Builder):
+    if not isinstance(builder, PipelineBuilder):
         raise BuildError(f"{name} is used outside a pipeline", where=user_line(), fix="move it into a @dt.pipeline")
     return builder
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 from ...errors import BuildError, suggest
-from ..ir.bounds import endless
+from ...metadata.uri import is_plain
+from ..ir.bounds import deadlocked_loop
 from ..ir.ir import (
     Edge,
     Loop,
@@ -17,9 +19,14 @@ from ..ir.ir import (
     Source,
 )
 
+_LONGEST: Final = 255
+"""Characters of a name in the store, and of a folder's, which is ASCII: bytes."""
+_MORE: Final = ".sent"
+"""Beside the folder of an output that is sent elsewhere lies a file of its name with a dot before it and this."""
+
 
 @dataclass(frozen=True)
-class Recorded:
+class Draft:
     """What a builder recorded.
 
     Attributes:
@@ -61,7 +68,7 @@ class Recorded:
 
     def _check_bounds(self, nodes: tuple[Node, ...]) -> None:
         """Where a loop's items are bounded, one must be able to end before the next begins."""
-        found = endless(Pipeline("", (), nodes, tuple(self.loops.values())))
+        found = deadlocked_loop(Pipeline("", (), nodes, tuple(self.loops.values())))
         if found is not None:
             loop, waits = found
             most = self.loops[loop].parallel
@@ -152,3 +159,48 @@ def _ordered(nodes: dict[str, tuple[Node, set[str]]]) -> Iterator[Node]:
         raise BuildError(
             f"{', '.join(waiting)} wait for each other", fix="a gate's own inputs must not depend on what it gates"
         )
+
+
+def check_names(pipeline: str, nodes: Iterable[Node], lines: Mapping[str, str]) -> None:
+    """See that what is made of the names in a pipeline can be recorded and written.
+
+    Args:
+        pipeline: Its name.
+        nodes: Its nodes.
+        lines: Where each was added, and under "" where the pipeline begins.
+
+    Raises:
+        BuildError: It cannot, naming the user's line.
+    """
+    for node in nodes:
+        _check_node(node, lines[node.id])
+    room = _LONGEST - 1 - max(len(node.id) for node in nodes)  # a node is recorded as pipeline.node
+    if len(pipeline) > room:
+        raise BuildError(
+            f"the pipeline's name {pipeline:.40}… is too long: {len(pipeline)} characters",
+            where=lines[""],
+            fix=f"shorten it to {room}, which leaves room for its nodes' names",
+        )
+
+
+def _check_node(node: Node, where: str) -> None:
+    if len(node.component) > _LONGEST:
+        raise BuildError(
+            f"{node.id}: the component's name {node.component:.40}… is too long: {len(node.component)} characters",
+            where=where,
+            fix=f"shorten it to {_LONGEST - len(node.component.rpartition(':')[0]) - 1}",
+        )
+    for key, kind in node.outputs:
+        if not is_plain(f"_{key}{_MORE}"):
+            raise BuildError(
+                f"{node.id}: the output {key!r:.60} has a name that no folder can have here",
+                where=where,
+                fix=f"use letters a-z, digits and _, at most {_LONGEST - 1 - len(_MORE)}",
+            )
+        number = f"-{len(node.outputs)}"
+        if not is_plain(f"{node.id}.{kind}{number}"):  # it is staged there
+            raise BuildError(
+                f"{node.id}: the type {kind!r:.60} of its output {key!r:.60} has a name that no folder can have here",
+                where=where,
+                fix=f"use letters a-z, digits and _, at most {_LONGEST - len(node.id) - 1 - len(number)}",
+            )

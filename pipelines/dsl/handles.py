@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import typing
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -10,12 +11,14 @@ from ...errors import BuildError, suggest
 from ...metadata import Artifact
 from ..ir.expressions import Json, spelled
 from ..ir.ir import Query
+from ..project.files import FileSet, SqlQuery
 from ..project.functions import user_line
+from ..project.secret import Secret
 from .hints import comparable, fits, spell
-from .symbolic import Opaque, Symbolic, Typed
+from .symbolic import Symbolic, SymbolicArtifact, SymbolicValue
 
 
-class Scalar(Typed):
+class Scalar(SymbolicValue):
     """A JSON value to come: compare it, take an item of it, combine conditions by `&`, `|` and `~`."""
 
     @property
@@ -124,7 +127,7 @@ class Expression(Scalar):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Known(Expression):
+class KnownValue(Expression):
     """A value given to a pipeline within another one: symbolic there, so that the two ways of running it agree."""
 
     value: object
@@ -162,7 +165,7 @@ class Property(Scalar):
         return {"$collect" if self.collected else "$property": [self.node, self.output, self.name]}
 
 
-class Handle(Opaque):
+class Handle(SymbolicArtifact):
     """An output of a node, in place of the artifact."""
 
     def __init__(
@@ -199,7 +202,7 @@ class Handle(Opaque):
 
 
 @dataclass(frozen=True, eq=False)
-class Chosen(Opaque):
+class QueryHandle(SymbolicArtifact):
     """Artifacts that will be chosen from history; a list of them where `many`, for a loop's outputs if `collected`."""
 
     query: Query
@@ -211,7 +214,7 @@ class Chosen(Opaque):
 
 
 @dataclass(frozen=True, eq=False)
-class Selected(Opaque):
+class ChoiceHandle(SymbolicArtifact):
     """Another handle, whose producer may be skipped: None stands in where it is `optional`, else the next `choice`."""
 
     choices: tuple[Handle | Scalar, ...]
@@ -219,3 +222,61 @@ class Selected(Opaque):
 
     def __repr__(self) -> str:
         return repr(self.choices[0]) if self.optional else f"dt.one_of({', '.join(map(repr, self.choices))})"
+
+
+_NAMED = {"$secret": "secrets", "$files": "files", "$query": "rows of a query"}
+
+
+def encode(value: object, where: str) -> Json:
+    """A value, or what stands for one to come, as IR; where is the user's line.
+
+    Raises:
+        BuildError: It is neither JSON nor anything that a pipeline knows by name.
+    """
+    if isinstance(value, Scalar):
+        return value.expression
+    if isinstance(value, ChoiceHandle):
+        return _selected(value, where)
+    if isinstance(value, Secret):
+        return {"$secret": value.name}
+    if isinstance(value, FileSet):
+        named = [value.pattern, *([] if value.span is value.version is None else [value.span, value.version])]
+        encoded = [encode(item, where) for item in named]
+        return {"$files": encoded if len(encoded) > 1 else encoded[0]}
+    if isinstance(value, SqlQuery):
+        asked = [value.sql, value.connection, value.parameters, value.watermark]
+        dated = [] if value.span is None else [value.span]
+        return {"$query": [encode(item, where) for item in (*asked, *dated)]}
+    if hasattr(value, "__arrow_c_stream__"):
+        raise BuildError(
+            f"a {type(value).__name__} in memory cannot be part of a pipeline, which other processes run later",
+            where=where,
+            fix="write it to a Parquet file and name that; or call the component outside a pipeline",
+        )
+    if isinstance(value, Mapping):
+        return {"$map": [[encode(k, where), encode(v, where)] for k, v in value.items()]}
+    if isinstance(value, (list, tuple)):
+        return [encode(item, where) for item in value]
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    raise BuildError(
+        f"{value!r:.60} is no JSON value", where=where, fix="pass numbers, text, lists and dicts; name a function"
+    )
+
+
+def named(encoded: Json) -> str | None:
+    """What an encoded value holds that is only resolved where a parameter of its own names it; None where nothing."""
+    if isinstance(encoded, Mapping):
+        ((kind, body),) = encoded.items()
+        return _NAMED.get(kind) or named(body)
+    found = (named(item) for item in encoded) if isinstance(encoded, list) else ()
+    return next((kind for kind in found if kind), None)
+
+
+def _selected(value: ChoiceHandle, where: str) -> Json:
+    choices = [each for each in value.choices if isinstance(each, Scalar)]
+    if len(choices) < len(value.choices):
+        raise BuildError(f"{value!r} is an artifact, not a value", where=where, fix="pass a property of it")
+    if value.optional:
+        return {"$optional": choices[0].expression}
+    return {"$one_of": [choice.expression for choice in choices]}

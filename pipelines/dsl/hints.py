@@ -13,7 +13,7 @@ from typing import Any, Literal
 from ...errors import InputError
 from ...metadata import Artifact
 from ..project.files import SqlQuery
-from .symbolic import Typed
+from .symbolic import SymbolicValue
 
 
 def is_artifact(hint: object) -> bool:
@@ -52,7 +52,7 @@ def takes_query(hint: Any) -> bool:
 
 def accepts(hint: Any, value: object) -> bool:
     """Whether a JSON value, or the type of one to come, fits a type expression. An int is a float, a bool neither."""
-    if isinstance(value, Typed):
+    if isinstance(value, SymbolicValue):
         return fits(value.hint, hint)
     if hint is Any or hint is object:
         return True

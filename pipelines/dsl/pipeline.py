@@ -13,12 +13,11 @@ from ...errors import BuildError, InputError, suggest
 from ..ir.dag import dag
 from ..ir.ir import Pipeline
 from ..project.functions import blamed, package_name, user_line
-from .builder import Builder
+from .builder import PipelineBuilder
 from .component import recorder
-from .encoding import encode
-from .handles import Known, Parameter
+from .draft import check_names
+from .handles import KnownValue, Parameter, encode
 from .hints import accepts, is_sayable, read_value, spell
-from .names import check_names
 from .symbolic import Symbolic
 
 P = ParamSpec("P")
@@ -63,7 +62,7 @@ class PipelineFunction(Generic[P, R]):
         """
         builder = recorder.get()
         where = user_line()
-        if not isinstance(builder, Builder):
+        if not isinstance(builder, PipelineBuilder):
             raise BuildError(
                 f"the pipeline {self.name} was called", where=where, fix="use `drivetrain run`, or `.build()`"
             )
@@ -93,7 +92,7 @@ class PipelineFunction(Generic[P, R]):
             if isinstance(value, Symbolic) or hint is Any or not _is_json(value):
                 return value
             raise BuildError(f"{self.name}: the parameter {name!r} takes {spell(hint)}, not {value!r:.60}", where=where)
-        return Known(encode(value, where), hint, value) if _is_json(value) else value
+        return KnownValue(encode(value, where), hint, value) if _is_json(value) else value
 
     def build(self) -> Pipeline:
         """The compiled form.
@@ -101,7 +100,7 @@ class PipelineFunction(Generic[P, R]):
         Raises:
             BuildError: Whatever is wrong with the pipeline, naming the user's own line.
         """
-        builder = Builder(self.project)
+        builder = PipelineBuilder(self.project)
         token = recorder.set(builder)
         try:
             with blamed(self.project):

@@ -53,7 +53,7 @@ class Symbolic:
     __index__ = _number
 
 
-class Opaque(Symbolic):
+class SymbolicArtifact(Symbolic):
     """An artifact to come, which cannot be compared."""
 
     def __eq__(self, other: object) -> NoReturn:
@@ -66,7 +66,7 @@ class Opaque(Symbolic):
     __lt__ = __le__ = __gt__ = __ge__ = __and__ = __or__ = __invert__ = __getitem__ = _comparison
 
 
-class Typed(Symbolic):
+class SymbolicValue(Symbolic):
     """A JSON value to come, of which the type is known."""
 
     hint: Any  # Any: a type expression

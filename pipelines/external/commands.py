@@ -18,7 +18,7 @@ from typing import IO
 from ...errors import InputError
 from ..launcher import processes
 from ..project.context import current
-from ..project.secret import blotted, concealed
+from ..project.secret import marked_secrets, redact
 from .declare import CommandError
 
 _GRACE = 3.0
@@ -62,7 +62,7 @@ def run(
     import shlex
 
     mark, marks = processes.marked() if marked else ("", {})
-    said = _Said(hear)
+    said = _Output(hear)
     process: subprocess.Popen[bytes] | None = None
     try:
         with processes.unstopped():
@@ -105,7 +105,7 @@ def _start(name: str, argv: Sequence[str], env: Mapping[str, str], cwd: Path) ->
 
 
 @dataclass
-class _Said:
+class _Output:
     """What a command prints: on to the log in whole lines, the last ones kept."""
 
     hear: Hear | None
@@ -142,7 +142,7 @@ class _Said:
                 *lines, rest = (rest + decoder.decode(chunk)).split("\n")
                 self._take(lines)
                 if len(rest) > _LONGEST:  # a bar that is drawn over and over, or no line at all
-                    over, rest = self._cut(blotted(rest))
+                    over, rest = self._cut(redact(rest))
                     self._take([over])
         self._take([rest] if rest else [])
 
@@ -151,12 +151,12 @@ class _Said:
         if "\r" in rest:
             over, _, rest = rest.rpartition("\r")
             return over, rest
-        kept = max((len(value) for value in concealed()), default=1) - 1
+        kept = max((len(value) for value in marked_secrets()), default=1) - 1
         return rest[: len(rest) - kept], rest[len(rest) - kept :]
 
     def _take(self, lines: Sequence[str]) -> None:
         # Of what was drawn over on a terminal, what stood there last.
-        drawn = (blotted(line).rstrip("\r").rpartition("\r")[2] for line in lines)
+        drawn = (redact(line).rstrip("\r").rpartition("\r")[2] for line in lines)
         heard = [line for line in drawn if self.hear is None or not self.hear(line)]
         if heard:
             self.last.extend(line[:_LONGEST] for line in heard if line.strip())
@@ -164,7 +164,7 @@ class _Said:
             self._printed("\n".join(heard), "")
 
 
-def _wait(process: subprocess.Popen[bytes], said: _Said) -> None:
+def _wait(process: subprocess.Popen[bytes], said: _Output) -> None:
     """Until it has ended; whoever asks the node to stop is heard here."""
     context = current()
     while not _ended(process, within=0.2):

@@ -23,7 +23,7 @@ from ..project.functions import user_line
 from ..project.secret import Secret
 from . import placeholders
 from .declare import Call, Types, declare
-from .placeholders import Piece, Values, Word
+from .placeholders import Placeholder, PlaceholderValues, Word
 from .shell import checked, environment, parameters_of, revealed
 
 ENGINE = "DRIVETRAIN_CONTAINERS"
@@ -47,7 +47,7 @@ def container_component(
     outputs: Types | None = None,
     parameters: Types | None = None,
     files: Mapping[str, str] | None = None,
-    env: Mapping[str, str | Secret | Piece] | None = None,
+    env: Mapping[str, str | Secret | Placeholder] | None = None,
     network: bool = False,
     gates: str | None = None,
     deterministic: bool = True,
@@ -211,7 +211,7 @@ def _carry_out(call: Call) -> None:
     commands.run(call.name, told, argv, given, call.scratch, abandon=remove, marked=False)
 
 
-def _is_secret(value: str | Secret | Piece, parameters: Types) -> bool:
+def _is_secret(value: str | Secret | Placeholder, parameters: Types) -> bool:
     """Whether a variable's value is one, or has one in it."""
     if isinstance(value, (str, Secret)):
         return isinstance(value, Secret)
@@ -219,7 +219,7 @@ def _is_secret(value: str | Secret | Piece, parameters: Types) -> bool:
     return any(hint is Secret or Secret in get_args(hint) for hint in hints)
 
 
-def _values(call: Call, mounts: _Mounts) -> Values:
+def _values(call: Call, mounts: _Mounts) -> PlaceholderValues:
     """What the pieces of the command stand for inside the container."""
     inputs: dict[str, list[str] | None] = {}
     data: dict[str, list[str] | None] = {}
@@ -247,7 +247,7 @@ def _values(call: Call, mounts: _Mounts) -> Values:
         if text is not None:
             (folder / place.name).write_text(text, "utf-8")
     mounts.add(folder, f"{_INSIDE}/texts")
-    return Values(
+    return PlaceholderValues(
         inputs=inputs,
         outputs={**outputs, **{name: f"{inside}/{path.name}" for name, path in call.values.items()}},
         parameters=parameters,

@@ -61,7 +61,7 @@ class Call:
     many: frozenset[str]
 
 
-class Form:
+class ExternalFunction:
     """Stands for a component's function. `__qualname__` is the variable that the component was assigned to."""
 
     def __init__(
@@ -228,7 +228,7 @@ def declare(
     # mypy wants the fields spelled out; they are known only now.
     returned = typing.NamedTuple(f"{name}Outputs", list(made.items()))  # type: ignore[misc]
     signature = inspect.Signature(fields, return_annotation=returned)
-    form = Form(name, kind, signature, frozenset(files or ()), carry_out, frame)
+    form = ExternalFunction(name, kind, signature, frozenset(files or ()), carry_out, frame)
     form.__doc__ = doc or None
     component: Component[..., Any] = Component(form, gates=gates, deterministic=deterministic, kind=kind)
     for key, each in component.inputs.items():
@@ -296,7 +296,7 @@ def _is_artifact(hint: Any) -> bool:
     return isinstance(hint, type) and issubclass(hint, Artifact)
 
 
-def _takes_artifacts(form: Form, name: str) -> bool:
+def _takes_artifacts(form: ExternalFunction, name: str) -> bool:
     hint = form.__annotations__[name]
     return any(_is_artifact(each) for each in (hint, *_flat(hint)))
 

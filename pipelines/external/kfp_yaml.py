@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...errors import BuildError
-from .placeholders import IfPresent, Joined, Place, Word
+from .placeholders import Concatenation, IfPresent, Reference, Word
 
 if TYPE_CHECKING:
     from ...yaml_lines import YamlValue
@@ -175,10 +175,14 @@ class _ComponentReader:
         if key in ("outputPath", "outputUri"):
             port = self.known(value, self.outputs, "output")
             if port.hint is not None:
-                return Place("output", port.key)
-            return Joined((Place("output", port.key), "/data")) if key == "outputPath" else Place("output", port.key)
+                return Reference("output", port.key)
+            return (
+                Concatenation((Reference("output", port.key), "/data"))
+                if key == "outputPath"
+                else Reference("output", port.key)
+            )
         if key == "concat":
-            return Joined(tuple(self.word(each) for each in value.items()))
+            return Concatenation(tuple(self.word(each) for each in value.items()))
         if key == "if":
             return self.choice(value)
         raise node.error(f"the placeholder {key!r} is not supported", "use inputValue, inputPath or outputPath")
@@ -191,10 +195,10 @@ class _ComponentReader:
                     f"the input {port.name!r} is an artifact, and inputValue passes values",
                     "give it a type such as String, or use inputPath",
                 )
-            return Place("data" if key == "inputPath" else "input", port.key)
+            return Reference("data" if key == "inputPath" else "input", port.key)
         if key == "inputUri":
             raise node.error(f"the input {port.name!r} is a value, which has no URI", "use inputValue")
-        return Place("parameter" if key == "inputValue" else "text", port.key)
+        return Reference("parameter" if key == "inputValue" else "text", port.key)
 
     def choice(self, node: YamlValue) -> Word:
         body = _entries(node.called("if"), ("cond", "then", "else"))

@@ -19,7 +19,7 @@ def main(job: dict[str, Any]) -> int:
     from papermill.exceptions import PapermillExecutionError
     from papermill.execute import execute_notebook
 
-    class Told(NBClientEngine):  # type: ignore[misc]  # papermill ships no types
+    class _ReportingEngine(NBClientEngine):  # type: ignore[misc]  # papermill ships no types
         """Runs cells, and says after each how many are done."""
 
         @classmethod
@@ -35,7 +35,7 @@ def main(job: dict[str, Any]) -> int:
             nb_man.cell_complete = completed
             return super().execute_managed_notebook(nb_man, kernel_name, **kwargs)
 
-    papermill_engines.register("drivetrain", Told)
+    papermill_engines.register("drivetrain", _ReportingEngine)
     logging.getLogger("papermill").setLevel(logging.ERROR)  # it warns of each path that no cell has a default for
     try:
         execute_notebook(

@@ -10,14 +10,14 @@ from ...errors import BuildError, InputError
 from ..project.functions import user_line
 
 
-class Piece:
+class Placeholder:
     """A part of a command that is known once it runs; `"--out=" + dt.external.output_path("model")` joins it on."""
 
-    def __add__(self, other: Word) -> Joined:
-        return Joined((*_parts(self), *_parts(other)))
+    def __add__(self, other: Word) -> Concatenation:
+        return Concatenation((*_parts(self), *_parts(other)))
 
-    def __radd__(self, other: Word) -> Joined:
-        return Joined((*_parts(other), *_parts(self)))
+    def __radd__(self, other: Word) -> Concatenation:
+        return Concatenation((*_parts(other), *_parts(self)))
 
     def __str__(self) -> NoReturn:
         raise BuildError(
@@ -31,11 +31,11 @@ class Piece:
         raise AssertionError
 
 
-Word: TypeAlias = str | Piece
+Word: TypeAlias = str | Placeholder
 
 
 @dataclass(frozen=True)
-class Place(Piece):
+class Reference(Placeholder):
     """What a name stands for.
 
     Attributes:
@@ -49,14 +49,14 @@ class Place(Piece):
 
 
 @dataclass(frozen=True)
-class Joined(Piece):
+class Concatenation(Placeholder):
     """Parts that are one argument together."""
 
     parts: tuple[Word, ...]
 
 
 @dataclass(frozen=True)
-class IfPresent(Piece):
+class IfPresent(Placeholder):
     """Other words, by whether an optional input or parameter is given."""
 
     name: str
@@ -64,32 +64,32 @@ class IfPresent(Piece):
     otherwise: tuple[Word, ...] = ()
 
 
-def input_path(name: str) -> Piece:
+def input_path(name: str) -> Placeholder:
     """The folder of an input's content, to be read only; of a list of artifacts, an argument for each."""
-    return Place("input", name)
+    return Reference("input", name)
 
 
-def output_path(name: str) -> Piece:
+def output_path(name: str) -> Placeholder:
     """The folder that an artifact's content is to be written to; of a JSON value, the file for it."""
-    return Place("output", name)
+    return Reference("output", name)
 
 
-def properties_path(name: str) -> Piece:
+def properties_path(name: str) -> Placeholder:
     """The file for an output artifact's properties, as a JSON object; it may be left unwritten."""
-    return Place("properties", name)
+    return Reference("properties", name)
 
 
-def parameter(name: str) -> Piece:
+def parameter(name: str) -> Placeholder:
     """A parameter's value: text as it is, anything else as JSON."""
-    return Place("parameter", name)
+    return Reference("parameter", name)
 
 
-def file_path(name: str) -> Piece:
+def file_path(name: str) -> Placeholder:
     """A file that the component names in `files`; an argument for each where they are several."""
-    return Place("file", name)
+    return Reference("file", name)
 
 
-def if_present(name: str, then: Word | Sequence[Word], otherwise: Word | Sequence[Word] = ()) -> Piece:
+def if_present(name: str, then: Word | Sequence[Word], otherwise: Word | Sequence[Word] = ()) -> Placeholder:
     """Words where an optional input or parameter is given, and others where it is not."""
     return IfPresent(name, _words(then), _words(otherwise))
 
@@ -106,7 +106,7 @@ _FIELDS = {
 
 
 @dataclass(frozen=True)
-class Values:
+class PlaceholderValues:
     """What the pieces of a command stand for in one attempt; None for what is not given."""
 
     inputs: Mapping[str, Sequence[str] | None] = field(default_factory=dict)
@@ -117,7 +117,7 @@ class Values:
     texts: Mapping[str, str | None] = field(default_factory=dict)
     data: Mapping[str, Sequence[str] | None] = field(default_factory=dict)
 
-    def of(self, place: Place) -> Sequence[str]:
+    def of(self, place: Reference) -> Sequence[str]:
         """The arguments that a place stands for."""
         own: Mapping[str, str | Sequence[str] | None] = getattr(self, _FIELDS[place.kind])
         found = own[place.name]
@@ -128,7 +128,7 @@ class Values:
         return self.inputs.get(name) is not None or self.parameters.get(name) is not None
 
 
-def fill(words: Sequence[Word], values: Values) -> list[str]:
+def fill(words: Sequence[Word], values: PlaceholderValues) -> list[str]:
     """The arguments; what is not given adds none, and takes no part in what is joined.
 
     Raises:
@@ -138,30 +138,30 @@ def fill(words: Sequence[Word], values: Values) -> list[str]:
     for word in words:
         if isinstance(word, str):
             found.append(word)
-        elif isinstance(word, Place):
+        elif isinstance(word, Reference):
             found += values.of(word)
         elif isinstance(word, IfPresent):
             found += fill(word.then if values.given(word.name) else word.otherwise, values)
-        elif isinstance(word, Joined):
+        elif isinstance(word, Concatenation):
             found.append("".join(_single(part, values) for part in word.parts))
     return found
 
 
-def _single(part: Word, values: Values) -> str:
+def _single(part: Word, values: PlaceholderValues) -> str:
     filled = fill([part], values)
     if len(filled) > 1:
         raise InputError(f"{part!r} is {len(filled)} arguments, which cannot be joined", fix="let it stand alone")
     return filled[0] if filled else ""
 
 
-def script(words: Sequence[Word], values: Values) -> tuple[str, list[str]]:
+def script(words: Sequence[Word], values: PlaceholderValues) -> tuple[str, list[str]]:
     """The text of a shell's script, and the arguments that it names as "${1}" and so on: no value is ever its text."""
     arguments: list[str] = []
 
     def spelled(word: Word) -> str:
         if isinstance(word, str):
             return word
-        if isinstance(word, Joined):
+        if isinstance(word, Concatenation):
             return "".join(map(spelled, word.parts))
         if isinstance(word, IfPresent):
             return " ".join(map(spelled, word.then if values.given(word.name) else word.otherwise))
@@ -173,24 +173,24 @@ def script(words: Sequence[Word], values: Values) -> tuple[str, list[str]]:
     return " ".join(map(spelled, words)), arguments
 
 
-def places(words: Sequence[Word]) -> Iterator[Place]:
+def places(words: Sequence[Word]) -> Iterator[Reference]:
     """The names that words use; those that `if_present` asks for as parameters."""
     for word in words:
-        if isinstance(word, Place):
+        if isinstance(word, Reference):
             yield word
-        elif isinstance(word, Joined):
+        elif isinstance(word, Concatenation):
             yield from places(word.parts)
         elif isinstance(word, IfPresent):
-            yield Place("given", word.name)
+            yield Reference("given", word.name)
             yield from places((*word.then, *word.otherwise))
 
 
-def unguarded(words: Sequence[Word]) -> Iterator[Place]:
+def unguarded(words: Sequence[Word]) -> Iterator[Reference]:
     """The names that words use whether or not they are given."""
     for word in words:
-        if isinstance(word, Place):
+        if isinstance(word, Reference):
             yield word
-        elif isinstance(word, Joined):
+        elif isinstance(word, Concatenation):
             yield from unguarded(word.parts)
         elif isinstance(word, IfPresent):
             yield from (place for place in unguarded(word.then) if place.name != word.name)
@@ -208,9 +208,9 @@ def decode(body: Sequence[Any]) -> tuple[Word, ...]:
 
 
 def _encoded(word: Word) -> Any:
-    if isinstance(word, Place):
+    if isinstance(word, Reference):
         return {word.kind: word.name}
-    if isinstance(word, Joined):
+    if isinstance(word, Concatenation):
         return {"join": encode(word.parts)}
     if isinstance(word, IfPresent):
         return {"if": word.name, "then": encode(word.then), "else": encode(word.otherwise)}
@@ -223,14 +223,14 @@ def _decoded(body: Any) -> Word:
     if "if" in body:
         return IfPresent(body["if"], decode(body["then"]), decode(body["else"]))
     if "join" in body:
-        return Joined(decode(body["join"]))
+        return Concatenation(decode(body["join"]))
     ((kind, name),) = body.items()
-    return Place(kind, name)
+    return Reference(kind, name)
 
 
 def _parts(word: Word) -> tuple[Word, ...]:
-    return word.parts if isinstance(word, Joined) else (word,)
+    return word.parts if isinstance(word, Concatenation) else (word,)
 
 
 def _words(given: Word | Sequence[Word]) -> tuple[Word, ...]:
-    return (given,) if isinstance(given, (str, Piece)) else tuple(given)
+    return (given,) if isinstance(given, (str, Placeholder)) else tuple(given)

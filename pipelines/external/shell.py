@@ -13,7 +13,7 @@ from ..project.functions import user_line
 from ..project.secret import Secret
 from . import placeholders
 from .declare import Call, Types, declare, text
-from .placeholders import Piece, Values, Word
+from .placeholders import Placeholder, PlaceholderValues, Word
 
 _TOLD = {"given": "input or parameter", "properties": "output"}
 
@@ -26,7 +26,7 @@ def shell_component(
     outputs: Types | None = None,
     parameters: Types | None = None,
     files: Mapping[str, str] | None = None,
-    env: Mapping[str, str | Secret | Piece] | None = None,
+    env: Mapping[str, str | Secret | Placeholder] | None = None,
     shell: bool = False,
     gates: str | None = None,
     deterministic: bool = True,
@@ -81,7 +81,7 @@ def checked(
 ) -> tuple[Word, ...]:
     """The words of a command, seen to use what is declared; a `BuildError` where they do not."""
     where = user_line()
-    if isinstance(command, (str, Piece)) or not command:
+    if isinstance(command, (str, Placeholder)) or not command:
         raise BuildError(f"{name}: the command is no list", where=where, fix='write ["program", "argument"]')
     wrong: list[object] = [word for word in command if not _is_word(word)]
     if wrong:
@@ -96,7 +96,7 @@ def checked(
         "file": files or {},
         "given": {**(inputs or {}), **(parameters or {})},
     }
-    extra = [each for each in (env or {}).values() if isinstance(each, Piece)]
+    extra = [each for each in (env or {}).values() if isinstance(each, Placeholder)]
     for place in placeholders.places([*command, *extra]):
         names = known[place.kind]
         if place.name not in names:
@@ -124,7 +124,7 @@ def checked(
     return tuple(command)
 
 
-def environment(env: Mapping[str, str | Secret | Piece] | None) -> dict[str, Any]:
+def environment(env: Mapping[str, str | Secret | Placeholder] | None) -> dict[str, Any]:
     """Environment variables as they stand in the compiled form."""
     return {
         name: value if isinstance(value, Secret) else {"words": placeholders.encode([value])}
@@ -132,7 +132,7 @@ def environment(env: Mapping[str, str | Secret | Piece] | None) -> dict[str, Any
     }
 
 
-def revealed(env: Mapping[str, Any], values: Values) -> dict[str, str]:
+def revealed(env: Mapping[str, Any], values: PlaceholderValues) -> dict[str, str]:
     """Environment variables with what they stand for."""
     return {
         name: value.reveal()
@@ -152,7 +152,7 @@ def parameters_of(call: Call) -> dict[str, str | None]:
 def _carry_out(call: Call) -> None:
     from . import commands
 
-    values = Values(
+    values = PlaceholderValues(
         inputs={
             name: None if found is None else [str(each.content) for each in found]
             for name, found in call.inputs.items()
@@ -180,4 +180,4 @@ def _secret(hint: object) -> bool:
 
 
 def _is_word(value: object) -> bool:
-    return isinstance(value, (str, Piece))
+    return isinstance(value, (str, Placeholder))

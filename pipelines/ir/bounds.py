@@ -10,7 +10,7 @@ from .ir import Pipeline
 
 
 @dataclass(frozen=True)
-class Together:
+class NodeGroup:
     """Nodes that are worked on together.
 
     Attributes:
@@ -24,7 +24,7 @@ class Together:
     upstream: tuple[str, ...] = ()
 
 
-def together(pipeline: Pipeline, nodes: Iterable[str], within: str = "") -> list[Together]:
+def node_groups(pipeline: Pipeline, nodes: Iterable[str], within: str = "") -> list[NodeGroup]:
     """These nodes as what goes together, in topological order.
 
     Args:
@@ -40,22 +40,22 @@ def together(pipeline: Pipeline, nodes: Iterable[str], within: str = "") -> list
     for name, loop in loops.items():
         grouped.setdefault(f"loop {loop}" if loop else name, []).append(name)
     home = {name: group[0] for group in grouped.values() for name in group}
-    found: dict[str, Together] = {}
+    found: dict[str, NodeGroup] = {}
     for group in grouped.values():
         waits = {home[up] for name in group for up in pipeline.upstream(name) if up in home} - {group[0]}
-        found[group[0]] = Together(tuple(group), loops[group[0]], tuple(sorted(waits)))
+        found[group[0]] = NodeGroup(tuple(group), loops[group[0]], tuple(sorted(waits)))
     order = TopologicalSorter({name: each.upstream for name, each in found.items()})
     return [found[name] for name in order.static_order()]
 
 
-def endless(pipeline: Pipeline) -> tuple[str, list[str]] | None:
+def deadlocked_loop(pipeline: Pipeline) -> tuple[str, list[str]] | None:
     """A loop whose items could not end before others begin, as its bound asks, and the nodes that it waits for."""
-    return next(_endless(pipeline, pipeline.ids, ""), None)
+    return next(_deadlocks(pipeline, pipeline.ids, ""), None)
 
 
-def _endless(pipeline: Pipeline, nodes: tuple[str, ...], within: str) -> Iterator[tuple[str, list[str]]]:
+def _deadlocks(pipeline: Pipeline, nodes: tuple[str, ...], within: str) -> Iterator[tuple[str, list[str]]]:
     try:
-        groups = together(pipeline, nodes, within)
+        groups = node_groups(pipeline, nodes, within)
     except CycleError as error:
         cycle: list[str] = error.args[1]
         bounded = {name: _bound(pipeline, name, within) for name in cycle}
@@ -64,7 +64,7 @@ def _endless(pipeline: Pipeline, nodes: tuple[str, ...], within: str) -> Iterato
         return
     for group in groups:
         if group.loop:
-            yield from _endless(pipeline, group.nodes, group.loop)
+            yield from _deadlocks(pipeline, group.nodes, group.loop)
 
 
 def _bound(pipeline: Pipeline, node: str, within: str) -> str:

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 from .expressions import Json, dependencies, spelled
 from .ir import (
-    Chosen,
     Edge,
     Loop,
     Node,
     Pipeline,
     Query,
+    UidSource,
 )
 
 
@@ -36,7 +36,7 @@ def _taken(node: Node) -> Iterator[str]:
     for source in (source for _, sources in node.inputs for source in sources):
         if isinstance(source, Edge):
             yield source.node
-        elif isinstance(source, Chosen):
+        elif isinstance(source, UidSource):
             yield from (need.node for need in dependencies(source.uids))
         else:
             yield from (need.node for need in dependencies([value for _, value in source.arguments]))

@@ -45,7 +45,7 @@ class Dependency:
     collected: bool = False
 
 
-class Values(Protocol):
+class Bindings(Protocol):
     """Where the values come from."""
 
     def parameter(self, name: str) -> Json:
@@ -73,7 +73,7 @@ class Values(Protocol):
         ...
 
 
-def evaluate(expression: Json, values: Values) -> Json:
+def evaluate(expression: Json, values: Bindings) -> Json:
     """The value of an expression; a JSON value without `$` is its own.
 
     Raises:
@@ -104,7 +104,7 @@ def evaluate(expression: Json, values: Values) -> Json:
     return {key: evaluate(item, values) for key, item in body} if kind == "$map" else expression
 
 
-def _apply(expression: Json, values: Values) -> Json:
+def _apply(expression: Json, values: Bindings) -> Json:
     name, *operands = expression["$op"]
     if name == "and":
         return all(_truth(evaluate(each, values), each) for each in operands)
@@ -132,7 +132,7 @@ def _truth(value: object, expression: Json) -> bool:
     return value
 
 
-def holds(condition: Json, values: Values) -> bool:
+def holds(condition: Json, values: Bindings) -> bool:
     """The value of a condition.
 
     Raises:

@@ -83,7 +83,7 @@ class Query:
 
 
 @dataclass(frozen=True)
-class Chosen:
+class UidSource:
     """Artifacts that an expression names by their uids: one, or a list."""
 
     uids: Json
@@ -93,7 +93,7 @@ class Chosen:
         return {"uids": self.uids}
 
 
-Source: TypeAlias = Edge | Query | Chosen
+Source: TypeAlias = Edge | Query | UidSource
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ class Node:
                 if isinstance(source, Edge):
                     kind = "choice" if source.choice else "optional" if source.optional else "need"
                     yield Dependency(source.node, kind, (name, source.choice))  # type: ignore[arg-type]
-                elif isinstance(source, Chosen):
+                elif isinstance(source, UidSource):
                     yield from dependencies(source.uids)
                 else:
                     yield from dependencies([value for _, value in source.arguments])
@@ -363,7 +363,7 @@ def _source(body: Json) -> Source:
         arguments = tuple((name, value) for name, value in body.get("arguments", []))
         of = _edge(body["of"]) if "of" in body else None
         return Query(body["query"], body["type"], body.get("made_by", ""), arguments, of)
-    return Chosen(body["uids"]) if "uids" in body else _edge(body)
+    return UidSource(body["uids"]) if "uids" in body else _edge(body)
 
 
 def _edge(body: Json) -> Edge:

@@ -15,13 +15,13 @@ from ...digest import canonical_json, digest
 from ...errors import InputError
 from ..ir.expressions import spelled
 from ..ir.ir import (
-    Chosen,
     Edge,
     Node,
     Pipeline,
     Source,
+    UidSource,
 )
-from ..project.secret import Secret, conceal
+from ..project.secret import Secret, mark_secret
 
 Json: TypeAlias = Any  # a JSON value; Any because the type is recursive and read by key
 
@@ -71,7 +71,7 @@ def blot_out(node: Node) -> None:
         with contextlib.suppress(InputError):
             for line in Secret(name).reveal().splitlines():
                 if len(line) >= _TELLING:
-                    conceal(line)
+                    mark_secret(line)
 
 
 def _held(value: Json, kind: str) -> Iterator[str]:
@@ -95,7 +95,7 @@ def _all(conditions: Iterable[Json]) -> str:
 def _source(source: Source) -> Json:
     """What an input takes from, in a word where there is one."""
     if not isinstance(source, Edge):
-        return {"uids": _short(source.uids)} if isinstance(source, Chosen) else source.to_json()
+        return {"uids": _short(source.uids)} if isinstance(source, UidSource) else source.to_json()
     kind = f" (choice {source.choice})" if source.choice else " (optional)" if source.optional else ""
     return f"{source.node}.{source.output}{kind}"
 

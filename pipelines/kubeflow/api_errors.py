@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Iterator
 
 from ...errors import DrivetrainError
-from ..project.secret import blotted
+from ..project.secret import redact
 from .connection import Api
 
 
@@ -68,7 +68,7 @@ def translated(api: Api, host: str, what: str, *, changes: bool = False) -> Iter
     except OSError as error:  # a file of certificates
         raise ApiError(f"{place} cannot {what}: {error}", fix="see `api:` in kubeflow.yaml") from None
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        told = blotted(f"{type(error).__name__}: {error}")
+        told = redact(f"{type(error).__name__}: {error}")
         raise ApiError(
             f"{place} cannot {what}: kfp makes nothing of its answer ({told:.300})",
             fix="see that it is Kubeflow Pipelines 2, and that kfp is of its release or newer",
@@ -118,7 +118,7 @@ def _unanswered(api: Api, place: str, what: str, error: Exception, *, changes: b
         because, fix = f"the connection broke: {cause}", "ask again"
     if sent:
         fix = _LOOK
-    return ApiError(blotted(f"{place} cannot {what}: {because}"), fix=fix, sent=sent)
+    return ApiError(redact(f"{place} cannot {what}: {because}"), fix=fix, sent=sent)
 
 
 def _told(body: object) -> str:
@@ -128,4 +128,4 @@ def _told(body: object) -> str:
         answer = json.loads(text)
         if isinstance(answer, dict):
             text = str(answer.get("message") or answer.get("error") or answer.get("error_message") or "")
-    return blotted(text.strip().partition("\n")[0][:300])
+    return redact(text.strip().partition("\n")[0][:300])

@@ -14,7 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from ..project.secret import blotted
+from ..project.secret import redact
 from .api_errors import ApiError, translated
 from .bounded import connect, despite_others
 from .connection import Api
@@ -319,4 +319,4 @@ def _task(found: Any) -> KfpTask:  # Any: kfp's model
 
 
 def _message(error: Any) -> str:  # Any: kfp's model
-    return blotted(str(error.message or "")) if error is not None else ""
+    return redact(str(error.message or "")) if error is not None else ""

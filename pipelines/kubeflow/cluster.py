@@ -16,7 +16,7 @@ from typing import Any
 from ...errors import missing_extra
 from ..ir.ir import Pipeline
 from ..ir.tasks import task_name
-from ..project.secret import blotted
+from ..project.secret import redact
 from .api_errors import ApiError
 from .connection import Api
 
@@ -113,7 +113,7 @@ class Cluster:
             text = self.core.read_namespaced_pod_log(
                 pod, self.namespace, container=MAIN, _request_timeout=_TIMEOUT, **more
             )
-        return blotted(str(text or ""))
+        return redact(str(text or ""))
 
 
 @contextlib.contextmanager
@@ -135,14 +135,14 @@ def asking(what: str, namespace: str) -> Iterator[None]:
             status=int(error.status or 0),
         ) from None
     except urllib3.exceptions.HTTPError as error:
-        raise ApiError(f"Kubernetes cannot {what}: {blotted(str(error)):.200}", fix="see the kube config") from None
+        raise ApiError(f"Kubernetes cannot {what}: {redact(str(error)):.200}", fix="see the kube config") from None
 
 
 def _pod(body: Mapping[str, Any], pipeline: Pipeline) -> Pod:  # Any: JSON
     status = body.get("status") or {}
     phase = str(status.get("phase") or "Unknown")
     reason = "" if phase == "Succeeded" else _reason(status)
-    return Pod(str(body["metadata"]["name"]), _task(body, pipeline), phase, blotted(reason))
+    return Pod(str(body["metadata"]["name"]), _task(body, pipeline), phase, redact(reason))
 
 
 def _reason(status: Mapping[str, Any]) -> str:  # Any: JSON

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import InputError
-from ..project.secret import conceal
+from ..project.secret import mark_secret
 
 TOKEN = "DRIVETRAIN_KUBEFLOW_TOKEN"  # noqa: S105 - the name of a variable
 COOKIES = "DRIVETRAIN_KUBEFLOW_COOKIES"
@@ -91,7 +91,7 @@ class Api:
                 raise InputError(f"api.token_file {self.token_file} cannot be read: {error}", fix="mend it") from None
             if not value:
                 raise InputError(f"api.token_file {self.token_file} is empty", fix="have a token written into it")
-            conceal(value)
+            mark_secret(value)
             return value
         return _variable("api.token_env", self.token_env, TOKEN)
 
@@ -108,5 +108,5 @@ def _variable(key: str, named: str, default: str) -> str:
     value = os.environ.get(named or default, "").strip()
     if named and not value:
         raise InputError(f"the variable {named}, which {key} names, is not set", fix=f"export {named}=…")
-    conceal(value)
+    mark_secret(value)
     return value

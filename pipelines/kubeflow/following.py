@@ -12,7 +12,7 @@ from ..ir.tasks import parse_task
 from ..launcher.flow import Flow
 from ..launcher.home import Home, Run, open_run
 from ..launcher.logs import Logs
-from ..project.secret import blotted
+from ..project.secret import redact
 from . import settling
 from .api_errors import ApiError
 from .client import Client, KfpRun
@@ -259,7 +259,7 @@ def log(home: Home, run: Run, task: str, cluster: Callable[[], Cluster], *, line
     depth = len(run.pipeline.scope(node))
     here = Logs(home.root, run.id).path(task)
     if here.exists():  # of the simulator, or of a run that began here
-        text = blotted(here.read_text(encoding="utf-8", errors="replace"))
+        text = redact(here.read_text(encoding="utf-8", errors="replace"))
         return Log("".join(text.splitlines(keepends=True)[-lines:] if lines else text))
     known = submission(run)
     if task in known.ended:

@@ -30,7 +30,7 @@ from ..launcher.home import Home
 from ..launcher.launcher import Launcher
 from ..launcher.results import NodeResult
 from ..launcher.states import EndState
-from ..project.secret import blotted
+from ..project.secret import redact
 from ..run import state_of
 from ..runners.children import Attending
 from ..runners.pool import Pool
@@ -243,13 +243,13 @@ class Pod:
         except (DrivetrainError, OSError) as error:
             if joined.alone:
                 raise  # nobody else would ever hear of it
-            print(f"no record was written beside the payloads: {blotted(str(error))}", file=sys.stderr, flush=True)
-        print(f"{self._task}: {result.state} {blotted(result.reason)}".rstrip(), flush=True)
+            print(f"no record was written beside the payloads: {redact(str(error))}", file=sys.stderr, flush=True)
+        print(f"{self._task}: {result.state} {redact(result.reason)}".rstrip(), flush=True)
         if result.state is EndState.FAILED:
             execution = self._launcher().flow.execution(*parse_task(self._task))
             if result.again is None and execution is not None:
                 joined.home.store.context(_FINAL, execution.uid)  # KFP would try it again all the same
-            print(blotted((execution.error if execution else None) or result.reason), file=sys.stderr, flush=True)
+            print(redact((execution.error if execution else None) or result.reason), file=sys.stderr, flush=True)
             return 1
         if result.state is EndState.CANCELED:
             return CANCELED
@@ -301,7 +301,7 @@ def _followed(launcher: Launcher, task: str) -> Iterator[None]:
                 data = file.read()
                 whole = data if last else data[: data.rfind(b"\n") + 1]
                 place += len(whole)
-                sys.stdout.write(blotted(whole.decode("utf-8", "replace")))
+                sys.stdout.write(redact(whole.decode("utf-8", "replace")))
                 sys.stdout.flush()
 
     thread = threading.Thread(target=follow, name="drivetrain-follow", daemon=True)
@@ -349,10 +349,10 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         return pod.told_to_end() if pod else CANCELED
     except DrivetrainError as error:
-        print(blotted(str(error)), file=sys.stderr, flush=True)
+        print(redact(str(error)), file=sys.stderr, flush=True)
         return 1
     except Exception:
-        print(blotted(traceback.format_exc()), file=sys.stderr, flush=True)
+        print(redact(traceback.format_exc()), file=sys.stderr, flush=True)
         return 1
     finally:
         if pod is not None:

@@ -6,15 +6,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
-from ..ir.expressions import Values, dependencies, evaluate
+from ..ir.expressions import Bindings, dependencies, evaluate
 from ..ir.ir import (
-    Chosen,
     Edge,
     Loop,
     Node,
     Pipeline,
     Query,
     Source,
+    UidSource,
 )
 from ..ir.tasks import parse_task
 from ..launcher.launcher import Launcher
@@ -76,7 +76,7 @@ def remaining(launcher: Launcher, ended: Foreseen) -> Pipeline:
 class _Known:
     """What the nodes that have ended say to the others."""
 
-    def __init__(self, values: Values, nodes: frozenset[str]) -> None:
+    def __init__(self, values: Bindings, nodes: frozenset[str]) -> None:
         self._values = values
         self._nodes = nodes
 
@@ -134,7 +134,7 @@ class _Known:
                 arguments = tuple((name, self.value(value)) for name, value in source.arguments)
                 yield replace(source, of=of, arguments=arguments)
             else:
-                yield Chosen(self.value(source.uids))
+                yield UidSource(self.value(source.uids))
 
 
 def _literal(value: Json) -> Json:

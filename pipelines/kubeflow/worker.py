@@ -20,7 +20,7 @@ from ..dsl.pipeline import load_pipeline
 from ..ir.tasks import parse_task
 from ..launcher.home import open_run
 from ..launcher.spin import spin
-from ..project.secret import blotted
+from ..project.secret import redact
 from . import records
 from .about import blot_out
 from .joining import Place
@@ -37,7 +37,7 @@ class _Blotted(io.TextIOBase):
         self._out = out
 
     def write(self, text: str) -> int:
-        self._out.write(blotted(text))
+        self._out.write(redact(text))
         return len(text)
 
     def flush(self) -> None:

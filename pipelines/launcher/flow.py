@@ -13,8 +13,8 @@ from typing import TypeAlias
 from ...errors import DrivetrainError, InputError
 from ...metadata import ArtifactRecord, ExecutionRecord, MetadataStore
 from ..ir.expressions import (
+    Bindings,
     Dependency,
-    Values,
     evaluate,
     holds,
     spelled,
@@ -202,7 +202,7 @@ class Flow:
         succeeded = [at for at in tasks if (end := EndState.of(self.execution(edge.node, at))) and end.succeeded]
         return [record for at in succeeded for record in self.outputs(edge.node, at)[edge.output]]
 
-    def values(self, scope: tuple[str, ...], index: Index) -> Values:
+    def values(self, scope: tuple[str, ...], index: Index) -> Bindings:
         """Where expressions in this scope, for these items, have their values from."""
         return _Scoped(self, scope, index)
 

@@ -17,7 +17,7 @@ from urllib.parse import quote, unquote
 
 from ...digest import digest
 from ...metadata import Owner
-from ..project.secret import blotted, concealed
+from ..project.secret import marked_secrets, redact
 from .results import NodeResult, Observer
 
 _LONGEST = 200
@@ -70,7 +70,7 @@ class Logs:
         try:
             target = self.open(task)
             try:
-                os.write(target, (blotted(text).rstrip("\n") + "\n").encode("utf-8", "replace"))
+                os.write(target, (redact(text).rstrip("\n") + "\n").encode("utf-8", "replace"))
             finally:
                 os.close(target)
         except OSError as error:
@@ -95,7 +95,7 @@ class Logs:
 
     def blot(self, task: str, start: int = 0) -> None:
         """Overwrite the secrets that this process knows, from a byte on, in place: others may be appending."""
-        secrets = [value.encode() for value in concealed()]
+        secrets = [value.encode() for value in marked_secrets()]
         path = self.path(task)
         with contextlib.suppress(OSError, ValueError):  # there is none, or it is empty
             if not secrets or path.stat().st_size <= start:
@@ -146,7 +146,7 @@ class Logs:
             for copier in copiers:
                 # A grandchild may print for as long as it lives; but what comes after the blotting is not blotted out.
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    copier.wait(30 if concealed() else 2)
+                    copier.wait(30 if marked_secrets() else 2)
             self.blot(task, start)
 
 

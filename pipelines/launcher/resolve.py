@@ -12,14 +12,14 @@ from ...errors import BuildError, InputError
 from ...metadata import ArtifactRecord, MetadataStore, cache_key, open_payloads
 from ...progress import Progress, no_progress
 from ..dsl.component import Component
-from ..ir.expressions import Values, evaluate
+from ..ir.expressions import Bindings, evaluate
 from ..ir.ir import (
     CANDIDATE,
-    Chosen,
     Edge,
     Json,
     Node,
     Query,
+    UidSource,
 )
 from ..ir.tasks import Index
 from ..project import closure as source_code
@@ -36,10 +36,10 @@ from ..project.files import (
 )
 from ..project.functions import FunctionRef, reference
 from ..project.secret import Secret
-from ..project.spans import Found, spans_of
+from ..project.spans import SpanMatch, spans_of
 from ..resolvers.answers import Answers
-from ..resolvers.choosing import Asked, choose
-from ..resolvers.history import Past
+from ..resolvers.choosing import BoundQuery, choose
+from ..resolvers.history import History
 from .flow import Flow
 from .home import Run
 
@@ -75,7 +75,7 @@ class Resolver:
         self.base = base
         self.flow = Flow(store, run)
         payloads = open_payloads(store, (work or base / ".drivetrain" / "work").parent)
-        self.past = Past(store, run.pipeline.name, run.context, payloads.present)
+        self.past = History(store, run.pipeline.name, run.context, payloads.present)
         self.answers = Answers(store, run.context)
         self.fetched = (work or base / ".drivetrain" / "work") / "fetched"
 
@@ -133,7 +133,7 @@ class Resolver:
                 fix="`drivetrain run` it: a new run builds it again, and what is unchanged comes from the cache",
             )
 
-    def _inputs(self, node: Node, index: Index, values: Values) -> dict[str, tuple[ArtifactRecord, ...]]:
+    def _inputs(self, node: Node, index: Index, values: Bindings) -> dict[str, tuple[ArtifactRecord, ...]]:
         scope = self.run.pipeline.scope(node.id)
         found: dict[str, tuple[ArtifactRecord, ...]] = {}
         for name, sources in node.inputs:
@@ -144,7 +144,7 @@ class Resolver:
                     given = self.flow.given_by(source, index, scope)
                     taken |= {source.choice} if source.choice and given else set()
                     records += given
-                elif isinstance(source, Chosen):
+                elif isinstance(source, UidSource):
                     records += self._named(evaluate(source.uids, values))
             found[name] = tuple(records)
         for name, sources in node.inputs:
@@ -158,17 +158,17 @@ class Resolver:
     def _asked(
         self,
         source: Query,
-        values: Values,
+        values: Bindings,
         own: list[ArtifactRecord],
         inputs: Mapping[str, tuple[ArtifactRecord, ...]],
-    ) -> Asked:
+    ) -> BoundQuery:
         """A query, now that what it depends on of this run is there."""
         output = ""
         if source.of is not None:
             outputs = self.run.pipeline[source.of.node].outputs
             if sum(kind == source.type for _, kind in outputs) > 1:
                 output = source.of.output
-        return Asked(
+        return BoundQuery(
             source,
             {name: evaluate(value, values) for name, value in source.arguments},
             own,
@@ -189,7 +189,7 @@ class Resolver:
             records.append(record)
         return records
 
-    def _value(self, value: Json, kind: str, values: Values, progress: Progress) -> object:
+    def _value(self, value: Json, kind: str, values: Bindings, progress: Progress) -> object:
         if isinstance(value, dict):
             if "$fn" in value:
                 return FunctionRef(self.run.project if value["code"] else None, value["$fn"])
@@ -235,7 +235,7 @@ class Resolver:
         if not takes_spans(wanted):
             return resolve_files(wanted, folders, self.fetched, progress)
         question = ["files", pattern, span, version]
-        found = Found(**self.answers.once(question, lambda: asdict(find_span(wanted, folders))))
+        found = SpanMatch(**self.answers.once(question, lambda: asdict(find_span(wanted, folders))))
         return with_span(resolve_files(FileSet(found.pattern), folders, self.fetched, progress), found)
 
     def _spans(self, patterns: list[str]) -> list[int]:

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from ...errors import Canceled, DrivetrainError
 from ...metadata import ArtifactRecord
-from ..project.secret import blotted
+from ..project.secret import redact
 from .states import EndState
 
 _REASON = 4000
@@ -151,7 +151,7 @@ def traced(error: BaseException) -> str:
 
 def _kept(text: str, most: int) -> str:
     """A text as any store takes it: without secrets, NULs and halves of characters, its middle left out where long."""
-    text = blotted(text)
+    text = redact(text)
     if len(text) > most:
         text = f"{text[: most // 2]} [{len(text) - most:,} characters are left out] {text[-(most // 2) :]}"
     return text.replace("\0", "\\x00").encode("utf-8", "backslashreplace").decode("utf-8")

@@ -26,10 +26,10 @@ from ...inputs import PACKAGED, READERS
 from ...progress import Progress, no_progress
 from .context import current
 from .functions import FunctionRef, user_line
-from .secret import conceal
+from .secret import mark_secret
 from .spans import (
-    Found,
     Lister,
+    SpanMatch,
     choose,
     has_specs,
     listed,
@@ -198,12 +198,12 @@ def takes_spans(value: FileSet) -> bool:
     return not value.files and (has_specs(value.pattern) or (value.span, value.version) != (None, None))
 
 
-def with_span(value: FileSet, found: Found) -> FileSet:
+def with_span(value: FileSet, found: SpanMatch) -> FileSet:
     """Resolved files, with the span and the version that they were found by."""
     return replace(value, span=found.span, version=found.version)
 
 
-def find_span(value: FileSet, folders: tuple[Path, ...] = ()) -> Found:
+def find_span(value: FileSet, folders: tuple[Path, ...] = ()) -> SpanMatch:
     """Which span and version a pattern means now; a relative pattern is looked up as `resolve_files` does.
 
     Raises:
@@ -264,7 +264,7 @@ def _asked(value: SqlQuery, folders: tuple[Path, ...], fetched: Path, progress: 
     """The rows as files, in a folder named by their content."""
     refuse_password(value.connection)
     if value.connection.startswith("env:"):
-        conceal(os.environ.get(value.connection.removeprefix("env:"), ""))
+        mark_secret(os.environ.get(value.connection.removeprefix("env:"), ""))
     bases = value.folders or folders or (Path.cwd(),)
     fetched.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="query-", dir=fetched))

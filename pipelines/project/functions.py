@@ -143,7 +143,7 @@ def import_project_module(project: Path, module: str) -> ModuleType:
         return _import(module, project)
 
 
-class _Loader(SourceFileLoader):
+class _ProjectLoader(SourceFileLoader):
     """Runs a project's module from its source, and remembers which source that was.
 
     No bytecode: Python trusts it by the second, and an edit within the same second would not be seen.
@@ -156,7 +156,7 @@ class _Loader(SourceFileLoader):
         return self.source_to_code(self.get_data(path), path)
 
 
-class _Finder(MetaPathFinder):
+class _ProjectFinder(MetaPathFinder):
     """Gives the modules of the imported projects, and of nothing else, that loader."""
 
     def find_spec(
@@ -167,7 +167,7 @@ class _Finder(MetaPathFinder):
             return None
         spec = PathFinder.find_spec(fullname, path, target)
         if spec is not None and type(spec.loader) is SourceFileLoader:
-            spec.loader = _Loader(fullname, spec.loader.path)
+            spec.loader = _ProjectLoader(fullname, spec.loader.path)
         return spec
 
 
@@ -183,7 +183,7 @@ def _load_package(project: Path, package: str) -> None:
     _forget(package)
     init = project / "__init__.py"
     if init.is_file():
-        loader = _Loader(package, str(init))
+        loader = _ProjectLoader(package, str(init))
         spec = importlib.util.spec_from_file_location(
             package, init, loader=loader, submodule_search_locations=[str(project)]
         )
@@ -192,8 +192,8 @@ def _load_package(project: Path, package: str) -> None:
         spec.submodule_search_locations = [str(project)]
     if spec is None:
         raise BuildError(f"{project} cannot be imported as a package", fix="check that the folder is readable")
-    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _Finder())
+    if not any(isinstance(finder, _ProjectFinder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _ProjectFinder())
     importlib.invalidate_caches()
     _PROJECTS[package] = project
     sys.modules[package] = module = importlib.util.module_from_spec(spec)

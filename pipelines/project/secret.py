@@ -37,7 +37,7 @@ class Secret:
                     f"the secret {self.name} is not set",
                     fix=f"set the environment variable {self.name}, or write a file {path}",
                 ) from None
-        conceal(value)
+        mark_secret(value)
         return value
 
     def __str__(self) -> str:
@@ -55,21 +55,21 @@ def secret(name: str) -> Secret:
     return Secret(name)
 
 
-def conceal(value: str) -> None:
+def mark_secret(value: str) -> None:
     """From now on, this process blots a value out."""
     if value:
         with _LOCK:
             _REVEALED.add(value)
 
 
-def concealed() -> list[str]:
+def marked_secrets() -> list[str]:
     """What this process blots out, the longest first."""
     with _LOCK:
         return sorted(_REVEALED, key=len, reverse=True)
 
 
-def blotted(text: str) -> str:
+def redact(text: str) -> str:
     """A text without the secrets that this process has revealed."""
-    for value in concealed():
+    for value in marked_secrets():
         text = text.replace(value, "***")
     return text

@@ -26,7 +26,7 @@ Lister = Callable[[str], tuple[list[str], str]]
 
 
 @dataclass(frozen=True)
-class Found:
+class SpanMatch:
     """What was found for a pattern: its span, 0 where it names none; its version; the pattern with both filled in."""
 
     span: int
@@ -195,7 +195,7 @@ def parse(pattern: str) -> SpanPattern:
     return SpanPattern(pattern, tuple(specs))
 
 
-def choose(pattern: str, span: int | None, version: int | None, files: Lister) -> Found:
+def choose(pattern: str, span: int | None, version: int | None, files: Lister) -> SpanMatch:
     """The span and version of a pattern that are wanted, or the newest span and its newest version.
 
     Raises:
@@ -204,7 +204,7 @@ def choose(pattern: str, span: int | None, version: int | None, files: Lister) -
     parsed = parse(pattern)
     given = parsed.digits(span, version)
     if not parsed.specs:
-        return Found(0, None, pattern)
+        return SpanMatch(0, None, pattern)
     paths, places = files(parsed.filled(given))
     there = [read for path in paths if (read := parsed.read(path)) is not None]
     wanted = [read for read in there if (span is None or read[0] == span) and (version is None or read[1] == version)]
@@ -222,7 +222,7 @@ def choose(pattern: str, span: int | None, version: int | None, files: Lister) -
             fix="remove one, or say how many digits a span has, e.g. {SPAN:2}",
         )
     ((path, (found, number)),) = spelled.items()
-    return Found(found, number, path)
+    return SpanMatch(found, number, path)
 
 
 def spans_of(pattern: str, files: Lister) -> list[int]:

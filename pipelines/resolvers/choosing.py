@@ -13,12 +13,12 @@ from ...metadata import ArtifactRecord
 from ..ir.ir import Json, Query
 from . import windows
 from .answers import Answers
-from .history import Past
+from .history import History
 from .windows import Absent, Spanned
 
 
 @dataclass(frozen=True)
-class Asked:
+class BoundQuery:
     """A query at the moment that it is asked.
 
     Attributes:
@@ -49,10 +49,10 @@ class Asked:
         ]
 
 
-Strategy: TypeAlias = Callable[[Past, Asked], Sequence[ArtifactRecord]]
+Strategy: TypeAlias = Callable[[History, BoundQuery], Sequence[ArtifactRecord]]
 
 
-def choose(past: Past, answers: Answers, asked: Asked) -> list[ArtifactRecord]:
+def choose(past: History, answers: Answers, asked: BoundQuery) -> list[ArtifactRecord]:
     """The artifacts that a query finds; the same for the whole run, whatever is published meanwhile.
 
     Raises:
@@ -80,7 +80,7 @@ def choose(past: Past, answers: Answers, asked: Asked) -> list[ArtifactRecord]:
     return records
 
 
-def _latest(past: Past, asked: Asked) -> list[ArtifactRecord]:
+def _latest(past: History, asked: BoundQuery) -> list[ArtifactRecord]:
     """The newest n that the component does not get anyway; by their making, or by span and version."""
     count = asked.arguments.get("count")
     windows.at_least("count", 1 if count is None else count, 1)
@@ -91,7 +91,7 @@ def _latest(past: Past, asked: Asked) -> list[ArtifactRecord]:
     return list(islice(found, count or 1))
 
 
-def _artifact(past: Past, asked: Asked) -> list[ArtifactRecord]:
+def _artifact(past: History, asked: BoundQuery) -> list[ArtifactRecord]:
     """The newest n with the properties that are wanted."""
     count = asked.arguments.get("count")
     windows.at_least("count", 1 if count is None else count, 1)
@@ -102,7 +102,7 @@ def _artifact(past: Past, asked: Asked) -> list[ArtifactRecord]:
     return list(islice((one for one in found if all(_meets(one, *test) for test in others)), count or 1))
 
 
-def _latest_blessed(past: Past, asked: Asked) -> list[ArtifactRecord]:
+def _latest_blessed(past: History, asked: BoundQuery) -> list[ArtifactRecord]:
     for blessing in past.made("Evaluation", where={"blessed": True}):
         for model in past.judged(blessing):
             if model.fingerprint not in asked.candidates:
@@ -110,7 +110,7 @@ def _latest_blessed(past: Past, asked: Asked) -> list[ArtifactRecord]:
     return []
 
 
-def _latest_model(past: Past, asked: Asked) -> list[ArtifactRecord]:
+def _latest_model(past: History, asked: BoundQuery) -> list[ArtifactRecord]:
     """The newest model that was made, blessed or pushed, as the policy says."""
     policy, kind = asked.arguments["policy"], asked.query.type
     if policy == "exported":
@@ -122,7 +122,7 @@ def _latest_model(past: Past, asked: Asked) -> list[ArtifactRecord]:
     return list(islice((model for model in vouched if model.fingerprint not in asked.taken), 1))
 
 
-def _not_trained_on(past: Past, asked: Asked) -> list[ArtifactRecord]:
+def _not_trained_on(past: History, asked: BoundQuery) -> list[ArtifactRecord]:
     """The newest model none of whose ancestors is of the examples' span, or holds the same rows."""
     spans = {(record.type, record.properties.get("span")) for record in asked.own}
     contents = {record.fingerprint for record in asked.own}
@@ -135,23 +135,23 @@ def _not_trained_on(past: Past, asked: Asked) -> list[ArtifactRecord]:
     return []
 
 
-def _rolling(past: Past, asked: Asked) -> list[ArtifactRecord]:
+def _rolling(past: History, asked: BoundQuery) -> list[ArtifactRecord]:
     return [one.item for one in windows.rolling_range(_up_to_now(past, asked), **_given(asked))]
 
 
-def _static_range(past: Past, asked: Asked) -> list[ArtifactRecord]:
+def _static_range(past: History, asked: BoundQuery) -> list[ArtifactRecord]:
     return [one.item for one in windows.static_range(_up_to_now(past, asked), **_given(asked))]
 
 
-def _all_spans(past: Past, asked: Asked) -> list[ArtifactRecord]:
+def _all_spans(past: History, asked: BoundQuery) -> list[ArtifactRecord]:
     return [one.item for one in windows.all_spans(_up_to_now(past, asked), **_given(asked))]
 
 
-def _previous(past: Past, asked: Asked) -> list[ArtifactRecord]:
+def _previous(past: History, asked: BoundQuery) -> list[ArtifactRecord]:
     return [one.item for one in windows.all_spans(_before(past, asked))[-1:]]
 
 
-def _up_to_now(past: Past, asked: Asked) -> list[Spanned[ArtifactRecord]]:
+def _up_to_now(past: History, asked: BoundQuery) -> list[Spanned[ArtifactRecord]]:
     """What there is of each span, oldest first.
 
     For outputs of this run: these, and of the spans before the last of them what earlier runs made.
@@ -167,19 +167,19 @@ def _up_to_now(past: Past, asked: Asked) -> list[Spanned[ArtifactRecord]]:
     return [one for one in earlier if one.span < last and one.span not in mine] + own
 
 
-def _before(past: Past, asked: Asked) -> list[Spanned[ArtifactRecord]]:
+def _before(past: History, asked: BoundQuery) -> list[Spanned[ArtifactRecord]]:
     """What earlier runs made of the spans before the first of this run's outputs, oldest first."""
     first = min((one.span for one in _dated(asked.own)), default=0)
     return [one for one in _dated(reversed(list(_each_once(_history(past, asked))))) if one.span < first]
 
 
-def _history(past: Past, asked: Asked) -> Iterator[ArtifactRecord]:
+def _history(past: History, asked: BoundQuery) -> Iterator[ArtifactRecord]:
     if asked.arguments.get("passed") or asked.query.strategy == "latest_passed":
         return past.passed(asked.query.type, asked.query.made_by, output=asked.output)
     return past.made(asked.query.type, asked.query.made_by, output=asked.output)
 
 
-def _given(asked: Asked) -> dict[str, Any]:
+def _given(asked: BoundQuery) -> dict[str, Any]:
     """The arguments of a window's function."""
     return {name: value for name, value in asked.arguments.items() if name not in ("passed", "before")}
 

@@ -13,7 +13,7 @@ _CACHE = AnalyzerCache.__name__
 
 
 @dataclass(frozen=True)
-class Past:
+class History:
     """The history of a pipeline before one of its runs.
 
     Not what this run makes: that would depend on which branch ends first, and on whether it was interrupted. Nor what

@@ -12,10 +12,10 @@ from typing import Any, TypeVar, cast
 from ...digest import canonical_json
 from ...errors import BuildError
 from ...metadata import Artifact, Examples, Value, artifact_type
-from ..dsl.builder import Builder
+from ..dsl.builder import PipelineBuilder
 from ..dsl.component import component, recorder
 from ..dsl.control import unzip
-from ..dsl.handles import Chosen, Expression, Handle, operand
+from ..dsl.handles import Expression, Handle, QueryHandle, operand
 from ..project.files import FileSet
 from ..project.functions import user_line
 from .queries import all_spans, declares, output_of
@@ -225,7 +225,7 @@ def _id(given: str, name: str, function: str) -> str:
         BuildError: No pipeline is being built.
     """
     builder = recorder.get()
-    if not isinstance(builder, Builder):
+    if not isinstance(builder, PipelineBuilder):
         raise BuildError(f"{function} is used outside a pipeline", where=user_line(), fix="move it into a @dt.pipeline")
     taken = {node.rpartition(".")[2] for node in builder.nodes}
     number = 1
@@ -235,8 +235,8 @@ def _id(given: str, name: str, function: str) -> str:
 
 
 def _listed(name: str, what: object, node: str | None, passed: bool, *, keep_all_versions: bool) -> list[Artifact]:
-    if isinstance(what, Chosen) or (isinstance(what, Handle) and what._collected):
-        kind = artifact_type(what.query.type) if isinstance(what, Chosen) else what._type
+    if isinstance(what, QueryHandle) or (isinstance(what, Handle) and what._collected):
+        kind = artifact_type(what.query.type) if isinstance(what, QueryHandle) else what._type
         declares(name, kind, "span")
         if node is not None or passed:
             raise BuildError(

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias, TypeVar, cast, overload
 
 from ...errors import BuildError
 from ...metadata import Artifact, Model
-from ..dsl.handles import Chosen, Handle, operand
+from ..dsl.handles import Handle, QueryHandle, operand
 from ..dsl.hints import is_artifact
 from ..ir.ir import Edge, Query
 from ..project.functions import user_line
@@ -77,7 +77,7 @@ def latest(
     if count is not None:
         arguments["count"] = _at_least("dt.latest", "count", count, 1)
     query = _query("latest_passed" if passed else "latest", kind, node, arguments)
-    return cast("T | None", Chosen(query, many=count is not None))
+    return cast("T | None", QueryHandle(query, many=count is not None))
 
 
 def latest_blessed() -> Any:  # Any: the type is the input's it is given to
@@ -86,7 +86,7 @@ def latest_blessed() -> Any:  # Any: the type is the input's it is given to
     So a second identical run finds the same baseline as the first, and is a cache hit. The candidate, and the model
     that an `Evaluation` blessed, is the input called "model" of the component that made it.
     """
-    return Chosen(Query("latest_blessed", "Model"))
+    return QueryHandle(Query("latest_blessed", "Model"))
 
 
 @overload
@@ -114,7 +114,7 @@ def latest_model(policy: Policy, *, kind: type[Artifact] = Model, pipeline: str 
             fix="say exported, blessed or pushed",
         )
     arguments = {"policy": policy, **_of_another("dt.resolvers.latest_model", pipeline)}
-    return cast("Artifact | None", Chosen(_query("latest_model", kind, None, arguments)))
+    return cast("Artifact | None", QueryHandle(_query("latest_model", kind, None, arguments)))
 
 
 @overload
@@ -140,7 +140,7 @@ def newest_model_not_trained_on(
     of = output_of("dt.resolvers.newest_model_not_trained_on", examples)
     _spanned("dt.resolvers.newest_model_not_trained_on", of._type)
     query = _query("newest_model_not_trained_on", kind, node, {}, of)
-    return cast("Artifact | None", Chosen(query, collected=of._collected))
+    return cast("Artifact | None", QueryHandle(query, collected=of._collected))
 
 
 @overload
@@ -196,7 +196,7 @@ def artifact(
     arguments: dict[str, object] = {"where": tests, **_of_another("dt.artifact", pipeline)}
     if count is not None:
         arguments["count"] = _at_least("dt.artifact", "count", count, 1)
-    return cast("T | None", Chosen(_query("artifact", kind, node, arguments), many=count is not None))
+    return cast("T | None", QueryHandle(_query("artifact", kind, node, arguments), many=count is not None))
 
 
 def previous(what: T, *, passed: bool = False) -> T | None:
@@ -215,7 +215,7 @@ def previous(what: T, *, passed: bool = False) -> T | None:
     of = output_of("dt.resolvers.previous", what)
     _spanned("dt.resolvers.previous", of._type)
     query = _query("previous", of._type, of._node, {"passed": passed}, of)
-    return cast("T | None", Chosen(query, collected=of._collected))
+    return cast("T | None", QueryHandle(query, collected=of._collected))
 
 
 def rolling(
@@ -332,7 +332,7 @@ def _window(
 ) -> list[Any]:
     if isinstance(what, type) and issubclass(what, Artifact):
         _spanned(name, what)
-        return cast("list[Any]", Chosen(_query(strategy, what, node, {**arguments, "passed": passed}), many=True))
+        return cast("list[Any]", QueryHandle(_query(strategy, what, node, {**arguments, "passed": passed}), many=True))
     handle = output_of(name, what)
     _spanned(name, handle._type)
     if node is not None:
@@ -342,7 +342,7 @@ def _window(
             fix="leave one of them out",
         )
     query = _query(strategy, handle._type, handle._node, {**arguments, "passed": passed}, handle)
-    return cast("list[Any]", Chosen(query, many=True, collected=handle._collected))
+    return cast("list[Any]", QueryHandle(query, many=True, collected=handle._collected))
 
 
 def _query(

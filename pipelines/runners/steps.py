@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from ..ir.bounds import Together, together
+from ..ir.bounds import NodeGroup, node_groups
 from ..ir.ir import Pipeline
 from ..ir.tasks import Index, task_name
 from ..launcher.flow import Flow
@@ -31,7 +31,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Step(Together):
+class Step(NodeGroup):
     """Nodes that are worked on together."""
 
     @property
@@ -67,4 +67,4 @@ class Step(Together):
 
 def steps(pipeline: Pipeline, nodes: Iterable[str], within: str = "") -> list[Step]:
     """The steps of these nodes, all of which are in a loop where one is given, in an order to walk them in."""
-    return [Step(each.nodes, each.loop, each.upstream) for each in together(pipeline, nodes, within)]
+    return [Step(each.nodes, each.loop, each.upstream) for each in node_groups(pipeline, nodes, within)]

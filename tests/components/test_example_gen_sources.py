@@ -27,7 +27,7 @@ from drivetrain.metadata import Examples
 from drivetrain.pipelines import Home, RunOptions, RunResult, load_pipeline, run_pipeline
 from drivetrain.pipelines.launcher.results import Silent
 from drivetrain.pipelines.project.context import LaunchContext, enter
-from drivetrain.pipelines.project.secret import blotted
+from drivetrain.pipelines.project.secret import redact
 from drivetrain.tests.data.postgres import server  # noqa: F401 - a fixture
 from drivetrain.tests.data.test_remote import Web
 
@@ -185,7 +185,7 @@ def test_no_secret_is_written_anywhere(
         'dt.query("select g, g * 0.5::float8 as h from generate_series(1, 99) g", connection="env:SHOP_DB")'
     )
     assert states(run()) == ["COMPLETE", "COMPLETE"]
-    assert blotted(f"{os.environ['SHOP_DB']} fails") == "*** fails"
+    assert redact(f"{os.environ['SHOP_DB']} fails") == "*** fails"
     assert states(run()) == ["CACHED", "CACHED"]
     for broken in (
         "postgresql://me:hunter2/slash@h:x/db",

@@ -15,7 +15,7 @@ from drivetrain.errors import BuildError
 from drivetrain.metadata import Artifact, Examples
 from drivetrain.pipelines import Home, load_pipeline, run_pipeline
 from drivetrain.pipelines.external import kfp_yaml
-from drivetrain.pipelines.external.placeholders import IfPresent, Joined, Place, Word
+from drivetrain.pipelines.external.placeholders import Concatenation, IfPresent, Reference, Word
 from drivetrain.tests.pipelines.external.test_container import busybox  # noqa: F401 - a fixture
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*has no digest:UserWarning")
@@ -92,7 +92,7 @@ def spelled(word: Word, outputs: dict[str, Any]) -> Any:
     """A word of ours as KFP spells its own."""
     if isinstance(word, str):
         return word
-    if isinstance(word, Joined):
+    if isinstance(word, Concatenation):
         if word.parts[1:] == ("/data",):
             return f"{{{{$.outputs.artifacts['{word.parts[0].name}'].path}}}}"  # type: ignore[union-attr]
         return {"Concat": [spelled(part, outputs) for part in word.parts]}
@@ -101,7 +101,7 @@ def spelled(word: Word, outputs: dict[str, Any]) -> Any:
         if word.otherwise:
             body["Else"] = [spelled(each, outputs) for each in word.otherwise]
         return {"IfPresent": body}
-    assert isinstance(word, Place)
+    assert isinstance(word, Reference)
     if word.kind == "output" and outputs[word.name] is not None:
         return f"{{{{$.outputs.parameters['{word.name}'].output_file}}}}"
     return {

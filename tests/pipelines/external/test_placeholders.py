@@ -9,14 +9,14 @@ from pathlib import Path
 import drivetrain as dt
 import pytest
 from drivetrain.pipelines.external import placeholders
-from drivetrain.pipelines.external.placeholders import Values
+from drivetrain.pipelines.external.placeholders import PlaceholderValues
 from hypothesis import given
 from hypothesis import strategies as st
 
 
 @given(st.text(st.characters(blacklist_characters="\0", blacklist_categories=["Cs"]), max_size=30))
 def test_a_value_is_one_argument_whatever_it_holds(value: str) -> None:
-    filled = Values(parameters={"x": value})
+    filled = PlaceholderValues(parameters={"x": value})
     assert placeholders.fill(["p", "--x=" + dt.external.parameter("x"), dt.external.parameter("x")], filled) == [
         "p",
         f"--x={value}",

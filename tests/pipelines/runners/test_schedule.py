@@ -9,7 +9,7 @@ from typing import cast
 
 import pytest
 from drivetrain.errors import BuildError
-from drivetrain.pipelines.ir.bounds import endless
+from drivetrain.pipelines.ir.bounds import deadlocked_loop
 from drivetrain.pipelines.ir.ir import Loop, Node, Pipeline
 from drivetrain.pipelines.ir.options import NodeOptions
 from drivetrain.pipelines.ir.tasks import Index, parse_task, task_name
@@ -106,7 +106,7 @@ def pipelines(draw: st.DrawFn) -> Pipeline:
             changed = replace(pipeline[waiting], after=(*pipeline[waiting].after, gate))
             nodes = [changed if node.id == waiting else node for node in pipeline.nodes]
             tried = _sorted(nodes, program.loops)
-            if tried is not None and endless(tried) is None:
+            if tried is not None and deadlocked_loop(tried) is None:
                 pipeline = tried
     return pipeline
 
