@@ -20,14 +20,14 @@ def arrow_of(values: NDArray[Any]) -> Any:
 
 
 def texts(values: Sequence[str]) -> Any:
-    """The pyarrow `string` array of the values; for few ones, see `arrow_of` for why not `pyarrow.array`."""
+    """The pyarrow `string` array of a few values; see `arrow_of` for why not `pyarrow.array`."""
     encoded = [value.encode() for value in values]
     offsets = np.cumsum([0, *map(len, encoded)], dtype=np.int32)
     return pa.StringArray.from_buffers(len(encoded), pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded)))
 
 
 def numpy_of(array: Any) -> NDArray[Any]:
-    """The values of a fixed-width or boolean pyarrow array over the same memory; anything where one is null.
+    """The values of a fixed-width or boolean pyarrow array over the same memory; where one is null, any value.
 
     Without `to_numpy`, which imports pandas as well. Dates, times and durations come as integers.
     """

@@ -1,4 +1,8 @@
-"""The protocols of the data room: what is accumulated, what maps a batch, and who walks the shards."""
+"""The protocols of the data room, which compute nothing themselves.
+
+`Accumulator` is a mergeable state, `BatchFn` and `Route` are functions of a batch, and an `Executor` runs these over
+the shards of a source. A new statistic is an `Accumulator`, a new place to run is an `Executor`.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +24,13 @@ A = TypeVar("A", bound="Accumulator")
 class Accumulator(Protocol):
     """Mergeable state of one pass over record batches: statistics, analyzers and metrics are all of this kind.
 
-    `merge` is called along one fixed binary tree over shard numbers, and `compact` after the last batch of a shard
-    and after each merge, so a state need not be commutative to be deterministic. `to_bytes` is a versioned header,
-    Arrow IPC tables and sketch bytes; never pickle. A string column may come plain or dictionary-encoded.
+    An executor makes one per shard, calls `add_batch` for each batch of it in order and then `compact`; it merges the
+    states along one fixed binary tree over the shard numbers (see `tree`), with `compact` after each merge. So a state
+    need not be commutative for its result to be the same on every executor. A string column may come plain or
+    dictionary-encoded, and the state must not depend on which.
+
+    An accumulator whose bytes do not tell everything about it, such as functions that a user gave, also has a method
+    `load(data)`: called on an empty one from the same factory, it returns the state, in place of `from_bytes`.
     """
 
     def add_batch(self, batch: pa.RecordBatch) -> None:
@@ -38,11 +46,11 @@ class Accumulator(Protocol):
         ...
 
     def result(self) -> Mapping[str, Any]:
-        """The finished values. Any: each accumulator documents its own."""
+        """The finished values by name; each accumulator documents its own (hence Any)."""
         ...
 
     def to_bytes(self) -> bytes:
-        """The state, the same bytes for the same rows in the same shards on every executor."""
+        """The state, framed as in `states`, never a pickle; the same shards give the same bytes on every executor."""
         ...
 
     @classmethod
@@ -58,7 +66,7 @@ class Accumulator(Protocol):
 class BatchFn(Protocol):
     """A function from batch to batch that can be prepared once per worker.
 
-    It must pickle by reference, and after `setup` it may be called from several threads at once.
+    It must pickle by reference (a Beam worker imports it), and after `setup` several threads may call it at once.
     """
 
     def setup(self) -> None:
@@ -74,21 +82,31 @@ class Route(Protocol):
     """Says which sink each row of a batch goes to. It must pickle by reference and not depend on other rows."""
 
     def __call__(self, batch: pa.RecordBatch) -> NDArray[np.integer]:
-        """The number of the sink (its place in the mapping) for each row."""
+        """The number of the sink (its position in the mapping) for each row; shape (rows,)."""
         ...
 
 
 class Executor(Protocol):
-    """Walks the shards of a source: on threads here, or on the workers of a Beam runner. Both give the same bytes."""
+    """Runs a pass over the shards of a source: `local` on threads, `beam` on the workers of a Beam runner.
+
+    All executors give the same bytes: the shards of a source are fixed when it is opened, each is read in order by one
+    worker, and what comes of them is put together by shard number, never by who was first.
+    """
 
     def combine(
         self, source: Source, make: Callable[[], A], via: BatchFn | None = None, progress: Progress = no_progress
     ) -> A:
-        """One accumulator over all rows; `make` gives an empty one and must pickle by reference.
+        """One accumulator over all rows.
+
+        Args:
+            source: What to read.
+            make: Makes an empty accumulator; must pickle by reference.
+            via: Applied to every batch first, or None.
+            progress: Called with the rows read so far.
 
         Raises:
             Canceled: `progress` raised it; the other shards are stopped first.
-            InputError: A shard could not be read.
+            InputError: A shard could not be read, or the accumulator refused a batch (`where` then names the shard).
         """
         ...
 
@@ -108,7 +126,7 @@ class Executor(Protocol):
             fn: Applied to every batch, or None.
             sinks: Split name to the folder its parts go to, in order.
             route: Which sink a row (as `fn` gave it) goes to; needed where there are several.
-            progress: Told about rows read.
+            progress: Called with the rows read so far.
 
         Returns:
             What was written, to be stored with `Manifest.write`.
@@ -142,7 +160,7 @@ class Executor(Protocol):
             folder: Where the rows are written, which the workers share; the caller removes it when done with the
                 buckets.
             via: Applied to every batch first, or None.
-            progress: Told about rows read.
+            progress: Called with the rows read so far.
 
         Returns:
             A source whose shard i is bucket i; an empty one has no rows.

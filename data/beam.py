@@ -1,9 +1,13 @@
-"""The executor that runs on any Beam runner: shard descriptors travel, rows do not.
+"""The executor that runs on any Beam runner: shard numbers travel to the workers, rows never do.
 
-`Create(runs of shard numbers) → Reshuffle → ParDo` in which a worker reads its shards from the file system it shares
-with the driver. States are merged along the same tree as `LocalExecutor` merges them: within a run and a bundle first,
-then in a CombineFn, siblings only. The one result comes back as a file in `scratch`, because a runner has no other way
-out.
+`Create(runs of shard numbers) → Reshuffle → ParDo`, in which a worker reads its shards from the file system that it
+shares with the driver. States are merged along the same tree as `LocalExecutor` merges them: within a run and a bundle
+first, then in a CombineFn, siblings only. Portable runners return nothing from a pipeline, so the one result comes back
+as a file in `scratch`.
+
+A pass has two kinds of pieces: states (`combine`) and JSON about files that a worker wrote (`map`, `exchange`). Both
+are (level, index, bytes) of the merge tree, JSON always at level 0. A user's error is a piece as well, with a level of
+its own: raised in a worker, a runner would retry it and wrap it in a traceback of its own.
 """
 
 from __future__ import annotations
@@ -27,11 +31,11 @@ from ..errors import BuildError, Canceled, DrivetrainError, InputError
 from ..progress import Progress, no_progress
 from .base import A, BatchFn, Route
 from .examples import Manifest, Part, Sink
-from .exchange import Exchange, Spill, buckets_of, plan, remove_spills, spill_shard
+from .exchange import ExchangePlan, Spill, buckets_of, plan_exchange, remove_spills, spill_shard
 from .local import merge_states, shard_state
 from .sources import Source
 from .tree import MergeTree
-from .writing import Written, collect, remove_leftovers, write_shard
+from .writing import ShardParts, collect, remove_leftovers, write_shard
 
 import apache_beam as beam  # isort: skip - beam_job has imported it, quietly, or said that it is not installed
 from apache_beam.transforms.window import GlobalWindow  # isort: skip
@@ -41,7 +45,7 @@ _BEGUN: Final = "begun"
 _MOST_BLOCKS: Final = 1024  # elements of a pass; what is merged at its end is so many states at most
 _FAILED: Final = -1
 _Piece = tuple[int, int, bytes]  # level (or _FAILED) and index in the tree, and the state's bytes
-_Work = Callable[[int, BatchFn | None, Callable[[int], None]], list[Any]]  # what is done with a shard: JSON
+_Work = Callable[[int, BatchFn | None, Callable[[int], None]], list[Any]]  # (shard, fn, on_rows) → JSON
 
 
 @dataclass(frozen=True)
@@ -61,7 +65,7 @@ class BeamExecutor:
     def combine(
         self, source: Source, make: Callable[[], A], via: BatchFn | None = None, progress: Progress = no_progress
     ) -> A:
-        """See `Executor.combine`. Workers in other processes tell `progress` nothing between beginning and end."""
+        """See `Executor.combine`. While workers run in other processes, `progress` is called, but with no new rows."""
         if not source.shards:
             return make()
         merge = _MergeStates(len(source.shards), make)
@@ -77,12 +81,12 @@ class BeamExecutor:
         route: Route | None = None,
         progress: Progress = no_progress,
     ) -> Manifest:
-        """See `Executor.map`. The workers write the parts, so the sinks must lie where they can."""
+        """See `Executor.map`. The workers write the parts, so the sinks must lie on a file system that they share."""
         if not source.shards:
             return collect([], sinks)
         work = partial(_write, source, dict(sinks), route)
         try:
-            pieces = self._run(source, lambda watch: _Each(work, fn, watch), _Collect(), progress)
+            pieces = self._run(source, lambda watch: _MapShards(work, fn, watch), _CollectPieces(), progress)
         finally:
             remove_leftovers(sinks)
         return collect(map(_written, pieces), sinks)
@@ -97,30 +101,30 @@ class BeamExecutor:
         via: BatchFn | None = None,
         progress: Progress = no_progress,
     ) -> Source:
-        """See `Executor.exchange`. The workers write the buckets, so the folder must lie where they can."""
-        wanted = plan(source, key, buckets, folder)
-        work = partial(_spill, wanted)
+        """See `Executor.exchange`. The workers write the buckets, so they must share the folder."""
+        plan = plan_exchange(source, key, buckets, folder)
+        work = partial(_spill, plan)
         try:
             pieces = []
             if source.shards:
-                pieces = self._run(source, lambda watch: _Each(work, via, watch), _Collect(), progress)
-            return buckets_of(wanted, map(_spilled, pieces), via)
+                pieces = self._run(source, lambda watch: _MapShards(work, via, watch), _CollectPieces(), progress)
+            return buckets_of(plan, map(_spilled, pieces), via)
         except BaseException:
-            remove_spills(wanted)
+            remove_spills(plan)
             raise
 
     def _run(
         self, source: Source, work: Callable[[str], beam.DoFn], combine: beam.CombineFn, progress: Progress
     ) -> list[bytes]:
-        watch = _Watch(source.rows, progress)
-        watch.tell()
+        watch = _PassWatch(source.rows, progress)
+        watch.report()
         options = job_options(self.options)
         folder = Path(tempfile.mkdtemp(prefix="drivetrain-beam-", dir=self.scratch))
         result = folder / "result"
-        _WATCHES[str(folder)] = watch
+        _PASS_WATCHES[str(folder)] = watch
         try:
             build = partial(add_pass, shards=len(source.shards), work=work(str(folder)), combine=combine, result=result)
-            run_job(build, options, folder / _BEGUN, watch.tell)
+            run_job(build, options, folder / _BEGUN, watch.report)
             if not result.is_file():
                 raise DrivetrainError(
                     f"the Beam runner finished, but no worker left a result in {folder}",
@@ -128,9 +132,9 @@ class BeamExecutor:
                 )
             data = result.read_bytes()
         finally:
-            del _WATCHES[str(folder)]
+            del _PASS_WATCHES[str(folder)]
             shutil.rmtree(folder, ignore_errors=True)
-        pieces = _opened(data)
+        pieces = _pieces_or_failure(data)
         progress(source.rows, source.rows, "rows")
         return pieces
 
@@ -138,7 +142,8 @@ class BeamExecutor:
 def blocks(shards: int) -> list[range]:
     """The elements of a pass: aligned runs of shards, each a whole branch of the tree, so that it gives one state.
 
-    Spread one by one, siblings would rarely meet before the end, where one worker would get a state for every shard.
+    With single shards as elements, siblings would rarely meet in a bundle, and the one worker that merges at the end
+    would get a state for every shard.
     """
     size = 1
     while shards > size * _MOST_BLOCKS:
@@ -147,26 +152,30 @@ def blocks(shards: int) -> list[range]:
 
 
 def add_pass(pipeline: beam.Pipeline, *, shards: int, work: beam.DoFn, combine: beam.CombineFn, result: Path) -> None:
-    """Make a Beam pipeline of a pass over so many shards, which leaves a file."""
+    """Add a pass over that many shards to a Beam pipeline; its result is written to the file `result`."""
     _ = (
         pipeline
         | "Shards" >> beam.Create(blocks(shards))
         | "Spread" >> beam.Reshuffle()
         | "Read" >> beam.ParDo(work)
         | "Merge" >> beam.CombineGlobally(combine).without_defaults()
-        | "Result" >> beam.ParDo(_Store(str(result)))
+        | "Result" >> beam.ParDo(_LeaveResult(str(result)))
     )
 
 
 def _loader(make: Callable[[], A]) -> Callable[[bytes], A]:
-    """How states are read again: by the empty accumulator's `load` where bytes do not tell all, else `from_bytes`."""
+    """How states are read again: by the empty accumulator's `load` where it has one, else `from_bytes`."""
     empty = make()
     load: Callable[[bytes], A] = getattr(empty, "load", type(empty).from_bytes)
     return load
 
 
-class _Watch:
-    """What the driver knows of a pass: the rows read in this process, and whether `progress` asked to stop."""
+class _PassWatch:
+    """What the driver knows of a pass: the rows read in this process, and whether `progress` raised `Canceled`.
+
+    Beam's in-process runner reads on many threads, whose rows are added under a lock. Once canceled, it raises in every
+    thread that reports: a runner retries what failed, and each retry must end at once.
+    """
 
     def __init__(self, total: int, progress: Progress) -> None:
         self.stopped: Canceled | None = None
@@ -175,7 +184,7 @@ class _Watch:
         self._progress = progress
         self._lock = threading.Lock()
 
-    def tell(self, rows: int = 0) -> None:
+    def report(self, rows: int = 0) -> None:
         with self._lock:
             if self.stopped is not None:
                 raise self.stopped
@@ -187,21 +196,23 @@ class _Watch:
                 raise
 
 
-_WATCHES: dict[str, _Watch] = {}  # by the folder of the pass; empty in other processes
+# By the folder of the pass. A DoFn is pickled on its way to a worker, so it carries the folder and looks here; in other
+# processes there is nothing to find.
+_PASS_WATCHES: dict[str, _PassWatch] = {}
 
 
 def _begin(folder: str, fn: BatchFn | None) -> None:
-    """What a worker does first: be seen, and prepare the function."""
-    with contextlib.suppress(OSError):  # of a folder that is not shared the driver speaks
+    """What a worker does first: leave a sign that it has begun, and prepare the function."""
+    with contextlib.suppress(OSError):  # a folder that is not shared: the driver finds no result and raises
         Path(folder, _BEGUN).touch()
     if fn is not None:
         fn.setup()
 
 
 def _on_rows(watch: str) -> Callable[[int], None]:
-    """Where a worker reports rows: to the driver if it is this process, else to nobody."""
-    here = _WATCHES.get(watch)
-    return here.tell if here is not None else lambda rows: None
+    """Where a worker reports rows: to the driver if that is this process, else nowhere."""
+    here = _PASS_WATCHES.get(watch)
+    return here.report if here is not None else lambda rows: None
 
 
 class _Accumulate(beam.DoFn):
@@ -224,7 +235,7 @@ class _Accumulate(beam.DoFn):
         on_rows = _on_rows(self._watch)
         for index in block:
             try:
-                on_rows(0)  # once stopped, no further shard is read
+                on_rows(0)  # raises once the pass is canceled: no further shard is read
                 state = shard_state(self._source, index, self._make, self._via, on_rows)
             except DrivetrainError as error:
                 self._failures.append(_failure(index, error))
@@ -237,8 +248,11 @@ class _Accumulate(beam.DoFn):
             yield WindowedValue(piece, 0, (GlobalWindow(),))
 
 
-class _Collect(beam.CombineFn):
-    """Pieces in whatever order and grouping to one byte string: a mark, then the result or the first failure."""
+class _CollectPieces(beam.CombineFn):
+    """Pieces, in whatever order and grouping, to one byte string: "R" and the pieces, or "E" and the first failure.
+
+    First by shard number: which of several errors a user sees does not depend on timing.
+    """
 
     def create_accumulator(self) -> list[_Piece]:
         return []
@@ -264,8 +278,8 @@ class _Collect(beam.CombineFn):
         return b"R" + b"".join(struct.pack("<q", len(data)) + data for _, _, data in left)
 
 
-class _MergeStates(_Collect):
-    """Pieces of states to the root's."""
+class _MergeStates(_CollectPieces):
+    """The pieces are states: siblings among them become one, until one state is left."""
 
     def __init__(self, shards: int, make: Callable[[], A]) -> None:
         self._shards = shards
@@ -285,8 +299,8 @@ class _MergeStates(_Collect):
         return list(tree.pieces())
 
 
-class _Each(beam.DoFn):
-    """Shard numbers → what `work` made of it, as JSON; a retried shard renames over its own files."""
+class _MapShards(beam.DoFn):
+    """Shard numbers → the JSON that `work` returns for each; a retried shard renames over its own files."""
 
     def __init__(self, work: _Work, fn: BatchFn | None, watch: str) -> None:
         self._watch = watch
@@ -301,11 +315,11 @@ class _Each(beam.DoFn):
         for index in block:
             try:
                 on_rows(0)
-                made = self._work(index, self._fn, on_rows)
+                outcome = self._work(index, self._fn, on_rows)
             except DrivetrainError as error:
                 yield _failure(index, error)
                 return
-            yield 0, index, canonical_json(made)
+            yield 0, index, canonical_json(outcome)
 
 
 def _write(
@@ -320,13 +334,13 @@ def _write(
     return [[[part.path, part.rows, part.bytes, part.sha256] for part in written.parts], written.schema]
 
 
-def _spill(wanted: Exchange, index: int, fn: BatchFn | None, on_rows: Callable[[int], None]) -> list[Any]:
-    spilled = spill_shard(wanted, index, fn, on_rows)
+def _spill(plan: ExchangePlan, index: int, fn: BatchFn | None, on_rows: Callable[[int], None]) -> list[Any]:
+    spilled = spill_shard(plan, index, fn, on_rows)
     return [spilled.path, spilled.batches]
 
 
-class _Store(beam.DoFn):
-    """Leaves the result where the driver looks; a retry renames the same bytes over it."""
+class _LeaveResult(beam.DoFn):
+    """Writes the result where the driver looks; a retry renames the same bytes over it."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -339,12 +353,12 @@ class _Store(beam.DoFn):
 
 
 def _failure(index: int, error: DrivetrainError) -> _Piece:
-    """A user's error as a result, so that no runner retries it or buries it in a traceback of its own."""
+    """A user's error as a piece; see the module's text."""
     return _FAILED, index, json.dumps([type(error).__name__, error.message, error.fix, error.where]).encode()
 
 
-def _opened(data: bytes) -> list[bytes]:
-    """The pieces of a result, or the failure raised."""
+def _pieces_or_failure(data: bytes) -> list[bytes]:
+    """The pieces of a result; raises the failure where it holds one."""
     if data[:1] == b"E":
         name, message, fix, where = json.loads(data[1:])
         kinds: dict[str, type[DrivetrainError]] = {"InputError": InputError, "BuildError": BuildError}
@@ -357,9 +371,9 @@ def _opened(data: bytes) -> list[bytes]:
     return pieces
 
 
-def _written(data: bytes) -> Written:
+def _written(data: bytes) -> ShardParts:
     parts, schema = json.loads(data)
-    return Written(tuple(Part(*part) for part in parts), tuple((name, kind) for name, kind in schema))
+    return ShardParts(tuple(Part(*part) for part in parts), tuple((name, kind) for name, kind in schema))
 
 
 def _spilled(data: bytes) -> Spill:

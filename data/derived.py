@@ -28,21 +28,21 @@ def derived(source: Source, derive: Derive, *, columns: Iterable[str] | None = N
             nobody else asks for is not read either. By default all.
 
     Raises:
-        InputError: `derive` fails on no rows, makes no mapping of columns, none, or one that is there already, or
-            `columns` has one that the source does not have, or none.
+        InputError: `derive` fails on no rows, returns no mapping, no column, or one that is there already, or
+            `columns` is empty or names a column that the source does not have.
     """
     seen = source.schema if columns is None else source.select(dict.fromkeys(columns)).schema
     if columns is not None and not len(seen):
         raise InputError(f"{_name(derive)} looks at no column", fix="name one, or leave `columns` out")
     empty = pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in seen], schema=seen)
-    made = _made(derive, empty, source.schema, "a batch of no rows")
-    twice = next((name for name in made if name in source.schema.names), None)
-    if twice is not None or not made:
+    new_columns = _derived_columns(derive, empty, source.schema, "a batch of no rows")
+    twice = next((name for name in new_columns if name in source.schema.names), None)
+    if twice is not None or not new_columns:
         raise InputError(
-            f"{_name(derive)} makes {f'a column {twice!r}, which the data has' if made else 'no column'}",
+            f"{_name(derive)} makes {f'a column {twice!r}, which the data has' if new_columns else 'no column'}",
             fix="give new columns names of their own",
         )
-    new = [pa.field(name, normal_type(column.type)) for name, column in made.items()]
+    new = [pa.field(name, normal_type(column.type)) for name, column in new_columns.items()]
     schema = pa.schema([*source.schema, *new])
     shards: tuple[Shard, ...] = tuple(DerivedShard(shard, source.schema, seen, derive) for shard in source.shards)
     return Source(shards, schema)
@@ -53,8 +53,8 @@ class DerivedShard:
     """A shard with computed columns."""
 
     shard: Shard
-    base: Any  # a pyarrow.Schema: the shard's own columns
-    seen: Any  # a pyarrow.Schema: those that `derive` looks at
+    base: Any  # a pyarrow.Schema: the columns of `shard`
+    seen: Any  # a pyarrow.Schema: those of them that `derive` looks at
     derive: Derive
 
     @property
@@ -69,18 +69,18 @@ class DerivedShard:
 
     def read(self, schema: pa.Schema, batch_rows: int, dictionaries: bool) -> Iterator[pa.RecordBatch]:
         """See `Shard.read`; nothing is computed where no computed column is wanted."""
-        own = set(self.base.names).intersection(schema.names)
-        if len(own) == len(schema.names):
+        own_names = set(self.base.names).intersection(schema.names)
+        if len(own_names) == len(schema.names):
             yield from self.shard.read(schema, batch_rows, dictionaries)
             return
-        wanted = own.union(self.seen.names)
+        wanted = own_names.union(self.seen.names)
         for batch in self.shard.read(
             pa.schema([field for field in self.base if field.name in wanted]), batch_rows, dictionaries
         ):
-            made = _made(self.derive, restore(batch, self.seen), schema, self.path)
+            new_columns = _derived_columns(self.derive, restore(batch, self.seen), schema, self.path)
             columns = []
             for field in schema:
-                column = batch.column(field.name) if field.name in own else made.get(field.name)
+                column = batch.column(field.name) if field.name in own_names else new_columns.get(field.name)
                 if column is None:
                     raise InputError(
                         f"{self.path}: {_name(self.derive)} makes no column {field.name!r} here",
@@ -90,19 +90,21 @@ class DerivedShard:
             yield pa.RecordBatch.from_arrays(columns, names=schema.names)
 
 
-def _made(derive: Derive, batch: pa.RecordBatch, schema: pa.Schema, where: str) -> dict[str, Any]:
+def _derived_columns(derive: Derive, batch: pa.RecordBatch, schema: pa.Schema, where: str) -> dict[str, Any]:
     name = _name(derive)
     try:
-        made = derive(batch)
+        columns_by_name = derive(batch)
     except Exception as error:  # the user's own code: whatever it raises, say where
         raise InputError(
             f"{name} failed on {where} ({type(error).__name__}: {str(error)[:200]})",
             fix="it must take any batch, also one of no rows, and rows with missing values",
         ) from error
-    if not isinstance(made, Mapping):
-        raise InputError(f"{name} gave a {type(made).__name__}, not columns by name", fix='return {"name": array}')
-    found = {}
-    for key, values in made.items():
+    if not isinstance(columns_by_name, Mapping):
+        raise InputError(
+            f"{name} gave a {type(columns_by_name).__name__}, not columns by name", fix='return {"name": array}'
+        )
+    columns = {}
+    for key, values in columns_by_name.items():
         try:
             column = values if isinstance(values, pa.Array) else pa.array(values)
             if key in schema.names and column.type != schema.field(key).type:
@@ -117,8 +119,8 @@ def _made(derive: Derive, batch: pa.RecordBatch, schema: pa.Schema, where: str) 
                 f"{where}: {name} gave {len(column):,} values of {key!r} for {batch.num_rows:,} rows",
                 fix="give one value per row",
             )
-        found[str(key)] = column
-    return found
+        columns[str(key)] = column
+    return columns
 
 
 def _name(derive: Derive) -> str:

@@ -137,8 +137,8 @@ def open_examples(content: Path, split: str, columns: Iterable[str] | None = Non
         path = content / part.path
         size = path.stat().st_size if path.is_file() else -1
         if size != part.bytes:
-            found = "missing" if size < 0 else f"{size} bytes, not {part.bytes}"
-            raise InputError(f"{path} is {found}", fix="run `drivetrain fsck --repair`, or ExampleGen again")
+            problem = "missing" if size < 0 else f"{size} bytes, not {part.bytes}"
+            raise InputError(f"{path} is {problem}", fix="run `drivetrain fsck --repair`, or ExampleGen again")
     source = open_parquet([content / part.path for part in parts])
     return source if columns is None else source.select(columns)
 

@@ -1,7 +1,8 @@
-"""The exchange: rows divided into buckets by the hash of key columns, on disk, so that rows of equal keys are together.
+"""The exchange (shuffle): rows divided into buckets on disk by the hash of their key, so that equal keys are together.
 
 Each shard of the source is spilled to one Arrow file, in which each batch belongs to one bucket; a bucket is read back
-from the files in shard order. A worker holds one batch at a time, whatever the size of the source or of a bucket.
+from all files, in shard order. A worker holds one batch at a time, whatever the size of the source or of a bucket, and
+one file per shard (not per shard and bucket) keeps the number of files small.
 """
 
 from __future__ import annotations
@@ -24,19 +25,20 @@ from .base import BatchFn
 from .rowhash import hash_rows, mix
 from .sources import Source
 from .types import restore, settle
+from .writing import schema_through
 
 MOST_BUCKETS: Final = 4096
 
 
 @dataclass(frozen=True)
-class Exchange:
-    """What is to be exchanged; small, and pickles.
+class ExchangePlan:
+    """What to exchange; small, and pickles.
 
     Attributes:
         source: Where the rows come from.
-        keys: The columns whose hash says which bucket a row is in.
+        keys: The columns whose hash says which bucket a row belongs to.
         buckets: How many.
-        folder: Where the files go.
+        folder: Where the files are written.
     """
 
     source: Source
@@ -47,7 +49,12 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Spill:
-    """What became of one shard: its file, and the bucket and rows of each batch in it."""
+    """The file that one shard was spilled to.
+
+    Attributes:
+        path: The file.
+        batches: The bucket of each batch in it and the batch's rows, in the file's order.
+    """
 
     path: str
     batches: tuple[tuple[int, int], ...]
@@ -55,7 +62,12 @@ class Spill:
 
 @dataclass(frozen=True)
 class BucketShard:
-    """The rows of one bucket: some batches of some files."""
+    """The rows of one bucket.
+
+    Attributes:
+        pieces: For each file with rows of the bucket, in shard order, the numbers of its batches.
+        rows: How many rows they have together.
+    """
 
     pieces: tuple[tuple[str, tuple[int, ...]], ...]
     rows: int
@@ -78,16 +90,16 @@ class BucketShard:
 
 
 def _reader(file: pa.NativeFile, names: list[str]) -> pa.ipc.RecordBatchFileReader:
-    """A reader that decodes no other columns."""
+    """A reader that decodes only these columns."""
     reader = pa.ipc.open_file(file)
     if reader.schema.names == names:
         return reader
-    places = [reader.schema.get_field_index(name) for name in names]
-    return pa.ipc.open_file(file, options=pa.ipc.IpcReadOptions(included_fields=places, use_threads=False))
+    indices = [reader.schema.get_field_index(name) for name in names]
+    return pa.ipc.open_file(file, options=pa.ipc.IpcReadOptions(included_fields=indices, use_threads=False))
 
 
-def plan(source: Source, key: str | Sequence[str], buckets: int, folder: Path) -> Exchange:
-    """The exchange, checked.
+def plan_exchange(source: Source, key: str | Sequence[str], buckets: int, folder: Path) -> ExchangePlan:
+    """The checked plan of an exchange.
 
     Raises:
         InputError: No key, or not 1 to 4,096 buckets.
@@ -98,13 +110,14 @@ def plan(source: Source, key: str | Sequence[str], buckets: int, folder: Path) -
     if not 1 <= buckets <= MOST_BUCKETS:
         raise InputError(f"rows cannot be exchanged to {buckets} buckets", fix=f"use 1 to {MOST_BUCKETS:,}")
     # Spilled rows are plain, so that their bytes do not depend on how they were encoded.
-    return Exchange(replace(source, dictionaries=False), keys, buckets, str(folder))
+    return ExchangePlan(replace(source, dictionaries=False), keys, buckets, str(folder))
 
 
 def bucket_of(batch: pa.RecordBatch, keys: Sequence[str], buckets: int) -> NDArray[np.int64]:
     """The bucket of each row: of `mix(hash_rows(keys))`, so missing keys share one.
 
-    Mixed once more, so that rows that were split by the same hash spread over all buckets.
+    Rows of one split may all have `hash_rows % weights` in common, so the hash is mixed once more: without, they would
+    fill some buckets only.
 
     Raises:
         InputError: A key is no column, or of a type that has no hash.
@@ -121,24 +134,24 @@ def bucket_of(batch: pa.RecordBatch, keys: Sequence[str], buckets: int) -> NDArr
     return (hashes % np.uint64(buckets)).astype(np.int64)
 
 
-def spill_shard(exchange: Exchange, index: int, via: BatchFn | None, on_rows: Callable[[int], None]) -> Spill:
-    """Write one shard's rows, through `via`, to its file; `on_rows` hears of rows read and may raise to stop.
+def spill_shard(plan: ExchangePlan, index: int, via: BatchFn | None, on_rows: Callable[[int], None]) -> Spill:
+    """Write one shard's rows, through `via`, to its file; `on_rows` is called with each batch's rows, and may raise.
 
     Raises:
         InputError: The shard cannot be read, or see `bucket_of`.
         DrivetrainError: The folder cannot be written to, e.g. the disk is full.
     """
-    folder = Path(exchange.folder)
+    folder = Path(plan.folder)
     final = folder / f"shard-{index:05d}.arrow"
     temporary = folder / f".{final.name}.{secrets.token_hex(4)}.tmp"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        batches = tuple(_spill(exchange, index, via, on_rows, temporary))
+        batches = tuple(_spill(plan, index, via, on_rows, temporary))
         temporary.replace(final)
     except BaseException as error:
         with contextlib.suppress(OSError):
             temporary.unlink()
-        if isinstance(error, OSError):  # of writing: what reading raises is an InputError by now
+        if isinstance(error, OSError):  # from writing: sources raise an InputError where they cannot read
             cause = os.strerror(error.errno) if error.errno else str(error).splitlines()[0]
             raise DrivetrainError(f"cannot write to {folder}: {cause}", fix="free space there") from error
         raise
@@ -146,9 +159,9 @@ def spill_shard(exchange: Exchange, index: int, via: BatchFn | None, on_rows: Ca
 
 
 def _spill(
-    exchange: Exchange, index: int, via: BatchFn | None, on_rows: Callable[[int], None], path: Path
+    plan: ExchangePlan, index: int, via: BatchFn | None, on_rows: Callable[[int], None], path: Path
 ) -> Iterator[tuple[int, int]]:
-    source = exchange.source
+    source = plan.source
     schema = None if via else source.schema
     writer: pa.ipc.RecordBatchFileWriter | None = None
     with contextlib.ExitStack() as stack:
@@ -163,9 +176,9 @@ def _spill(
             if settle(batch.schema) != schema:
                 raise InputError(f"two batches came out of {via!r} with different columns", fix="return the same ones")
             writer = writer or writing(schema)
-            bucket = bucket_of(batch, exchange.keys, exchange.buckets)
-            counts = np.bincount(bucket, minlength=exchange.buckets)
-            # Of 16 bits, numpy sorts by radix.
+            bucket = bucket_of(batch, plan.keys, plan.buckets)
+            counts = np.bincount(bucket, minlength=plan.buckets)
+            # Integers of 16 bits numpy sorts by radix, in linear time. Stable: a bucket keeps the rows' order.
             sorted_rows = restore(batch, schema).take(arrow_of(np.argsort(bucket.astype(np.uint16), kind="stable")))
             start = 0
             for number in np.flatnonzero(counts).tolist():
@@ -178,42 +191,36 @@ def _spill(
             writing(schema_through(source, via))
 
 
-def schema_through(source: Source, via: BatchFn | None) -> pa.Schema:
-    """The columns that come out of `via`, found out with no rows."""
-    empty = pa.RecordBatch.from_pylist([], schema=source.schema)
-    return settle((via(empty) if via else empty).schema)
-
-
-def buckets_of(exchange: Exchange, spills: Iterable[Spill], via: BatchFn | None) -> Source:
-    """The source whose shards are the buckets, from what became of every shard, in order.
+def buckets_of(plan: ExchangePlan, spills: Iterable[Spill], via: BatchFn | None) -> Source:
+    """The source whose shards are the buckets, from the spills of all shards, in order.
 
     Raises:
         InputError: The shards came out with different columns.
     """
-    every = list(spills)
+    shard_spills = list(spills)
     schemas = []
-    for spill in every:
+    for spill in shard_spills:
         with pa.OSFile(spill.path) as file, pa.ipc.open_file(file) as reader:
             schemas.append(reader.schema)
-    schema = schemas[0] if schemas else schema_through(exchange.source, via)
+    schema = schemas[0] if schemas else schema_through(plan.source, via)
     if any(other != schema for other in schemas):
         raise InputError("the shards came out with different columns", fix="return the same columns for every batch")
-    pieces: list[list[tuple[str, tuple[int, ...]]]] = [[] for _ in range(exchange.buckets)]
-    rows = [0] * exchange.buckets
-    for spill in every:
-        places: dict[int, list[int]] = {}
+    pieces: list[list[tuple[str, tuple[int, ...]]]] = [[] for _ in range(plan.buckets)]
+    rows = [0] * plan.buckets
+    for spill in shard_spills:
+        batches_of: dict[int, list[int]] = {}
         for number, (bucket, count) in enumerate(spill.batches):
-            places.setdefault(bucket, []).append(number)
+            batches_of.setdefault(bucket, []).append(number)
             rows[bucket] += count
-        for bucket, numbers in places.items():
+        for bucket, numbers in batches_of.items():
             pieces[bucket].append((spill.path, tuple(numbers)))
-    shards = tuple(BucketShard(tuple(found), count) for found, count in zip(pieces, rows, strict=True))
+    shards = tuple(BucketShard(tuple(bucket_pieces), count) for bucket_pieces, count in zip(pieces, rows, strict=True))
     return Source(shards, schema)
 
 
-def remove_spills(exchange: Exchange) -> None:
-    """Remove what was spilled, also what killed workers left half-written; what else lies in the folder stays."""
-    folder = Path(exchange.folder)
+def remove_spills(plan: ExchangePlan) -> None:
+    """Remove the spills, and what killed workers left half-written; other files in the folder stay."""
+    folder = Path(plan.folder)
     for pattern in ("shard-*.arrow", ".shard-*.tmp"):
         for path in folder.glob(pattern):
             with contextlib.suppress(OSError):

@@ -1,4 +1,8 @@
-"""Executors by name, as a command line or a pipeline gives them."""
+"""Executors by name, as a command line or a pipeline names them; the one place to register another.
+
+An executor obeys `base.Executor`. Whatever it runs on, it reads shards with `local.shard_state`, `writing.write_shard`
+and `exchange.spill_shard`, which do the work of one shard, and merges states along `tree.MergeTree`.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from .local import LocalExecutor
 
 
 def executor(name: str = "local", options: tuple[str, ...] = ()) -> Executor:
-    """The executor of a data pass.
+    """The executor of that name.
 
     Args:
         name: "local" (threads of this process) or "beam".

@@ -1,4 +1,7 @@
-"""The executor that runs here: a few threads walk the shards."""
+"""The executor of this process: each thread reads a shard at a time.
+
+Arrow and numpy release the interpreter's lock while they decode, sort and count, so threads are enough.
+"""
 
 from __future__ import annotations
 
@@ -14,18 +17,18 @@ from ..errors import InputError
 from ..progress import Progress, no_progress
 from .base import A, BatchFn, Route
 from .examples import Manifest, Sink
-from .exchange import Spill, buckets_of, plan, remove_spills, spill_shard
+from .exchange import Spill, buckets_of, plan_exchange, remove_spills, spill_shard
 from .sources import Source
 from .tree import MergeTree
-from .writing import Written, collect, remove_leftovers, write_shard
+from .writing import ShardParts, collect, remove_leftovers, write_shard
 
 T = TypeVar("T")
 
-_POLL_SECONDS = 0.1  # how often progress hears of rows, and so how soon a cancellation is seen
+_POLL_SECONDS = 0.1  # between calls of `progress`, which is how a pass learns that it was canceled
 
 
 class _StoppedError(Exception):
-    """Raised inside a worker thread when the pass has been given up."""
+    """Raised inside a worker thread after another shard failed or the pass was canceled; nobody sees it."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,7 @@ class LocalExecutor:
     """Runs shards on threads of this process; see `Executor`.
 
     Attributes:
-        threads: How many; default one per core this process may use.
+        threads: How many; 0: one per core that this process may use.
     """
 
     threads: int = 0
@@ -48,10 +51,10 @@ class LocalExecutor:
             via.setup()
         tree: MergeTree[A] = MergeTree(len(source.shards), merge_states)
 
-        def one(index: int, on_rows: Callable[[int], None]) -> None:
+        def accumulate(index: int, on_rows: Callable[[int], None]) -> None:
             tree.put(0, index, shard_state(source, index, make, via, on_rows))
 
-        self._each(source, one, progress)
+        self._run(source, accumulate, progress)
         return tree.root()
 
     def map(
@@ -67,11 +70,11 @@ class LocalExecutor:
         if fn is not None:
             fn.setup()
 
-        def one(index: int, on_rows: Callable[[int], None]) -> Written:
+        def write(index: int, on_rows: Callable[[int], None]) -> ShardParts:
             return write_shard(source, index, fn, sinks, route, on_rows)
 
         try:
-            return collect(self._each(source, one, progress), sinks)
+            return collect(self._run(source, write, progress), sinks)
         finally:
             remove_leftovers(sinks)
 
@@ -86,28 +89,28 @@ class LocalExecutor:
         progress: Progress = no_progress,
     ) -> Source:
         """See `Executor.exchange`."""
-        wanted = plan(source, key, buckets, folder)
+        plan = plan_exchange(source, key, buckets, folder)
         if via is not None:
             via.setup()
 
-        def one(index: int, on_rows: Callable[[int], None]) -> Spill:
-            return spill_shard(wanted, index, via, on_rows)
+        def spill(index: int, on_rows: Callable[[int], None]) -> Spill:
+            return spill_shard(plan, index, via, on_rows)
 
         try:
-            return buckets_of(wanted, self._each(source, one, progress), via)
+            return buckets_of(plan, self._run(source, spill, progress), via)
         except BaseException:
-            remove_spills(wanted)
+            remove_spills(plan)
             raise
 
-    def _each(self, source: Source, one: Callable[[int, Callable[[int], None]], T], progress: Progress) -> list[T]:
-        """Call `one` for every shard, in order as threads come free; the results by shard."""
+    def _run(self, source: Source, work: Callable[[int, Callable[[int], None]], T], progress: Progress) -> list[T]:
+        """Call `work(shard number, on_rows)` for every shard, in order as threads come free; the results by shard."""
         stop = threading.Event()
         lock = threading.Lock()
         done = 0
 
         def on_rows(rows: int) -> None:
             nonlocal done
-            if stop.is_set():
+            if stop.is_set():  # a thread cannot be interrupted: it ends at its next batch
                 raise _StoppedError
             with lock:
                 done += rows
@@ -116,7 +119,7 @@ class LocalExecutor:
         futures: list[Future[T]] = []
         with ThreadPoolExecutor(self.threads or _cores(), thread_name_prefix="shard") as pool:
             try:
-                futures = [pool.submit(one, index, on_rows) for index in range(len(source.shards))]
+                futures = [pool.submit(work, index, on_rows) for index in range(len(source.shards))]
                 waiting: set[Future[T]] = set(futures)
                 while waiting:
                     finished, waiting = wait(waiting, timeout=_POLL_SECONDS, return_when=FIRST_COMPLETED)
@@ -140,22 +143,33 @@ def _cores() -> int:
 def shard_state(
     source: Source, index: int, make: Callable[[], A], via: BatchFn | None, on_rows: Callable[[int], None]
 ) -> A:
-    """The accumulator over one shard, compacted; the leaf of the tree on every executor."""
+    """The accumulator over one shard, compacted: a leaf of the merge tree, on every executor.
+
+    Args:
+        source: What to read.
+        index: The shard's number.
+        make: Makes an empty accumulator.
+        via: Applied to every batch first, or None.
+        on_rows: Called with the rows of each batch that was taken in; may raise to stop.
+
+    Raises:
+        InputError: The shard cannot be read, or `where` the accumulator refused a batch of it.
+    """
     state = make()
     for batch in source.read(index):
         try:
             state.add_batch(via(batch) if via is not None else batch)
         except InputError as error:
             if error.where is None:
-                error.where = _place(source, index)
+                error.where = _location(source, index)
             raise
         on_rows(batch.num_rows)
     state.compact()
     return state
 
 
-def _place(source: Source, index: int) -> str:
-    """A shard for people: its file, and the row of the file that it starts with."""
+def _location(source: Source, index: int) -> str:
+    """A shard in words: its file, and the row of the file that it starts with."""
     path = source.shards[index].path
     before = sum(shard.rows for shard in source.shards[:index] if shard.path == path)
     return f"{path}, the part from row {before:,}" if before else path

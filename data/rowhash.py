@@ -117,7 +117,7 @@ def _present(column: pa.Array, kind: pa.DataType) -> Hashes:
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return _lists(column)
     if pa.types.is_struct(kind):
-        fields = [(field.name, pc.struct_field(column, [place])) for place, field in enumerate(kind)]
+        fields = [(field.name, pc.struct_field(column, [index])) for index, field in enumerate(kind)]
         return _row(fields, len(column))
     raise InputError(f"a column of type {kind} has no row hash", fix="split by one column: split_by=")
 
@@ -148,7 +148,8 @@ def _bytes(column: pa.Array, family: int) -> Hashes:
     padded = np.zeros(size + 8, dtype=np.uint8)
     if size:
         padded[:size] = np.frombuffer(data, np.uint8, size, low)
-    at_byte: Hashes = np.ndarray((size + 1,), dtype="<u8", buffer=padded.data, strides=(1,))  # a word at every byte
+    # A word at every byte, overlapping, so that word k of all values is one indexing, wherever they begin.
+    at_byte: Hashes = np.ndarray((size + 1,), dtype="<u8", buffer=padded.data, strides=(1,))
     rows, start = np.flatnonzero(lengths > 0), 0
     while len(rows):
         left = lengths[rows] - start
@@ -163,7 +164,8 @@ def _lists(column: pa.Array) -> Hashes:
     lengths = np.diff(offsets)
     items = hash_column(column.values.slice(offsets[0], offsets[-1] - offsets[0]))
     offsets = offsets - offsets[0]
-    place = np.arange(len(items)) - np.repeat(offsets[:-1], lengths)
+    position = np.arange(len(items)) - np.repeat(offsets[:-1], lengths)
+    # Sums of each list as differences of running sums: all is modulo 2^64, so that these may wrap around.
     running = np.zeros(len(items) + 1, dtype=np.uint64)
-    np.cumsum(mix(items + (place + 1).astype(np.uint64) * _GOLDEN), out=running[1:])
+    np.cumsum(mix(items + (position + 1).astype(np.uint64) * _GOLDEN), out=running[1:])
     return mix(running[offsets[1:]] - running[offsets[:-1]] + lengths.astype(np.uint64) + _seed(10))

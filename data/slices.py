@@ -27,7 +27,12 @@ MAX_SLICES: Final = 10_000
 
 
 class SliceTable:
-    """Every slice met so far, by key; its code is the order in which it was met, until `sort` gives a canonical one."""
+    """Numbers slices in the order in which they come up, until `sort` numbers them canonically.
+
+    Attributes:
+        specs: The lists of slice columns.
+        codes: The number of each slice, by key.
+    """
 
     def __init__(self, specs: Sequence[SliceSpec]) -> None:
         self.specs = tuple(specs)
@@ -43,7 +48,7 @@ class SliceTable:
             InputError: A column is of a type that makes no slices, or has too many values.
         """
         encoded = {name: encode_column(name, column) for name, column in columns.items()}
-        found = []
+        codes_by_spec = []
         for index, spec in enumerate(self.specs):
             local = np.zeros(rows, dtype=np.int64)
             for name in spec:
@@ -51,11 +56,15 @@ class SliceTable:
             present, inverse = np.unique(local, return_inverse=True) if spec else (local[:1], local)
             values = [unravel(int(number), [encoded[name][1] for name in spec]) for number in present]
             codes = np.array([self.code((index, value)) for value in values], dtype=np.int64)
-            found.append(codes[inverse] if len(codes) else local)
-        return found
+            codes_by_spec.append(codes[inverse] if len(codes) else local)
+        return codes_by_spec
 
     def code(self, key: SliceKey) -> int:
-        """The slice's code, a new one if it was not met before."""
+        """The slice's code, a new one if it has none yet.
+
+        Raises:
+            InputError: There are more slices than `MAX_SLICES` for each spec.
+        """
         code = self.codes.setdefault(key, len(self.codes))
         if code == MAX_SLICES * len(self.specs):
             raise InputError(
@@ -89,7 +98,7 @@ def key_text(pairs: Sequence[tuple[str, SliceValue]]) -> str:
 
 
 def encode_column(name: str, column: pa.Array) -> tuple[NDArray[np.int64], list[SliceValue]]:
-    """The place of each row's value among the column's distinct ones, which may name one twice (null and NaN).
+    """The index of each row's value among the column's distinct ones, which may hold one twice (null and NaN).
 
     Raises:
         InputError: The column's type makes no slices, or its bytes are no text.
@@ -132,7 +141,7 @@ def _plain(value: object) -> SliceValue:
 
 
 def unravel(number: int, values: Sequence[Sequence[SliceValue]]) -> tuple[SliceValue, ...]:
-    """One value of each column, from their places as the digits of one number."""
+    """One value of each column, whose indices are the digits of one number (as `encode` composes them)."""
     key: list[SliceValue] = []
     for column in reversed(values):
         number, index = divmod(number, len(column))
@@ -141,6 +150,6 @@ def unravel(number: int, values: Sequence[Sequence[SliceValue]]) -> tuple[SliceV
 
 
 def rank_of(value: SliceValue) -> tuple[bool, str, object]:
-    """What slices are sorted by: numbers, then text, then what is missing."""
+    """Sort key of a slice's value: numbers come first, then text, then what is missing."""
     kind = "number" if isinstance(value, (int, float)) else "text"
     return value is None, kind, 0 if value is None else value

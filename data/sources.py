@@ -35,9 +35,9 @@ class Shard(Protocol):
         ...
 
 
-_REFERENCE: Final = 8  # bytes per row below which a column of strings is taken to repeat itself
-_FOOTERS: Final = 64  # that a process keeps
-_FOOTER_BYTES: Final = 16 << 20  # of them, as they lie in their files; the last is kept whatever its size
+_REFERENCE: Final = 8  # bytes per row below which a column of strings is taken to repeat few values
+_FOOTERS: Final = 64  # footers that a process keeps
+_FOOTER_BYTES: Final = 16 << 20  # their bytes, as stored in the files; the newest is kept whatever its size
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class ParquetShard:
                 raise _changed(self.path)
             repeated = _repeated(metadata.row_group(self.row_group), strings)
             with pq.ParquetFile(self.path, metadata=metadata, read_dictionary=repeated) as file:
-                if _stamp(self.path) != stamp:  # replaced between the look and the opening
+                if _stamp(self.path) != stamp:  # replaced after its footer was looked up
                     raise _changed(self.path)
                 batches = file.iter_batches(
                     batch_size=batch_rows, row_groups=[self.row_group], columns=schema.names, use_threads=False
@@ -129,41 +129,41 @@ class ParquetShard:
 
 
 class _Footers:
-    """The footers of the files read last: a pass asks for the same one at each row group, and to parse it is dear."""
+    """The footers of the files read last: every row group of a pass needs its file's footer, and parsing is slow."""
 
     def __init__(self) -> None:
         self._kept: dict[str, tuple[tuple[int, ...], pq.FileMetaData]] = {}  # the oldest first
         self._guard = threading.Lock()
 
     def of(self, path: str) -> tuple[tuple[int, ...], pq.FileMetaData]:
-        """A file's stamp and the footer that it has with it; read anew where the file is another by now."""
+        """A file's stamp and the footer that goes with it; read again where the file was replaced since."""
         stamp = _stamp(path)
         with self._guard:
-            found = self._kept.get(path)
-        if found is None or found[0] != stamp:
-            found = stamp, pq.read_metadata(path)
+            stamped = self._kept.get(path)
+        if stamped is None or stamped[0] != stamp:
+            stamped = stamp, pq.read_metadata(path)
         with self._guard:
             self._kept.pop(path, None)
-            self._kept[path] = found
+            self._kept[path] = stamped
             size = sum(footer.serialized_size for _, footer in self._kept.values())
             for oldest in list(self._kept)[:-1]:
                 if size <= _FOOTER_BYTES and len(self._kept) <= _FOOTERS:
                     break
                 size -= self._kept.pop(oldest)[1].serialized_size
-        return found
+        return stamped
 
 
 _footers = _Footers()
 
 
 def _stamp(path: str) -> tuple[int, ...]:
-    """What differs where a file was written again."""
-    found = Path(path).stat()
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+    """Facts about a file, of which at least one changes when it is written again."""
+    facts = Path(path).stat()
+    return facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns
 
 
 def _repeated(group: Any, names: set[str]) -> list[str]:
-    """Those of the columns that are small, or stored as references to few values; looking up the others is dear."""
+    """The columns that are small, or stored as references to few values; the others are faster as plain strings."""
     chunks = map(group.column, range(group.num_columns)) if names else ()
     return [
         chunk.path_in_schema
@@ -183,11 +183,11 @@ def open_parquet(paths: Sequence[Path | str]) -> Source:
     for path in map(str, paths):
         try:
             with pq.ParquetFile(path) as file:
-                found = normal_schema(file.schema_arrow, path)
+                file_schema = normal_schema(file.schema_arrow, path)
                 groups = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
         except (pa.ArrowException, OSError) as error:
             raise damaged_parquet(path, error) from error
-        schema = found if schema is None else unify(schema, str(paths[0]), found, path)
+        schema = file_schema if schema is None else unify(schema, str(paths[0]), file_schema, path)
         shards += [ParquetShard(path, group, rows) for group, rows in enumerate(groups)]
     if schema is None:
         raise InputError("there are no Parquet files to open", fix="name at least one")

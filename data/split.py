@@ -1,4 +1,4 @@
-"""Deterministic splits: a row's place depends on what it holds, never on where it stands."""
+"""Deterministic splits: the split of a row depends on its values, never on its position."""
 
 from __future__ import annotations
 
@@ -21,13 +21,9 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _MOST = 10**9
 
 
-def _check_name(name: str) -> None:
-    """See that a name can be a split's, which is a folder's.
-
-    Raises:
-        InputError: It cannot.
-    """
-    if not _NAME.fullmatch(name):
+def _check_name(name: object) -> None:
+    """Raise InputError for a name that no folder of a split can have."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise InputError(f"{name!r} cannot name a split", fix="use letters, digits, '_', '-' and '.'")
 
 
@@ -38,7 +34,7 @@ class HashSplit:
     Equal rows, or rows with an equal value in `by`, always go together. A missing value of `by` is a value.
 
     Attributes:
-        weights: Name and share of each split, in order; of total W, a row goes to the split that holds `hash mod W`.
+        weights: Name and share of each split, in order. With W the sum of the shares, `hash mod W` chooses the split.
         by: The column that decides, or None for the whole row.
     """
 
@@ -59,8 +55,7 @@ class HashSplit:
             )
         shares: list[tuple[str, int]] = []
         for name, weight in weights.items():
-            if not isinstance(name, str) or not _NAME.fullmatch(name):
-                raise InputError(f"{name!r} cannot name a split", fix="use letters, digits, '_', '-' and '.'")
+            _check_name(name)
             if isinstance(weight, bool) or not isinstance(weight, int) or not 1 <= weight <= _MOST:
                 raise InputError(
                     f"split {name!r} has the share {weight!r}", fix=f"use whole numbers from 1 to {_MOST:,}"
@@ -111,7 +106,7 @@ class ColumnSplit:
 
     @classmethod
     def of(cls, source: Source, by: str) -> Self:
-        """The splits that the rows name; reads the column once.
+        """A split for each value of the column, which is read once.
 
         Raises:
             InputError: There is no such column, it holds neither text nor whole numbers, a row has no value in it
@@ -125,7 +120,7 @@ class ColumnSplit:
         kind = column.schema.field(by).type
         if not (pa.types.is_string(kind) or pa.types.is_integer(kind)):
             raise InputError(f"split_column: {by!r} is {kind}", fix="give a column of names, or of whole numbers")
-        found: set[str] = set()
+        names: set[str] = set()
         for shard in column.shards:
             before = 0
             for batch in column.read(shard):
@@ -136,16 +131,16 @@ class ColumnSplit:
                         f"split_column: {shard.path} has no value of {by!r} in row {row}",
                         fix="give every row a split, or divide by hash with splits=",
                     )
-                found.update(pc.unique(values).cast(pa.string()).to_pylist())
+                names.update(pc.unique(values).cast(pa.string()).to_pylist())
                 before += len(batch)
-            if len(found) > _MOST_SPLITS:
+            if len(names) > _MOST_SPLITS:
                 raise InputError(
                     f"split_column: {by!r} names more than {_MOST_SPLITS} splits",
                     fix="to keep equal values together, say split_by= instead",
                 )
-        for name in sorted(found):
+        for name in sorted(names):
             _check_name(name)
-        return cls(tuple(sorted(found)), by)
+        return cls(tuple(sorted(names)), by)
 
     def __call__(self, batch: pa.RecordBatch) -> NDArray[np.integer]:
         """The number of each row's split; int64.
@@ -154,11 +149,11 @@ class ColumnSplit:
             InputError: A value names none of the splits: the file changed while in use.
         """
         values = batch.column(self.by).cast(pa.string())
-        places = pc.index_in(values, value_set=texts(self.names))
-        if places.null_count:
+        indices = pc.index_in(values, value_set=texts(self.names))
+        if indices.null_count:
             raise InputError(
                 f"split_column: a value of {self.by!r} is new: the file changed while in use",
                 fix="start again, and do not write to it meanwhile",
             )
-        chosen: NDArray[np.integer] = np.asarray(places.to_pylist(), np.int64)
+        chosen: NDArray[np.integer] = np.asarray(indices.to_pylist(), np.int64)
         return chosen

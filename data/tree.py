@@ -1,4 +1,4 @@
-"""One fixed binary tree over numbered leaves: what is merged with what never depends on who finishes first."""
+"""The fixed binary tree over numbered shards: which states are merged never depends on which shard is done first."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ T = TypeVar("T")
 
 
 class MergeTree(Generic[T]):
-    """Collects values by (level, index), merging siblings only, as soon as both are there. Safe for threads.
+    """Collects values by (level, index) and merges two siblings as soon as both are there. Safe for threads.
 
     Leaf i is (0, i); (l, i) is the merge of (l-1, 2i) and (l-1, 2i+1), or (l-1, 2i) alone where that has no sibling.
-    Leaves that arrive about in order leave at most O(log leaves) values waiting.
+    Floats and sketches depend on the order of merging, so only siblings are merged, whoever comes first. Leaves that
+    arrive about in order leave at most O(log leaves) values waiting.
 
     Args:
         leaves: How many there will be, at least one.
@@ -29,7 +30,7 @@ class MergeTree(Generic[T]):
         self._lock = threading.Lock()
 
     def put(self, level: int, index: int, value: T) -> None:
-        """Add a value and merge upwards as far as its siblings are there. Merging runs in the caller's thread."""
+        """Add a value and merge upwards as far as siblings have arrived, in the calling thread."""
         top = len(self._widths) - 1
         while level < top:
             sibling = index ^ 1
@@ -39,16 +40,17 @@ class MergeTree(Generic[T]):
                         self._waiting[level, index] = value
                         return
                     other = self._waiting.pop((level, sibling))
+                # Outside the lock: who took the sibling out is alone with it, and merging may take seconds.
                 value = self._merge(value, other) if index < sibling else self._merge(other, value)
             level, index = level + 1, index // 2
         with self._lock:
             self._waiting[top, 0] = value
 
     def root(self) -> T:
-        """The merge of all leaves; every leaf must have been put."""
+        """The merge of all leaves; a KeyError before every leaf was put."""
         return self._waiting[len(self._widths) - 1, 0]
 
     def pieces(self) -> Iterator[tuple[int, int, T]]:
-        """What waits for a sibling: (level, index, value), by level and index."""
+        """The values that wait for a sibling, as (level, index, value), by level and index."""
         for (level, index), value in sorted(self._waiting.items(), key=lambda item: item[0]):
             yield level, index, value

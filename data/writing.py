@@ -1,4 +1,8 @@
-"""Writing shards as Parquet parts: whole or not at all, by any worker, twice if a runner so wishes."""
+"""Writing shards as Parquet parts, so that a part is there whole or not at all.
+
+Beam may run a shard again, also while its first run still goes on. Each run writes a file of its own and renames it at
+the end; the bytes depend on the rows alone, so it does not matter whose rename comes last.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +25,8 @@ from .sources import BATCH_ROWS, Source
 from .types import restore, settle
 
 
-class _Part:
-    """A part being written under a temporary name, so that a retry or a kill leaves no half file behind it."""
+class _PartWriter:
+    """A part that is being written, under a temporary name; row groups are whole whatever the batches' sizes."""
 
     def __init__(self, sink: Sink, index: int) -> None:
         sink.folder.mkdir(parents=True, exist_ok=True)
@@ -67,8 +71,13 @@ class _Part:
 
 
 @dataclass(frozen=True)
-class Written:
-    """What one shard became: its part in each sink, in order, and the schema that came out."""
+class ShardParts:
+    """What was written of one shard.
+
+    Attributes:
+        parts: One for each sink, in order.
+        schema: Name and Arrow type of each column that was written.
+    """
 
     parts: tuple[Part, ...]
     schema: tuple[tuple[str, str], ...]
@@ -81,8 +90,16 @@ def write_shard(
     sinks: Mapping[str, Sink],
     route: Route | None,
     on_rows: Callable[[int], None],
-) -> Written:
-    """Write one shard's rows to its part in every sink; `on_rows` hears of rows read and may raise to stop.
+) -> ShardParts:
+    """Write one shard's rows to its part in every sink.
+
+    Args:
+        source: What to read.
+        index: The shard's number.
+        fn: Applied to every batch first, or None.
+        sinks: Split name to the folder its parts go to, in order.
+        route: Which sink a row goes to; None for a single sink.
+        on_rows: Called with the rows of each batch that was read; may raise to stop.
 
     Raises:
         InputError: See `Executor.map`.
@@ -90,11 +107,11 @@ def write_shard(
     """
     if route is None and len(sinks) != 1:
         raise InputError(f"{len(sinks)} sinks and nothing that says which row goes where", fix="pass route=")
-    parts: list[_Part] = []
+    parts: list[_PartWriter] = []
     schema: pa.Schema | None = None
     try:
         for sink in sinks.values():
-            parts.append(_Part(sink, index))
+            parts.append(_PartWriter(sink, index))
         done = 0
         for rows_read, batch in _batches(source, index, fn):
             _check_text(source, index, done, batch)
@@ -113,21 +130,20 @@ def write_shard(
                     if len(rows):
                         part.write(batch.take(arrow_of(rows)))
             on_rows(rows_read)
-        if schema is None:  # a shard without rows: its schema is what fn makes of an empty batch
-            empty = pa.RecordBatch.from_pylist([], schema=source.schema)
-            schema = settle((fn(empty) if fn else empty).schema)
+        if schema is None:  # a shard without rows
+            schema = schema_through(source, fn)
         written = tuple(part.close(schema) for part in parts)
     except BaseException as error:
         for part in parts:
             part.abandon()
-        if isinstance(error, OSError):  # of writing: what reading raises is an InputError by now
+        if isinstance(error, OSError):  # from writing: sources raise an InputError where they cannot read
             cause = os.strerror(error.errno) if error.errno else str(error).splitlines()[0]
             where = next(iter(sinks.values())).folder.parent
             raise DrivetrainError(
                 f"cannot write to {where}: {cause}", fix="free space there, or choose another --root"
             ) from error
         raise
-    return Written(written, tuple((field.name, str(field.type)) for field in schema))
+    return ShardParts(written, tuple((field.name, str(field.type)) for field in schema))
 
 
 def _batches(source: Source, index: int, fn: BatchFn | None) -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -135,26 +151,36 @@ def _batches(source: Source, index: int, fn: BatchFn | None) -> Iterator[tuple[i
         yield batch.num_rows, fn(batch) if fn else batch
 
 
+def schema_through(source: Source, fn: BatchFn | None) -> pa.Schema:
+    """The columns that come out of a function, found out by a batch of no rows."""
+    empty = pa.RecordBatch.from_pylist([], schema=source.schema)
+    return settle((fn(empty) if fn else empty).schema)
+
+
 def _check_text(source: Source, index: int, before: int, batch: pa.RecordBatch) -> None:
-    """See that text is UTF-8: Parquet and Arrow may call any bytes text, and whoever reads them fails much later."""
+    """Raise InputError where text is not UTF-8: Arrow may call any bytes text, and whoever reads them fails later.
+
+    `before` are the shard's rows before this batch.
+    """
     for field, column in zip(batch.schema, batch.columns, strict=True):
         if "string" not in str(field.type):
             continue
         try:
             column.validate(full=True)
         except pa.ArrowInvalid:
-            place = next((place for place in range(len(column)) if not _reads(column[place])), None)
-            if place is None:  # it is in the rows around this slice
+            bad_row = next((row for row in range(len(column)) if not _is_utf8(column[row])), None)
+            if bad_row is None:  # Arrow looks at the whole buffer, this slice may be fine
                 continue
             shard = source.shards[index]
-            row = before + place + 1 + sum(one.rows for one in source.shards[:index] if one.path == shard.path)
+            rows_of_earlier_shards = sum(other.rows for other in source.shards[:index] if other.path == shard.path)
+            row = rows_of_earlier_shards + before + bad_row + 1
             raise InputError(
                 f"{shard.path}, row {row:,}: column {field.name!r} is declared text, but is not UTF-8",
                 fix="write the column as text in UTF-8, or as binary",
             ) from None
 
 
-def _reads(value: pa.Scalar) -> bool:
+def _is_utf8(value: pa.Scalar) -> bool:
     try:
         value.as_py()
     except UnicodeDecodeError:
@@ -162,19 +188,19 @@ def _reads(value: pa.Scalar) -> bool:
     return True
 
 
-def collect(written: Iterable[Written], sinks: Mapping[str, Sink]) -> Manifest:
-    """The manifest over all shards, in shard order.
+def collect(written: Iterable[ShardParts], sinks: Mapping[str, Sink]) -> Manifest:
+    """The manifest of all shards' parts, which come in shard order.
 
     Raises:
         InputError: The shards came out with different columns.
     """
-    every = list(written)
-    if not every:
+    shards = list(written)
+    if not shards:
         raise InputError("the source has no shards, so there is nothing to write", fix="give an input with rows")
-    if len({one.schema for one in every}) > 1:
+    if len({shard.schema for shard in shards}) > 1:
         raise InputError("the shards came out with different columns", fix="return the same columns for every batch")
-    named = tuple((name, tuple(one.parts[number] for one in every)) for number, name in enumerate(sinks))
-    return Manifest(named, every[0].schema)
+    splits = tuple((name, tuple(shard.parts[number] for shard in shards)) for number, name in enumerate(sinks))
+    return Manifest(splits, shards[0].schema)
 
 
 def remove_leftovers(sinks: Mapping[str, Sink]) -> None:
