@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
+from typing import Final
+
 from ..errors import InputError
-from ..metadata import Evaluation, Examples, Model
+from ..metadata import Evaluation, Examples, Model, Summary, summarize
 from ..pipelines import Fn, component, current, load
+
+_COUNTS: Final = ("example_count", "weighted_example_count")
+"""Metrics that say how much was measured, not how good it is: the examples have a column of their own."""
+_WIDTH: Final = 112
+"""Characters of a line of the summary's table, which a terminal of usual width takes whole; the report has the rest."""
+_SLICES: Final = 40
+"""Slices in a summary at most."""
 
 
 @component
@@ -61,3 +71,36 @@ def Evaluator(
     write(found, evaluation.content, evaluation.extra, title=f"Evaluation on {split}")
     launch.note(found["summary"])
     return evaluation
+
+
+@summarize.register
+def _metrics_and_verdict(evaluation: Evaluation) -> Summary:
+    """The metrics of each slice, and whether the thresholds are met; of a user's own evaluation its one line."""
+    content = evaluation.content
+    if not (content / "metrics.parquet").is_file() or not (content / "validation.json").is_file():
+        return Summary(evaluation.properties.get("summary", ""))
+    from .evaluation.read import read_slices, read_validation
+
+    slices, verdict = read_slices(content), read_validation(content)
+    metrics = [name for name in dict.fromkeys(name for each in slices for name in each.values) if name not in _COUNTS]
+    room = _WIDTH - 12 - max(len(each.title) for each in slices)
+    ends = accumulate(max(6, len(name)) + 2 for name in metrics)
+    metrics = [name for name, end in zip(metrics, ends, strict=True) if end <= room]
+    rows = [
+        (each.title, f"{each.n:,}", *(_number(each.values.get(name)) for name in metrics)) for each in slices[:_SLICES]
+    ]
+    met = sum(check["passed"] is True for check in verdict["thresholds"])
+    if verdict["blessed"]:
+        lines = [f"model blessed: {met} of {len(verdict['thresholds'])} thresholds judged and met"]
+        lines += [f"  {check['text']}" for check in verdict["thresholds"]]
+    else:
+        lines = ["model not blessed:", *(f"  {line}" for line in verdict["failures"])]
+    if len(slices) > _SLICES:
+        lines.append(f"and {len(slices) - _SLICES} more slices, in the report")
+    columns = ("slice", "examples", *(name.replace("_", " ") for name in metrics))
+    overall = next((each.values for each in slices if not each.pairs), {})
+    return Summary("\n".join(lines), columns, tuple(rows), overall)
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4f}"

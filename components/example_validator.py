@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from ..errors import InputError
-from ..metadata import Anomalies, Examples, Schema, Statistics
+from ..metadata import Anomalies, Examples, Schema, Statistics, summarize
 from ..pipelines import Files, Fn, component, current, resolve_files
 from .derived_columns import with_derived
 
 if TYPE_CHECKING:
     from ..data import Schema as SchemaValue
     from ..data import Suite
+
+_ROWS: Final = 5
+"""Rows that a summary quotes of each anomaly."""
+_WIDTH: Final = 160
+"""Characters of a quoted row; the report has it whole."""
 
 
 @component(gates="examples")
@@ -113,3 +120,28 @@ def _one(expectations: Files) -> Path:
     if len(files) != 1:
         raise InputError(f"the expectations are {len(files)} files, not one suite", fix="name one suite's JSON file")
     return files[0].path
+
+
+@summarize.register
+def _veto(anomalies: Anomalies) -> str:
+    """Of a veto, every anomaly with rows that show it and the fix; nothing where the data may be used."""
+    if anomalies.properties.get("passed") is not False:
+        return ""
+    lines = [str(anomalies.properties.get("summary", ""))]
+    file = anomalies.content / "anomalies.json"
+    # Plain JSON, though `data.Anomalies` reads it too: a command that shows a run must not wait for Arrow's import.
+    # A user's own gate may write no such file.
+    for anomaly in json.loads(file.read_text("utf-8"))["anomalies"] if file.is_file() else ():
+        where = f"{anomaly['split']} / {anomaly['feature']}" if anomaly["feature"] else anomaly["split"]
+        lines.append(f"  {anomaly['severity'].lower()} {where}: {anomaly['message']}")
+        for row in anomaly["rows"][:_ROWS]:
+            lines.append(f"    row {row['row']:,}: {_row(row['values'], anomaly['feature'])}")
+        lines.append(f"    fix: {anomaly['fix']}")
+    return "\n".join(lines)
+
+
+def _row(values: Mapping[str, object], feature: str | None) -> str:
+    """A row as name=value, the column in question first, cut to a line."""
+    names = sorted(values, key=lambda name: name != feature)
+    text = ", ".join(f"{name}={'–' if values[name] is None else values[name]}" for name in names)
+    return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 1]}…"

@@ -28,7 +28,7 @@ from typing import Any, Final
 
 from ..digest import TreeDigest, digest_tree, sync_folder, sync_tree, write_durably
 from ..errors import DrivetrainError, InputError
-from ..metadata import Artifact, Model, Owner, PushedModel
+from ..metadata import Artifact, Model, Owner, PushedModel, summarize
 from ..pipelines import component, current
 from ..progress import Progress, no_progress
 from ..stores import CountBytes, Store, Transfer, local_path
@@ -493,3 +493,9 @@ def Pusher(model: Model, *, destination: str, keep: int | None = None) -> Pushed
     write_durably(pushed.content / "receipt.json", (json.dumps(receipt, indent=1) + "\n").encode())
     launch.note(f"version {version} at {destination}")
     return pushed
+
+
+@summarize.register
+def _where_it_is_served(pushed: PushedModel) -> str:
+    facts = pushed.properties
+    return f"model pushed: version {facts.get('version')} at {facts.get('destination')}/{facts.get('version')}"

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..metadata import ExecutionRecord, explain
+from ..metadata import explain
 from ..pipelines import Home, Run, open_run
-from ..pipelines.ir.tasks import parse_task
-from ..pipelines.launcher.flow import Flow
 from .options import OK, Settings, shared
+from .session import NodeView, view
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -34,12 +33,11 @@ def compare_runs(home: Home, old: Run, new: Run) -> dict[str, Any]:
 
     A node that both have and in which nothing differs is not named.
     """
-    before, after = _executions(home, old), _executions(home, new)
+    before, after = _begun(home, old), _begun(home, new)
     nodes = {}
     for name in dict.fromkeys((*after, *before)):
-        found = _node(home, before.get(name), after.get(name))
-        if found:
-            nodes[name] = found
+        if differences := _node(home, before.get(name), after.get(name)):
+            nodes[name] = differences
     return {
         "runs": [old.id, new.id],
         "pipelines": [old.pipeline.name, new.pipeline.name],
@@ -49,54 +47,41 @@ def compare_runs(home: Home, old: Run, new: Run) -> dict[str, Any]:
     }
 
 
-def _executions(home: Home, run: Run) -> dict[str, ExecutionRecord]:
-    flow = Flow(home.store, run)
-    names = [name for node in run.pipeline.ids for name in flow.task_names(node)]
-    found = {name: flow.execution(*parse_task(name)) for name in names}
-    return {name: execution for name, execution in found.items() if execution is not None}
+def _begun(home: Home, run: Run) -> dict[str, NodeView]:
+    return {name: node for name, node in view(home, run).nodes.items() if node.execution is not None}
 
 
-def _node(home: Home, old: ExecutionRecord | None, new: ExecutionRecord | None) -> dict[str, Any]:
+def _node(home: Home, old: NodeView | None, new: NodeView | None) -> dict[str, Any]:
     if old is None or new is None:
         there = new or old
         return {"only_in": "second" if new else "first", "state": there.state if there else ""}
-    found: dict[str, Any] = {}
+    differences: dict[str, Any] = {}
     ended = ("COMPLETE", "CACHED")
     if old.state != new.state and not (old.state in ended and new.state in ended):
-        found["state"] = [old.state, new.state]
-    keys = (old.cache_key, new.cache_key)
+        differences["state"] = [old.state, new.state]
+    keys = [home.store.execution(node.execution).cache_key for node in (old, new) if node.execution is not None]
     if all(keys) and keys[0] != keys[1]:
-        found["changes"] = explain(home.store.preimage(str(keys[0])) or {}, home.store.preimage(str(keys[1])) or {})
-    one, two = _properties(home, old), _properties(home, new)
-    if one != two and one and two:
-        found["properties"] = _changed(one, two)
-    metrics = _changed(_metrics(home, old), _metrics(home, new))
-    if metrics:
-        found["metrics"] = metrics
-    return found
+        preimages = [home.store.preimage(str(key)) or {} for key in keys]
+        differences["changes"] = explain(*preimages)
+    properties = (_properties(old), _properties(new))
+    if all(properties) and properties[0] != properties[1]:
+        differences["properties"] = _changed(*properties)
+    if metrics := _changed(_numbers(old), _numbers(new)):
+        differences["metrics"] = metrics
+    return differences
 
 
-def _properties(home: Home, execution: ExecutionRecord) -> dict[str, Any]:
+def _properties(node: NodeView) -> dict[str, Any]:
     return {
-        f"{key}.{name}": value
-        for key, records in home.store.outputs(execution).items()
-        for record in records
+        f"{output}.{name}": value
+        for output, record in node.records.items()
         for name, value in record.properties.items()
     }
 
 
-def _metrics(home: Home, execution: ExecutionRecord) -> dict[str, float | None]:
-    """The metrics over all rows of an evaluation; none of other nodes."""
-    from ..components.evaluation.read import read_slices
-
-    for records in home.store.outputs(execution).values():
-        for record in records:
-            if record.type != "Evaluation" or not home.payloads.present(record.uri):
-                continue  # others would be fetched in vain, where artifacts lie elsewhere
-            content = home.payloads.local(record.uri, record.fingerprint) / "content"
-            if (content / "metrics.parquet").is_file():
-                return next((one.values for one in read_slices(content) if not one.pairs), {})
-    return {}
+def _numbers(node: NodeView) -> dict[str, float | None]:
+    """What the outputs are compared by, as they say themselves: of an evaluation, the metrics over all rows."""
+    return {name: number for output in node.records for name, number in node.summary(output).numbers.items()}
 
 
 def _changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, list[Any]]:

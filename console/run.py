@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 import click
 
 from ..pipelines import Home, Observer, Run, RunOptions, RunResult, Selection, load_pipeline, open_run, run_pipeline
-from . import tables
 from .live import watch
 from .options import CANCELED, CRASH, EXIT_CODES, OK, STOPPED, USER_ERROR, Settings, carried, gathered, shared, terminal
 from .outline import outline
+from .session import view_task
+from .show import nodes_table, show_nodes, show_summaries
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -94,14 +95,12 @@ def carry_out(settings: Settings, go: Callable[[Home, Watched], RunResult], *, n
 
 
 def _show(console: Console, settings: Settings, home: Home, result: RunResult) -> None:
-    """The table, then what matters most of what was made, or what to do."""
+    """The table, then what was made says of itself, then what to do next."""
     run = open_run(home, result.run)
-    table = tables.nodes_table(outline(run.pipeline), result.nodes)
-    tables.show_nodes(console, f"{run.pipeline.name}, run {run.id}:", result.state, table)
-    for node in result.nodes.values():
-        records = [record for several in node.outputs.values() for record in several]
-        # What was reused was shown when it was made; reading it again would cost more than the rest of the run.
-        tables.show_made(console, home, node.node, records, by_slice=node.state != "CACHED")
+    table = nodes_table(outline(run.pipeline), result.nodes)
+    show_nodes(console, f"{run.pipeline.name}, run {run.id}:", result.state, table)
+    made = {name: view_task(home, run, name) for name, node in result.nodes.items() if node.outputs}
+    show_summaries(console, home, made)
     for line in _advice(result, settings):
         console.print(line, markup=False, soft_wrap=True)
 

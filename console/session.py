@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import InputError
-from ..metadata import Artifact, ArtifactRecord, ExecutionRecord, artifact_type
+from ..metadata import Artifact, ArtifactRecord, ExecutionRecord, Summary, artifact_type, summary_of
 from ..pipelines import Home, Run, open_run
 from ..pipelines.ir.dag import dag
 from ..pipelines.ir.tasks import parse_task
@@ -33,6 +33,7 @@ class NodeView:
         reason: One line: why it ran, was reused, skipped or blocked, or what went wrong.
         outputs: What it made or reused, by output name.
         records: The same as the store's rows.
+        summaries: What outputs said of themselves when they were published, by output name: see `summary`.
         error: The traceback where it failed.
         execution: Id of its execution in the store; None where it has none.
     """
@@ -43,6 +44,7 @@ class NodeView:
     reason: str = ""
     outputs: Mapping[str, Artifact] = field(default_factory=dict)
     records: Mapping[str, ArtifactRecord] = field(default_factory=dict)
+    summaries: Mapping[str, Summary] = field(default_factory=dict)
     error: str | None = None
     execution: int | None = None
 
@@ -59,6 +61,26 @@ class NodeView:
             fix=f"it has {', '.join(self.outputs) or 'none'}",
         )
 
+    @property
+    def vetoes(self) -> tuple[str, ...]:
+        """The outputs that keep others from being used: whose `passed` is false."""
+        return tuple(key for key, record in self.records.items() if record.properties.get("passed") is False)
+
+    def summary(self, output: str) -> Summary:
+        """What an output says of itself: as recorded when it was published, else as its type says now.
+
+        Without a record it may read the payload, and nothing is said of what another system made.
+        """
+        if output in self.summaries:
+            return self.summaries[output]
+        if self.records[output].external is not None:
+            return Summary()
+        # A project that makes a standard type by itself, or an earlier release, recorded no summary: the standard
+        # types' functions are registered where their components are.
+        from .. import components  # noqa: F401
+
+        return summary_of(self.outputs[output])
+
     def to_json(self) -> dict[str, object]:
         """As `run --json` and `show --json` print it."""
         return {
@@ -73,7 +95,9 @@ class NodeView:
 
     def _repr_html_(self) -> str:
         reports = "".join(artifact._repr_html_() for artifact in self.outputs.values())
-        facts = framed(render_node(self.id, self.to_json(), self.error), height=260 if self.error is None else 480)
+        headlines = {key: summary.headline for key, summary in self.summaries.items()}
+        page = render_node(self.id, self.to_json(), self.error, headlines)
+        facts = framed(page, height=260 if self.error is None else 480)
         return facts + reports
 
 
@@ -167,7 +191,8 @@ class RunView:
         """The page, and about how many pixels it is tall."""
         facts = self.to_json()
         drawn = draw(self.dag, {node.id: {"state": node.state, "seconds": node.seconds} for node in self})
-        page = render(facts, tuple(expanded(self.outline, self.nodes)), drawn)
+        headlines = {node.id: "; ".join(summary.headline for summary in node.summaries.values()) for node in self}
+        page = render(facts, tuple(expanded(self.outline, self.nodes)), drawn, headlines)
         return page, min(1400, round(300 + drawn.height + 42 * len(self.nodes)))
 
 
@@ -202,7 +227,7 @@ def view(home: Home, run: Run) -> RunView:
         parameters=run.parameters,
         started=datetime.fromisoformat(facts["started"]),
         finished=datetime.fromisoformat(finished) if finished and run.state != "RUNNING" else None,
-        nodes={name: _node(home, run, name, flow.execution(*parse_task(name))) for name in names},
+        nodes={name: view_task(home, run, name, flow) for name in names},
         outline=tuple(outline(run.pipeline)),
         dag=dag(run.pipeline),
         root=home.root,
@@ -221,13 +246,16 @@ def run_of(home: Home, execution: ExecutionRecord) -> str | None:
     return next((c.name for c in home.store.contexts_of(execution) if c.type == "run"), None)
 
 
-def _node(home: Home, run: Run, name: str, execution: ExecutionRecord | None) -> NodeView:
+def view_task(home: Home, run: Run, name: str, flow: Flow | None = None) -> NodeView:
+    """A task of a run as the store knows it now."""
+    execution = (flow or Flow(home.store, run)).execution(*parse_task(name))
     if execution is None:
         return NodeView(name, "WAITING") if run.state == "RUNNING" else NodeView(name, "CANCELED", reason="never began")
     state: str = execution.state
     reason = str(execution.properties.get("reason") or "")
+    worked = execution if execution.cached_from is None else home.store.execution(execution.cached_from)
     if state == "CACHED":
-        reason = f"same work as run {origin(home, execution)}"
+        reason = f"same work as run {run_of(home, worked)}"
     elif state in ("NEW", "RUNNING"):
         state = "INTERRUPTED" if home.store.is_dead(execution) else "RUNNING"
     elif state == "ABANDONED":
@@ -245,6 +273,7 @@ def _node(home: Home, run: Run, name: str, execution: ExecutionRecord | None) ->
         reason=reason,
         outputs={key: home.artifact(artifact_type(record.type), record) for key, record in records.items()},
         records=records,
+        summaries={key: Summary.from_json(body) for key, body in worked.properties.get("summaries", {}).items()},
         error=execution.error if state == "FAILED" else None,
         execution=execution.id,
     )

@@ -1,19 +1,30 @@
-"""`show`: one run: its nodes, what they made, and what went wrong."""
+"""`show`, and everything that is printed of a run for people: its nodes, what they made, what went wrong."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import accumulate, takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, Protocol
 
 import click
 
 from ..pipelines import Home, open_run
-from . import tables
+from .live import STYLES, WORST_FIRST, span
 from .options import OK, Settings, shared, write_page
-from .session import RunView, view
+from .outline import tasks_by_node
+from .session import NodeView, RunView, view
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
+
+    from ..metadata import Summary
+
+_FEW: Final = 6
+"""Items of a node that are shown one by one; of more, together, those alone that went wrong."""
 
 
 @click.command(epilog="\b\nExample:\n  drivetrain show\n  drivetrain show 20261121-093000-1a2b --html run.html\n")
@@ -33,10 +44,10 @@ def show(settings: Settings, run_id: str | None, page: Path | None) -> int:
 def _show_run(console: Console, home: Home, found: RunView) -> None:
     from rich.markup import escape
 
-    table = tables.nodes_table(found.outline, found.nodes)
+    table = nodes_table(found.outline, found.nodes)
     # A clock that was set back meanwhile makes no run shorter than nothing.
     took = max(0.0, (found.finished - found.started).total_seconds()) if found.finished else None
-    tables.show_nodes(console, f"{found.pipeline}, run {found.id}:", found.state, table, took)
+    show_nodes(console, f"{found.pipeline}, run {found.id}:", found.state, table, took)
     given = ", ".join(f"{name}={value}" for name, value in found.parameters.items())
     console.print(escape(f"started {found.started:%Y-%m-%d %H:%M} UTC" + (f", with {given}" if given else "")))
     made = [(f"{node.id}.{key}", record) for node in found for key, record in node.records.items()]
@@ -47,10 +58,132 @@ def _show_run(console: Console, home: Home, found: RunView) -> None:
         for name, record in made:
             line = f"{name:<{names}}  {record.type:<{kinds}}  {record.fingerprint[:12]:<12}"
             console.print(f"{line}  {record.external or record.uri}", markup=False, soft_wrap=True)
+    show_summaries(console, home, found.nodes)
     for node in found:
-        ours = [record for record in node.records.values() if record.external is None]
-        tables.show_made(console, home, node.id, ours, by_slice=True)
         if node.error:
             console.print()
             console.print(f"[red]{escape(node.id)} failed[/]")
             console.print(node.error.rstrip(), markup=False, soft_wrap=True)
+
+
+class Ended(Protocol):
+    """How a node ended, in the run at hand or in a past one."""
+
+    @property
+    def state(self) -> str:
+        """COMPLETE, CACHED, …."""
+        ...
+
+    @property
+    def seconds(self) -> float:
+        """Wall time."""
+        ...
+
+    @property
+    def reason(self) -> str:
+        """One line."""
+        ...
+
+
+@dataclass(frozen=True)
+class _Items:
+    """The items of a node, told together."""
+
+    state: str
+    seconds: float
+    reason: str
+
+
+def nodes_table(outline: Iterable[tuple[str, str]], nodes: Mapping[str, Ended]) -> Table:
+    """Nodes, states, seconds and reasons; the DAG as indentation. Many items of one node share a line."""
+    from rich.markup import escape
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("node", no_wrap=True)
+    table.add_column("state", no_wrap=True)
+    table.add_column("seconds", justify="right", no_wrap=True)
+    table.add_column("reason", overflow="fold")
+    tasks = tasks_by_node(nodes)
+    for guide, node in outline:
+        for name, ended in _lines(node, {name: nodes[name] for name in tasks.get(node, ())}):
+            table.add_row(
+                Text.assemble((guide, "dim"), name),
+                Text(ended.state, STYLES[ended.state]),
+                f"{ended.seconds:.2f}",
+                escape(ended.reason),
+            )
+    return table
+
+
+def _lines(node: str, items: Mapping[str, Ended]) -> Iterator[tuple[str, Ended]]:
+    """A node's lines: one for each item where they are few, else one for all and one for each that went wrong."""
+    if not items:
+        yield node, _Items("SKIPPED", 0.0, "there are no items")
+    elif len(items) <= _FEW:
+        yield from items.items()
+    else:
+        states = Counter(ended.state for ended in items.values())
+        told = ", ".join(f"{states[state]:,} {state.lower()}" for state in STYLES if states[state])
+        worst = next(state for state in WORST_FIRST if states[state])
+        yield f"{node}[{len(items):,}]", _Items(worst, sum(ended.seconds for ended in items.values()), told)
+        wrong = [(name, ended) for name, ended in items.items() if ended.state in WORST_FIRST[:3]]
+        yield from ((f"  {name}", ended) for name, ended in wrong[:_FEW])
+        if len(wrong) > _FEW:
+            yield "  ...", _Items(worst, 0.0, f"and {len(wrong) - _FEW:,} more")
+
+
+def show_nodes(console: Console, title: str, state: str, table: Table, seconds: float | None = None) -> None:
+    """The table below its run's name and state."""
+    from rich.text import Text
+
+    took = f" in {span(seconds)}" if seconds is not None else ""
+    console.print()
+    console.print(table)
+    console.print()
+    console.print(Text.assemble(f"{title} ", (state, STYLES[state]), took))
+
+
+def show_summaries(console: Console, home: Home, nodes: Mapping[str, NodeView]) -> None:
+    """What the nodes' outputs say of themselves; of a node with many items, those that hold others up."""
+    store = home.payloads.url or str(home.root)
+    for items in tasks_by_node(nodes).values():
+        shown = items if len(items) <= _FEW else [name for name in items if nodes[name].vetoes][:_FEW]
+        for name in shown:
+            for output in nodes[name].records:
+                show_summary(console, nodes[name], output, store)
+
+
+def show_summary(console: Console, node: NodeView, output: str, store: str) -> None:
+    """What an output of a node says of itself, if anything. Its payload lies below `store`, a folder or a URL."""
+    from rich.markup import escape
+
+    summary, vetoed = node.summary(output), output in node.vetoes
+    if not summary:
+        return
+    if summary.rows:
+        console.print()
+        console.print(_table(console.width, summary))
+    if summary.rows or vetoed:
+        console.print()
+    console.print(f"[yellow]stopped by {escape(node.id)}[/]:" if vetoed else f"[bold]{escape(node.id)}[/]:", end=" ")
+    console.print(summary.text, markup=False, soft_wrap=True)
+    if summary.report:
+        page = f"{store.rstrip('/')}/{node.records[output].uri}/extra/report.html"
+        console.print(f"  report: {page}", markup=False, style="dim", soft_wrap=True)
+
+
+def _table(width: int, summary: Summary) -> Table:
+    """The summary's table, with as many of its columns as the terminal is wide: a folded number cannot be read."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    ends = accumulate(max(map(len, cells)) + 2 for cells in zip(summary.columns, *summary.rows, strict=True))
+    count = sum(1 for _ in takewhile(lambda end: end - 2 <= width, ends))
+    for number, title in enumerate(summary.columns[:count]):
+        table.add_column(escape(title), justify="right" if number else "left", no_wrap=True)
+    for row in summary.rows:
+        table.add_row(*map(escape, row[:count]))
+    return table

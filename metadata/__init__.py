@@ -29,6 +29,7 @@ from .records import (
     NewArtifact,
 )
 from .store import MetadataStore
+from .summary import Summary, summarize, summarizes_itself, summary_of
 from .types import (
     AnalyzerCache,
     Anomalies,
@@ -81,6 +82,7 @@ __all__ = [
     "StateError",
     "Statistics",
     "StoreUnavailable",
+    "Summary",
     "TransformGraph",
     "Value",
     "artifact_type",
@@ -94,4 +96,7 @@ __all__ = [
     "payloads_at",
     "resolve_uri",
     "staging",
+    "summarize",
+    "summarizes_itself",
+    "summary_of",
 ]

@@ -174,7 +174,10 @@ class Artifact:
             for name, value in facts.items()
             if value is not None
         )
-        return f"<table><caption>{html.escape(type(self).__name__)}</caption>{cells}</table>"
+        from .summary import summary_of  # it imports this module
+
+        table = f"<table><caption>{html.escape(type(self).__name__)}</caption>{cells}</table>"
+        return table + summary_of(self)._repr_html_()
 
 
 def artifact_type(name: str) -> type[Artifact]:

@@ -24,7 +24,12 @@ KINDS: Final[Mapping[str, Kind]] = {
 _WORST_FIRST: Final[tuple[Kind, ...]] = ("bad", "warn", "good", "info", "plain")
 
 
-def render(run: Mapping[str, Any], outline: Iterable[tuple[str, str]], drawn: Drawing | None = None) -> str:
+def render(
+    run: Mapping[str, Any],
+    outline: Iterable[tuple[str, str]],
+    drawn: Drawing | None = None,
+    headlines: Mapping[str, str] | None = None,
+) -> str:
     """One HTML document.
 
     Args:
@@ -32,11 +37,14 @@ def render(run: Mapping[str, Any], outline: Iterable[tuple[str, str]], drawn: Dr
             `seconds`, `reason`, `outputs`.
         outline: (guide, node id) in drawing order.
         drawn: The pipeline, see `draw`.
+        headlines: Node id → what its outputs say of themselves, in one line.
     """
     rows = []
     for guide, name in outline:
         node = run["nodes"][name]
         made = ", ".join(item["type"] for items in node["outputs"].values() for item in items)
+        if headline := (headlines or {}).get(name):
+            made = f"{made}: {headline}"
         before = Html(f'<span class="mono soft" style="white-space:pre">{html(guide)}</span>')
         rows.append((join([before, name]), _state(node["state"]), f"{node['seconds']:.2f}", node["reason"], made))
     given = ", ".join(f"{name} = {value!r}" for name, value in run["parameters"].items())
@@ -72,14 +80,25 @@ def _said(tasks: Sequence[Mapping[str, Any]]) -> tuple[Kind, str]:
     return KINDS.get(worst, "plain"), told + (f", {ran:.2f} s" if ran else "")
 
 
-def render_node(name: str, node: Mapping[str, Any], error: str | None = None) -> str:
-    """One node of a run: its state and reason, what it made, its traceback if it failed."""
+def render_node(
+    name: str, node: Mapping[str, Any], error: str | None = None, headlines: Mapping[str, str] | None = None
+) -> str:
+    """One node of a run: its state and reason, what it made, its traceback if it failed.
+
+    `headlines` are what its outputs say of themselves, in one line each, by output.
+    """
     rows = [
-        (key, item["type"], Html(f"<code>{html(item['uri'])}</code>"), Html(f"<code>{item['fingerprint'][:12]}</code>"))
+        (
+            key,
+            item["type"],
+            (headlines or {}).get(key, ""),
+            Html(f"<code>{html(item['uri'])}</code>"),
+            Html(f"<code>{item['fingerprint'][:12]}</code>"),
+        )
         for key, items in node["outputs"].items()
         for item in items
     ]
-    parts: list[object] = [table(["Output", "Type", "Where", "Fingerprint"], rows, empty="It made nothing.")]
+    parts: list[object] = [table(["Output", "Type", "Summary", "Where", "Fingerprint"], rows, empty="It made nothing.")]
     if error:
         parts.append(join([Html('<pre class="mono">'), error, Html("</pre>")]))
     said = f"{node['seconds']:.2f} s" + (f"; {node['reason']}" if node["reason"] else "")

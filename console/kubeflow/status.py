@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ...pipelines import Run
-from .. import tables
 from ..options import CANCELED, CRASH, EXIT_CODES, OK, STOPPED, Settings, shared
 from ..outline import outline
+from ..show import nodes_table, show_nodes
 from .cluster import client_of, cluster_of_run, kubernetes_of, meaning
 
 if TYPE_CHECKING:
@@ -49,8 +49,8 @@ def answer_status(settings: Settings, found: RunStatus, run: Run) -> int:
     """Print a run's tasks and what KFP says of it, or answer with JSON; gives the exit code."""
 
     def show(console: Console) -> None:
-        table = tables.nodes_table(outline(run.pipeline), {task.task: task for task in found.tasks})
-        tables.show_nodes(console, f"{run.pipeline.name}, run {run.id}:", found.state, table)
+        table = nodes_table(outline(run.pipeline), {task.task: task for task in found.tasks})
+        show_nodes(console, f"{run.pipeline.name}, run {run.id}:", found.state, table)
         if found.kfp is not None:
             more = f": {found.kfp.error}" if found.kfp.error else ""
             console.print(f"KFP's run {found.kfp.id}: {found.kfp.state}{more}", markup=False, soft_wrap=True)

@@ -6,9 +6,10 @@ import contextlib
 import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from ...errors import BuildError, Canceled, DrivetrainError
 from ...metadata import (
@@ -20,6 +21,8 @@ from ...metadata import (
     NewArtifact,
     Value,
     staging,
+    summarizes_itself,
+    summary_of,
 )
 from ...metadata.payload import explain_full_disk
 from ...progress import Progress, no_progress
@@ -84,11 +87,13 @@ class Attempt:
             with self._staged(execution), heartbeat.of(self.home.store, self.claim), self.home.payloads.reading():
                 if self.home.payloads.url is None:
                     outputs = self._call(execution, folder)
+                    summaries = _summaries(outputs)  # first: publishing moves the folders
                     new = {key: [self._store_payload(execution, key, artifact)] for key, artifact in outputs.items()}
                 else:
-                    new = self._sent(execution, folder)
-                measured = {"seconds": round(time.monotonic() - begin, 6)}  # by a clock that nobody sets
-                published = self.home.store.publish(execution, new, claim=self.claim, properties=measured)
+                    new, summaries = self._sent(execution, folder)
+                about: dict[str, Any] = {"summaries": summaries} if summaries else {}
+                about["seconds"] = round(time.monotonic() - begin, 6)  # by a clock that nobody sets
+                published = self.home.store.publish(execution, new, claim=self.claim, properties=about)
         except BaseException as error:  # SystemExit too: a component that exits has failed, and the run goes on
             canceled = isinstance(error, (KeyboardInterrupt, Canceled))
             try:
@@ -197,8 +202,11 @@ class Attempt:
         self._check()
         self.observer.progress(self.task.name, done, total, unit)
 
-    def _sent(self, execution: ExecutionRecord, folder: Path) -> dict[str, list[NewArtifact]]:
-        """The outputs behind the payloads' URL: what an earlier attempt made and did not get there, else made now."""
+    def _sent(self, execution: ExecutionRecord, folder: Path) -> tuple[dict[str, list[NewArtifact]], Mapping[str, Any]]:
+        """The outputs behind the payloads' URL, and their summaries.
+
+        They are what an earlier attempt made and did not get there, else they are made now.
+        """
         component, payloads = self.work.component, self.home.payloads
         anyones = self.task.node.cache and self.run.options.cache
         box = unsent(folder, payloads, None if anyones else self.run.id)
@@ -208,10 +216,10 @@ class Attempt:
         if box is None:
             outputs = self._call(execution, folder)
             uris = {key: self._uri(execution, key) for key in outputs}
-            box = pack(folder, execution.uid, self.run.id, outputs, uris)
+            box = pack(folder, execution.uid, self.run.id, outputs, uris, _summaries(outputs))
         else:
             self.observer.note(self.task.name, "its outputs were made before: what is missing of them is sent")
-        return box.send(payloads, self._progress)
+        return box.send(payloads, self._progress), box.summaries
 
     def _store_payload(self, execution: ExecutionRecord, key: str, artifact: Artifact) -> NewArtifact:
         uri = self._uri(execution, key)
@@ -244,6 +252,16 @@ class Attempt:
 
     def _uri(self, execution: ExecutionRecord, key: str) -> str:
         return f"artifacts/{self.task.node.id}/{execution.uid}/{key}"
+
+
+def _summaries(outputs: Mapping[str, Artifact]) -> Mapping[str, Any]:
+    """What the outputs say of themselves, as JSON by key.
+
+    It is recorded with the execution, because who shows a run later may have neither the code of a type nor the
+    payloads on this machine.
+    """
+    summaries = {key: summary_of(artifact) for key, artifact in outputs.items() if summarizes_itself(artifact)}
+    return {key: summary.to_json() for key, summary in summaries.items() if summary}
 
 
 def _remove(folder: Path) -> None:

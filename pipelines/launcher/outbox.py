@@ -36,12 +36,14 @@ class Outbox:
         run: The run that made them.
         outputs: By key, as they will stand in the store.
         extra: By key, the fingerprint of what lies beside its content.
+        summaries: By key, what the output says of itself, as JSON; not every output has one.
     """
 
     folder: Path
     run: str
     outputs: Mapping[str, NewArtifact]
     extra: Mapping[str, str]
+    summaries: Mapping[str, Any]
 
     def send(self, payloads: Payloads, progress: Progress) -> dict[str, list[NewArtifact]]:
         """Publish what is not published yet; gives what to commit. See `Payloads.publish` for what it raises."""
@@ -67,7 +69,14 @@ class Outbox:
         return found
 
 
-def pack(work: Path, uid: str, run: str, outputs: Mapping[str, Artifact], uris: Mapping[str, str]) -> Outbox:
+def pack(
+    work: Path,
+    uid: str,
+    run: str,
+    outputs: Mapping[str, Artifact],
+    uris: Mapping[str, str],
+    summaries: Mapping[str, Any],
+) -> Outbox:
     """Move staged outputs to an outbox.
 
     Args:
@@ -76,6 +85,7 @@ def pack(work: Path, uid: str, run: str, outputs: Mapping[str, Artifact], uris: 
         run: Its run.
         outputs: By key.
         uris: Where each is to be published.
+        summaries: What they say of themselves, as JSON.
 
     Raises:
         InputError: One is no payload.
@@ -91,8 +101,9 @@ def pack(work: Path, uid: str, run: str, outputs: Mapping[str, Artifact], uris: 
     for key, artifact in outputs.items():
         artifact.path.rename(folder / key)
     body = {"run": run, "outputs": {key: asdict(output) for key, output in made.items()}, "extra": extra}
+    body["summaries"] = summaries
     write_durably(folder / _MADE, canonical_json(body))
-    return Outbox(folder, run, made, extra)
+    return Outbox(folder, run, made, extra, summaries)
 
 
 def unsent(work: Path, payloads: Payloads, run: str | None = None) -> Outbox | None:
@@ -139,7 +150,13 @@ def _read(path: Path) -> Outbox:
     outputs = {key: NewArtifact(**output) for key, output in body["outputs"].items()}
     for key, output in outputs.items():
         check_uri(f"{key}/{output.uri}")
-    return Outbox(path.parent, str(body["run"]), outputs, {key: str(body["extra"][key]) for key in outputs})
+    return Outbox(
+        path.parent,
+        str(body["run"]),
+        outputs,
+        {key: str(body["extra"][key]) for key in outputs},
+        body.get("summaries", {}),
+    )
 
 
 def _whole(box: Outbox, payloads: Payloads, key: str) -> bool:

@@ -17,7 +17,7 @@ from drivetrain.components.evaluation import EvaluationConfig, Threshold
 from drivetrain.components.evaluator import Evaluator
 from drivetrain.data import executor, open_examples, open_parquet, sinks
 from drivetrain.digest import digest_tree
-from drivetrain.metadata import Examples, Model
+from drivetrain.metadata import Examples, Model, Summary, summary_of
 from drivetrain.pipelines import FunctionRef
 from sklearn.metrics import log_loss, roc_auc_score
 
@@ -131,6 +131,16 @@ def test_metrics_of_a_real_bundle(examples: Examples, model: Model, worse: Model
     assert len(verdict["thresholds"]) == 1 + 4
     assert verdict["baseline"] == "compared"
     assert "blessed" in (evaluation.extra / "report.html").read_text()
+    summary = summary_of(evaluation)
+    lines = summary.text.splitlines()
+    assert lines[0] == "model blessed: 5 of 5 thresholds judged and met"
+    assert lines[1:] == [f"  {check['text']}" for check in verdict["thresholds"]]
+    assert summary.columns[:2] == ("slice", "examples")
+    assert dict(zip(summary.columns, summary.rows[0], strict=True))["auc"] == f"{values['auc']['value']:.4f}"
+    assert {row[0]: int(row[1].replace(",", "")) for row in summary.rows} == counts
+    assert summary.numbers["auc"] == values["auc"]["value"]
+    assert summary.report
+    assert Summary.from_json(json.loads(json.dumps(summary.to_json()))) == summary
 
 
 def test_equal_inputs_give_equal_content(examples: Examples, model: Model) -> None:
@@ -143,6 +153,7 @@ def test_a_worse_model_is_not_blessed(examples: Examples, model: Model, worse: M
     evaluation = Evaluator(examples, model, config=named("strict"))
     assert not evaluation.blessed
     assert "not blessed: overall AUC" in evaluation.summary
+    assert summary_of(evaluation).text.startswith("model not blessed:\n  overall AUC")
 
 
 def test_what_cannot_be_evaluated(examples: Examples, model: Model) -> None:

@@ -1,9 +1,14 @@
 """`show`: a past run as the store has it."""
 
+import html
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import drivetrain as dt
 import pytest
 from click.testing import Result
 
@@ -73,3 +78,117 @@ def test_many_items_share_a_line_and_those_that_failed_have_their_own(
     assert "there are no items" in empty.stdout
     few = drivetrain("run", "loops", "--param", "many=[1,2]")
     assert "Part[1]" in few.stdout
+
+
+ROUTES = """
+    import json
+    import drivetrain as dt
+    from drivetrain.metadata import Summary, summarize
+
+    class Routes(dt.Artifact):
+        worst: str = ""
+
+    @summarize.register
+    def worst_first(routes: Routes) -> Summary:
+        delays = json.loads((routes.content / "routes.json").read_text())
+        rows = tuple((name, f"{minutes:.1f}") for name, minutes in delays.items())
+        return Summary(f"{routes.worst} [is] worst\\nof {len(rows)} routes", ("route", "minutes"), rows, delays)
+
+    class Mute(Routes):
+        pass
+
+    @summarize.register
+    def fails(mute: Mute) -> str:
+        return str(1 / 0)
+
+    class Odd(dt.Artifact):
+        pass
+
+    @summarize.register
+    def odd_numbers(odd: Odd) -> Summary:
+        return Summary("odd", numbers={"share": float("nan")})
+
+    @dt.component
+    def Worst(*, delays: dict[str, float]) -> Routes:
+        routes = Routes.new(worst=max(delays, key=delays.get))
+        (routes.content / "routes.json").write_text(json.dumps(delays))
+        (routes.extra / "report.html").write_text("<p>all routes</p>")
+        return routes
+
+    @dt.component
+    def Silent(*, delays: dict[str, float]) -> Mute:
+        mute = Mute.new()
+        (mute.content / "routes.json").write_text("{}")
+        return mute
+
+    @dt.component
+    def Strange() -> Odd:
+        return Odd.new()
+
+    @dt.pipeline
+    def routes() -> None:
+        Strange()
+        Worst(delays={"SFO": 12.25, "ORD": 31.0})
+        Silent(delays={})
+"""
+NARROW = """
+from drivetrain.console.session import open
+from drivetrain.console.show import show_summary
+from rich.console import Console
+
+node = open()["Worst"]
+show_summary(Console(width=10), node, "routes", "/nowhere")
+"""
+
+
+def test_an_artifact_of_a_users_type_says_what_is_shown_of_it(
+    project: Callable[..., Path], drivetrain: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = project("routes", pipeline=ROUTES)
+    monkeypatch.chdir(folder.parent)
+    ran = drivetrain("run", "routes")
+    assert ran.exit_code == 0
+    shutil.rmtree(folder)  # what was recorded is shown, whatever became of the code
+
+    def python(*arguments: str) -> str:
+        command = [sys.executable, *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+
+    for printed in (ran.stdout, python("-m", "drivetrain", "show")):
+        lines = [line.rstrip() for line in printed.splitlines()]
+        table = lines.index("route  minutes")
+        assert lines[table + 1 : table + 3] == ["SFO       12.2", "ORD       31.0"]
+        text = lines.index("Worst: ORD [is] worst")
+        assert lines[text + 1] == "of 2 routes"
+        assert lines[text + 2].startswith("  report: ")
+        assert Path(lines[text + 2].removeprefix("  report: ")).read_text() == "<p>all routes</p>"
+        assert "Silent: no summary: ZeroDivisionError: division by zero" in lines
+        assert any(line.startswith("Strange: no summary: InputError: ") for line in lines)
+    narrow = python("-c", NARROW)
+    assert "SFO" in narrow
+    assert "minutes" not in narrow
+
+
+def test_a_summary_stands_in_notebooks_and_on_pages(
+    project: Callable[..., Path], drivetrain: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(project("routes", pipeline=ROUTES).parent)
+    assert drivetrain("run", "routes").exit_code == 0
+    node = dt.open()["Worst"]
+    assert node.summary("routes").headline == "ORD [is] worst"
+    assert "<td>SFO</td><td>12.2</td>" in node.summary("routes")._repr_html_()
+    assert "ORD [is] worst" in dt.open().to_html()
+    assert "ORD [is] worst" in html.unescape(node._repr_html_())
+
+
+def test_diff_compares_the_numbers_of_summaries(
+    project: Callable[..., Path], drivetrain: Command, last_json: Read, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = []
+    for minutes in (31.0, 32.5):
+        folder = project("routes", pipeline=ROUTES.replace("31.0", str(minutes)))
+        monkeypatch.chdir(folder.parent)
+        runs.append(last_json(drivetrain("run", "routes", "--json"))["run"])
+    answer = last_json(drivetrain("diff", *runs, "--json"))["nodes"]
+    assert answer["Worst"]["metrics"] == {"ORD": [31.0, 32.5]}
+    assert "metrics" not in answer["Silent"]

@@ -39,7 +39,7 @@ def packed(payloads: Payloads, keys: tuple[str, ...] = ("one", "two")) -> Outbox
             (path / "extra" / f"log-{number}.txt").write_text(f"{key} {number}")
         outputs[key] = Value(path)
     work = payloads.root / "work" / "nodes" / "key"
-    return pack(work, UID, "run", outputs, {key: f"artifacts/Make/{UID}/{key}" for key in keys})
+    return pack(work, UID, "run", outputs, {key: f"artifacts/Make/{UID}/{key}" for key in keys}, {})
 
 
 def told(done: int, total: int | None, unit: str) -> None:

@@ -1,0 +1,92 @@
+"""What an artifact says of itself in a few lines: recorded when it is published, shown without its code."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from functools import singledispatch
+from typing import Any
+
+from ..digest import canonical_json
+from .types import Artifact
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What is shown of an artifact in a terminal, in a notebook, on a page. One without text and rows is false.
+
+    Attributes:
+        text: Lines. The first one says the most: where there is room for one line, it is this.
+        columns: The headings of a table that stands above the text. The first column holds text, the others numbers.
+        rows: The cells of the table, as they are printed.
+        numbers: What two runs are compared by, by name; None where there is no number.
+        report: Whether the payload holds a page, `extra/report.html`.
+    """
+
+    text: str = ""
+    columns: tuple[str, ...] = ()
+    rows: tuple[tuple[str, ...], ...] = ()
+    numbers: Mapping[str, float | None] = field(default_factory=dict)
+    report: bool = False
+
+    def __bool__(self) -> bool:
+        return bool(self.text or self.rows)
+
+    @property
+    def headline(self) -> str:
+        """The first line of the text."""
+        return self.text.partition("\n")[0]
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields as JSON values, which `from_json` reads."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> Summary:
+        """What `to_json` gave."""
+        rows = tuple(tuple(row) for row in body["rows"])
+        return cls(body["text"], tuple(body["columns"]), rows, body["numbers"], body["report"])
+
+    def _repr_html_(self) -> str:
+        def line(cells: tuple[str, ...], tag: str) -> str:
+            return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+
+        table = line(self.columns, "th") + "".join(line(row, "td") for row in self.rows)
+        text = f"<pre>{html.escape(self.text)}</pre>" if self.text else ""
+        return (f"<table>{table}</table>" if self.columns else "") + text
+
+
+@singledispatch
+def summarize(artifact: Artifact) -> Summary | str:
+    """What a type of artifact says of itself: its property `summary`, if there is one, unless a function is registered.
+
+    A function is registered beside the type, or beside the component that makes it, by its annotation:
+
+        @summarize.register
+        def pages(report: Report) -> str:
+            return f"{report.pages} pages"
+
+    It is called when an artifact of the type (or of a subclass) is published. It may read the payload.
+    """
+    return str(artifact.properties.get("summary", ""))
+
+
+def summary_of(artifact: Artifact) -> Summary:
+    """What an artifact says of itself now; where its type's function fails, that it did and how."""
+    try:
+        words = summarize(artifact)
+        summary = words if isinstance(words, Summary) else Summary(words)
+        canonical_json(summary.to_json())  # a NaN, half a character: what no store takes
+    except Exception as error:  # the function may be a user's, and an artifact must not be lost for want of words
+        summary = Summary(f"no summary: {type(error).__name__}: {error!s:.500}")
+    report = bool(summary) and (artifact.path / "extra" / "report.html").is_file()
+    return replace(summary, report=report)
+
+
+def summarizes_itself(artifact: Artifact) -> bool:
+    """Whether a function is registered for the artifact's type, so that its summary is worth recording.
+
+    What the others say stands in their properties, which the store has anyway.
+    """
+    return summarize.dispatch(type(artifact)) is not summarize.dispatch(object)
