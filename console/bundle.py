@@ -114,8 +114,6 @@ def _show(console: Console, path: Path, found: Bundle, said: dict[str, Any]) -> 
     line(f"exported by JAX {export.get('jax')} for {', '.join(export.get('platforms', ()))}")
     if source := export.get("refreshed_from"):
         line(f"refreshed from {source['digest'][:12]}, exported by JAX {source['jax']}")
-    if folded := export.get("folded_scaling"):
-        line(f"z-scores in the first dense layers' weights: {folded}")
     if said["required_extensions"]:
         line(f"requires {said['required_extensions']}")
     for name, signature in found.signatures.items():

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import jax
@@ -16,7 +15,6 @@ from numpy.typing import NDArray
 from ..errors import DrivetrainError, InputError
 from ._caller import raised_at
 from .bundles.bundle import Bundle
-from .bundles.inverse import Scaling, scalings
 from .bundles.manifest import export_facts
 from .custom_ops.device import exporting
 from .graphs.graph import Check, Graph
@@ -52,9 +50,7 @@ def export_model(
 
     `predict` gives what the user's `predict` gives, from only the raw columns that this takes; `evaluate` gives the
     same and the label column. Params become safetensors weights, arguments of the program, under their path names.
-    Rows come padded to fixed batch sizes, so a prediction must not look at other rows; training may. Z-scores and
-    min-max that only dense layers read go into their weights, where that keeps the predictions to 1e-6; the manifest
-    names them in `export.folded_scaling`.
+    Rows come padded to fixed batch sizes, so a prediction must not look at other rows; training may.
 
     Args:
         transform: The folder of the preprocessing bundle.
@@ -75,7 +71,7 @@ def export_model(
             arrays with one row per row and lists, or lets a row's prediction depend on other rows (with the line).
     """
     source, features, feeding = _transform(transform, label)
-    model, folded = _frozen(apply, params, predict, features, label, scalings(source))
+    model, _ = optimize(_Model(apply, params, predict, features, label).graph(), FROZEN)
     graph, programs = lower(
         _joined(source, feeding, model, label),
         "predict",
@@ -86,8 +82,7 @@ def export_model(
     arrays = {**source.payload.weights, **model.values}
     weights = {name: arrays[name] for node in graph.nodes for name in getattr(node, "weights", ())}
     assets = {name: source.payload.assets[name] for node in graph.nodes for name in getattr(node, "assets", ())}
-    facts = export_facts(tuple(platforms)) | ({"folded_scaling": folded} if folded else {})
-    bundle = Bundle(graph, Payload(programs, weights, assets), facts, source.defaults)
+    bundle = Bundle(graph, Payload(programs, weights, assets), export_facts(tuple(platforms)), source.defaults)
     bundle.save(out)
     return bundle
 
@@ -121,34 +116,6 @@ def _transform(transform: Path, label: str) -> tuple[Bundle, dict[str, tuple[Ten
     if label not in outputs:
         raise InputError(f"the transform has no output {label!r}", fix=f"its outputs are {', '.join(outputs)}")
     return source, *_features(source, label)
-
-
-def _frozen(
-    apply: Any,
-    params: Any,
-    predict: Any,
-    features: Mapping[str, tuple[Tensor, ...]],
-    label: str,
-    scaled: Mapping[str, Scaling],
-) -> tuple[Graph, list[str]]:
-    """The model's graph, and the scalings that went into its first dense layers; all others are taken as they are."""
-    inside = {name: scaling for name, scaling in scaled.items() if name in features}
-    while True:
-        traced = _Model(apply, params, predict, features, label, inside).graph()
-        graph = optimize(traced, FROZEN)[0]
-        left = _computed(graph, inside)
-        if not left:
-            return graph, sorted(_computed(traced.signature(PREDICT), inside))
-        inside = {name: scaling for name, scaling in inside.items() if name not in left}
-
-
-def _computed(graph: Graph, scaled: Iterable[str]) -> set[str]:
-    """The scalings that a graph computes."""
-    return {name for name in scaled if any(weight.startswith(_scaling(name)) for weight in graph.weights)}
-
-
-def _scaling(name: str) -> str:
-    return f"scaling/{name}/"
 
 
 def _features(source: Bundle, label: str) -> tuple[dict[str, tuple[Tensor, ...]], list[HostNode]]:
@@ -208,17 +175,13 @@ class _Model:
         predict: Any,
         features: Mapping[str, tuple[Tensor, ...]],
         label: str,
-        scaled: Mapping[str, Scaling] = MappingProxyType({}),
     ) -> None:
         leaves, self._tree = jax.tree_util.tree_flatten_with_path(params)
         self._count = len(leaves)
         self._arrays = {_weight_name(path): _array(path, leaf) for path, leaf in leaves}
         if len(self._arrays) != len(leaves):
             raise InputError("two of the model's params have the same path", fix="name them apart")
-        for name, scaling in scaled.items():
-            self._arrays |= {_scaling(name) + "offset": scaling.offset, _scaling(name) + "scale": scaling.scale}
-        self._apply, self._predict, self._scaled = apply, predict, scaled
-        self._features = {**features, **{name: (scaling.base,) for name, scaling in scaled.items()}}
+        self._apply, self._predict, self._features = apply, predict, features
         (batch,) = jax.export.symbolic_shape(BATCH)
         self._inputs = [tensor for tensors in self._features.values() for tensor in tensors]
         shapes = [shaped((_dim(str(t.shape[0]), batch), *t.shape[1:]), t.dtype) for t in self._inputs]
@@ -263,9 +226,6 @@ class _Model:
             values = [next(remaining) for _ in tensors]
             features[name] = from_lengths(*values) if len(values) == 2 else values[0]
         params = jax.tree_util.tree_unflatten(self._tree, list(islice(remaining, self._count)))
-        for name in self._scaled:
-            offset, scale = next(remaining), next(remaining)
-            features[name] = (features[name] - offset) / scale
         predictions = self._predict(self._apply(params, features))
         if (
             not isinstance(predictions, Mapping)

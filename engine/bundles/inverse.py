@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -13,69 +12,25 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ...errors import InputError
-from ..graphs.nodes import HostNode, Tensor
+from ..graphs.nodes import HostNode
 from .bundle import Bundle
-from .manifest import broken
 
 INVERSES: Final = "inverses"
-"""The asset with what is needed to turn scaled outputs back: columns output, rule, settings (JSON), and "of", the
-tensor of the graph that a scaled output was made from."""
+"""The asset with what is needed to turn scaled outputs back: columns output, rule, settings (JSON).
+
+Older bundles have a column "of" too, which nothing reads.
+"""
 
 Inverse = Callable[[Any], Any]  # Any: a numpy or JAX array
 
 
-def inverse_table(
-    rules: Mapping[str, tuple[str, Mapping[str, float], Sequence[Any]]], bases: Mapping[str, str]
-) -> pa.Table:
-    """The asset: output name → rule, settings, and the analyzers' results (numbers, or lists of them); → tensor."""
+def inverse_table(rules: Mapping[str, tuple[str, Mapping[str, float], Sequence[Any]]]) -> pa.Table:
+    """The asset: output name → rule, settings, and the analyzers' results (numbers, or lists of them)."""
     settings = [
         json.dumps([dict(constants), _plain(results)], sort_keys=True) for _, constants, results in rules.values()
     ]
     kinds = [rule for rule, _, _ in rules.values()]
-    made_of = pa.array([bases.get(name) for name in rules], pa.string())
-    return pa.table({"output": pa.array(list(rules), pa.string()), "rule": kinds, "settings": settings, "of": made_of})
-
-
-@dataclass(frozen=True)
-class Scaling:
-    """An output that is `(base − offset) ÷ scale`, with float32 numbers, or one per place of a vector."""
-
-    base: Tensor
-    offset: NDArray[np.float32]
-    scale: NDArray[np.float32]
-
-
-def scalings(bundle: Bundle) -> dict[str, Scaling]:
-    """The scaled outputs of which the graph still has what they were made from, by output name.
-
-    A column of one value, which min-max puts midway, is none of them: no scale leads there.
-
-    Raises:
-        BundleError: The bundle says what cannot be.
-    """
-    table = bundle.payload.assets.get(INVERSES)
-    tensors = bundle.graph.tensors()
-    output_tensors = {
-        name: tensors[out.tensor] for outputs in bundle.graph.signatures.values() for name, out in outputs.items()
-    }
-    scalings_by_output = {}
-    for row in table.to_pylist() if table is not None else ():
-        if row.get("of") is not None:
-            try:
-                settings, results = json.loads(row["settings"])
-                base, output = tensors[row["of"]], output_tensors[row["output"]]
-                with np.errstate(all="ignore"):  # what is no number is no scaling
-                    numbers = _numbers(row["rule"], settings, [_array(result) for result in results])
-                if any(number.shape not in ((), output.shape[1:]) for number in numbers) or base.column:
-                    raise ValueError("its numbers are not one per place")
-                if (base.dtype, base.shape) != (output.dtype, output.shape) or base.dtype != "float32":
-                    raise ValueError("it is made of another shape")
-            except (LookupError, TypeError, ValueError, ArithmeticError) as error:
-                raise broken(f"assets/{INVERSES}.arrow", f"output {row['output']!r:.80}: {error!s:.80}") from error
-            offset, scale = numbers
-            if np.isfinite(offset).all() and np.isfinite(scale).all() and scale.all():
-                scalings_by_output[row["output"]] = Scaling(base, offset, scale)
-    return scalings_by_output
+    return pa.table({"output": pa.array(list(rules), pa.string()), "rule": kinds, "settings": settings})
 
 
 def inverse(bundle: Bundle, output: str, signature: str = "transform") -> Inverse:

@@ -11,7 +11,6 @@ from .chain import optimize as optimize
 from .constants import drop_training as drop_training
 from .constants import fold as fold
 from .layers import fold_batch_norm as fold_batch_norm
-from .layers import fold_scaling as fold_scaling
 from .outlining import outline as outline
 from .scans import write_scans as write_scans
 from .structural import forget_gradients as forget_gradients

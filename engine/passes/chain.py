@@ -13,7 +13,7 @@ from .arithmetic import simplify
 from .bodies import tidy_bodies
 from .constants import drop_training, fold
 from .glance import SPARED, at_rest
-from .layers import fold_batch_norm, fold_scaling
+from .layers import fold_batch_norm
 from .structural import forget_gradients, inline, prune, share
 
 Pass = Callable[[Graph], Graph]
@@ -26,7 +26,7 @@ EXPORTED: Final[tuple[Pass, ...]] = (prune, share, forget_gradients, simplify, t
 """What a graph goes through that will be run but not differentiated: results stay bitwise equal."""
 
 FROZEN: Final[tuple[Pass, ...]] = (
-    drop_training, *EXPORTED, fold, fold_batch_norm, fold_scaling, share, prune,
+    drop_training, *EXPORTED, fold, fold_batch_norm, share, prune,
 )  # fmt: skip
 """What a graph goes through whose weights will not change any more: the same to 1e-6."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -17,13 +16,10 @@ from ..bundles.bundle import Bundle
 from ..bundles.inverse import INVERSES, inverse_table
 from ..bundles.manifest import export_facts
 from ..graphs.graph import Check
-from ..graphs.nodes import DeviceOp, Literal
 from ..lowering.lower import PLATFORMS
 from ..lowering.partition import Analyzer, Partition
 from ..lowering.programs import Payload
 from ..tracing.objects import recall
-
-Operand = str | Literal
 
 
 @dataclass
@@ -62,11 +58,7 @@ class Frozen:
         checks: tuple[Check, ...] = (),
     ) -> Bundle:
         """The part of the graph that computes some values, with all it needs."""
-        bases = {
-            f"\0{name}": (base, None) for name, base in self._bases({n: t for n, (t, _) in wanted.items()}).items()
-        }
-        graph, programs = self.partition.lower({**wanted, **bases}, self.known, signature, prefix, checks)
-        graph = replace(graph, signatures={signature: dict(islice(graph.signatures[signature].items(), len(wanted)))})
+        graph, programs = self.partition.lower(wanted, self.known, signature, prefix, checks)
         held = {**self.weights, **self.partition.constants}
         used = {name for node in graph.nodes for name in getattr(node, "weights", ())}
         named = {name for node in graph.nodes for name in getattr(node, "assets", ())}
@@ -82,37 +74,8 @@ class Frozen:
         }
         if not rules:
             return bundle
-        output_tensors = {
-            name: out.tensor for outputs in bundle.graph.signatures.values() for name, out in outputs.items()
-        }
-        assets = {**bundle.payload.assets, INVERSES: inverse_table(rules, self._bases(output_tensors))}
+        assets = {**bundle.payload.assets, INVERSES: inverse_table(rules)}
         return replace(bundle, payload=replace(bundle.payload, assets=assets))
-
-    def _bases(self, outputs: Mapping[str, str]) -> dict[str, str]:
-        """Of outputs (name → tensor) that are scaled, what they were made from: a model may fold the scaling."""
-        makers = {t.id: node for node in self.partition.graph.nodes if isinstance(node, DeviceOp) for t in node.outputs}
-        bases = {}
-        for name, (how, _) in self.partition.inverses().items():
-            read = _reads_z_score if how.rule == "z_score" else _reads_min_max
-            base = read(makers, outputs[name]) if name in outputs else None
-            if isinstance(base, str):
-                bases[name] = base
-        return bases
-
-
-def _reads_z_score(makers: Mapping[str, DeviceOp], output: str) -> Operand | None:
-    """What (x − mean) ÷ deviation was made from."""
-    divided = makers.get(output)
-    moved = makers.get(str(divided.operands[0])) if divided is not None and divided.op == "div" else None
-    return moved.operands[0] if moved is not None and moved.op == "sub" else None
-
-
-def _reads_min_max(makers: Mapping[str, DeviceOp], output: str) -> Operand | None:
-    """What where(isnan(x), nan, …) was made from."""
-    chosen = makers.get(output)
-    missing = makers.get(str(chosen.operands[0])) if chosen is not None and chosen.op == "select_n" else None
-    itself = missing is not None and missing.op == "ne" and missing.operands[0] == missing.operands[1]
-    return missing.operands[0] if missing is not None and itself else None
 
 
 def _as_array(analyzer: Analyzer, value: Any) -> NDArray[Any]:

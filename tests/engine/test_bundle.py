@@ -90,7 +90,7 @@ def test_predict_needs_only_what_a_prediction_takes(made: Path) -> None:
     bundle = Bundle.load(made / "model")
     assert set(bundle.signatures["predict"].inputs) == {"delay", "speed", "hour", "carrier"}
     assert set(bundle.signatures["evaluate"].inputs) == {"delay", "speed", "hour", "carrier", "arrival"}
-    assert set(bundle.payload.weights) >= {"model/layers/0/w:folded1"}  # reshaped once, and the z-score in it
+    assert set(bundle.payload.weights) >= {"model/layers/0/w:folded"}  # reshaped once
     assert "model/unused" not in bundle.payload.weights
     assert bundle.signatures["predict"].outputs["pair"].shape == (2,)
     (batch,) = rows(700, 1).combine_chunks().to_batches()

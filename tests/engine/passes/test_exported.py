@@ -89,7 +89,7 @@ def test_a_joined_bundle_prepares_once_and_predicts_what_numpy_does(tmp_path: Pa
     assert text.count("stablehlo.log ") == 1, "both heads take the logarithm of the same column"
     assert text.count("stablehlo.dot_general") == 4
     assert "threefry" not in text, "dropout is gone"
-    assert {"model/one/w:folded", "model/two/w:folded"} <= set(made.payload.weights)
+    assert {"model/one/w", "model/two/w"} <= set(made.payload.weights)
 
     (batch,) = raw().combine_chunks().to_batches()
     features = Bundle.load(tmp_path / "graph").run("transform", batch)

@@ -69,12 +69,6 @@ def test_preprocessing_is_shared_between_the_heads_of_a_joined_graph() -> None:
     assert sum(report.before - report.after for report in reports if report.name == "share") >= 57
 
 
-def test_scaling_that_both_heads_read_goes_into_both() -> None:
-    _, reports = optimize(ANIMALS["joined"].graph(), FROZEN)
-    (scaling,) = (report for report in reports if report.name == "fold_scaling")
-    assert scaling.removed["sub"] == scaling.removed["div"] == 3
-
-
 def test_batch_norm_goes_into_both_convolutions() -> None:
     graph, reports = optimize(ANIMALS["cnn"].graph(), FROZEN)
     (folded,) = (report for report in reports if report.name == "fold_batch_norm")
