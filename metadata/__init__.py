@@ -18,7 +18,7 @@ from .fsck import FsckReport, fsck
 from .owner import Owner
 from .payload import Payloads
 from .payload_local import LocalPayloads
-from .places import keep_payloads_at, open_payloads, payloads_at
+from .payload_root import keep_payloads_at, open_payloads, payloads_at
 from .records import (
     ArtifactRecord,
     Claim,

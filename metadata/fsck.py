@@ -14,7 +14,7 @@ from ..errors import InputError
 from ..progress import Progress, no_progress
 from .errors import ConflictError, NotFound
 from .payload import Lying, Payloads
-from .places import open_payloads
+from .payload_root import open_payloads
 from .records import ArtifactRecord, ArtifactState, Claim, ExecutionRecord
 from .rows import when
 from .store import MetadataStore

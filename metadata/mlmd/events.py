@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from . import names
-from .source import Step
+from .file import Step
 
 _PREFERRED: Final = (4, 6, 1, 7)  # OUTPUT, INTERNAL_OUTPUT, DECLARED_OUTPUT, PENDING_OUTPUT
 

@@ -14,7 +14,7 @@ from ..database import Transaction
 from ..dialect import IDS
 from . import names
 from .events import Flow, Place, flow_of
-from .keeping import Keeper, short
+from .keeper import Keeper, short
 from .order import sorted_by_flow
 from .values import Row
 

@@ -15,8 +15,8 @@ from ..errors import StateError
 from ..store import MetadataStore
 from . import names
 from .executions import keep_executions
-from .keeping import Keeper, short
-from .source import Source
+from .file import Source
+from .keeper import Keeper, short
 from .values import Row
 
 RUN: Final = "mlmd.pipeline_run"

@@ -14,7 +14,7 @@ from ...errors import InputError
 from .. import rows, writes
 from ..database import Database, Transaction
 from ..dialect import UIDS
-from .source import Source
+from .file import Source
 from .values import Row
 
 _LATEST: Final = 253_402_300_799_999  # milliseconds: the end of the year 9999
