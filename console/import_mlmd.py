@@ -13,7 +13,7 @@ from .options import OK, Settings, shared, terminal
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ..metadata.mlmd import Imported
+    from ..metadata.mlmd import MlmdImport
 
 
 @click.command(
@@ -39,7 +39,7 @@ def import_mlmd(settings: Settings, file: Path) -> int:
     return OK
 
 
-def _show(console: Console, settings: Settings, file: Path, found: Imported) -> None:
+def _show(console: Console, settings: Settings, file: Path, found: MlmdImport) -> None:
     new = [f"{found.artifacts:,} artifacts", f"{found.executions:,} executions", f"{found.events:,} events"]
     if found.runs or found.executions or found.artifacts:
         console.print(f"from {file}: {len(found.runs):,} runs, {', '.join(new)}", markup=False, soft_wrap=True)

@@ -7,13 +7,13 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-from ..metadata.mlmd import Imported, Ran, adopt, import_mlmd, ran_in
+from ..metadata.mlmd import ImportedExecution, MlmdImport, adopt, import_mlmd, imported_executions
 from ..pipelines import Home, RunOptions
 from ..pipelines.ir.ir import Edge, Node, Pipeline
 from ..progress import Progress, no_progress
 
 
-def import_runs(home: Home, path: Path, progress: Progress = no_progress) -> Imported:
+def import_runs(home: Home, path: Path, progress: Progress = no_progress) -> MlmdImport:
     """Take an MLMD file into a home, and make what it calls pipeline runs runs here.
 
     Raises:
@@ -22,14 +22,14 @@ def import_runs(home: Home, path: Path, progress: Progress = no_progress) -> Imp
     found = import_mlmd(home.store, path, progress)
     known: dict[Pipeline, str] = {}
     for count, number in enumerate(found.runs, 1):
-        steps = ran_in(home.store, number)
+        steps = imported_executions(home.store, number)
         if steps:
             _describe(home, number, steps, path, known)
         progress(count, len(found.runs), "runs")
     return found
 
 
-def _describe(home: Home, number: int, steps: list[Ran], path: Path, known: dict[Pipeline, str]) -> None:
+def _describe(home: Home, number: int, steps: list[ImportedExecution], path: Path, known: dict[Pipeline, str]) -> None:
     name = next((step.pipeline for step in reversed(steps) if step.pipeline), "imported")
     pipeline = compiled(name, steps)
     if pipeline not in known:
@@ -49,7 +49,7 @@ def _describe(home: Home, number: int, steps: list[Ran], path: Path, known: dict
     adopt(home.store, number, name, facts, {step.id: step.node for step in steps if not step.placed})
 
 
-def compiled(name: str, steps: Iterable[Ran]) -> Pipeline:
+def compiled(name: str, steps: Iterable[ImportedExecution]) -> Pipeline:
     """The pipeline as far as a run shows it: its nodes, and what flowed between them within the run."""
     nodes: dict[str, Node] = {}
     given: dict[int, Edge] = {}  # by artifact: the last node that made it or passed it on
@@ -80,7 +80,7 @@ def _with_outputs(node: Node, outputs: dict[str, str]) -> Node:
     return replace(node, outputs=tuple(sorted(outputs.items())))
 
 
-def _state(steps: Iterable[Ran]) -> str:
+def _state(steps: Iterable[ImportedExecution]) -> str:
     """How the run ended, by the last execution of each node."""
     last = {step.node: step.state for step in steps}.values()
     return next((end for of, end in _ENDS.items() if of in last), "COMPLETE")

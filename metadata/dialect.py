@@ -131,7 +131,7 @@ class Sqlite:
             isolation_level=None,
             check_same_thread=False,
             cached_statements=256,
-            factory=_Connection,
+            factory=_SelfClosingConnection,
         )
         connection.row_factory = sqlite3.Row
         connection.execute("PRAGMA foreign_keys = ON")
@@ -235,7 +235,7 @@ class Sqlite:
         return InputError(f"the store refused a value: {text}")
 
 
-class _Connection(sqlite3.Connection):
+class _SelfClosingConnection(sqlite3.Connection):
     """One that closes itself, also where the garbage collector takes it before what would have closed it."""
 
     def __del__(self) -> None:

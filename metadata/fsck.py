@@ -13,7 +13,7 @@ from typing import Any
 from ..errors import InputError
 from ..progress import Progress, no_progress
 from .errors import ConflictError, NotFound
-from .payload import Lying, Payloads
+from .payload import PayloadEntry, Payloads
 from .payload_root import open_payloads
 from .records import ArtifactRecord, ArtifactState, Claim, ExecutionRecord
 from .rows import when
@@ -91,20 +91,20 @@ def fsck(
     """
     payloads = open_payloads(store, root)
     # The payloads first, then the store: what is published in between is known to the store by then.
-    lying, staged = payloads.published(), sorted(path for path in payloads.staging.glob("*") if path.is_dir())
-    if repair and take_in is not None and _strange(store, lying):
+    stored, staged = payloads.published(), sorted(path for path in payloads.staging.glob("*") if path.is_dir())
+    if repair and take_in is not None and _strange(store, stored):
         take_in()
     running = [execution for execution in store.executions(state="RUNNING") if not store.is_dead(execution)]
     artifacts = [*store.artifacts(), *store.artifacts(state="MARKED_FOR_DELETION")]
     every = store.artifacts(state=None)
     known = {artifact.uri for artifact in every}
-    _refuse_nothing(payloads, lying, artifacts, repair)
-    strays = [each for each in lying if each.uri not in known]
+    _refuse_nothing(payloads, stored, artifacts, repair)
+    strays = [each for each in stored if each.uri not in known]
     orphans = [each.uri for each in strays if not _in_flight(store, payloads, each, running)]
     stale = [path for path in staged if path.name not in {execution.uid for execution in running}]
     dead = [execution.id for execution in store.executions(state="RUNNING") if store.is_dead(execution)]
     claims = [claim.cache_key for claim in store.claims() if _is_dead(claim, when(store.now()))]
-    there = {each.uri for each in lying}
+    there = {each.uri for each in stored}
     missing, corrupt = [], []
     for index, artifact in enumerate(artifacts):
         progress(index, len(artifacts), "payloads")
@@ -134,9 +134,11 @@ def fsck(
     )
 
 
-def _refuse_nothing(payloads: Payloads, lying: list[Lying], artifacts: list[ArtifactRecord], repair: bool) -> None:
+def _refuse_nothing(
+    payloads: Payloads, stored: list[PayloadEntry], artifacts: list[ArtifactRecord], repair: bool
+) -> None:
     """A share that is not mounted looks like one from which all was deleted, and that cannot be taken back."""
-    if repair and payloads.url is not None and artifacts and not lying:
+    if repair and payloads.url is not None and artifacts and not stored:
         raise InputError(
             f"nothing lies in {payloads.url}, where {len(artifacts)} artifacts should",
             fix="see that it is mounted and the right one; if all was deleted, run a pipeline first, then repair",
@@ -183,7 +185,7 @@ def _gone(payloads: Payloads, uri: str, there: set[str]) -> bool:
     return uri not in there and not payloads.present(uri)  # it may have come after the listing
 
 
-def _in_flight(store: MetadataStore, payloads: Payloads, stray: Lying, running: list[ExecutionRecord]) -> bool:
+def _in_flight(store: MetadataStore, payloads: Payloads, stray: PayloadEntry, running: list[ExecutionRecord]) -> bool:
     """Whether a living execution may be between putting this payload there and its commit."""
     segments = set(stray.uri.split("/"))
     if any(execution.uid in segments for execution in running):  # no clock can mislead about that
@@ -197,10 +199,10 @@ def _in_flight(store: MetadataStore, payloads: Payloads, stray: Lying, running: 
     return any(execution.started_at is not None and execution.started_at.timestamp() <= moved for execution in running)
 
 
-def _strange(store: MetadataStore, lying: list[Lying]) -> bool:
+def _strange(store: MetadataStore, stored: list[PayloadEntry]) -> bool:
     """Whether some payload was put there by no execution of this store."""
     known = {artifact.uri for artifact in store.artifacts(state=None)}
-    return any(each.uri not in known and _begun(store, each.uri) is None for each in lying)
+    return any(each.uri not in known and _begun(store, each.uri) is None for each in stored)
 
 
 def _begun(store: MetadataStore, uri: str) -> ExecutionRecord | None:

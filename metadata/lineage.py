@@ -11,7 +11,7 @@ from ..errors import InputError
 from . import rows
 from .database import Database, Row, Transaction
 from .dialect import IDS
-from .records import ArtifactRecord, Edge, ExecutionRecord, LineageGraph
+from .records import ArtifactRecord, ExecutionRecord, LineageEdge, LineageGraph
 
 # Where an execution's outputs stand: a CACHED one reuses another's.
 _REUSED = "coalesce(x.cached_from, x.id)"
@@ -67,7 +67,7 @@ def trace(
         )
 
 
-def _closure(tx: Transaction, start: ArtifactRecord | ExecutionRecord, direction: str) -> set[Edge]:
+def _closure(tx: Transaction, start: ArtifactRecord | ExecutionRecord, direction: str) -> set[LineageEdge]:
     artifact = start.id if isinstance(start, ArtifactRecord) else None
     execution = start.id if isinstance(start, ExecutionRecord) else None
     recursion = _UPSTREAM if direction == "upstream" else _DOWNSTREAM
@@ -86,11 +86,11 @@ def _closure(tx: Transaction, start: ArtifactRecord | ExecutionRecord, direction
     return outputs | {edge for edge in inputs if edge.artifact in wanted}
 
 
-def _walk(tx: Transaction, start: ArtifactRecord | ExecutionRecord, direction: str, hops: int) -> set[Edge]:
+def _walk(tx: Transaction, start: ArtifactRecord | ExecutionRecord, direction: str, hops: int) -> set[LineageEdge]:
     to_execution, to_artifact = ("OUTPUT", "INPUT") if direction == "upstream" else ("INPUT", "OUTPUT")
     artifacts = {start.id} if isinstance(start, ArtifactRecord) else set()
     executions = {start.id} if isinstance(start, ExecutionRecord) else set()
-    seen_artifacts, seen_executions, edges = set(artifacts), set(executions), set[Edge]()
+    seen_artifacts, seen_executions, edges = set(artifacts), set(executions), set[LineageEdge]()
     for _ in range(hops):
         select = f"{_EVENTS} WHERE v.artifact_id IN {IDS} AND v.direction = '{to_execution}'"
         found = _edges(tx, select, artifacts)
@@ -107,9 +107,9 @@ def _walk(tx: Transaction, start: ArtifactRecord | ExecutionRecord, direction: s
     return edges
 
 
-def _edges(tx: Transaction, sql: str, ids: Iterable[int]) -> set[Edge]:
+def _edges(tx: Transaction, sql: str, ids: Iterable[int]) -> set[LineageEdge]:
     return {
-        Edge(row["execution"], row["direction"], row["key"], row["idx"], row["artifact"])
+        LineageEdge(row["execution"], row["direction"], row["key"], row["idx"], row["artifact"])
         for row in tx.all(sql, ids=json.dumps(sorted(ids)))
     }
 

@@ -25,7 +25,7 @@ MANIFEST = "manifest.json"
 
 
 @dataclass(frozen=True)
-class Lying:
+class PayloadEntry:
     """What lies where a payload would.
 
     Attributes:
@@ -132,7 +132,7 @@ class Payloads(Protocol):
         """
 
     @abstractmethod
-    def published(self) -> list[Lying]:
+    def published(self) -> list[PayloadEntry]:
         """Whatever lies below `artifacts/` that looks like a payload, sorted by URI."""
 
 

@@ -12,7 +12,16 @@ from ..digest import TreeDigest, digest_tree, sync_files, sync_folder
 from ..errors import DrivetrainError, InputError
 from ..progress import Progress, no_progress
 from .errors import AlreadyExists
-from .payload import MANIFEST, Lying, Payloads, differences, digests_of, explain_full_disk, manifest_of, read_manifest
+from .payload import (
+    MANIFEST,
+    PayloadEntry,
+    Payloads,
+    differences,
+    digests_of,
+    explain_full_disk,
+    manifest_of,
+    read_manifest,
+)
 from .uri import BELOW, resolve
 
 
@@ -92,9 +101,9 @@ class LocalPayloads(Payloads):
         except (OSError, ValueError, KeyError, TypeError, InputError) as error:
             return [f"cannot be read: {error}"]
 
-    def published(self) -> list[Lying]:
+    def published(self) -> list[PayloadEntry]:
         """The folders below `artifacts/` that look like a payload; a rename changes when."""
-        found: list[Lying] = []
+        found: list[PayloadEntry] = []
         folders = [self.root / "artifacts"]
         for _ in range(BELOW):  # not by what they hold: a node or an output may itself be named content
             folders = [below for folder in folders for below in _folders(folder)]
@@ -103,8 +112,8 @@ class LocalPayloads(Payloads):
             if whole or (folder / "content").is_dir():
                 with suppress(FileNotFoundError):  # it is being removed
                     changed = folder.stat().st_ctime
-                    found.append(Lying(folder.relative_to(self.root).as_posix(), whole, changed))
-        return sorted(found, key=lambda lying: lying.uri)
+                    found.append(PayloadEntry(folder.relative_to(self.root).as_posix(), whole, changed))
+        return sorted(found, key=lambda stored: stored.uri)
 
     def _move(self, staged: Path, target: Path) -> None:
         """Put what is durable where it belongs.

@@ -24,7 +24,7 @@ from .fetched import Fetched
 from .payload import (
     MANIFEST,
     PARTS,
-    Lying,
+    PayloadEntry,
     Payloads,
     differences,
     digests_of,
@@ -178,7 +178,7 @@ class RemotePayloads(Payloads):
             found[part].append(FileEntry(path, there[key].size, ""))
         return differences(before, {part: tree_of(tuple(found[part])) for part in PARTS}, fingerprint)
 
-    def published(self) -> list[Lying]:
+    def published(self) -> list[PayloadEntry]:
         """What lies below `artifacts/`, whole or not, by listing alone; when the last of its files came."""
         found: dict[str, tuple[bool, float | None]] = {}
         for name, entry in self.objects.entries("artifacts").items():
@@ -189,7 +189,7 @@ class RemotePayloads(Payloads):
             whole, changed = found.get(uri, (False, None))
             times = [time for time in (changed, entry.changed) if time is not None]
             found[uri] = whole or name == f"{uri[10:]}/{MANIFEST}", max(times, default=None)
-        return [Lying(uri, *found[uri]) for uri in sorted(found)]
+        return [PayloadEntry(uri, *found[uri]) for uri in sorted(found)]
 
     def _upload(self, staged: Path, uri: str, files: list[_File], there: dict[str, Entry], progress: Progress) -> None:
         """See that all files lie there as they are here, given what lies there now."""

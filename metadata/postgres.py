@@ -73,7 +73,7 @@ class Postgres:
     def prepare(self) -> None:
         """Nothing can be said before the server is asked."""
 
-    def connect(self) -> _Connection:
+    def connect(self) -> _PsycopgConnection:
         """A new connection in autocommit mode: transactions are begun by name.
 
         Raises:
@@ -99,24 +99,24 @@ class Postgres:
         except BaseException:
             opened.close()
             raise
-        return _Connection(opened)
+        return _PsycopgConnection(opened)
 
-    def begin_write(self, connection: _Connection, *, durable: bool = True) -> int:
+    def begin_write(self, connection: _PsycopgConnection, *, durable: bool = True) -> int:
         """Begin as the only writer; gives the server's time, in microseconds since 1970, UTC."""
         return connection.begin(f"BEGIN ISOLATION LEVEL READ COMMITTED; SELECT {_ALONE}, {_NOW}")
 
-    def begin_read(self, connection: _Connection) -> int:
+    def begin_read(self, connection: _PsycopgConnection) -> int:
         """Begin with a snapshot; gives the server's time."""
         return connection.begin(f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SELECT {_NOW}")
 
-    def now(self, connection: _Connection) -> int:
+    def now(self, connection: _PsycopgConnection) -> int:
         """The server's time, in microseconds since 1970, UTC: one clock for all machines."""
         return int(connection.execute(f"SELECT {_NOW}").fetchone()["now"])
 
-    def enable(self, connection: _Connection) -> None:
+    def enable(self, connection: _PsycopgConnection) -> None:
         """A new store needs no settings."""
 
-    def tables(self, connection: _Connection) -> set[str]:
+    def tables(self, connection: _PsycopgConnection) -> set[str]:
         """The names of the tables in the schema."""
         found = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = current_schema()")
         return {row["tablename"] for row in found.fetchall()}
@@ -129,7 +129,7 @@ class Postgres:
         """SQL: the property whose name is bound as `key` has the canonical JSON text bound as `value`."""
         return f"CAST({column} -> CAST(:{key} AS TEXT) AS TEXT) = :{value}"
 
-    def integrity(self, connection: _Connection) -> list[str]:
+    def integrity(self, connection: _PsycopgConnection) -> list[str]:
         """Indexes and constraints that do not hold; the server itself checks its pages as it reads them."""
         found = connection.execute(
             "SELECT 'the index ' || c.relname || ' is not valid' AS problem FROM pg_index i "
@@ -144,7 +144,7 @@ class Postgres:
         """Whether the same statement may succeed a moment later: a conflict, a deadlock, a server that goes down."""
         return _code(error) in {"40001", "40P01", "57P01", "57P02", "57P03"}
 
-    def is_lost(self, connection: _Connection | None) -> bool:
+    def is_lost(self, connection: _PsycopgConnection | None) -> bool:
         """Whether the server is no more at the other end, or was not there."""
         return connection is None or connection.closed
 
@@ -212,7 +212,7 @@ def holds_password(url: str) -> bool:
     return bool(Postgres(url, readonly=True)._secrets)
 
 
-class _Connection:
+class _PsycopgConnection:
     """A connection of psycopg with sqlite3's face: names are bound as `:name`."""
 
     def __init__(self, opened: Any) -> None:

@@ -149,7 +149,7 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class Edge:
+class LineageEdge:
     """An artifact goes into, or comes out of, an execution, as the index-th of the values named key."""
 
     execution: int
@@ -165,4 +165,4 @@ class LineageGraph:
 
     artifacts: dict[int, ArtifactRecord] = field(hash=False)
     executions: dict[int, ExecutionRecord] = field(hash=False)
-    edges: tuple[Edge, ...]
+    edges: tuple[LineageEdge, ...]

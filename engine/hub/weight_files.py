@@ -51,7 +51,7 @@ def weights(
     """
     leaves = dict(flattened(like))
     wanted = {name: (tuple(leaf.shape), np.dtype(leaf.dtype)) for name, leaf in leaves.items()}
-    rules = _Rules(names or {}, transposes or {}, splits or {}, ignore)
+    rules = _RenamingRules(names or {}, transposes or {}, splits or {}, ignore)
     found: dict[str, NDArray[Any]] = {}
     problems: list[str] = []
     for file_name, tensor in _tensors([path] if isinstance(path, (str, Path)) else path, rules):
@@ -80,7 +80,7 @@ def weights(
     return jax.tree_util.tree_unflatten(tree, [found[name].astype(dtype) for name, (_, dtype) in wanted.items()])
 
 
-class _Rules:
+class _RenamingRules:
     """The patterns, compiled."""
 
     def __init__(
@@ -127,7 +127,7 @@ class _Rules:
         return tensor
 
 
-def _tensors(paths: Sequence[str | Path], rules: _Rules) -> Iterator[tuple[str, NDArray[Any]]]:
+def _tensors(paths: Sequence[str | Path], rules: _RenamingRules) -> Iterator[tuple[str, NDArray[Any]]]:
     """Every tensor that is not ignored, by its name; one is in memory at a time."""
     from safetensors import SafetensorError, safe_open
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .importing import RUN, Imported, import_mlmd
-from .runs import Ran, adopt, ran_in
+from .importing import RUN, MlmdImport, import_mlmd
+from .runs import ImportedExecution, adopt, imported_executions
 
-__all__ = ["RUN", "Imported", "Ran", "adopt", "import_mlmd", "ran_in"]
+__all__ = ["RUN", "ImportedExecution", "MlmdImport", "adopt", "import_mlmd", "imported_executions"]

@@ -1,22 +1,49 @@
-"""Executions and what they took and gave, page by page, makers before takers."""
+"""Executions with their inputs and outputs, out of MLMD's events, page by page, makers before takers."""
 # ruff: noqa: S608 (only this room's own constants are put into SQL; every value is bound)
 
 from __future__ import annotations
 
+import heapq
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
 
 from ...progress import Progress
 from .. import rows
 from ..database import Transaction
 from ..dialect import IDS
 from . import names
-from .events import Flow, Place, flow_of
+from .file import MlmdEvent
 from .keeper import Keeper, short
-from .order import sorted_by_flow
 from .values import Row
+
+_PREFERRED: Final = (4, 6, 1, 7)  # OUTPUT, INTERNAL_OUTPUT, DECLARED_OUTPUT, PENDING_OUTPUT
+
+
+@dataclass(frozen=True)
+class LinkedArtifact:
+    """An artifact as an input or output of an execution there.
+
+    Attributes:
+        key: The name of the input or output; "artifact" where MLMD has no path.
+        index: Which of those of that name; None where MLMD does not say.
+        artifact: Its id there.
+        at: When, in milliseconds.
+    """
+
+    key: str
+    index: int | None
+    artifact: int
+    at: int
+
+
+@dataclass
+class ExecutionLinks:
+    """The inputs and outputs of one execution there, in the order in which they were recorded."""
+
+    inputs: list[LinkedArtifact] = field(default_factory=list)
+    outputs: list[LinkedArtifact] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -34,43 +61,47 @@ def keep_executions(keeper: Keeper, progress: Progress) -> None:
     source = keeper.source
     order = source.ids()
     if not source.recorded_in_order(names.INPUTS, names.OUTPUTS):
-        order = sorted_by_flow(order, source.all_events(), names.INPUTS, names.OUTPUTS)
+        order = producers_first(order, source.all_events(), names.INPUTS, names.OUTPUTS)
     count = 0
     for page in source.executions(order):
-        flows = flow_of(source.events([row["id"] for row in page]))
+        links = _links_of(source.events([row["id"] for row in page]))
         with keeper.db.write(durable=False) as tx:
             known = keeper.known(tx, "execution", [row["id"] for row in page])
-            artifacts = {place.artifact for flow in flows.values() for place in (*flow.takes, *flow.gives)}
-            world = _World(
+            artifacts = {
+                linked.artifact for execution in links.values() for linked in (*execution.inputs, *execution.outputs)
+            }
+            page_state = _StoredPage(
                 tx, keeper.resolved(tx, "artifact", sorted(artifacts)), [row["id"] for row in known.values()]
             )
             for row in page:
                 there = known.get(keeper.uid("execution", row["id"]))
-                _keep(keeper, tx, world, row, there, flows.get(row["id"], Flow()))
-            world.store(tx)
+                _keep(keeper, tx, page_state, row, there, links.get(row["id"], ExecutionLinks()))
+            page_state.store(tx)
         count += len(page)
         progress(count, None, "executions")
 
 
-def _keep(keeper: Keeper, tx: Transaction, world: _World, row: Row, there: Row | None, flow: Flow) -> None:
-    takes, gives = world.resolved(flow.takes), world.resolved(flow.gives)
-    keeper.count(left_out=len(flow.takes) + len(flow.gives) - len(takes) - len(gives))
+def _keep(
+    keeper: Keeper, tx: Transaction, page_state: _StoredPage, row: Row, there: Row | None, links: ExecutionLinks
+) -> None:
+    takes, gives = page_state.resolved(links.inputs), page_state.resolved(links.outputs)
+    keeper.count(left_out=len(links.inputs) + len(links.outputs) - len(takes) - len(gives))
     called, state = names.execution_state(keeper.number(row, "last_known_state", "execution"))
-    reused = world.reused(gives) if state == "CACHED" else None
+    reused = page_state.reused(gives) if state == "CACHED" else None
     if (called == "UNKNOWN" and gives) or (state == "CACHED" and reused is None):
         state = "COMPLETE"
-    old = world.events.get(there["id"], {}) if there is not None else {}
+    old = page_state.events.get(there["id"], {}) if there is not None else {}
     taken = {take.artifact for take in takes}
     made, passed = list[_Event](), list[_Event]()
     for give in gives if reused is None else ():
         if ("OUTPUT", give.artifact) not in old:
-            (passed if give.artifact in world.seen or give.artifact in taken else made).append(give)
+            (passed if give.artifact in page_state.seen or give.artifact in taken else made).append(give)
     number = _row(keeper, tx, row, there, called, state, reused, passed)
     # What is passed on is taken: an artifact has one maker, and inputs come before outputs.
-    _events(keeper, world, number, "INPUT", [*takes, *passed], old)
-    _events(keeper, world, number, "OUTPUT", made, old)
+    _events(keeper, page_state, number, "INPUT", [*takes, *passed], old)
+    _events(keeper, page_state, number, "OUTPUT", made, old)
     keeper.count(passed_on=len(passed) if there is None else 0)
-    world.made(number, state, made)
+    page_state.made(number, state, made)
 
 
 def _row(
@@ -122,7 +153,7 @@ def _row(
 
 def _events(
     keeper: Keeper,
-    world: _World,
+    page_state: _StoredPage,
     execution: int,
     direction: Literal["INPUT", "OUTPUT"],
     events: list[_Event],
@@ -135,12 +166,12 @@ def _events(
         if direction == "INPUT" and given:  # it was recorded after what the execution gave had been imported
             keeper.count(left_out=1)
             continue
-        world.add(execution, direction, event)
+        page_state.add(execution, direction, event)
         old.setdefault((direction, event.artifact), set()).add(event.key)
         keeper.count(events=1)
 
 
-class _World:
+class _StoredPage:
     """What the store knows of the artifacts and executions of one page, and the events that come to it."""
 
     def __init__(self, tx: Transaction, artifacts: dict[int, int], executions: list[int]) -> None:
@@ -166,12 +197,12 @@ class _World:
             self._makers[row["artifact_id"]] = row["execution_id"]
             self._gave.setdefault(row["execution_id"], set()).add((row["key"], row["artifact_id"]))
 
-    def resolved(self, places: Iterable[Place]) -> list[_Event]:
-        """The places as events here, without those whose artifact is not there."""
+    def resolved(self, linked_artifacts: Iterable[LinkedArtifact]) -> list[_Event]:
+        """These as events here, without those whose artifact is not there."""
         return [
-            _Event(short(place.key), place.index, self._ids[place.artifact], place.at * 1000)
-            for place in places
-            if place.artifact in self._ids
+            _Event(short(linked.key), linked.index, self._ids[linked.artifact], linked.at * 1000)
+            for linked in linked_artifacts
+            if linked.artifact in self._ids
         ]
 
     def reused(self, gives: list[_Event]) -> int | None:
@@ -232,3 +263,80 @@ def _error(row: Row, called: str, state: str) -> str | None:
     except (ValueError, AttributeError):
         message = kept
     return rows.free_text(str(message)) if message else "MLMD keeps no reason"
+
+
+# --- what MLMD recorded ---
+
+
+def _links_of(events: Iterable[MlmdEvent]) -> dict[int, ExecutionLinks]:
+    """The inputs and outputs of executions, by id.
+
+    The same output is recorded as declared, pending and done: it counts once, as the best of these. Events of a kind
+    that is not known are left out.
+    """
+    inputs: dict[int, dict[tuple[int, str, int | None], LinkedArtifact]] = {}
+    outputs: dict[int, dict[int, tuple[int, LinkedArtifact]]] = {}
+    for event in events:
+        linked = _linked(event)
+        if event.kind in names.INPUTS:
+            inputs.setdefault(event.execution, {}).setdefault((linked.artifact, linked.key, linked.index), linked)
+        elif event.kind in names.OUTPUTS:
+            rank = _PREFERRED.index(event.kind)
+            ranked = outputs.setdefault(event.execution, {})
+            if linked.artifact not in ranked or rank < ranked[linked.artifact][0]:
+                ranked[linked.artifact] = (rank, linked)
+    return {
+        execution: ExecutionLinks(
+            list(inputs.get(execution, {}).values()), [linked for _, linked in outputs.get(execution, {}).values()]
+        )
+        for execution in inputs.keys() | outputs.keys()
+    }
+
+
+def _linked(event: MlmdEvent) -> LinkedArtifact:
+    """A path such as ("examples", 0): TFX writes a name and an index; others write what they like."""
+    *front, last = event.path or ("artifact",)
+    if isinstance(last, int) and front:
+        return LinkedArtifact("/".join(map(str, front)), last, event.artifact, event.at)
+    return LinkedArtifact("/".join(map(str, event.path)) or "artifact", None, event.artifact, event.at)
+
+
+def producers_first(
+    executions: Sequence[int], events: Iterable[tuple[int, int, int]], inputs: Sequence[int], outputs: Sequence[int]
+) -> list[int]:
+    """The executions, makers before takers and before who gives the same again, otherwise by id; cycles come last.
+
+    It holds a few numbers for every event, so it is for stores that were not recorded in order.
+
+    Args:
+        executions: Their ids.
+        events: Execution, artifact, kind.
+        inputs: The kinds of events that take an artifact.
+        outputs: Those that make one.
+    """
+    makers: dict[int, int] = {}
+    takers: dict[int, list[int]] = {}
+    for execution, artifact, kind in events:
+        if kind in outputs:
+            makers[artifact] = min(execution, makers.get(artifact, execution))
+        if kind in outputs or kind in inputs:
+            takers.setdefault(artifact, []).append(execution)
+    waits = dict.fromkeys(executions, 0)
+    follows: dict[int, list[int]] = {}
+    for artifact, maker in makers.items():
+        for taker in takers.get(artifact, ()):
+            if taker != maker and taker in waits and maker in waits:
+                waits[taker] += 1
+                follows.setdefault(maker, []).append(taker)
+    # Kahn's algorithm; the heap makes the order one and the same, by id wherever the events leave a choice.
+    ready = [execution for execution, count in waits.items() if not count]
+    heapq.heapify(ready)
+    ordered: list[int] = []
+    while ready:
+        execution = heapq.heappop(ready)
+        ordered.append(execution)
+        for taker in follows.get(execution, ()):
+            waits[taker] -= 1
+            if not waits[taker]:
+                heapq.heappush(ready, taker)
+    return ordered + sorted(execution for execution, count in waits.items() if count)

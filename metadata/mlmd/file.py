@@ -30,7 +30,7 @@ _IDS: Final = "(SELECT value FROM json_each(?))"
 
 
 @dataclass(frozen=True)
-class Step:
+class MlmdEvent:
     """An event: an artifact that an execution took or gave, and where in the mapping of those it stands."""
 
     id: int
@@ -41,7 +41,7 @@ class Step:
     path: tuple[str | int, ...]
 
 
-class Source:
+class MlmdFile:
     """An MLMD file as it was when it was opened: what is added meanwhile is left for the next time.
 
     Raises:
@@ -121,7 +121,7 @@ class Source:
             found = {row["id"]: dict(row) for row in self._all(f"SELECT * FROM Execution WHERE id IN {_IDS}", ids)}
             yield self._with_properties("Execution", [found[one] for one in ids if one in found])
 
-    def events(self, executions: Sequence[int]) -> Iterator[Step]:
+    def events(self, executions: Sequence[int]) -> Iterator[MlmdEvent]:
         """The events of these executions, in the order in which they were recorded."""
         newest = self._newest["Event"]
         rows = self._all(
@@ -133,7 +133,7 @@ class Source:
             step = row["step_index"] if row["is_index_step"] else row["step_key"]
             paths.setdefault(row["event_id"], []).append(step if isinstance(step, int) else str(step))
         for row in rows:
-            yield Step(
+            yield MlmdEvent(
                 row["id"],
                 row["execution_id"],
                 row["artifact_id"],

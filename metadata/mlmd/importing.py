@@ -15,7 +15,7 @@ from ..errors import StateError
 from ..store import MetadataStore
 from . import names
 from .executions import keep_executions
-from .file import Source
+from .file import MlmdFile
 from .keeper import Keeper, short
 from .values import Row
 
@@ -24,7 +24,7 @@ RUN: Final = "mlmd.pipeline_run"
 
 
 @dataclass(frozen=True)
-class Imported:
+class MlmdImport:
     """What came into the store.
 
     Attributes:
@@ -51,7 +51,7 @@ class Imported:
     runs: tuple[int, ...] = ()
 
 
-def import_mlmd(store: MetadataStore, path: Path, progress: Progress = no_progress) -> Imported:
+def import_mlmd(store: MetadataStore, path: Path, progress: Progress = no_progress) -> MlmdImport:
     """Take what an MLMD SQLite file (schema 6 to 10) knows into a store, and what was added since the last time.
 
     Payloads stay where they are: an artifact becomes a REFERENCE (PENDING, DELETED and ABANDONED ones stay so), whose
@@ -70,14 +70,14 @@ def import_mlmd(store: MetadataStore, path: Path, progress: Progress = no_progre
     Raises:
         InputError: There is no such file, or it is damaged, or holds no MLMD of a version that is read.
     """
-    source = Source(path)
+    source = MlmdFile(path)
     try:
         keeper = Keeper(store._db, source)
         _keep_pages(keeper, progress)
         keep_executions(keeper, progress)
         _keep_links(keeper, progress)
         _keep_source(keeper)
-        return Imported(source.key, **keeper.counts, runs=tuple(run for run, asked in keeper.runs.items() if asked))
+        return MlmdImport(source.key, **keeper.counts, runs=tuple(run for run, asked in keeper.runs.items() if asked))
     finally:
         source.close()
 

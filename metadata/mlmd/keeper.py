@@ -14,7 +14,7 @@ from ...errors import InputError
 from .. import rows, writes
 from ..database import Database, Transaction
 from ..dialect import UIDS
-from .file import Source
+from .file import MlmdFile
 from .values import Row
 
 _LATEST: Final = 253_402_300_799_999  # milliseconds: the end of the year 9999
@@ -26,12 +26,12 @@ class Keeper:
     Attributes:
         db: The store's database.
         source: The file.
-        counts: By the names of `Imported`.
+        counts: By the names of `MlmdImport`.
         shared: Our ids of pipelines and nodes, by theirs: few.
         runs: Our ids of runs, and whether they are to be described anew.
     """
 
-    def __init__(self, db: Database, source: Source) -> None:
+    def __init__(self, db: Database, source: MlmdFile) -> None:
         self.db = db
         self.source = source
         self.counts: Counter[str] = Counter()

@@ -32,7 +32,7 @@ JOIN type t ON t.id = c.type_id WHERE s.context_id = :run AND t.name IN ('pipeli
 
 
 @dataclass(frozen=True)
-class Ran:
+class ImportedExecution:
     """An execution of a run that was imported.
 
     Attributes:
@@ -62,7 +62,7 @@ class Ran:
     placed: bool = False
 
 
-def ran_in(store: MetadataStore, run: int) -> list[Ran]:
+def imported_executions(store: MetadataStore, run: int) -> list[ImportedExecution]:
     """What ran in an imported run, in the order in which it was recorded."""
     with store._db.read() as tx:
         places: dict[int, dict[str, str]] = {}
@@ -128,7 +128,7 @@ def adopt(
         return writes.context(tx, run)
 
 
-def _ran(row: Row, places: Mapping[str, str], usual: str) -> Ran:
+def _ran(row: Row, places: Mapping[str, str], usual: str) -> ImportedExecution:
     record = rows.execution(row)
     there = record.properties.get("mlmd", {})
     known = {**there.get("custom_properties", {}), **there.get("properties", {})}
@@ -136,7 +136,7 @@ def _ran(row: Row, places: Mapping[str, str], usual: str) -> Ran:
     pipeline = places.get("pipeline") or usual or str(known.get("pipeline_name") or "")
     node = places.get("node") or str(known.get("component_id") or "")
     name = node.removeprefix(f"{pipeline}.") or record.component.rpartition(".")[2]
-    return Ran(
+    return ImportedExecution(
         record.id,
         record.component,
         pipeline,

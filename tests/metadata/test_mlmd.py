@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 from drivetrain.metadata import ArtifactRecord, ExecutionRecord, MetadataStore, fsck
-from drivetrain.metadata.mlmd import Imported, import_mlmd
-from drivetrain.metadata.mlmd.order import sorted_by_flow
+from drivetrain.metadata.mlmd import MlmdImport, import_mlmd
+from drivetrain.metadata.mlmd.executions import producers_first
 from drivetrain.tests.metadata.conftest import Place
 from drivetrain.tests.metadata.mlmd import Json, execute, make, oracle, values
 from hypothesis import given, settings
@@ -228,7 +228,7 @@ def test_twice_is_once(store: MetadataStore, tmp_path: Path) -> None:
     everything = dump(tmp_path)
     moved = path.rename(tmp_path / "elsewhere.sqlite")
     second = import_mlmd(store, moved)
-    assert second == Imported(first.source, runs=first.runs)  # nobody has described them
+    assert second == MlmdImport(first.source, runs=first.runs)  # nobody has described them
     assert dump(tmp_path) == everything
     assert hashlib.sha256(moved.read_bytes()).hexdigest() == before
     assert sorted(one.name for one in tmp_path.iterdir() if one.name.startswith("elsewhere")) == ["elsewhere.sqlite"]
@@ -324,7 +324,7 @@ def test_a_reader_that_waits_does_not_lock_the_file(store: MetadataStore, tmp_pa
     st.lists(st.tuples(st.integers(1, 12), st.integers(1, 12), st.sampled_from([3, 4])), max_size=40),
 )
 def test_makers_come_before_takers_unless_they_go_round(events: list[tuple[int, int, int]]) -> None:
-    order = sorted_by_flow(range(1, 13), events, (3,), (4,))
+    order = producers_first(range(1, 13), events, (3,), (4,))
     assert sorted(order) == list(range(1, 13))
     makers: dict[int, int] = {}
     for execution, artifact, kind in events:
