@@ -16,8 +16,7 @@ from ..frames import frame
 from ..schemas.comparators import COMPARATORS
 from ..schemas.struct_fields import Path, path_name, with_fields
 from ..stats.column import ColumnState
-from ..stats.document import Statistics
-from ..stats.of import statistics_of
+from ..stats.document import Statistics, statistics_of
 from .compare import MEASURES, Comparison, Measure
 from .measures import benjamini_hochberg, holm
 

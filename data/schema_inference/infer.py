@@ -24,7 +24,7 @@ from ..schemas.schema import (
     Values,
 )
 from ..stats.column import ColumnState
-from ..stats.of import statistics_of
+from ..stats.document import statistics_of
 from ..validation.evidence import bounds
 from ..validation.parsed_numbers import reads_as
 from ..validation.value_counts import fixed_shape

@@ -13,8 +13,7 @@ from ..schemas.schema import Feature, Ratio, Schema
 from ..schemas.struct_fields import Path, feature_at, state_at, with_feature_at
 from ..stats.column import ColumnState
 from ..stats.describe import describe_column
-from ..stats.document import Statistics
-from ..stats.of import statistics_of
+from ..stats.document import Statistics, statistics_of
 from ..validation.anomalies import Anomalies, Anomaly
 from ..validation.validate import validate
 from .infer import Rules, infer_feature

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import decimal
 import sys
-from typing import Any, Final
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ..aggregates.sums import ExactMoments, rounded
+from ..aggregates.tables import NumberTable, top
 from ..arrays import arrow_of
+
+if TYPE_CHECKING:
+    from .column import ColumnState
 
 _LONGEST: Final = 18  # digits that every int64 holds
 
@@ -40,3 +47,64 @@ def _wide(decimals: Any) -> Any:
     if arrow.bit_width == 128 or arrow.precision > 38:
         return decimals
     return decimals.cast(pa.decimal128(arrow.precision, arrow.scale))
+
+
+def exact_numbers(units: ColumnState, scale: int, levels: tuple[float, ...], top_values: int) -> dict[str, Any]:
+    """What is told exactly of decimals: as numbers where a float64 is the decimal itself, else as text.
+
+    Args:
+        units: Their units.
+        scale: Decimal places, which a unit is of.
+        levels: Of the quantiles.
+        top_values: How many.
+    """
+    unit = Fraction(10) ** -scale
+
+    def told(value: Any) -> dict[str, Any]:
+        return {"value": value, "exact": True}
+
+    if units.sketches is not None:
+        counted, moments = None, units.sketches.moments
+        low, high = units.sketches.low, units.sketches.high
+    else:
+        table = units.table
+        if not isinstance(table, NumberTable):
+            return {}
+        counted, moments = table, ExactMoments()
+        moments.add(table.values, table.counts)
+        low, high = table.values[0].item(), table.values[-1].item()
+    found = {
+        "mean": told(rounded(moments.sum.fraction() / moments.count * unit)),
+        "std": told(moments.std() * float(unit)),
+        "min": told(_shown(Fraction(int(low or 0)) * unit)),
+        "max": told(_shown(Fraction(int(high or 0)) * unit)),
+    }
+    if counted is None:
+        return found
+    pairs = top(counted, top_values)
+    return found | {
+        "unique": told(len(counted.counts)),
+        "median": told(_quantile(counted, Fraction(1, 2), unit)),
+        "quantiles": told([_quantile(counted, Fraction(str(level)), unit) for level in levels]),
+        "top_values": told([{"value": _shown(Fraction(int(value)) * unit), "count": count} for value, count in pairs]),
+    }
+
+
+def _quantile(table: NumberTable, level: Fraction, unit: Fraction) -> float | str:
+    """A row's value, or between two of them by linear interpolation, as `tables.quantiles`, rounded once."""
+    ends = np.cumsum(table.counts)
+    last = int(ends[-1]) - 1
+    below, share = divmod(last * level, 1)
+    places = np.searchsorted(ends, [int(below), min(int(below) + 1, last)], side="right")
+    low, high = (int(table.values[place]) for place in places)
+    found = (low + (high - low) * share) * unit
+    return _shown(found) if low == high or not share else rounded(found)
+
+
+def _shown(value: Fraction) -> float | str:
+    """A decimal as the float64 that is spelled alike, or spelled out."""
+    number = rounded(value)
+    if Fraction(repr(number)) == value:
+        return number
+    with decimal.localcontext(prec=60):
+        return f"{decimal.Decimal(value.numerator) / value.denominator:f}"

@@ -38,7 +38,7 @@ from ..aggregates.tables import (
     top,
 )
 from .column import NUMERIC, TEXT, ColumnState
-from .decimals_describe import exact_numbers
+from .decimals import exact_numbers
 from .images import describe_images
 
 _TIMES: Final = frozenset({"timestamp", "date", "time"})

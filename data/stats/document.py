@@ -262,6 +262,15 @@ def statistics(
     return from_states(states)
 
 
+def statistics_of(data: object, schema: Measured | None = None) -> Statistics:
+    """The data's statistics: itself where it is `Statistics`, else what `statistics` computes.
+
+    Raises:
+        InputError: It is nothing that rows can be read from; see `source_of`.
+    """
+    return data if isinstance(data, Statistics) else statistics(data, schema=schema)
+
+
 def _read(source: Source, options: StatisticsOptions) -> Source:
     """The source with the columns that the options ask for."""
     options.check(source.columns)

@@ -22,6 +22,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Literal, Protocol
 
+import pyarrow as pa
+
 from ...digest import canonical_json, sync_folder, sync_tree, write_durably
 from ...errors import DrivetrainError, InputError
 from ..examples import open_examples, sinks
@@ -29,12 +31,13 @@ from ..local import LocalExecutor
 from ..reading.source_of import of_table
 from ..schemas.schema import Schema
 from ..sources import Source
-from ..stats.document import Statistics, from_states, statistics
+from ..stats.accumulator import StatisticsAccumulator
+from ..stats.column import ColumnState
+from ..stats.document import Statistics, from_states, merge_statistics, statistics
 from ..validation.anomalies import Anomalies
 from ..validation.anomalous_rows import anomalous_rows
 from ..validation.validate import validate
 from .rows import SpanRows
-from .window import window_of
 
 FORMAT: Final = 1
 SPLIT: Final = "data"
@@ -312,6 +315,46 @@ class _Writer:
     def _save(found: Statistics, content: Path) -> None:
         content.mkdir()
         found.save(content)
+
+
+def window_of(spans: deque[Statistics]) -> Statistics | None:
+    """The statistics of all the spans' rows, oldest first; None where there are none.
+
+    A column that some spans lack is missing in their rows, and has no type where all its values are. Spans before one
+    in which a column changed its type do not go with it, and are taken out of `spans`.
+    """
+    while spans:
+        holds: dict[str, bool] = {}
+        for one in spans:
+            for split in one.splits:
+                for name, feature in one.features(split).items():
+                    holds[name] = holds.get(name, False) or feature["count"] > 0
+        try:
+            return merge_statistics([_with_columns(one, holds) for one in spans])
+        except InputError:
+            if len(spans) == 1:
+                raise
+            spans.popleft()
+    return None
+
+
+def _with_columns(found: Statistics, holds: Mapping[str, bool]) -> Statistics:
+    """The statistics with every column; of those that hold values somewhere, without a type where not here."""
+    states = {}
+    for split in found.splits:
+        state = found.state(split)
+        lacking = [
+            name
+            for name, values in holds.items()
+            if name not in state.columns or (values and not state.columns[name].count)
+        ]
+        if lacking:
+            state = StatisticsAccumulator.from_bytes(state.to_bytes())  # a copy: the span's own stay as they are
+        for name in lacking:
+            state.columns[name] = ColumnState(name, state.limit)
+            state.columns[name].add(pa.nulls(state.rows))
+        states[split] = state
+    return Statistics(found.document, states)
 
 
 @contextlib.contextmanager

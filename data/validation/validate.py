@@ -37,7 +37,7 @@ from ..schemas.schema import (
 from ..schemas.struct_fields import below, states_below, with_fields
 from ..stats.accumulator import StatisticsAccumulator
 from ..stats.column import ColumnState
-from ..stats.of import statistics_of
+from ..stats.document import statistics_of
 from .anomalies import Anomalies, Anomaly
 from .drift import drift_anomalies, row_count_anomalies
 from .evidence import (
