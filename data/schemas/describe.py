@@ -1,4 +1,4 @@
-"""A schema told in short texts: one plain dict per feature, for its table and its page."""
+"""A schema described in short texts: one plain dict per feature, for its table and its page."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .struct_fields import path_name, with_fields
 
 def described(features: Iterable[Feature]) -> list[dict[str, Any]]:
     """The features, and the fields of structs by their paths, as plain values."""
-    return [_described(replace(one, name=path_name(path))) for path, one in with_fields(features)]
+    return [_described(replace(feature, name=path_name(path))) for path, feature in with_fields(features)]
 
 
 def _described(feature: Feature) -> dict[str, Any]:
@@ -32,9 +32,9 @@ def _described(feature: Feature) -> dict[str, Any]:
         text = f"time, {domain.format}" + _at_least(domain.min_mass)
     elif isinstance(domain, Semantic):
         share, most = domain.min_supported_fraction, domain.max_bytes
-        said = [f"at least {share:.6g} of the values in a known format"] if share is not None else []
-        said += [f"at most {most} bytes"] if most is not None else []
-        text = ", ".join([domain.kind.replace("_", " "), *said])
+        limits = [f"at least {share:.6g} of the values in a known format"] if share is not None else []
+        limits += [f"at most {most} bytes"] if most is not None else []
+        text = ", ".join([domain.kind.replace("_", " "), *limits])
     return {
         "name": feature.name,
         "type": feature.type,
@@ -62,14 +62,14 @@ def _valency(feature: Feature) -> list[str]:
     """How many values a row has, outermost first."""
     if feature.shape is not None:
         return [f"shape {list(feature.shape)}"]
-    found = [f"values per row: {_spelled(count)}" for count in feature.value_counts]
-    return found or ["any" if feature.type == "list" else "single"]
+    counts = [f"values per row: {_spelled(count)}" for count in feature.value_counts]
+    return counts or ["any" if feature.type == "list" else "single"]
 
 
 def _bounds(feature: Feature) -> list[str]:
     """What else is demanded of a feature, one short text each."""
-    found = [] if feature.unique is None else [f"distinct: {_spelled(feature.unique)}"]
-    return found + [f"{kind}: {name} ≤ {most:g}" for kind in CHANGES for name, most in getattr(feature, kind).items()]
+    bounds = [] if feature.unique is None else [f"distinct: {_spelled(feature.unique)}"]
+    return bounds + [f"{kind}: {name} ≤ {most:g}" for kind in CHANGES for name, most in getattr(feature, kind).items()]
 
 
 def _spelled(count: Count) -> str:

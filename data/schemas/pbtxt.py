@@ -20,7 +20,7 @@ DEPTH: Final = 64  # messages within messages; protobuf's own limit is 100
 
 
 @dataclass(frozen=True)
-class Field:
+class MessageField:
     """One line of a message's table.
 
     Attributes:
@@ -38,7 +38,7 @@ class Field:
 
 
 @dataclass(frozen=True)
-class Tables:
+class ProtoDefinitions:
     """What may stand in a text.
 
     Attributes:
@@ -46,12 +46,12 @@ class Tables:
         enums: Numbers by name, by enum.
     """
 
-    messages: Mapping[str, Mapping[str, Field]]
+    messages: Mapping[str, Mapping[str, MessageField]]
     enums: Mapping[str, Mapping[str, int]]
 
 
 @dataclass(frozen=True)
-class Opaque:
+class OpaqueMessage:
     """A message whose inside was not read.
 
     Attributes:
@@ -64,7 +64,7 @@ class Opaque:
 
 
 @dataclass(frozen=True)
-class Parsed:
+class ParsedMessage:
     """A message that was read.
 
     Attributes:
@@ -74,11 +74,11 @@ class Parsed:
     """
 
     value: dict[str, Any]
-    opaque: tuple[Opaque, ...]
+    opaque: tuple[OpaqueMessage, ...]
     lines: Mapping[str, int]
 
 
-def parse(text: str, tables: Tables, message: str, where: str = "text") -> Parsed:
+def parse(text: str, tables: ProtoDefinitions, message: str, where: str = "text") -> ParsedMessage:
     """The message that a text says.
 
     Args:
@@ -91,15 +91,15 @@ def parse(text: str, tables: Tables, message: str, where: str = "text") -> Parse
         InputError: No text format, an unknown field, a value of another type, a single field twice. Its `where` is
             "file:line:column".
     """
-    return _Reader(text, tables, where).read(message)
+    return _TextFormatParser(text, tables, where).read(message)
 
 
-def dump(value: Mapping[str, Any], tables: Tables, message: str) -> str:
+def dump(value: Mapping[str, Any], tables: ProtoDefinitions, message: str) -> str:
     """A message as text, as protobuf prints it; `parse` gives the value back. Opaque fields are left out."""
     return "".join(f"{line}\n" for line in _dumped(value, tables, message, ""))
 
 
-def _dumped(value: Mapping[str, Any], tables: Tables, message: str, indent: str) -> Iterator[str]:
+def _dumped(value: Mapping[str, Any], tables: ProtoDefinitions, message: str, indent: str) -> Iterator[str]:
     for name, spec in sorted(tables.messages[message].items(), key=lambda item: item[1].number):
         if name not in value or spec.kind == "opaque":
             continue
@@ -133,36 +133,36 @@ class _Token:
 
 
 @dataclass
-class _Reader:
-    """Reads one text from its start to its end."""
+class _TextFormatParser:
+    """A recursive descent parser over one text, one token ahead."""
 
     text: str
-    tables: Tables
+    tables: ProtoDefinitions
     where: str
-    opaque: list[Opaque] = field(default_factory=list)
+    opaque: list[OpaqueMessage] = field(default_factory=list)
     lines: dict[str, int] = field(default_factory=dict)
 
-    def read(self, message: str) -> Parsed:
-        self.breaks = [found.start() for found in re.finditer("\n", self.text)]
+    def read(self, message: str) -> ParsedMessage:
+        self.breaks = [line_feed.start() for line_feed in re.finditer("\n", self.text)]
         self.tokens = self.split()
         self.token = next(self.tokens)
         value = self.fields(message, "", "")
-        return Parsed(value, tuple(self.opaque), self.lines)
+        return ParsedMessage(value, tuple(self.opaque), self.lines)
 
     def split(self) -> Iterator[_Token]:
         at = 0
         while at < len(self.text):
-            found = _TOKEN.match(self.text, at)
-            if found is None:
+            match = _TOKEN.match(self.text, at)
+            if match is None:
                 quote = self.text[at] in "\"'"
                 raise self.error(at, "the text is not closed on its line" if quote else f"unexpected {self.text[at]!r}")
-            kind = str(found.lastgroup)
+            kind = str(match.lastgroup)
             if kind != "space":
-                yield _Token(kind, found.group(), at)
-                after = self.text[found.end() : found.end() + 1]
+                yield _Token(kind, match.group(), at)
+                after = self.text[match.end() : match.end() + 1]
                 if kind == "number" and (after.isalnum() or after == "_"):
-                    raise self.error(at, f"{found.group() + after!r} is no number")
-            at = found.end()
+                    raise self.error(at, f"{match.group() + after!r} is no number")
+            at = match.end()
         while True:
             yield _Token("end", "the end", len(self.text))
 
@@ -172,10 +172,10 @@ class _Reader:
 
     def take(self, mark: str) -> bool:
         """Step over a mark if it is the next token."""
-        found = self.token.kind == "mark" and self.token.text == mark
-        if found:
+        is_next = self.token.kind == "mark" and self.token.text == mark
+        if is_next:
             self.next()
-        return found
+        return is_next
 
     def line(self, at: int) -> int:
         return bisect.bisect_left(self.breaks, at) + 1
@@ -187,7 +187,7 @@ class _Reader:
     def fields(self, message: str, path: str, close: str, depth: int = 0) -> dict[str, Any]:
         """The fields up to `close` ("" is the end of the text), which is stepped over."""
         table = self.tables.messages[message]
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         chosen: dict[str, str] = {}
         while not (self.token.kind == "end" if not close else self.take(close)):
             token = self.token
@@ -203,21 +203,21 @@ class _Reader:
                     f"did you mean {near[0]}?" if near else f"its fields are {', '.join(table)}",
                 )
             self.next()
-            self.field(token, spec, message, found, chosen, path, depth)
-        return found
+            self.field(token, spec, message, values, chosen, path, depth)
+        return values
 
     def field(
         self,
         name: _Token,
-        spec: Field,
+        spec: MessageField,
         message: str,
-        found: dict[str, Any],
+        values: dict[str, Any],
         chosen: dict[str, str],
         path: str,
         depth: int,
     ) -> None:
         what = f"{path}.{name.text}" if path else name.text
-        if not spec.repeated and name.text in found:
+        if not spec.repeated and name.text in values:
             raise self.error(name.at, f"{name.text} stands twice in one {message}", "remove one of the two")
         if spec.oneof:
             other = chosen.setdefault(spec.oneof, name.text)
@@ -228,20 +228,20 @@ class _Reader:
         if not colon and not nested:
             raise self.error(self.token.at, f"a colon is wanted after {name.text}")
 
-        def one() -> Any:
-            place = f"{what}[{len(found[name.text])}]" if spec.repeated else what
-            self.lines[place] = self.line(name.at)
-            return self.message(spec.kind, place, depth) if nested else self.scalar(spec.kind)
+        def read_value() -> Any:
+            item_path = f"{what}[{len(values[name.text])}]" if spec.repeated else what
+            self.lines[item_path] = self.line(name.at)
+            return self.message(spec.kind, item_path, depth) if nested else self.scalar(spec.kind)
 
         if not spec.repeated:
-            found[name.text] = one()
+            values[name.text] = read_value()
         else:
-            items: list[Any] = found.setdefault(name.text, [])
+            items: list[Any] = values.setdefault(name.text, [])
             if self.take("["):
-                self.listed(lambda: items.append(one()))
+                self.listed(lambda: items.append(read_value()))
             else:
-                items.append(one())
-        if not self.take(";"):
+                items.append(read_value())
+        if not self.take(";"):  # either may follow a field, and neither must
             self.take(",")
 
     def listed(self, item: Callable[[], None]) -> None:
@@ -262,7 +262,7 @@ class _Reader:
             raise self.error(opening.at, f"more than {DEPTH} messages within each other", "flatten it")
         if kind != "opaque":
             return self.fields(kind, path, _CLOSING[opening.text], depth + 1)
-        self.opaque.append(Opaque(path, self.line(opening.at)))
+        self.opaque.append(OpaqueMessage(path, self.line(opening.at)))
         pending = [_CLOSING[opening.text]]
         while pending:
             token = self.next()

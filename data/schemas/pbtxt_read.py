@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
 
 from ...errors import InputError
-from .pbtxt import Parsed, parse
+from .pbtxt import ParsedMessage, parse
 from .problems import (
     COLLISION,
     INVALID,
@@ -25,7 +25,6 @@ from .problems import (
     raise_problems,
     weighted_problems,
 )
-from .proto import SCHEMA_PROTO
 from .schema import (
     CHANGES,
     UNCHECKED,
@@ -41,6 +40,7 @@ from .schema import (
     Time,
     Values,
 )
+from .schema_proto import SCHEMA_PROTO
 from .time_formats import UNIX, format_problem
 from .weighted_feature import WeightedFeature
 
@@ -67,19 +67,19 @@ COMPARATORS: Final = {
 QUANTILES: Final = "jensen_shannon_quantiles"  # what TFDV's divergence of source QUANTILES becomes
 
 
-class Imported(NamedTuple):
-    """What reading a `schema.pbtxt` gives.
+class ImportedSchema(NamedTuple):
+    """A schema read from TFX's `schema.pbtxt`.
 
     Attributes:
-        schema: What could be taken over.
-        notes: What could not, one line each: "file:line: what".
+        schema: All that has words here.
+        notes: What has none and is left out, one line each: "file:line: what".
     """
 
     schema: Schema
     notes: tuple[str, ...]
 
 
-def load_pbtxt(path: Path | str) -> Imported:
+def load_pbtxt(path: Path | str) -> ImportedSchema:
     """The schema in a file of TFX.
 
     Raises:
@@ -92,7 +92,7 @@ def load_pbtxt(path: Path | str) -> Imported:
     return schema_from_pbtxt(text, str(path))
 
 
-def schema_from_pbtxt(text: str, where: str = "schema.pbtxt") -> Imported:
+def schema_from_pbtxt(text: str, where: str = "schema.pbtxt") -> ImportedSchema:
     """The schema that a text says.
 
     Args:
@@ -103,23 +103,28 @@ def schema_from_pbtxt(text: str, where: str = "schema.pbtxt") -> Imported:
         InputError: No text format, or an unknown field; its `where` is "file:line:column".
         SchemaError: The schema contradicts itself; TFDV would raise an anomaly for it at each validation.
     """
-    return _Reader(parse(text, SCHEMA_PROTO, "Schema", where), where).imported()
+    return _SchemaImport(parse(text, SCHEMA_PROTO, "Schema", where), where).imported()
 
 
-class _Reader:
-    """Turns a parsed message into a schema, keeping notes."""
+class _SchemaImport:
+    """One parsed message on its way to a schema.
 
-    def __init__(self, parsed: Parsed, where: str) -> None:
+    Attributes:
+        located_notes: Line and text of what is left out; sorted by line at the end, as domains are read with features.
+        used: Names of the shared domains that some feature has.
+    """
+
+    def __init__(self, parsed: ParsedMessage, where: str) -> None:
         self.parsed = parsed
         self.where = where
-        self.found: list[tuple[int, str]] = []
+        self.located_notes: list[tuple[int, str]] = []
         self.used: set[str] = set()
 
     def note(self, path: str, text: str) -> None:
         line = self.parsed.lines.get(path, 1)
-        self.found.append((line, f"{self.where}:{line}: {text}"))
+        self.located_notes.append((line, f"{self.where}:{line}: {text}"))
 
-    def imported(self) -> Imported:
+    def imported(self) -> ImportedSchema:
         value = self.parsed.value
         self.domains: dict[str, tuple[str, dict[str, Any]]] = {}
         for kind in ("string_domain", "int_domain", "float_domain"):
@@ -162,7 +167,7 @@ class _Reader:
         for opaque in self.parsed.opaque:
             if "extra_metadata" not in opaque.path:
                 self.note(opaque.path, f"{self.owner(opaque.path)} is not taken over")
-        return Imported(schema, tuple(text for _, text in sorted(self.found, key=lambda pair: pair[0])))
+        return ImportedSchema(schema, tuple(text for _, text in sorted(self.located_notes, key=lambda pair: pair[0])))
 
     def owner(self, path: str) -> str:
         """A path with the feature's name in it."""
@@ -194,10 +199,10 @@ class _Reader:
         """A weighted feature; None, and a note, where its values or weights are fields of structs."""
         name = item.get("name", "")
         steps = [item.get(key, {}).get("step", []) for key in ("feature", "weight_feature")]
-        if any(len(one) > 1 for one in steps):
+        if any(len(step) > 1 for step in steps):
             self.note(path, f"weighted feature {name!r} is of fields of a struct and is not taken over")
             return None
-        value, weight = (one[0] if one else "" for one in steps)
+        value, weight = (step[0] if step else "" for step in steps)
         return WeightedFeature(name, value, weight, _stage(item))
 
     def named_as_sparse(self, pair: WeightedFeature) -> Iterator[Problem]:
@@ -258,21 +263,21 @@ class _Reader:
     def fields(self, path: str, item: Mapping[str, Any]) -> tuple[tuple[Feature, ...], list[Problem]]:
         """What a struct's domain says of its fields."""
         fields = item.get("struct_domain", {}).get("feature", [])
-        read = [self.feature(f"{path}.struct_domain.feature[{place}]", field) for place, field in enumerate(fields)]
+        read = [self.feature(f"{path}.struct_domain.feature[{index}]", field) for index, field in enumerate(fields)]
         return tuple(feature for feature, _ in read), [problem for _, wrong in read for problem in wrong]
 
     def bounds(self, path: str, item: Mapping[str, Any], change: str, what: str) -> dict[str, float]:
         """The thresholds of a comparator; one without a threshold measures and never fails."""
-        found = {}
+        thresholds = {}
         for key, part in item.get(f"{change}_comparator", {}).items():
             name = COMPARATORS[key]
             if part.get("source", {}).get("type") == "QUANTILES":
                 name = QUANTILES
             if "threshold" in part:
-                found[name] = part["threshold"]
+                thresholds[name] = part["threshold"]
             else:
                 self.note(path, f"{key} of {what} has no threshold and is not taken over")
-        return found
+        return thresholds
 
     def domain(self, path: str, item: Mapping[str, Any], kind: str, what: str, wrong: Any) -> Domain | None:
         """The feature's domain; `wrong` takes what TFDV calls an anomaly of the schema."""
@@ -342,10 +347,10 @@ def _range(value: Mapping[str, Any], kind: str, parse: Literal["int", "float"]) 
     # No number is below −∞ or above ∞, and none compares with NaN: such an end is open.
     low = None if low is not None and (low == -math.inf or math.isnan(low)) else low
     high = None if high is not None and (high == math.inf or math.isnan(high)) else high
-    found = Range(low, high, value.get("disallow_nan", False), value.get("disallow_inf", False))
+    limits = Range(low, high, value.get("disallow_nan", False), value.get("disallow_inf", False))
     if kind == "string":
-        return Range(low, high, found.disallow_nan, found.disallow_inf, parse)
-    return found if found != Range() else None
+        return Range(low, high, limits.disallow_nan, limits.disallow_inf, parse)
+    return limits if limits != Range() else None
 
 
 def _ratio(value: Mapping[str, Any] | None) -> Ratio | None:

@@ -56,9 +56,9 @@ def unescape(body: str) -> bytes:
         EscapeError: A backslash stands before something else.
     """
     pieces, at = b"", 0
-    for found in _ESCAPE.finditer(body):
-        pieces += body[at : found.start()].encode()
-        octal, hexadecimal, short, long, other = found.groups()
+    for match in _ESCAPE.finditer(body):
+        pieces += body[at : match.start()].encode()
+        octal, hexadecimal, short, long, other = match.groups()
         code = int(octal, 8) if octal else int(hexadecimal or short or long or "0", 16)
         if octal or hexadecimal:
             valid, piece = code < 256, bytes([code & 255])
@@ -68,9 +68,9 @@ def unescape(body: str) -> bytes:
         else:
             valid, piece = other in _SIMPLE, _SIMPLE.get(other, b"")
         if not valid:
-            raise EscapeError(found.start(), found.group())
+            raise EscapeError(match.start(), match.group())
         pieces += piece
-        at = found.end()
+        at = match.end()
     return pieces + body[at:].encode()
 
 
@@ -106,6 +106,8 @@ def single(number: float) -> float:
     near: float = struct.unpack("<f", bits)[0]
     if near == number:
         return number
+    # A float64 that came from 32 bits has digits that nobody wrote (0.1 → 0.10000000149); the shortest decimal that
+    # rounds to the same 32 bits is what protobuf prints.
     shorter = (float(f"{near:.{digits}g}") for digits in range(6, 9))
     return next((short for short in shorter if _bits(short) == bits), near)
 

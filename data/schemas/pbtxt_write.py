@@ -15,8 +15,8 @@ import numpy as np
 from .pbtxt import dump
 from .pbtxt_read import COMPARATORS, QUANTILES
 from .pbtxt_scalars import single
-from .proto import SCHEMA_PROTO
 from .schema import CHANGES, Bool, Count, Feature, Range, Schema, Semantic, Time, Values
+from .schema_proto import SCHEMA_PROTO
 from .struct_fields import Path, path_name, with_fields
 from .time_formats import UNIX
 
@@ -27,8 +27,8 @@ _PROTO_TYPES: Final = {
 _ONE: Final = Count(1, 1)
 
 
-class Exported(NamedTuple):
-    """What writing a `schema.pbtxt` gives.
+class ExportedSchema(NamedTuple):
+    """A schema as TFX's `schema.pbtxt`.
 
     Attributes:
         text: The file's text.
@@ -39,7 +39,7 @@ class Exported(NamedTuple):
     notes: tuple[str, ...]
 
 
-def schema_to_pbtxt(schema: Schema) -> Exported:
+def schema_to_pbtxt(schema: Schema) -> ExportedSchema:
     """The schema as TFDV's own writer would print it, and what TFDV has no words for."""
     notes: list[str] = []
     domains: list[dict[str, Any]] = []
@@ -67,7 +67,7 @@ def schema_to_pbtxt(schema: Schema) -> Exported:
         message["dataset_constraints"] = rows
         if schema.max_rows is not None and schema.min_rows is None:
             notes.append("TFDV looks at the largest number of rows only where a smallest is given too")
-    return Exported(dump(message, SCHEMA_PROTO, "Schema"), tuple(notes))
+    return ExportedSchema(dump(message, SCHEMA_PROTO, "Schema"), tuple(notes))
 
 
 def _message(feature: Feature, above: Path, domains: list[dict[str, Any]], notes: list[str]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What is wrong with a schema itself, by TFDV's names and triggers: found when it is made, before any data is seen."""
+"""What is wrong with a schema itself, by TFDV's names and triggers: raised as it is built, before any data is seen."""
 
 from __future__ import annotations
 
@@ -66,10 +66,10 @@ class SchemaError(InputError):
     problems: tuple[Problem, ...] = ()
 
     def at(self, where: str) -> SchemaError:
-        """The same with its place in a file."""
-        made = SchemaError(self.message, fix=self.fix, where=where)
-        made.problems = self.problems
-        return made
+        """The same error with the "file:line" where it stands."""
+        located = SchemaError(self.message, fix=self.fix, where=where)
+        located.problems = self.problems
+        return located
 
 
 def raise_problems(problems: Iterable[Problem], where: str | None = None) -> None:
@@ -78,12 +78,13 @@ def raise_problems(problems: Iterable[Problem], where: str | None = None) -> Non
     Raises:
         SchemaError: There is one.
     """
-    found = tuple(problems)
-    if not found:
+    all_problems = tuple(problems)
+    if not all_problems:
         return
-    more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-    error = SchemaError(f"{found[0].message} [{found[0].anomaly}]{more}", fix=found[0].fix, where=where)
-    error.problems = found
+    first, *others = all_problems
+    more = f" (and {len(others)} more)" if others else ""
+    error = SchemaError(f"{first.message} [{first.anomaly}]{more}", fix=first.fix, where=where)
+    error.problems = all_problems
     raise error
 
 
@@ -103,9 +104,9 @@ def schema_problems(schema: Schema) -> Iterator[Problem]:
             yield Problem(INVALID, check.feature, f"a check of {check.feature or 'no feature'} with the severity "
                           f"{check.severity!r} and the SQL {check.sql!r}",
                           f"give a feature, an expression and one of {', '.join(SEVERITIES)}")  # fmt: skip
-    for one in schema.expectations:
-        if one.severity not in GX_SEVERITIES:
-            yield Problem(INVALID, None, f"{one.type}: there is no severity {one.severity!r}",
+    for expectation in schema.expectations:
+        if expectation.severity not in GX_SEVERITIES:
+            yield Problem(INVALID, None, f"{expectation.type}: there is no severity {expectation.severity!r}",
                           f"use {', '.join(GX_SEVERITIES)}")  # fmt: skip
     for feature in schema.features:
         yield from feature_problems(feature)

@@ -92,7 +92,9 @@ class Schema:
         """
         if self.feature(feature.name) is None:
             return replace(self, features=(*self.features, feature))
-        return replace(self, features=tuple(feature if one.name == feature.name else one for one in self.features))
+        return replace(
+            self, features=tuple(feature if other.name == feature.name else other for other in self.features)
+        )
 
     def in_environment(self, feature: Feature, environment: str | None) -> bool:
         """Whether a feature belongs to an environment; None: all do."""
@@ -102,9 +104,9 @@ class Schema:
 
     def to_dict(self) -> dict[str, Any]:
         """The schema as JSON-able values; a domain says which `kind` it is."""
-        found = asdict(self)
-        _name_domains(self.features, found["features"])
-        return found
+        document = asdict(self)
+        _name_domains(self.features, document["features"])
+        return document
 
     def to_json(self) -> str:
         """`to_dict` as indented JSON; equal schemas give equal text."""

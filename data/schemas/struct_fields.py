@@ -53,18 +53,18 @@ def states_below(path: Path, column: ColumnState) -> dict[str, ColumnState]:
 
 def state_at(columns: Mapping[str, ColumnState], path: Path) -> ColumnState | None:
     """The state of a column, or of a field within; None where there is none."""
-    found = columns.get(path[0])
+    state = columns.get(path[0])
     for name in path[1:]:
-        found = None if found is None else found.levels[-1].fields.get(name)
-    return found
+        state = None if state is None else state.levels[-1].fields.get(name)
+    return state
 
 
 def feature_at(schema: Schema, path: Path) -> Feature | None:
     """The feature at a path, or None."""
-    found = schema.feature(path[0])
+    feature = schema.feature(path[0])
     for name in path[1:]:
-        found = next((field for field in found.fields if field.name == name), None) if found is not None else None
-    return found
+        feature = next((field for field in feature.fields if field.name == name), None) if feature is not None else None
+    return feature
 
 
 def with_feature_at(top: Feature, path: Path, feature: Feature) -> Feature:

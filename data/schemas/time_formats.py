@@ -71,11 +71,11 @@ def format_problem(text: str) -> str | None:
     """Why a text is no format of time; None where it is one."""
     if text in UNIX:
         return None
-    found = re.findall(r"%(.|$)", text)
-    wrong = next((letter for letter in found if letter not in _DIRECTIVES), None)
+    directives = re.findall(r"%(.|$)", text)
+    wrong = next((letter for letter in directives if letter not in _DIRECTIVES), None)
     if wrong is not None:
         return f"%{wrong} is no directive that is known"
-    return None if set(found) - {"%"} else "it has no directive of strptime"
+    return None if set(directives) - {"%"} else "it has no directive of strptime"
 
 
 @cache
@@ -101,8 +101,8 @@ def looks_like_time(values: Any) -> Mask:
 
 def within(values: NDArray[Any], unix: str) -> Mask:
     """Which integers are times from 1990 to 2029, counted from 1970 in a unit of `UNIX`."""
-    found: Mask = (values >= _FIRST_DAY * UNIX[unix]) & (values < _LAST_DAY * UNIX[unix])
-    return found
+    inside: Mask = (values >= _FIRST_DAY * UNIX[unix]) & (values < _LAST_DAY * UNIX[unix])
+    return inside
 
 
 def _mask(array: Any) -> Mask:

@@ -67,12 +67,12 @@ class WeightedFeature:
         """The new columns of a batch: int64."""
         values, weights = _column(batch, self.value), _column(batch, self.weight)
         there, weighed = values.is_valid(), weights.is_valid()
-        made = (
+        computed = (
             pc.and_not(weighed, there).cast(pa.int64()),
             pc.and_not(there, weighed).cast(pa.int64()),
             pc.if_else(pc.or_(there, weighed), pc.subtract(_lengths(weights), _lengths(values)), _NULL),
         )
-        return dict(zip(self.columns, made, strict=True))
+        return dict(zip(self.columns, computed, strict=True))
 
 
 def with_weighted(source: Source, weighted: Iterable[WeightedFeature]) -> tuple[Source, dict[str, str]]:
@@ -84,13 +84,13 @@ def with_weighted(source: Source, weighted: Iterable[WeightedFeature]) -> tuple[
     Raises:
         InputError: It has some of a weighted feature's columns as its own.
     """
-    made: dict[str, str] = {}
+    origins: dict[str, str] = {}
     for pair in weighted:
         if pair.stage not in UNCHECKED and not set(pair.columns) <= set(source.columns):
-            there = [name for name in {pair.value: None, pair.weight: None} if name in source.columns]
-            source = derived(source, pair, columns=there or None)
-            made |= dict.fromkeys(pair.columns, pair.origin)
-    return source, made
+            present = [name for name in {pair.value: None, pair.weight: None} if name in source.columns]
+            source = derived(source, pair, columns=present or None)
+            origins |= dict.fromkeys(pair.columns, pair.origin)
+    return source, origins
 
 
 def _column(batch: pa.RecordBatch, name: str) -> pa.Array:

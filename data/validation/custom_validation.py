@@ -11,33 +11,33 @@ from typing import Any, Final
 
 from ...errors import InputError
 from ..schemas.checks import Check
-from ..schemas.pbtxt import Field, Tables, parse
+from ..schemas.pbtxt import MessageField, ProtoDefinitions, parse
 
-_CONFIG: Final = Tables(
+_CONFIG: Final = ProtoDefinitions(
     messages={
         "CustomValidationConfig": {
-            "feature_validations": Field(1, "FeatureValidation", repeated=True),
-            "feature_pair_validations": Field(2, "FeaturePairValidation", repeated=True),
+            "feature_validations": MessageField(1, "FeatureValidation", repeated=True),
+            "feature_pair_validations": MessageField(2, "FeaturePairValidation", repeated=True),
         },
         "FeatureValidation": {
-            "dataset_name": Field(1, "string"),
-            "feature_path": Field(2, "Path"),
-            "validations": Field(3, "Validation", repeated=True),
+            "dataset_name": MessageField(1, "string"),
+            "feature_path": MessageField(2, "Path"),
+            "validations": MessageField(3, "Validation", repeated=True),
         },
         "FeaturePairValidation": {
-            "dataset_name": Field(1, "string"),
-            "base_dataset_name": Field(2, "string"),
-            "feature_test_path": Field(3, "Path"),
-            "feature_base_path": Field(4, "Path"),
-            "validations": Field(5, "Validation", repeated=True),
+            "dataset_name": MessageField(1, "string"),
+            "base_dataset_name": MessageField(2, "string"),
+            "feature_test_path": MessageField(3, "Path"),
+            "feature_base_path": MessageField(4, "Path"),
+            "validations": MessageField(5, "Validation", repeated=True),
         },
         "Validation": {
-            "sql_expression": Field(1, "string"),
-            "severity": Field(2, "Severity"),
-            "description": Field(3, "string"),
-            "in_environment": Field(4, "string", repeated=True),
+            "sql_expression": MessageField(1, "string"),
+            "severity": MessageField(2, "Severity"),
+            "description": MessageField(3, "string"),
+            "in_environment": MessageField(4, "string", repeated=True),
         },
-        "Path": {"step": Field(1, "string", repeated=True)},
+        "Path": {"step": MessageField(1, "string", repeated=True)},
     },
     enums={"Severity": {"UNKNOWN": 0, "WARNING": 1, "ERROR": 2}},
 )

@@ -17,7 +17,7 @@ import golden_tfdv_weighted as weighted  # type: ignore[import-not-found]  # as 
 import numpy as np
 from drivetrain.data import Schema, checks_from_pbtxt
 from drivetrain.data.schemas.pbtxt import parse
-from drivetrain.data.schemas.proto import SCHEMA_PROTO
+from drivetrain.data.schemas.schema_proto import SCHEMA_PROTO
 
 FLOATS = ("float32", "float64", "float", "double")
 SCHEMA_TYPES = (

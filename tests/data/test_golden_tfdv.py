@@ -37,7 +37,7 @@ from drivetrain.data.drift_skew.compare import Comparison
 from drivetrain.data.schemas.pbtxt import parse
 from drivetrain.data.schemas.pbtxt_read import schema_from_pbtxt
 from drivetrain.data.schemas.pbtxt_write import schema_to_pbtxt
-from drivetrain.data.schemas.proto import SCHEMA_PROTO
+from drivetrain.data.schemas.schema_proto import SCHEMA_PROTO
 from drivetrain.data.stats.document import Statistics, from_states
 from drivetrain.data.stats.options import StatisticsOptions, slicings
 from drivetrain.errors import InputError

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from drivetrain.data.schemas.pbtxt import dump, parse
-from drivetrain.data.schemas.proto import SCHEMA_PROTO
+from drivetrain.data.schemas.schema_proto import SCHEMA_PROTO
 from drivetrain.errors import InputError
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
