@@ -36,5 +36,5 @@ def is_users(file: str) -> bool:
 
 
 def without_folder(where: str | None) -> str | None:
-    """Give "file:line" without the folder, for what is saved: equal code gives equal bytes wherever it lies."""
+    """Give "file:line" without the folder, for what is saved: equal code gives equal bytes in any folder."""
     return None if where is None else where.rsplit("/", 1)[-1]

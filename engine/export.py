@@ -96,7 +96,7 @@ def rehearse(
     predict: Callable[[Any], Mapping[str, Any]],
     label: str,
 ) -> None:
-    """Trace a model as `export_model` does, and save nothing: what cannot be exported is told before it is trained.
+    """Trace a model as `export_model` does, and save nothing, so that an unfit model raises before it is trained.
 
     The arguments are those of `export_model`, but that `jax.ShapeDtypeStruct` may stand for each array of params.
 

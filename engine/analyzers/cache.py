@@ -5,7 +5,7 @@ A state is kept under the digest of its span's content and a key of what compute
     drivetrain-states-1\n, then per state: its key (32 bytes), the SHA-256 of key and state (32), its length (8, little
     endian), the state
 
-Whatever does not match its digest is as if it were not there.
+A state that does not match its digest is treated as absent, and computed again.
 """
 
 from __future__ import annotations
@@ -60,6 +60,7 @@ class AnalyzerCache:
             return
         wanted = {bytes.fromhex(key): data for key, data in states.items()}
         known = self._scan(path)
+        # States of other analyzers stay: a changed preprocessing function may be changed back.
         kept = {key: self._verified(path, key, where) for key, where in known.items() if key not in wanted}
         sink = io.BytesIO()
         sink.write(_MAGIC)
@@ -110,7 +111,7 @@ class AnalyzerCache:
 
 
 def state_of(analysis: Analysis, data: bytes) -> State | None:
-    """The state that its `to_bytes` wrote; None for bytes that are none."""
+    """The state that its `to_bytes` wrote; None where the bytes are no state of this analysis."""
     state = analysis.new()
     try:
         state.load(data)

@@ -28,6 +28,7 @@ class Documents:
         self.documents += len(column) - column.null_count
         parents = pc.list_parent_indices(column).to_numpy(zero_copy_only=False).astype(np.int64)
         ids = column.flatten().to_numpy(zero_copy_only=False)  # 0 … 2^31 − 1, so that a pair fits in 63 bits
+        # Each (row, id) as one integer, so that an id which a row has twice is one pair, and pair % span is the id.
         span = int(ids.max()) + 1 if len(ids) else 1
         pairs = count_numbers(parents * span + ids).values  # sorted: np.unique hashes, and is ten times as slow here
         self._take(count_numbers(pairs % span))

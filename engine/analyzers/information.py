@@ -1,4 +1,4 @@
-"""What a word tells about a label: (adjusted) mutual information in bits, as TFT orders vocabularies by it.
+"""The information of a word about a label: (adjusted) mutual information in bits, as TFT orders vocabularies by it.
 
 A word's information is Σ over labels of n_ij · log2(n · n_ij / (x_i · y_j)), with n_ij the weight of rows with the word
 and the label, x_i of the word, y_j of the label and n of all. It is not divided by n: it reads like an adjusted count.
@@ -44,7 +44,7 @@ def informations(
 def _information(word: str, counts: LabelCounts, labels: LabelCounts, n: float, adjusted: bool, least: float) -> float:
     x = math.fsum(counts.values())
     if x == 0 or round(x) == round(n):
-        return 0.0  # it stands in no row or in every one, and tells nothing
+        return 0.0  # it stands in no row or in every one, and has no information
     if x > n:
         raise InputError(
             f"the word {word!r:.80} occurs {x:g} times in rows of weight {n:g}",

@@ -30,8 +30,9 @@ KEYS: Final = 1 << 18
 class Keyed(Generic[S]):
     """A state per key (text, whole number or boolean). Rows whose key or value is missing are left out.
 
-    Rows wait until there are 2^20 of them, so that each key's state is given many at once. Where the rows have weights,
-    a state is given values and weights as float64[n, 2].
+    Rows wait until there are 2^20 of them, so that each key's state is given many at once: with many keys a call per
+    key and batch would cost more than the arithmetic. Where the rows have weights, a state is given values and weights
+    as float64[n, 2].
     """
 
     def __init__(self, make: Callable[[], S], name: str, weight_name: str = "") -> None:
@@ -65,9 +66,12 @@ class Keyed(Generic[S]):
         codes, values = codes[kept], values[kept]
         if not len(codes):
             return
+        # A code numbers the words of this batch's dictionary, a position the keys of the whole pass: only positions
+        # can wait across batches. Keys without a row that counts get none.
         positions = np.zeros(len(words), np.int64)
         for code in np.flatnonzero(np.bincount(codes, minlength=len(words))).tolist():
             positions[code] = self._position(words[code])
+        # Concatenated int64 and float64 would be float64, and whole numbers above 2^53 would be rounded.
         if self._waiting and self._waiting[0][1].dtype != values.dtype:
             self._settle()
         self._waiting.append((positions[codes], values))

@@ -52,7 +52,7 @@ class Numbers:
             self.compact()
 
     def merge(self, other: Numbers) -> None:
-        """Take in another state."""
+        """Take in another state; where either has a sketch, all becomes one."""
         if other.sketch is not None:
             self._to_sketch().merge(other.sketch)
         for table in other.tables:

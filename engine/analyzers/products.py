@@ -83,6 +83,8 @@ class Products:
             return np.zeros((self.width, k))
         _, eigenvectors = np.linalg.eigh(spread)
         chosen = eigenvectors[:, ::-1][:, :k]
+        # Entries within 1e-9 of the largest count as equal: which of two is larger by rounding alone may differ between
+        # builds of LAPACK, and would flip the sign.
         size = np.abs(chosen)
         largest = np.argmax(size >= size.max(axis=0) * (1 - 1e-9), axis=0)
         signs = np.sign(chosen[largest, np.arange(chosen.shape[1])])

@@ -33,7 +33,7 @@ class Reducer(Protocol):
         """The state of both."""
 
     def extract(self, state: Any) -> Any:
-        """The result, an array of the shape and dtype that `ops.reduce` was told."""
+        """The result, an array of the shape and dtype that `ops.reduce` was given."""
 
 
 class ReducerState:

@@ -14,42 +14,34 @@ from numpy.typing import NDArray
 from ...errors import InputError
 
 
-class State(Protocol):
-    """The mergeable state of one analysis. Equal rows give equal bytes, however they were split and ordered."""
-
-    def add(self, rows: ColumnsByRole) -> None:
-        """Take in one batch."""
+class Mergeable(Protocol):
+    """What every state can do. Equal rows give equal bytes, however they were split and ordered."""
 
     def merge(self, other: Self) -> None:
         """Take in the state of the rows that follow."""
 
     def compact(self) -> None:
-        """Bring it into its one canonical form."""
+        """Bring it into its one canonical form, in which it takes the least memory."""
 
     def to_bytes(self) -> bytes:
-        """The canonical state as bytes."""
+        """The canonical state as bytes: they are the analyzer cache's content, and travel between workers."""
 
     def load(self, data: bytes) -> None:
         """Become the state that `to_bytes` wrote; called on a new one with the same options."""
 
 
-class Numeric(Protocol):
+class State(Mergeable, Protocol):
+    """The mergeable state of one analysis."""
+
+    def add(self, rows: ColumnsByRole) -> None:
+        """Take in one batch."""
+
+
+class Numeric(Mergeable, Protocol):
     """A state of finite numbers that other states keep one of per key, or per place of a vector."""
 
     def take(self, values: NDArray[Any]) -> None:
         """Take in finite int64 or float64 values."""
-
-    def merge(self, other: Self) -> None:
-        """As `State.merge`."""
-
-    def compact(self) -> None:
-        """As `State.compact`."""
-
-    def to_bytes(self) -> bytes:
-        """As `State.to_bytes`."""
-
-    def load(self, data: bytes) -> None:
-        """As `State.load`."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +52,7 @@ class ColumnsByRole:
         values: The columns looked at; a vector column is a fixed-size list.
         key: Groups the rows; or None.
         weight: Says how much each row counts; or None.
-        label: What the values are to tell something about; or None.
+        label: The class of each row, for the mutual information of word and class; or None.
     """
 
     values: Sequence[pa.Array]
@@ -119,7 +111,7 @@ def finite(column: pa.Array) -> NDArray[Any]:
 
 
 def finite_of(values: NDArray[Any]) -> NDArray[Any]:
-    """The finite ones."""
+    """The values without NaN and infinities; integers all are finite."""
     if values.dtype.kind == "f":
         kept = np.isfinite(values)
         return values if kept.all() else values[kept]

@@ -47,7 +47,7 @@ def l_moments(table: NumberTable | None) -> tuple[float, float, float, float]:
 def tukey_parameters(table: NumberTable | None) -> tuple[float, float, float, float]:
     """Location, scale, and the left and right tail parameters h, both 0 where the tails are no longer than normal.
 
-    Of fewer than 8 values the tails cannot be told, and count as normal.
+    Fewer than 8 values do not show the tails, which then count as normal.
     """
     first, second, third, fourth = l_moments(table)
     if second <= 0 or table is None or table.total < _FEWEST:
@@ -99,7 +99,12 @@ def _bisect(error: Callable[[float], float], low: float, high: float) -> tuple[f
 
 
 def _tails(skewness: float, kurtosis: float) -> tuple[float, float]:
-    """The left and right h of the HH distribution with that L-skewness and L-kurtosis."""
+    """The left and right h of the HH distribution with that L-skewness and L-kurtosis.
+
+    With h the right parameter and h − delta the left one, L-skewness rises with delta and L-kurtosis with h, so each is
+    solved by bisection with the other fixed, in turn. A round does so twice, and keeps first the upper and then the
+    lower ends of the brackets: `least` and `most` hold those of (h, delta), which the rounds narrow.
+    """
     if kurtosis < _GAUSSIAN:
         return 0.0, 0.0
     if skewness < 0:

@@ -76,8 +76,12 @@ class Words:
 class TaggedWords:
     """How often each (word, label, weight) occurs, and each (label, weight) over all rows.
 
-    A tag stands behind its word in one byte string, its length last, so that a text table counts them. Exact: the
-    weights of a word are summed in one order, whatever the order of the rows.
+    A text table counts byte strings, so each (word, label, weight) is one: the word, the label, the weight as
+    little-endian float64, and the label's length in bytes as little-endian int64. The length stands last, because only
+    then the string can be taken apart from its end, whatever bytes the word and the label have.
+
+    Weights are counted here, and summed only when they are read, over a sorted table: the sum depends neither on the
+    order of the rows nor on how they were split.
     """
 
     def __init__(self, weight_name: str) -> None:
@@ -92,6 +96,8 @@ class TaggedWords:
             InputError: A weight is missing, negative or not finite.
         """
         if rows.label is not None:
+            # The rows themselves are counted as if each held the empty word once: a row with a list of several words
+            # is one row in the information's total.
             self._take(self.rows, ColumnsByRole([_blank(len(rows.label))], None, rows.weight, rows.label))
         self._take(self.words, rows.flat())
 
@@ -107,6 +113,7 @@ class TaggedWords:
         word, label, weights = word[kept], label[kept], weights[kept]
         if not len(word):
             return
+        # Equal (word, label, weight) come to stand together, so that each is joined into bytes once per batch.
         order = np.lexsort((weights, label, word))
         word, label, weights = word[order], label[order], weights[order]
         same = (np.diff(word) == 0) & (np.diff(label) == 0) & (np.diff(weights) == 0)
@@ -135,11 +142,11 @@ class TaggedWords:
         self.rows.compact()
 
     def ranked(self) -> Ranked:
-        """Words by the sum of their weights, as `Words.ranked`."""
+        """Words by the sum of their weights, descending; ties as in `Words.ranked`."""
         return _sorted({word: math.fsum(by_label.values()) for word, by_label in _by_word(self.words).items()})
 
     def informative(self, adjusted: bool, min_diff: float | None) -> Ranked:
-        """Words by what they tell about the label (see `information`), as `Words.ranked`."""
+        """Words by their information about the label, in bits (see `information`); ties as in `Words.ranked`."""
         return _sorted(informations(_by_word(self.words), _by_word(self.rows).get("", {}), adjusted, min_diff))
 
     def to_bytes(self) -> bytes:
@@ -199,6 +206,7 @@ def _by_word(words: Words) -> dict[str, LabelCounts]:
     if words.tables:
         table = words.tables[0]
         for tagged, count in zip(table.values.to_pylist(), table.counts.tolist(), strict=True):
+            # 16 bytes at the end: the weight, then the length of the label before it.
             end = len(tagged) - 16 - int.from_bytes(tagged[-8:], "little")
             weight = float(np.frombuffer(tagged, "<f8", 1, len(tagged) - 16)[0])
             of = weights.setdefault(tagged[:end].decode(), {})

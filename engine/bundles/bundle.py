@@ -206,7 +206,7 @@ class Bundle:
     def run_each(
         self, name: str, batch: pa.RecordBatch
     ) -> tuple[dict[str, NDArray[Any]], NDArray[np.int64], dict[int, InputError]]:
-        """`run` for a batch of strangers: a row that cannot be used, or fails a check, spoils no other.
+        """`run` for a batch of rows from different callers: a row that is unusable, or fails a check, fails alone.
 
         Returns:
             The outputs of the rows that could be used; which rows these are; the error of each other row.
@@ -230,7 +230,7 @@ class Bundle:
         Raises:
             InputError: As `run`, when the batch's turn comes.
         """
-        self._runner(name)  # an unknown name is told before the first batch is taken
+        self._runner(name)  # an unknown name raises before the first batch is taken
         waiting: deque[Future[dict[str, NDArray[Any]]]] = deque()
         with ThreadPoolExecutor(ahead, thread_name_prefix="drivetrain-batch") as pool:
             try:
@@ -350,7 +350,7 @@ def _payload(files: Mapping[str, bytes], body: Mapping[str, Any]) -> Payload:
             weights |= read_weights(files[name])
         elif path.suffix == ".arrow":
             assets[path.stem] = pa.ipc.open_file(files[name]).read_all()
-            assets[path.stem].validate(full=True)  # offsets that lie would be followed out of the file
+            assets[path.stem].validate(full=True)  # false offsets would be followed out of the file
     return Payload(programs, weights, assets)
 
 

@@ -21,8 +21,8 @@ def keep_compiled(folder: Path | None = None) -> Path:
     """Keep what JAX compiles in this process, and use what earlier processes kept.
 
     Args:
-        folder: Where; unless given `$XDG_CACHE_HOME/drivetrain/compiled` (`~/.cache/…`), or the folder that JAX itself
-            is already told (`JAX_COMPILATION_CACHE_DIR`). It may be deleted at any time.
+        folder: Where; by default the folder that JAX is configured with (`JAX_COMPILATION_CACHE_DIR`), else
+            `$XDG_CACHE_HOME/drivetrain/compiled` (`~/.cache/…`). It may be deleted at any time.
 
     Returns:
         The folder for this jaxlib and processor.

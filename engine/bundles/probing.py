@@ -1,10 +1,10 @@
 """Programs of strangers, read and compiled once in a process of its own before they are read in this one.
 
-JAX's native reader and XLA trust the bytes that they are given: made to break them, these end the process. Whether they
-do cannot be told from the bytes without doing all that the reader does. So a child tries each program that this user
-has not met before, and only what the child survived is read here. What was tried, or written by this user, is kept by
-digest in `$XDG_CACHE_HOME/drivetrain/programs/jaxlib-VERSION/` (`~/.cache/…`), as empty files; it may be deleted at any
-time.
+JAX's native reader and XLA trust the bytes that they are given, and bytes made to break them end the process. Whether
+they do so shows only when they are read and compiled. So a child process tries each program that this user has not met
+before, and this process reads only those that the child survived. The digests of the programs that were tried, or that
+this user wrote, are names of empty files in `$XDG_CACHE_HOME/drivetrain/programs/jaxlib-VERSION/` (`~/.cache/…`); the
+folder may be deleted at any time.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def remember(programs: Iterable[bytes]) -> None:
 def probe(programs: Mapping[str, bytes], where: str) -> None:
     """Let a child process read and compile the programs that this user has not met before; at once if there are none.
 
-    A program that raises there is no news: it raises here too, when it is read.
+    A program that raises in the child counts as tried: it raises here too, when it is read, and does no harm.
 
     Args:
         programs: By name.
@@ -57,6 +57,7 @@ def probe(programs: Mapping[str, bytes], where: str) -> None:
     if not new:
         return
     untried = [programs[names[digest]] for digest in new]
+    # -P: the working directory, which may be a stranger's, is not on the child's import path.
     command = [sys.executable, "-P", "-m", __name__, *(str(len(program)) for program in untried)]
     child = subprocess.Popen(  # noqa: S603  # our own module
         command,
@@ -68,7 +69,7 @@ def probe(programs: Mapping[str, bytes], where: str) -> None:
     with child:
         try:
             import jax as jax  # what these programs need here too, while the child does the same
-        except ImportError:  # told when a program is called
+        except ImportError:  # the error comes when a program is called
             child.kill()
             return
         try:
@@ -78,7 +79,8 @@ def probe(programs: Mapping[str, bytes], where: str) -> None:
             digests_survived, stderr = child.communicate()
     passed = digests_survived.decode("ascii", "replace").split()
     _meet(digest for digest in new if digest in passed)
-    for digest in new:  # the first that did not pass is the one that it ended at
+    # The child prints a digest after each program, in this order: the first that is missing is the one that ended it.
+    for digest in new:
         if digest not in passed:
             raise broken(f"{where}: device/{names[digest]}.stablehlo", _ended(child.returncode, stderr))
 
@@ -157,7 +159,7 @@ def main(sizes: Iterable[str]) -> None:
         program = sys.stdin.buffer.read(int(size))
         try:
             _try(program)
-        except Exception as error:  # whatever a stranger's bytes raise: to survive it is all that is asked
+        except Exception as error:  # untrusted bytes may raise anything: only whether this process survives matters
             print(f"{type(error).__name__}: {error}"[:500], file=sys.stderr)
         print(sha256(program).hexdigest(), flush=True)
 

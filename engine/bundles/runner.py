@@ -17,7 +17,7 @@ from ..graphs.nodes import BATCH, DeviceStage, GraphNode, HostNode
 from ..host_ops.columns import Kernel, as_column, as_value
 from ..lowering.programs import Programs, node_failed
 from ..lowering.single import fits
-from ..ragged.feeding import Span, counting, filled, lengths_of, spans, zeros
+from ..ragged.feeding import PaddedRange, counting, filled, lengths_of, padded_ranges, zeros
 
 SMALL: Final = 512
 LARGE: Final = 8192
@@ -106,7 +106,7 @@ class Runner:
         return {name: env[tensor] for name, tensor in self.outputs.items()}
 
     def each(self, batch: pa.RecordBatch) -> tuple[Env, NDArray[np.int64], dict[int, InputError]]:
-        """`batch` where a row that cannot be used spoils no other: results, the rows they are of, errors by row.
+        """`batch`, but an unusable row fails alone: results, the rows that they are of, and errors by row.
 
         Raises:
             InputError: A column is missing or of another type, which is no single row's fault.
@@ -202,14 +202,14 @@ class Runner:
             fix=f"give it (the columns given are {', '.join(names)[:200]})",
         )
 
-    def _spans(self, stage: DeviceStage, env: Env, rows: Span, *smallest: int) -> dict[str, Span]:
+    def _ranges(self, stage: DeviceStage, env: Env, rows: PaddedRange, *smallest: int) -> dict[str, PaddedRange]:
         """What of each symbolic dimension the stage sees at once."""
         lengths = {dim: env[name] for dim, name in self._lengths.items() if name in env}
-        return spans(self._counting[stage.program], lengths, rows, *smallest)
+        return padded_ranges(self._counting[stage.program], lengths, rows, *smallest)
 
     def _device_row(self, stage: DeviceStage, env: Env) -> None:
         """One row of a stage whose inputs are not all of a fixed number of words."""
-        sizes = self._spans(stage, env, Span(0, 1, 1))
+        sizes = self._ranges(stage, env, PaddedRange(0, 1, 1))
         arrays = []
         for name, (dtype, shape) in zip(stage.inputs, stage.slots, strict=True):
             if name is None:
@@ -227,7 +227,7 @@ class Runner:
         size = SMALL if rows <= SMALL else LARGE
         parts: list[list[NDArray[Any]]] = []
         for start in range(0, max(rows, 1), size):
-            sizes = self._spans(stage, env, Span(start, min(start + size, rows), size), SMALL)
+            sizes = self._ranges(stage, env, PaddedRange(start, min(start + size, rows), size), SMALL)
             arrays = [
                 zeros(dtype, shape, sizes) if name is None else _at(env[name], shape, sizes)
                 for name, (dtype, shape) in zip(stage.inputs, stage.slots, strict=True)
@@ -254,18 +254,18 @@ def _failed(check: Check, values: Mapping[str, object], row: str, more: int) -> 
     others = f", and {more} rows more" if more else ""
     return InputError(
         f"check failed{row}{others}: {check.message} ({shown})",
-        fix="mend the row, or the check in the preprocessing function",
+        fix="correct the row, or the check in the preprocessing function",
         where=check.where,
     )
 
 
-def _at(values: NDArray[Any], shape: tuple[str | int, ...], sizes: Mapping[str, Span]) -> NDArray[Any]:
+def _at(values: NDArray[Any], shape: tuple[str | int, ...], sizes: Mapping[str, PaddedRange]) -> NDArray[Any]:
     """What of an array the device gets."""
     dim = shape[0] if shape else 0
     return filled(values, sizes[dim]) if isinstance(dim, str) else values
 
 
-def _cut(values: NDArray[Any], shape: tuple[str | int, ...], sizes: Mapping[str, Span]) -> NDArray[Any]:
+def _cut(values: NDArray[Any], shape: tuple[str | int, ...], sizes: Mapping[str, PaddedRange]) -> NDArray[Any]:
     """What the device gave, without what was filled up."""
     dim = shape[0] if shape else 0
     return values[: sizes[dim].end - sizes[dim].begin] if isinstance(dim, str) else values

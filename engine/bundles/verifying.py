@@ -1,4 +1,4 @@
-"""Look a bundle over, without the code that made it: digests, programs, and each signature once on a row of nulls."""
+"""Verify a bundle without the code that made it: digests, programs, and each signature once on a row of nulls."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PLAIN: Mapping[str, object] = {"string": "", "int64": 0, "float64": 0.0, "bool"
 
 @dataclass(frozen=True)
 class BundleCheck:
-    """One thing that was looked at, whether it is as it should be, and what was found."""
+    """One check of a bundle: what was checked, whether it passed, and a line about it."""
 
     what: str
     ok: bool
@@ -33,8 +33,8 @@ class BundleCheck:
 def verify_bundle(path: Path) -> tuple[BundleCheck, ...]:
     """Check a saved bundle: every digest, every program, every signature on one row as a batch and as a row.
 
-    A row of nulls may be refused, if the graph says that a column must have a value; then plain values
-    (0, "", false) are tried, and what was refused is told.
+    The graph may refuse a row of nulls, where a column must have a value. Then a row of plain values (0, "", false) is
+    tried, and the check's text says what was refused.
 
     Raises:
         InputError: The folder holds no bundle.

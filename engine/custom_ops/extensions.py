@@ -1,8 +1,8 @@
 """Extensions: which distribution an op's code is in, and whether what a bundle requires is installed here.
 
-A bundle, perhaps from a stranger, names distributions; it never chooses what is imported. An op `acme.clip` is sought
-under the entry point `acme` of the group `drivetrain.ops` of what is installed, and only if the distribution's name and
-version are those that the bundle names is that entry point loaded: code that someone chose to install as ops.
+A bundle may come from a stranger. It names distributions, and never chooses what is imported. An op `acme.clip` is
+looked up under the entry point `acme` of the group `drivetrain.ops`, among what is installed. That entry point is
+loaded only if its distribution has the name and version that the bundle names: code that someone chose to install.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ def import_extension(requirement: Requirement) -> None:
             raise InputError(
                 f"{extension.distribution} {extension.version}, which op {requirement.op!r} needs, cannot be imported: "
                 f"{type(error).__name__}: {error!s:.200}",
-                fix=f"mend its installation: pip install --force-reinstall {extension.distribution}",
+                fix=f"reinstall it: pip install --force-reinstall {extension.distribution}",
             ) from error
         return
     raise _absent(requirement, others)

@@ -81,7 +81,7 @@ def host_op(
 
     def decorate(fn: Fn) -> Op:
         extension = owner(name, str(getattr(fn, "__module__", "")))
-        python = _Python(name, fn, returns, by, row)
+        python = _PythonOp(name, fn, returns, by, row)
         defined = f"{fn.__module__}:{fn.__qualname__}"
         kernels = {"batch": python.batch, "row": python.row}
         return register(Op(name, kernels, python.call, python.output, "node", None, extension, defined))
@@ -89,7 +89,7 @@ def host_op(
     return decorate
 
 
-class _Python:
+class _PythonOp:
     """A host op's functions, and what the engine makes of them."""
 
     def __init__(self, name: str, fn: Fn, returns: Any, by: str, row: Fn | None) -> None:

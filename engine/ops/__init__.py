@@ -26,9 +26,7 @@ from .categories import (
 )
 from .checks import check, check_finite, check_range
 from .dates import timestamp_cycle, timestamp_part
-from .gaussian import scale_to_gaussian
-from .imputing import imputed
-from .lists import bag_of_words, deduplicate, multi_hot, ngrams, tfidf, to_dense, word_count
+from .lists import bag_of_words, deduplicate, multi_hot, ngrams, tfidf, to_dense, to_ragged, word_count
 from .per_key import (
     bucketize_per_key,
     count_per_key,
@@ -41,9 +39,8 @@ from .per_key import (
     var_per_key,
     z_score_per_key,
 )
-from .ragged import to_ragged
 from .reduce import reduce
-from .scaling import inverse_min_max, inverse_z_score, min_max, z_score
+from .scaling import inverse_min_max, inverse_z_score, min_max, scale_to_gaussian, z_score
 from .statistics import (
     correlation,
     count,
@@ -78,7 +75,7 @@ from .text import (
     substr,
     upper,
 )
-from .values import cast, fill_missing, is_in, is_missing, where
+from .values import cast, fill_missing, imputed, is_in, is_missing, where
 from .vocabularies import Vocabulary, inverse_vocabulary, learn_vocabulary, vocabulary_size
 
 __all__ = [

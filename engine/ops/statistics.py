@@ -150,7 +150,7 @@ def pca(x: Value, k: int) -> Array:
 
 def ends(x: Value, *, elementwise: bool = False) -> tuple[Array, Array]:
     """The smallest and the largest value as float32, NaN for none; shapes as `min`."""
-    params = {"as": "float32"}  # tells them from min and max of the column's own dtype
+    params = {"as": "float32"}  # distinguishes them from min and max of the column's own dtype
     least, most = (_analyze(kind, x, "float32", params, elementwise=elementwise) for kind in ("min", "max"))
     return least, most
 

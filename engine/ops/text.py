@@ -2,7 +2,7 @@
 
 The empty string is text like any other. An op of one text takes lists of text too and looks at every text in them.
 Regular expressions are RE2's (no look-around, no back-references in patterns; linear time), the same in batches and in
-single rows. Case and whitespace are Unicode's; TensorFlow's string ops know ASCII alone unless told otherwise.
+single rows. Case and whitespace are Unicode's; TensorFlow's string ops know ASCII alone by default.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What TensorFlow Transform calls things, for who comes from there: told where such a name is met."""
+"""TensorFlow Transform's names of ops and arguments, which errors about unknown names translate to ours."""
 
 from __future__ import annotations
 

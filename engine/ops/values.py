@@ -1,10 +1,10 @@
-"""Missing values, types and choices: what is done to single rows."""
+"""Missing values, types and choices: what is done to single rows, with a constant or with a learnt value."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Literal, overload
 
 import jax.numpy as jnp
 
@@ -12,7 +12,14 @@ from ...errors import InputError
 from .._caller import caller
 from ..tracing.columns import Column, Fact, both, isin, read, result
 from ..tracing.primitives import bind_host, current
+from . import statistics
 from .arguments import Array, LearntText, Value
+
+_RULES: Final[dict[str, Callable[[Value], Any]]] = {
+    "mean": statistics.mean,
+    "median": statistics.median,
+    "mode": statistics.mode,
+}
 
 
 def fill_missing(x: Value, value: Any) -> Value:
@@ -84,6 +91,32 @@ def is_missing(x: Value) -> Array:
     column = read(x, "given to is_missing")
     valid = column.valid
     return ~valid if valid is not None else jnp.zeros(_rows(column), bool)
+
+
+@overload
+def imputed(x: Value, how: str = ..., *, indicator: Literal[False] = ...) -> Value: ...
+@overload
+def imputed(x: Value, how: str = ..., *, indicator: Literal[True]) -> tuple[Value, Array]: ...
+def imputed(x: Value, how: str = "mean", *, indicator: bool = False) -> Any:
+    """`fill_missing` with the mean, median or mode of the training data; text takes "mode" only.
+
+    Args:
+        x: The column.
+        how: "mean", "median" or "mode".
+        indicator: Whether to give `is_missing(x)` beside it.
+
+    Returns:
+        The filled column, or with `indicator` that and a bool array.
+    """
+    column = read(x, "given to imputed")
+    allowed = ("mode",) if column.dtype == "string" else tuple(_RULES)
+    if how not in allowed:
+        raise InputError(
+            f"column {column.name!r} cannot be imputed by {how!r}", fix=f"use {' or '.join(allowed)}", where=caller()
+        )
+    value = _RULES[how](x)
+    filled = fill_missing(x, value > 0 if column.dtype == "bool" and how == "mode" else value)
+    return (filled, is_missing(x)) if indicator else filled
 
 
 def _rows(column: Column) -> Any:

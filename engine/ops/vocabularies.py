@@ -1,4 +1,4 @@
-"""Vocabularies learnt once: by frequency, weight or what a word tells about a label; shared between columns by name."""
+"""Vocabularies learnt once: by frequency, weight or its information about a label; shared between columns by name."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Vocabulary:
 
     @property
     def most(self) -> int | None:
-        """How many words it has at most; None where only the data tells."""
+        """How many words it has at most; None where that depends on the data."""
         known = dict(self.params)
         if known["top_k"] is None or "key_fn" in known:  # a group's words are kept beyond top_k
             return None
@@ -48,7 +48,7 @@ class Vocabulary:
 
 
 class Learning(TypedDict, total=False):
-    """What `learn_vocabulary` may be told."""
+    """The keyword arguments of `learn_vocabulary`."""
 
     top_k: int | None
     min_count: float | None

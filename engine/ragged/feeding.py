@@ -26,7 +26,7 @@ _ALIKE: Final = ("terms", "tfidf")
 """Host ops that give lists of the same lengths for the same first input."""
 
 
-class Span(NamedTuple):
+class PaddedRange(NamedTuple):
     """What of a dimension goes to the device at once: places `begin` to `end`, filled up to `size` with zeros."""
 
     begin: int
@@ -35,7 +35,7 @@ class Span(NamedTuple):
 
 
 def lengths_of(nodes: Iterable[GraphNode]) -> dict[str, str]:
-    """Each dimension that counts values, and the first tensor that tells how many of them each row has."""
+    """Each dimension that counts values, and the first tensor that holds how many of them each row has."""
     return {dim: lengths.id for dim, (_, lengths) in _flattened(nodes).items()}
 
 
@@ -81,7 +81,7 @@ def counting(stage: DeviceStage, lengths: Mapping[str, str]) -> tuple[str, ...]:
     """The dimensions of a stage's inputs and outputs that count values.
 
     Raises:
-        InputError: It reads values that no list gave: the bundle says what cannot be.
+        InputError: It reads values of a dimension that no list of the graph has.
     """
     for name, (_, shape) in zip(stage.inputs, stage.slots, strict=True):
         if name is not None and shape and isinstance(shape[0], str) and shape[0] not in (BATCH, *lengths):
@@ -94,8 +94,10 @@ def counting(stage: DeviceStage, lengths: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(dim for dim in dims if isinstance(dim, str) and dim != BATCH)
 
 
-def spans(dims: Sequence[str], lengths: Mapping[str, Any], rows: Span, smallest: int = SMALLEST) -> dict[str, Span]:
-    """The span of every symbolic dimension, for a span of the rows.
+def padded_ranges(
+    dims: Sequence[str], lengths: Mapping[str, Any], rows: PaddedRange, smallest: int = SMALLEST
+) -> dict[str, PaddedRange]:
+    """The range of every symbolic dimension that belongs to a range of the rows.
 
     Args:
         dims: Those that count values.
@@ -107,18 +109,18 @@ def spans(dims: Sequence[str], lengths: Mapping[str, Any], rows: Span, smallest:
     for dim in dims:
         each: NDArray[np.int64] = np.asarray(lengths.get(dim, 0), np.int64).reshape(-1)
         begin, count = int(each[: rows.begin].sum()), int(each[rows.begin : rows.end].sum())
-        ranges[dim] = Span(begin, begin + count, bucket(count, smallest))
+        ranges[dim] = PaddedRange(begin, begin + count, bucket(count, smallest))
     return ranges
 
 
-def filled(values: NDArray[Any], span: Span) -> NDArray[Any]:
-    """The span of an array, filled up with zeros."""
-    part = values[span.begin : span.end]
-    if len(part) == span.size:
-        return part
-    return np.concatenate([part, np.zeros((span.size - len(part), *part.shape[1:]), part.dtype)])
+def filled(values: NDArray[Any], part: PaddedRange) -> NDArray[Any]:
+    """That part of an array, filled up with zeros to its size."""
+    chosen = values[part.begin : part.end]
+    if len(chosen) == part.size:
+        return chosen
+    return np.concatenate([chosen, np.zeros((part.size - len(chosen), *chosen.shape[1:]), chosen.dtype)])
 
 
-def zeros(dtype: str, shape: Sequence[str | int], sizes: Mapping[str, Span]) -> NDArray[Any]:
+def zeros(dtype: str, shape: Sequence[str | int], sizes: Mapping[str, PaddedRange]) -> NDArray[Any]:
     """An array in place of one that nothing depends on."""
     return np.zeros(tuple(sizes[dim].size if isinstance(dim, str) else dim for dim in shape), np.dtype(dtype))

@@ -39,7 +39,7 @@ class Checkpoints:
             folder: Where the checkpoints lie; made when the first is saved.
             seconds: Save at least this often.
             clock: Seconds from any origin.
-            note: Told of a checkpoint that could not be used.
+            note: Called with a line of text about a checkpoint that could not be used.
         """
         self._folder, self._seconds, self._clock, self._note = folder, seconds, clock, note
         self._saved_at = clock()

@@ -19,7 +19,7 @@ from ..graphs.graph import FieldSpec
 from ..ragged.rows import FlatRows, bucket, joined, read_lists
 
 WINDOW_BYTES = 128 * 2**20
-# Devices compute in 32 bits unless told otherwise; narrowing here is checked, on the device it would wrap silently.
+# Devices compute in 32 bits by default. Narrowing is checked here; on the device it would wrap silently.
 _NARROW = {"float64": "float32", "int64": "int32", "uint64": "uint32"}
 
 Array = npt.NDArray[Any]  # Any: one batch holds arrays of several dtypes

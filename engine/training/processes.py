@@ -48,7 +48,10 @@ class ClusterSpec:
         port = variables[COORDINATOR].rpartition(":")[2]
         if cluster is None or not port.isdigit() or not 0 <= cluster.process < cluster.processes:
             shown = ", ".join(f"{name}={value!r}" for name, value in variables.items())
-            raise InputError(f"the environment tells of no processes: {shown}", fix="give host:port, N, and 0 to N-1")
+            raise InputError(
+                f"the environment describes no training of several processes: {shown}",
+                fix="give host:port, N, and 0 to N-1",
+            )
         return cluster
 
     def environment(self) -> dict[str, str]:

@@ -96,8 +96,9 @@ class TrainingRun:
         checkpoint_seconds: Save at least this often, besides each eighth of the run.
         depth: Steps per dispatch to the device.
         window_bytes: Decoded data that is shuffled together and held in memory.
-        progress: Told of examples trained; what it raises (Canceled) ends the training after a checkpoint.
-        note: Told what a person should know.
+        progress: Called with the examples trained so far; what it raises (Canceled) ends the training after a
+            checkpoint.
+        note: Called with a line of text that a person should see.
         rehearse: Called by `fit` before anything is computed with apply, the shapes of the parameters
             (`jax.ShapeDtypeStruct`), predict and label: raises what would make the export fail in the end.
     """
@@ -194,7 +195,7 @@ class TrainingRun:
         Raises:
             InputError: The label is no column; a batch cannot be split over the devices; the loss is no scalar, or
                 became NaN or infinite (named with its step); or `rehearse` refused the model.
-            Canceled: `progress` said so; the checkpoint of that moment is kept.
+            Canceled: `progress` raised it; a checkpoint of that moment is saved first.
         """
         from .fit import Fit
 

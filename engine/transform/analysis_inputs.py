@@ -71,7 +71,7 @@ class AnalysisInputs:
         return cls(union(graphs, _ANALYZE), Payload(programs, weights, assets), names)
 
     def key(self, analysis: Analysis) -> str | None:
-        """What tells the state of an analysis from all others of a span; None where it cannot be told."""
+        """The key of an analysis's state among those of a span; None for a reducer that has no `cache_key`."""
         options: Any = analysis.options  # Any: a user's object may have anything there
         if analysis.reducer is not None:
             options = getattr(analysis.reducer, "cache_key", None)
@@ -102,7 +102,12 @@ class AnalysisInputs:
 
 
 def _together(frozen: Frozen, groups: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    """Groups of values as few as are lowered together: those with device work in common that depends on the rows."""
+    """Groups of values, where those that share device work on rows are one: they are lowered into one program.
+
+    Work that two groups share would otherwise be computed twice; work of unrelated groups stays apart, so that neither
+    program, and neither key of a state, changes with the other.
+    """
+    # By tensor, the device ops (by index) that it takes to compute it from the rows, within this phase.
     work: dict[str, frozenset[int]] = {}
     rows = {tensor.id for tensor in frozen.partition.graph.inputs.values()}
     for index, node in enumerate(frozen.partition.graph.nodes):
@@ -124,7 +129,7 @@ def _together(frozen: Frozen, groups: list[tuple[str, ...]]) -> list[tuple[str, 
 
 
 def _versions() -> list[list[str]]:
-    """What the bytes of a state may depend on beside the graph."""
+    """Name and version of the libraries that the bytes of a state may depend on, beside the graph."""
     versions = []
     for name in _LIBRARIES:
         try:
@@ -135,9 +140,9 @@ def _versions() -> list[list[str]]:
 
 
 def _code_of(op: str) -> str:
-    """What tells the code of a host op: of one from outside drivetrain its distribution and its module's file.
+    """What identifies the code of a host op: for one from outside drivetrain, its distribution and its module's file.
 
-    Where there is no such file, equal names say nothing, and no two are equal.
+    Where there is no such file, the code cannot be compared: a random text makes each one differ from all others.
     """
     registered = find(op)
     if registered is None:

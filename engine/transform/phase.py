@@ -24,7 +24,7 @@ def run_phase(
     analyzers: Sequence[Analyzer],
     spans: Sequence[Span],
     executor: Executor,
-    tell: Callable[[int], None],
+    report: Callable[[int], None],
     cache: AnalyzerCache | None,
 ) -> None:
     """Compute the analyzers of one phase and keep their results.
@@ -37,7 +37,7 @@ def run_phase(
         analyzers: Several may read one state.
         spans: The training data.
         executor: Who walks the shards.
-        tell: Told the rows done in this phase.
+        report: Called with the rows done in this phase.
         cache: Where states are taken from and kept; or None.
     """
     partition = frozen.partition
@@ -55,23 +55,23 @@ def run_phase(
         keys = {analysis: key for analysis in groups if (key := inputs.key(analysis)) is not None}
     whole, done = AnalyzerPass(tuple(groups)), 0
     for index, span in enumerate(spans):
-        states = _states(span, tuple(groups), keys, inputs, executor, partial(_shifted, tell, done), cache)
-        # In the order of the spans: a user's reducer need not commute, and equal spans give equal bytes.
+        states = _states(span, tuple(groups), keys, inputs, executor, partial(_shifted, report, done), cache)
+        # In the order of the spans: a user's reducer need not commute.
         if index:
             whole.merge(states)
             whole.compact()
         else:
             whole = states
         done += span.source.rows
-        tell(done)
+        report(done)
     whole.compact()
     state_of_analysis = dict(zip(groups, whole.states, strict=True))
     for analyzer, analysis in zip(analyzers, analysis_by_analyzer, strict=True):
         frozen.take(analyzer, _finished(analyzer, state_of_analysis[analysis]))
 
 
-def _shifted(tell: Callable[[int], None], before: int, done: int, _total: int | None, _unit: str) -> None:
-    tell(before + done)
+def _shifted(report: Callable[[int], None], before: int, done: int, _total: int | None, _unit: str) -> None:
+    report(before + done)
 
 
 def _states(

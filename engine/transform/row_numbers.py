@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 LISTS: Final = "lists"
-"""The mark of integers that tell how values lie in lists; the mark of a row's own number is the size of its axis."""
+"""The mark of integers that say how lists are laid out; the mark of a row's own number is the size of its axis."""
 
 _WRAPPED: Final = "wrapped"  # the mark of integers to which a size was added: negative ones name a row from the end
 _WRAPS: Final = ("add", "concatenate", "select_n")
@@ -19,13 +19,13 @@ _KEEPS: Final = ("broadcast_in_dim", "convert_element_type", "copy", "expand_dim
 
 
 @dataclass(frozen=True)
-class _Size:
+class _RowCount:
     """The mark of how many rows there are, as a number: all that it may do is wrap a negative index around."""
 
     dim: Any  # a symbolic dimension
 
 
-Mark = Any  # LISTS, _WRAPPED, a _Size, a symbolic dimension, or None
+Mark = Any  # LISTS, _WRAPPED, a _RowCount, a symbolic dimension, or None
 Equation = Any  # jax.extend.core.JaxprEqn
 
 
@@ -52,14 +52,14 @@ class RowNumbers:
             self._marks[id(var)] = marks if _whole(var) else (None,)
 
     def listed(self, equation: Equation) -> bool:
-        """Whether all that an equation reads of rows tells how values lie in lists."""
+        """Whether all that an equation reads of rows says how values are laid out in lists."""
         read = [atom for atom in equation.invars if rows_of(atom.aval)]
         return bool(read) and all(self._marks.get(id(atom)) == (LISTS,) for atom in read)
 
     def counted(self, atom: Any) -> bool:  # Any: a variable or a literal
         """Whether a variable is how many rows there are, or an index that this was added to."""
         marks = self._marks.get(id(atom), ())
-        return any(mark is _WRAPPED or isinstance(mark, _Size) for mark in marks)
+        return any(mark is _WRAPPED or isinstance(mark, _RowCount) for mark in marks)
 
     def counts(self, equation: Equation) -> bool:
         """Whether an equation computes with how many rows there are, other than to wrap an index around."""
@@ -73,7 +73,7 @@ class RowNumbers:
         if ours or self.listed(equation):
             return (LISTS,)
         if name == "dim_as_value":
-            return (_Size(params["dim"]),)
+            return (_RowCount(params["dim"]),)
         if name == "iota":
             size = params["shape"][params["dimension"]]
             return (None if isinstance(size, int) else size,)
@@ -106,12 +106,12 @@ class RowNumbers:
         for number, other in (factors, factors[::-1]):
             mark = self.of(number)
             size = self.of(other)
-            if mark is not None and not isinstance(mark, _Size):
+            if mark is not None and not isinstance(mark, _RowCount):
                 value = getattr(other, "val", None)
-                wraps = isinstance(size, _Size) and (mark is LISTS or mark == size.dim)
+                wraps = isinstance(size, _RowCount) and (mark is LISTS or mark == size.dim)
                 if (value is not None and int(value) == neutral) or (neutral == 0 and wraps):
                     return mark
-            elif isinstance(size, _Size):
+            elif isinstance(size, _RowCount):
                 return _WRAPPED
         return None
 

@@ -1,7 +1,7 @@
 """Rows by themselves: a function that lets one row of a batch look at another is refused, in a transform or a model.
 
-A batch is however many rows happen to come together, and is padded. `jnp.mean(x)` over it is a number of nothing, and
-another in training than in serving; what is meant is `ops.mean(x)`, of the whole training data.
+A batch is however many rows happen to come together, and is padded. `jnp.mean(x)` over it means nothing, and differs
+between training and serving; what is meant is `ops.mean(x)`, of the whole training data.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PREDICT_FIX: Final = (
 )
 
 Equation = Any  # jax.extend.core.JaxprEqn, here and below
-_Found = tuple[str, str | None]  # the name of a primitive, and the user's line
+_Mixture = tuple[str, str | None]  # the name of a primitive, and the user's line
 
 
 def check_rowwise(closed: Any, fix: str = TRANSFORM_FIX, *, exported: bool = False) -> None:
@@ -72,7 +72,7 @@ def _live(jaxpr: Any, outputs: Iterable[Any]) -> tuple[list[Equation], set[int]]
     return kept[::-1], needed
 
 
-def _mixed(jaxpr: Any, outputs: Iterable[Any], numbers: RowNumbers, *, exported: bool) -> Iterator[_Found]:
+def _mixed(jaxpr: Any, outputs: Iterable[Any], numbers: RowNumbers, *, exported: bool) -> Iterator[_Mixture]:
     """All that mixes rows, or counts them, in order."""
     live, needed = _live(jaxpr, outputs)
     for equation in live:
@@ -83,7 +83,7 @@ def _mixed(jaxpr: Any, outputs: Iterable[Any], numbers: RowNumbers, *, exported:
         if ours:
             continue
         called = list(_called(equation))
-        if not any(_passes(equation, inner) for inner in called):  # else what is inside tells
+        if not any(_passes(equation, inner) for inner in called):  # else the inner equations are looked at below
             name = _mixing(equation, numbers)
             if name is not None:
                 yield name, _where(equation)
@@ -99,7 +99,7 @@ def _mixed(jaxpr: Any, outputs: Iterable[Any], numbers: RowNumbers, *, exported:
                 numbers.enter(equation.outvars, inner.outvars)
 
 
-def _row_counts(jaxpr: Any, numbers: RowNumbers) -> Iterator[_Found]:
+def _row_counts(jaxpr: Any, numbers: RowNumbers) -> Iterator[_Mixture]:
     """The results that are how many rows there are."""
     makers = {id(var): equation for equation in jaxpr.eqns for var in equation.outvars}
     for var in jaxpr.outvars:

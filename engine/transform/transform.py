@@ -51,7 +51,7 @@ def analyze(
         fn: `preprocess(columns) -> columns`; see `engine.ops`.
         sources: The training data; or its spans, in order.
         executor: Who walks its shards.
-        progress: Told the rows done, over all passes.
+        progress: Called with the rows done, over all passes.
         schema: The columns and their types, where they are wider than the source's: float for integers.
         check_floats: Whether a row fails whose float outputs are not all finite; each value is looked at then.
         cache: The states of analyzers by span, taken and kept where the span's digest is known.
@@ -77,10 +77,10 @@ def analyze(
     for phase in range(1, phases + 1):
         wanted = [analyzer for analyzer in analyzers if analyzer.phase == phase]
 
-        def tell(done: int, before: int = (phase - 1) * rows) -> None:
+        def report(done: int, before: int = (phase - 1) * rows) -> None:
             progress(before + done, phases * rows, "rows")
 
-        run_phase(frozen, wanted, spans, executor, tell, cache)
+        run_phase(frozen, wanted, spans, executor, report, cache)
     vocabularies = {value: len(frozen.assets[name]) for value, name in frozen.known.items() if name in frozen.assets}
     return frozen.with_inverses(
         frozen.bundle(partition.outputs(vocabularies), TRANSFORM, "transform", partition.checks())
@@ -103,7 +103,7 @@ def apply(
         sources: Split name → its raw rows, in order; a column with a default may be absent.
         content: Where `split=<name>/part-….parquet` and the manifest go.
         executor: Who walks the shards.
-        progress: Told the rows done, over all splits.
+        progress: Called with the rows done, over all splits.
         span: Recorded in the manifest.
 
     Returns:
@@ -118,10 +118,10 @@ def apply(
     written = []
     for name, source in sources.items():
 
-        def tell(done: int, _: int | None, unit: str, before: int = before) -> None:
+        def report(done: int, _: int | None, unit: str, before: int = before) -> None:
             progress(before + done, total, unit)
 
         columns = source.select(signature.read_from(source.schema.names)).with_dictionaries()
-        written.append(executor.map(columns, BundleFn(graph, TRANSFORM), sinks(content, [name]), progress=tell))
+        written.append(executor.map(columns, BundleFn(graph, TRANSFORM), sinks(content, [name]), progress=report))
         before += source.rows
     return Manifest.joined(written).write(content, span=span)

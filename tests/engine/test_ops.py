@@ -249,7 +249,7 @@ def test_what_pandas_has_names_the_op_that_does_it(learn: Any, fn: Any, fix: str
 
 def test_every_op_that_such_a_fix_names_is_one() -> None:
     for fix in (HOW_MANY, *PANDAS.values()):
-        for name in re.findall(r"ops\.(\w+)", fix):
+        for name in re.findall(r"\bops\.(\w+)", fix):
             assert callable(getattr(ops, name))
 
 

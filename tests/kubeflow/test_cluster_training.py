@@ -99,7 +99,7 @@ def test_the_environment_says_who_trains_together() -> None:
         {**told.environment(), "DRIVETRAIN_COORDINATOR": "nowhere"},
         {**told.environment(), "DRIVETRAIN_PROCESSES": "many"},
     ):
-        with pytest.raises(InputError, match="tells of no processes"):
+        with pytest.raises(InputError, match="describes no training of several processes"):
             ClusterSpec.from_environment(wrong)
 
 
