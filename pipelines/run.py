@@ -115,25 +115,25 @@ def _carry_out(
 
 def _walk(launcher: Launcher, runner: Runner, nodes: list[str]) -> dict[str, NodeResult]:
     """Launch the nodes; gives the result of every task, in topological order."""
-    found: dict[str, NodeResult] = {}
-    with suppress(KeyboardInterrupt):  # a second one, or one between two nodes: what was done by then counts
-        found = runner(launcher, nodes)
-    try:
-        return _gathered(launcher, nodes, found)
-    except KeyboardInterrupt:  # too late to stop anything
-        return _gathered(launcher, nodes, found)
-
-
-def _gathered(launcher: Launcher, nodes: list[str], found: Mapping[str, NodeResult]) -> dict[str, NodeResult]:
     results: dict[str, NodeResult] = {}
+    with suppress(KeyboardInterrupt):  # a second one, or one between two nodes: what was done by then counts
+        results = runner(launcher, nodes)
+    try:
+        return _gathered(launcher, nodes, results)
+    except KeyboardInterrupt:  # too late to stop anything
+        return _gathered(launcher, nodes, results)
+
+
+def _gathered(launcher: Launcher, nodes: list[str], ended: Mapping[str, NodeResult]) -> dict[str, NodeResult]:
+    complete: dict[str, NodeResult] = {}
     for node in nodes:
         for name in launcher.flow.task_names(node):
-            results[name] = (
-                found.get(name)
+            complete[name] = (
+                ended.get(name)
                 or launcher.earlier(name)
                 or NodeResult(name, EndState.CANCELED, reason="stopped before it began")
             )
-    return results
+    return complete
 
 
 def _leave(
@@ -150,8 +150,8 @@ def _leave(
         "failed": [result.node for result in failed],
         "reason": failed[0].reason if failed else "",
     }
-    run, told = tell_end(launcher.home, launcher.run, status)
-    leaving = Launcher(launcher.home, run, launcher.observer, resuming=told)
+    run, told_before = tell_end(launcher.home, launcher.run, status)
+    leaving = Launcher(launcher.home, run, launcher.observer, resuming=told_before)
     leaving.logs = launcher.logs  # what they have said is not said again
     return _walk(leaving, runner, nodes)
 

@@ -116,10 +116,10 @@ class PipelineBuilder:
     def alternative(self, condition: Json | None) -> Iterator[None]:
         """A branch where no condition of the ones right above held."""
         before = self.refused
-        own = [] if condition is None else [condition]
-        with self.branch(*({"$op": ["not", each]} for each in before), *own):
+        added = [] if condition is None else [condition]
+        with self.branch(*({"$op": ["not", each]} for each in before), *added):
             yield
-        self.refused = [*before, *own] if own else []
+        self.refused = [*before, *added] if added else []
 
     @contextmanager
     def loop(self, name: str, over: Json, parallel: int | None) -> Iterator[str]:
@@ -302,10 +302,10 @@ class PipelineBuilder:
         spec = component.inputs[key]
         if value is None and spec.optional:
             return ()
-        found: list[Source] = []
+        sources: list[Source] = []
         for position, item in enumerate(value if spec.many and isinstance(value, list) else [value], 1):
             if not isinstance(item, ChoiceHandle):
-                found.append(self._source(node, spec, item, component.inputs, where))
+                sources.append(self._source(node, spec, item, component.inputs, where))
                 continue
             if item.optional and not (spec.optional or spec.many):
                 raise BuildError(
@@ -316,8 +316,8 @@ class PipelineBuilder:
             for choice in item.choices:
                 edge = self._source(node, spec, choice, component.inputs, where)
                 if isinstance(edge, Edge):
-                    found.append(replace(edge, optional=item.optional, choice=0 if item.optional else position))
-        return tuple(found)
+                    sources.append(replace(edge, optional=item.optional, choice=0 if item.optional else position))
+        return tuple(sources)
 
     def _source(self, node: str, spec: InputSpec, value: object, inputs: Mapping[str, InputSpec], where: str) -> Source:
         wanted = spec.type

@@ -224,19 +224,19 @@ class Component(Generic[P, R]):
     def inputs(self) -> dict[str, InputSpec]:
         """The artifact inputs, in order."""
         specs = {name: _input(name, self._hint(name)) for name in self.signature.parameters}
-        found = {name: spec for name, spec in specs.items() if spec is not None}
-        if self.gates is not None and self.gates not in found:
+        inputs = {name: spec for name, spec in specs.items() if spec is not None}
+        if self.gates is not None and self.gates not in inputs:
             raise BuildError(
                 f"{self.name} gates {self.gates!r}, which is no input",
                 where=self.where,
-                fix=f"name one of {', '.join(found)}",
+                fix=f"name one of {', '.join(inputs)}",
             )
-        return found
+        return inputs
 
     @cached_property
     def parameters(self) -> dict[str, ParameterSpec]:
         """The other parameters, in order."""
-        found = {}
+        parameters = {}
         for name, parameter in self.signature.parameters.items():
             if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
                 raise BuildError(
@@ -246,8 +246,8 @@ class Component(Generic[P, R]):
                 )
             if name not in self.inputs:
                 hint = self._hint(name)
-                found[name] = ParameterSpec(name, hint, _kind(hint), parameter.default)
-        return found
+                parameters[name] = ParameterSpec(name, hint, _kind(hint), parameter.default)
+        return parameters
 
     @cached_property
     def _returned(self) -> dict[str, Any]:
@@ -341,10 +341,10 @@ def _input(name: str, hint: Any) -> InputSpec | None:
 
 
 def _kind(hint: Any) -> Literal["value", "function", "files"]:
-    found = members(hint)
-    if FunctionRef in found:
+    types = members(hint)
+    if FunctionRef in types:
         return "function"
-    return "files" if FileSet in found else "value"
+    return "files" if FileSet in types else "value"
 
 
 def _snake(name: str) -> str:

@@ -50,8 +50,8 @@ def otherwise(condition: bool = True) -> AbstractContextManager[None]:
             where=user_line(),
             fix="write `with dt.when(...):` first, at the same level",
         )
-    own = None if condition is True else _condition("dt.otherwise", condition)
-    return builder.block("dt.otherwise", builder.alternative(own))
+    encoded = None if condition is True else _condition("dt.otherwise", condition)
+    return builder.block("dt.otherwise", builder.alternative(encoded))
 
 
 def map_(fn: Callable[[T], R], over: Sequence[T], *, max_parallel: int | None = None, id: str = "") -> list[R]:  # noqa: A002 - as of components
@@ -72,20 +72,20 @@ def map_(fn: Callable[[T], R], over: Sequence[T], *, max_parallel: int | None = 
     """
     builder = _builder("dt.map_")
     where = user_line()
-    given: object = list(over) if isinstance(over, range) else over
-    if isinstance(given, Handle) and given._collected:
+    items: object = list(over) if isinstance(over, range) else over
+    if isinstance(items, Handle) and items._collected:
         raise BuildError(
-            f"dt.map_ goes over values, not artifacts, as {given!r} of every item are",
+            f"dt.map_ goes over values, not artifacts, as {items!r} of every item are",
             where=where,
             fix="do what follows for each of them in the function that makes it",
         )
-    if not isinstance(given, (Scalar, list, tuple)) or (isinstance(given, Scalar) and not _is_list(given.hint)):
+    if not isinstance(items, (Scalar, list, tuple)) or (isinstance(items, Scalar) and not _is_list(items.hint)):
         raise BuildError(
-            f"dt.map_ goes over a list, not {given!r:.60}",
+            f"dt.map_ goes over a list, not {items!r:.60}",
             where=where,
             fix="give a list parameter, a list that a component returned, or a plain list",
         )
-    if isinstance(given, (list, tuple)) and (outputs := [each for each in given if isinstance(each, SymbolicArtifact)]):
+    if isinstance(items, (list, tuple)) and (outputs := [each for each in items if isinstance(each, SymbolicArtifact)]):
         raise BuildError(
             f"dt.map_ goes over values, not {outputs[0]!r:.60}",
             where=where,
@@ -94,8 +94,8 @@ def map_(fn: Callable[[T], R], over: Sequence[T], *, max_parallel: int | None = 
     most: object = max_parallel
     if most is not None and not (isinstance(most, int) and most >= 1):
         raise BuildError(f"max_parallel is {max_parallel!r}", where=where, fix="give 1 or more, or leave it out")
-    with builder.loop(id, encode(given, where), max_parallel) as name:
-        item = Expression({"$item": name}, _item_hint(given))
+    with builder.loop(id, encode(items, where), max_parallel) as name:
+        item = Expression({"$item": name}, _item_hint(items))
         result = fn(cast(T, item))
     return cast("list[R]", _collected(result))
 
@@ -186,20 +186,20 @@ def _builder(name: str) -> PipelineBuilder:
     return builder
 
 
-def _condition(name: str, given: object) -> Json:
-    if not isinstance(given, Scalar):
+def _condition(name: str, condition: object) -> Json:
+    if not isinstance(condition, Scalar):
         raise BuildError(
-            f"{name} takes an output's property or another scalar of the run, not {given!r}",
+            f"{name} takes an output's property or another scalar of the run, not {condition!r}",
             where=user_line(),
             fix="write e.g. `with dt.when(evaluation.blessed):`",
         )
-    if given.hint is not bool:
+    if condition.hint is not bool:
         raise BuildError(
-            f"{given!r} is {spell(given.hint)}, not bool",
+            f"{condition!r} is {spell(condition.hint)}, not bool",
             where=user_line(),
             fix="give one that is true or false, or compare it",
         )
-    return operand(given)
+    return operand(condition)
 
 
 def _selectable(name: str, output: object) -> Handle | Scalar:

@@ -59,18 +59,18 @@ class Draft:
 
     def scope(self, node: str) -> list[str]:
         """The loops that a node is in, the outermost first."""
-        found: list[str] = []
+        loops: list[str] = []
         name = self.nodes[node].loop
         while name:
-            found.insert(0, name)
+            loops.insert(0, name)
             name = self.loops[name].within
-        return found
+        return loops
 
     def _check_bounds(self, nodes: tuple[Node, ...]) -> None:
         """Where a loop's items are bounded, one must be able to end before the next begins."""
-        found = deadlocked_loop(Pipeline("", (), nodes, tuple(self.loops.values())))
-        if found is not None:
-            loop, waits = found
+        deadlock = deadlocked_loop(Pipeline("", (), nodes, tuple(self.loops.values())))
+        if deadlock is not None:
+            loop, waits = deadlock
             most = self.loops[loop].parallel
             raise BuildError(
                 f"no item of {loop} could end, and max_parallel={most} lets no other begin: one waits for "
@@ -98,12 +98,12 @@ class Draft:
     def _looking_back(self, node: Node) -> Iterator[tuple[str, tuple[Source, ...]]]:
         """The inputs of a node, seen to look back at what nodes there are."""
         for name, sources in node.inputs:
-            yield name, tuple(self._found(node.id, each) if isinstance(each, Query) else each for each in sources)
+            yield name, tuple(self._with_maker(node.id, each) if isinstance(each, Query) else each for each in sources)
 
-    def _found(self, node: str, query: Query) -> Query:
+    def _with_maker(self, node: str, query: Query) -> Query:
         """A query with the node that is meant; of another pipeline's nodes nothing is known here."""
-        own = query.made_by and "pipeline" not in dict(query.arguments)
-        return replace(query, made_by=self._maker(node, query)) if own else query
+        of_this_pipeline = query.made_by and "pipeline" not in dict(query.arguments)
+        return replace(query, made_by=self._maker(node, query)) if of_this_pipeline else query
 
     def _maker(self, node: str, query: Query) -> str:
         """Whom a query means by a name: a node of its own pipeline, else one of those around it.

@@ -269,8 +269,8 @@ def named(encoded: Json) -> str | None:
     if isinstance(encoded, Mapping):
         ((kind, body),) = encoded.items()
         return _NAMED.get(kind) or named(body)
-    found = (named(item) for item in encoded) if isinstance(encoded, list) else ()
-    return next((kind for kind in found if kind), None)
+    kinds = (named(item) for item in encoded) if isinstance(encoded, list) else ()
+    return next((kind for kind in kinds if kind), None)
 
 
 def _selected(value: ChoiceHandle, where: str) -> Json:

@@ -83,29 +83,29 @@ def accepts(hint: Any, value: object) -> bool:
     return isinstance(value, base) if isinstance(base, type) else True
 
 
-def fits(given: Any, wanted: Any) -> bool:
+def fits(hint: Any, wanted: Any) -> bool:
     """Whether every JSON value of one type expression is one of another, as far as both say what they hold."""
-    if given is Any or wanted is Any or wanted is object or given == wanted:
+    if hint is Any or wanted is Any or wanted is object or hint == wanted:
         return True
-    if len(members(given)) > 1:
-        return all(fits(member, wanted) for member in members(given))
+    if len(members(hint)) > 1:
+        return all(fits(member, wanted) for member in members(hint))
     if len(members(wanted)) > 1:
-        return any(fits(given, member) for member in members(wanted))
-    base, outer = typing.get_origin(given) or given, typing.get_origin(wanted) or wanted
+        return any(fits(hint, member) for member in members(wanted))
+    base, outer = typing.get_origin(hint) or hint, typing.get_origin(wanted) or wanted
     if base is Literal:
-        return all(accepts(wanted, value) for value in typing.get_args(given))
+        return all(accepts(wanted, value) for value in typing.get_args(hint))
     if not isinstance(base, type) or not isinstance(outer, type) or (base is bool and outer in (int, float)):
         return False
     if not (issubclass(base, outer) or (base is int and outer is float)):
         return False
-    if base is str or not typing.get_args(given) or not typing.get_args(wanted):
+    if base is str or not typing.get_args(hint) or not typing.get_args(wanted):
         return True
-    return all(map(fits, typing.get_args(given), typing.get_args(wanted)))
+    return all(map(fits, typing.get_args(hint), typing.get_args(wanted)))
 
 
-def comparable(one: Any, other: Any, *, ordered: bool) -> bool:
+def comparable(left: Any, right: Any, *, ordered: bool) -> bool:
     """Whether values of two types can be equal or, where `ordered`, one of them less than the other."""
-    kinds, others = _kinds(one), _kinds(other)
+    kinds, others = _kinds(left), _kinds(right)
     if object in kinds | others or (not ordered and type(None) in others):
         return True
     return bool(kinds & others - ({dict, type(None), bool} if ordered else set()))
@@ -113,16 +113,16 @@ def comparable(one: Any, other: Any, *, ordered: bool) -> bool:
 
 def _kinds(hint: Any) -> set[type]:
     """The sorts of values that a type holds: those of a sort compare with each other. `object` is any."""
-    found: set[type] = set()
+    kinds: set[type] = set()
     for member in members(hint):
         if typing.get_origin(member) is Literal:
-            found.update(*(_kinds(type(each)) for each in typing.get_args(member)))
+            kinds.update(*(_kinds(type(each)) for each in typing.get_args(member)))
             continue
         base = typing.get_origin(member) or member
         sorts = {int: float, tuple: list, Sequence: list, Mapping: dict}
         # `Any` is a class since Python 3.11.
-        found.add(sorts.get(base, base) if isinstance(base, type) and base is not Any else object)
-    return found
+        kinds.add(sorts.get(base, base) if isinstance(base, type) and base is not Any else object)
+    return kinds
 
 
 def spell(hint: Any) -> str:

@@ -81,11 +81,11 @@ class PipelineFunction(Generic[P, R]):
                 f"{self.name}: {error}", where=where, fix=f"it takes {', '.join(self.parameters) or 'nothing'}"
             ) from None
         bound.apply_defaults()
-        given = {name: self._given(name, value, where) for name, value in bound.arguments.items()}
+        arguments = {name: self._as_parameter(name, value, where) for name, value in bound.arguments.items()}
         with builder.nested(self._id):
-            return self.fn(**given)  # type: ignore[arg-type, call-arg]
+            return self.fn(**arguments)  # type: ignore[arg-type, call-arg]
 
-    def _given(self, name: str, value: object, where: str) -> object:
+    def _as_parameter(self, name: str, value: object, where: str) -> object:
         """An argument as the function sees it: as symbolic as it is where the pipeline is run by itself."""
         hint = self.parameters[name].annotation
         if isinstance(value, Symbolic) or not accepts(hint, value):
@@ -132,26 +132,26 @@ class PipelineFunction(Generic[P, R]):
         check_names(self.name, nodes, self.lines)
         return Pipeline(self.name, tuple(parameters), nodes, tuple(builder.loops.values()))
 
-    def values(self, given: Mapping[str, object]) -> dict[str, object]:
+    def values(self, arguments: Mapping[str, object]) -> dict[str, object]:
         """The parameters of a run: what is given over the defaults. Text is read as the parameter's type.
 
         Raises:
             InputError: An unknown or missing parameter, or a value of another type.
         """
-        found: dict[str, object] = {}
-        for name in given:
+        values: dict[str, object] = {}
+        for name in arguments:
             if name not in self.parameters:
                 raise InputError(
                     f"the pipeline {self.name} has no parameter {name!r}", fix=suggest(name, list(self.parameters))
                 )
         for name, parameter in self.parameters.items():
-            if name in given:
-                found[name] = read_value(name, parameter.annotation, given[name])
+            if name in arguments:
+                values[name] = read_value(name, parameter.annotation, arguments[name])
             elif parameter.default is parameter.empty:
                 raise InputError(f"the parameter {name!r} has no value", fix=f"give --param {name}=...")
             else:
-                found[name] = parameter.default
-        return found
+                values[name] = parameter.default
+        return values
 
     def _repr_html_(self) -> str:
         """The compiled form, drawn."""
@@ -191,14 +191,14 @@ def load_pipeline(folder: str | Path) -> PipelineFunction[..., object]:
         raise InputError(f"{folder} holds no pipeline.py", fix="name the folder of a pipeline, e.g. examples/flights")
     with blamed(folder):
         module = import_project_module(folder, f"{package_name(folder)}.pipeline")
-    found = {v.name: v for v in vars(module).values() if isinstance(v, PipelineFunction)}
+    functions = {v.name: v for v in vars(module).values() if isinstance(v, PipelineFunction)}
     # Of several, the one that has the folder's name: the others are parts of it.
-    if len(found) > 1 and package_name(folder) in found:
-        found = {package_name(folder): found[package_name(folder)]}
-    if len(found) != 1:
-        names = ", ".join(found) or "none"
+    if len(functions) > 1 and package_name(folder) in functions:
+        functions = {package_name(folder): functions[package_name(folder)]}
+    if len(functions) != 1:
+        names = ", ".join(functions) or "none"
         raise InputError(
             f"{folder / 'pipeline.py'} defines {names}",
             fix="keep one function under @dt.pipeline, or give the one to run the folder's name",
         )
-    return next(iter(found.values()))
+    return next(iter(functions.values()))

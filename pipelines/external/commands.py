@@ -34,7 +34,7 @@ Hear = Callable[[str], bool]
 
 def run(
     name: str,
-    told: Sequence[str],
+    shown: Sequence[str],
     argv: Sequence[str],
     env: Mapping[str, str],
     cwd: Path,
@@ -47,7 +47,7 @@ def run(
 
     Args:
         name: The component's name.
-        told: The command as the user knows it.
+        shown: The command as the user knows it, for the error.
         argv: The command as it is started.
         env: Its whole environment.
         cwd: Its working directory.
@@ -86,7 +86,7 @@ def run(
         code = process.returncode
         how = f"ended with exit code {code}" if code > 0 else f"was ended by {_signal(-code)}"
         last = "".join(f"\n  | {line}" for line in said.last)
-        raise CommandError(f"{name}: `{shlex.join(told)}` {how}{last}", fix="see what it printed: `drivetrain logs`")
+        raise CommandError(f"{name}: `{shlex.join(shown)}` {how}{last}", fix="see what it printed: `drivetrain logs`")
 
 
 def _start(name: str, argv: Sequence[str], env: Mapping[str, str], cwd: Path) -> subprocess.Popen[bytes]:

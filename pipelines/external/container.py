@@ -78,7 +78,7 @@ def container_component(
     if not re.fullmatch(r"[A-Za-z0-9][\w./:@-]*", image):
         raise BuildError(f"{name}: {image!r} is no image", where=where, fix="write registry/name@sha256:…")
     all_words = [*command, *args]
-    given = checked(name, all_words, env, inputs, outputs, parameters, files) if all_words else ()
+    words = checked(name, all_words, env, inputs, outputs, parameters, files) if all_words else ()
     for variable, value in (env or {}).items():
         if _ENGINES.fullmatch(variable) and _is_secret(value, parameters or {}):
             raise BuildError(
@@ -86,7 +86,7 @@ def container_component(
                 where=where,
                 fix="put the secret into another variable",
             )
-    body = {"command": placeholders.encode(given[: len(command)]), "args": placeholders.encode(given[len(command) :])}
+    body = {"command": placeholders.encode(words[: len(command)]), "args": placeholders.encode(words[len(command) :])}
     return contained(
         name,
         image,
@@ -138,24 +138,24 @@ def engine() -> Engine:
 
 @cache
 def _engine(named: str, path: str) -> Engine:
-    told = []
+    refusals = []
     for name in (named,) if named else ("docker", "podman"):
         program = shutil.which(name, path=path)
         if program is None:
-            told.append(f"{name} is not installed")
+            refusals.append(f"{name} is not installed")
             continue
         try:
-            asked = subprocess.run(  # noqa: S603 - found above
+            answer = subprocess.run(  # noqa: S603 - found above
                 [program, "version"], capture_output=True, text=True, timeout=30, check=False
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            told.append(f"{name} does not answer: {error}")
+            refusals.append(f"{name} does not answer: {error}")
             continue
-        if asked.returncode == 0:
-            return Engine(program, "podman" in asked.stdout.lower() or "podman" in Path(program).name)
-        told.append(f"{name} does not answer: {(asked.stderr.strip() or 'no reason given').splitlines()[-1]}")
+        if answer.returncode == 0:
+            return Engine(program, "podman" in answer.stdout.lower() or "podman" in Path(program).name)
+        refusals.append(f"{name} does not answer: {(answer.stderr.strip() or 'no reason given').splitlines()[-1]}")
     raise InputError(
-        f"nothing here runs containers: {'; '.join(told)}", fix=f"install docker or podman, or name one in {ENGINE}"
+        f"nothing here runs containers: {'; '.join(refusals)}", fix=f"install docker or podman, or name one in {ENGINE}"
     )
 
 
@@ -177,7 +177,7 @@ class _Mounts:
 def _carry_out(call: Call) -> None:
     from . import commands
 
-    found = engine()
+    runtime = engine()
     mounts = _Mounts()
     values = _values(call, mounts)
     work = mounts.add(current().work_dir, f"{_INSIDE}/work", write=True)
@@ -187,10 +187,10 @@ def _carry_out(call: Call) -> None:
     args = placeholders.fill(placeholders.decode(call.spec["args"]), values)
     name = f"drivetrain-{secrets.token_hex(8)}"
     argv = [
-        *(found.path, "run", "--rm", "--name", name, "--workdir", work),
+        *(runtime.path, "run", "--rm", "--name", name, "--workdir", work),
         *(() if call.spec["network"] else ("--network", "none")),
         *("--cap-drop", "ALL", "--security-opt", "no-new-privileges"),
-        *(("--userns", "keep-id") if found.podman and os.geteuid() else ()),
+        *(("--userns", "keep-id") if runtime.podman and os.geteuid() else ()),
         *("--user", f"{os.geteuid()}:{os.getegid()}"),
         *mounts.arguments,
         # By name: a value would be seen in the list of processes. But for those that the engine reads itself.
@@ -203,19 +203,19 @@ def _carry_out(call: Call) -> None:
     def remove() -> None:
         for verb in (("stop", "-t", "3"), ("rm", "-f")):
             with contextlib.suppress(OSError, subprocess.TimeoutExpired):  # why it is removed must not be lost
-                subprocess.run([found.path, *verb, name], capture_output=True, timeout=_PATIENCE, check=False)  # noqa: S603
+                subprocess.run([runtime.path, *verb, name], capture_output=True, timeout=_PATIENCE, check=False)  # noqa: S603
 
-    told = [call.spec["image"], *command, *args]
+    shown = [call.spec["image"], *command, *args]
     # What the engine leaves running to clean up after a container is not the command's.
-    given = {**os.environ, **{key: value for key, value in env.items() if key not in engines}}
-    commands.run(call.name, told, argv, given, call.scratch, abandon=remove, marked=False)
+    environ = {**os.environ, **{key: value for key, value in env.items() if key not in engines}}
+    commands.run(call.name, shown, argv, environ, call.scratch, abandon=remove, marked=False)
 
 
 def _is_secret(value: str | Secret | Placeholder, parameters: Types) -> bool:
     """Whether a variable's value is one, or has one in it."""
     if isinstance(value, (str, Secret)):
         return isinstance(value, Secret)
-    hints = [parameters.get(place.name) for place in placeholders.places([value])]
+    hints = [parameters.get(reference.name) for reference in placeholders.references([value])]
     return any(hint is Secret or Secret in get_args(hint) for hint in hints)
 
 
@@ -240,12 +240,12 @@ def _values(call: Call, mounts: _Mounts) -> PlaceholderValues:
     texts: dict[str, str | None] = {}
     folder = call.scratch / "texts"
     folder.mkdir()
-    for place in placeholders.places(placeholders.decode([*call.spec["command"], *call.spec["args"]])):
-        text = parameters[place.name] if place.kind == "text" else None
-        if place.kind == "text":
-            texts[place.name] = None if text is None else f"{_INSIDE}/texts/{place.name}"
+    for reference in placeholders.references(placeholders.decode([*call.spec["command"], *call.spec["args"]])):
+        text = parameters[reference.name] if reference.kind == "text" else None
+        if reference.kind == "text":
+            texts[reference.name] = None if text is None else f"{_INSIDE}/texts/{reference.name}"
         if text is not None:
-            (folder / place.name).write_text(text, "utf-8")
+            (folder / reference.name).write_text(text, "utf-8")
     mounts.add(folder, f"{_INSIDE}/texts")
     return PlaceholderValues(
         inputs=inputs,

@@ -67,7 +67,7 @@ class ExternalFunction:
     def __init__(
         self,
         name: str,
-        told: str,
+        kind: str,
         signature: inspect.Signature,
         files: frozenset[str],
         carry_out: Callable[[Call], None],
@@ -80,7 +80,7 @@ class ExternalFunction:
         self.__annotations__["return"] = signature.return_annotation
         # As of a function: where it stands.
         self.__code__ = SimpleNamespace(co_filename=frame.f_code.co_filename, co_firstlineno=frame.f_lineno)
-        self._told = told
+        self._spec_name = kind
         self._files = files
         self._carry_out = carry_out
 
@@ -103,11 +103,11 @@ class ExternalFunction:
         """
         bound = self.__signature__.bind(*args, **kwargs)
         bound.apply_defaults()
-        given = dict(bound.arguments)
-        spec = given.pop(self._told)
-        files = {name: self._found(given.pop(name)) for name in self._files}
+        arguments = dict(bound.arguments)
+        spec = arguments.pop(self._spec_name)
+        files = {name: self._paths(arguments.pop(name)) for name in self._files}
         returned = typing.get_type_hints(self.__signature__.return_annotation)
-        inputs = {name: _artifacts(given.pop(name)) for name in list(given) if _takes_artifacts(self, name)}
+        inputs = {name: _artifacts(arguments.pop(name)) for name in list(arguments) if _takes_artifacts(self, name)}
         outputs = {key: kind.new() for key, kind in returned.items() if _is_artifact(kind)}
         with tempfile.TemporaryDirectory(dir=current().work_dir, prefix="call-") as scratch:
             folder = Path(scratch)
@@ -115,7 +115,9 @@ class ExternalFunction:
             properties = {key: folder / "outputs" / f"{key}.properties" for key in outputs}
             (folder / "outputs").mkdir()
             many = frozenset(name for name in inputs if _is_list(self.__annotations__[name]))
-            self._carry_out(Call(self.__name__, spec, inputs, given, files, outputs, values, properties, folder, many))
+            self._carry_out(
+                Call(self.__name__, spec, inputs, arguments, files, outputs, values, properties, folder, many)
+            )
             read = {key: self._value(key, path, returned[key]) for key, path in values.items() if key != DONE}
             for key, artifact in outputs.items():
                 self._complete(key, artifact, properties[key])
@@ -123,7 +125,7 @@ class ExternalFunction:
             read[DONE] = True
         return self.__signature__.return_annotation(**outputs, **read)
 
-    def _found(self, value: Files) -> tuple[Path, ...]:
+    def _paths(self, value: Files) -> tuple[Path, ...]:
         """The paths of files; outside a pipeline they may still be a pattern, then beside where it is declared."""
         folders = (Path(self.__code__.co_filename).parent, current().base)
         return tuple(file.path for file in resolve_files(value, folders).files)
@@ -162,12 +164,12 @@ class ExternalFunction:
         if not properties.is_file():
             return
         try:
-            told = json.loads(properties.read_bytes())
+            written = json.loads(properties.read_bytes())
         except ValueError as error:
             raise InputError(f"the properties of {key!r} are no JSON: {error}", fix="write an object") from None
-        if not isinstance(told, dict):
-            raise InputError(f"the properties of {key!r} are {told!r:.60}", fix="write an object")
-        for name, value in told.items():
+        if not isinstance(written, dict):
+            raise InputError(f"the properties of {key!r} are {written!r:.60}", fix="write an object")
+        for name, value in written.items():
             if name not in artifact.declared():  # `path`, `uid` and the like are not for it to set
                 known = ", ".join(artifact.declared()) or "none"
                 raise InputError(
@@ -206,8 +208,8 @@ def declare(
         raise BuildError(
             f"{name!r} is no name of a component", where=user_line(), fix="use letters, digits and _, a letter first"
         )
-    made = dict(outputs or {DONE: bool})
-    _check_names([*(inputs or {}), *(parameters or {}), *(files or {}), kind], list(made))
+    returns = dict(outputs or {DONE: bool})
+    _check_names([*(inputs or {}), *(parameters or {}), *(files or {}), kind], list(returns))
     fields = [
         inspect.Parameter(
             key,
@@ -217,8 +219,8 @@ def declare(
         )
         for key, hint in sorted((inputs or {}).items(), key=lambda item: _optional(item[1]))
     ]
-    for key, given in (parameters or {}).items():
-        hint, default = _parameter(key, given)
+    for key, type_or_default in (parameters or {}).items():
+        hint, default = _parameter(key, type_or_default)
         fields.append(inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, annotation=hint, default=default))
     for key, pattern in (files or {}).items():
         fields.append(
@@ -226,7 +228,7 @@ def declare(
         )
     fields.append(inspect.Parameter(kind, inspect.Parameter.KEYWORD_ONLY, annotation=Mapping, default=spec))
     # mypy wants the fields spelled out; they are known only now.
-    returned = typing.NamedTuple(f"{name}Outputs", list(made.items()))  # type: ignore[misc]
+    returned = typing.NamedTuple(f"{name}Outputs", list(returns.items()))  # type: ignore[misc]
     signature = inspect.Signature(fields, return_annotation=returned)
     form = ExternalFunction(name, kind, signature, frozenset(files or ()), carry_out, frame)
     form.__doc__ = doc or None
@@ -277,14 +279,16 @@ def _is_name(name: str) -> bool:
     return name.isidentifier() and not keyword.iskeyword(name) and not name.startswith("_")
 
 
-def _parameter(name: str, given: Any) -> tuple[Any, Any]:
+def _parameter(name: str, type_or_default: Any) -> tuple[Any, Any]:
     """A parameter's type and default, from either."""
-    if isinstance(given, type) or typing.get_origin(given) is not None or given is Any:
-        return given, None if _optional(given) else inspect.Parameter.empty
-    if isinstance(given, (bool, int, float, str, list, dict)):
-        return type(given), given
+    if isinstance(type_or_default, type) or typing.get_origin(type_or_default) is not None or type_or_default is Any:
+        return type_or_default, None if _optional(type_or_default) else inspect.Parameter.empty
+    if isinstance(type_or_default, (bool, int, float, str, list, dict)):
+        return type(type_or_default), type_or_default
     raise BuildError(
-        f"the parameter {name!r} is {given!r:.60}", where=user_line(), fix="give a JSON type, or a default that is JSON"
+        f"the parameter {name!r} is {type_or_default!r:.60}",
+        where=user_line(),
+        fix="give a JSON type, or a default that is JSON",
     )
 
 

@@ -61,9 +61,9 @@ def kfp_component(
     )
 
 
-def _name(told: str) -> str:
+def _name(kfp_name: str) -> str:
     """A component's name from what KFP calls it."""
-    name = re.sub(r"\W+", "", told.title())
+    name = re.sub(r"\W+", "", kfp_name.title())
     return name if name[:1].isalpha() else f"Component{name}"
 
 

@@ -79,13 +79,13 @@ def notebook_component(
             where=where,
             fix='read it there from the environment, which .options(env={"TOKEN": dt.secret("TOKEN")}) sets',
         )
-    given = [f"{key}_path" for key in (*(inputs or {}), *(outputs or {}))]
-    if taken := [key for key in parameters or {} if key in given]:
+    variables = [f"{key}_path" for key in (*(inputs or {}), *(outputs or {}))]
+    if taken := [key for key in parameters or {} if key in variables]:
         raise BuildError(f"the notebook gets two variables {taken[0]!r}", where=where, fix="rename the parameter")
-    cells, found = _read(path, where)
+    cells, named_kernel = _read(path, where)
     project = _project(file)
     code = _imported(cells, project)
-    spec = {"file": path.name, "cells": cells, "kernel": kernel or found, "code": code}
+    spec = {"file": path.name, "cells": cells, "kernel": kernel or named_kernel, "code": code}
     for each in (path, *(project.joinpath(*Path(module).parts[1:]) for module in code)):
         read_too(declaring_module(), each)
     declared = dict(outputs or {})
@@ -143,12 +143,12 @@ def _project(file: Path) -> Path:
 
 def _imported(cells: list[dict[str, Any]], project: Path) -> dict[str, str]:
     """The project's modules that code cells import, and theirs, with their digests."""
-    found: dict[str, str] = {}
+    digests: dict[str, str] = {}
     for module in sorted({name for cell in cells for name in _imports(cell["source"])}):
         path = project.joinpath(*module.split("."))
         if path.with_suffix(".py").is_file() or (path / "__init__.py").is_file():
-            found |= dict(closure(FunctionRef(project, f"{module}:_")).files)
-    return found
+            digests |= dict(closure(FunctionRef(project, f"{module}:_")).files)
+    return digests
 
 
 def _imports(source: str) -> Iterator[str]:
@@ -233,13 +233,13 @@ def _whole(path: Path, spec: Mapping[str, Any]) -> dict[str, Any]:
     except BuildError:
         body = []
     for number in range(1, max([*code, len(body)], default=0) + 1):
-        own = {"id": f"cell-{number}", "metadata": {}}
+        cell = {"id": f"cell-{number}", "metadata": {}}
         if number in code:
-            own["metadata"] = {"tags": list(code[number]["tags"])}
+            cell["metadata"] = {"tags": list(code[number]["tags"])}
             rest = {"cell_type": "code", "source": code[number]["source"], "outputs": [], "execution_count": None}
-            cells.append({**own, **rest})
+            cells.append({**cell, **rest})
         elif body and body[number - 1]["cell_type"] == "markdown":
-            cells.append({**own, "cell_type": "markdown", "source": _text(body[number - 1]["source"])})
+            cells.append({**cell, "cell_type": "markdown", "source": _text(body[number - 1]["source"])})
     kernel = {"name": spec["kernel"], "display_name": spec["kernel"], "language": "python"}
     return {"nbformat": 4, "nbformat_minor": 5, "metadata": {"kernelspec": kernel}, "cells": cells}
 
@@ -248,15 +248,15 @@ def _failed(call: Call, failure: Path, executed: Path, work: Path) -> CommandErr
     """What went wrong in which cell, if that is known; the notebook as far as it came is kept."""
     if not failure.is_file():
         return None
-    told = json.loads(failure.read_bytes())
+    report = json.loads(failure.read_bytes())
     file = call.spec["file"]
-    if "kernel" in told:
+    if "kernel" in report:
         return InputError(
-            f"{file} names the kernel {told['kernel']!r}, which is not here; there is {', '.join(told['kernels'])}",
+            f"{file} names the kernel {report['kernel']!r}, which is not here; there is {', '.join(report['kernels'])}",
             fix='say which is to run it: dt.notebook_component(..., kernel="python3")',
         )
-    line = f", line {told['line']}" if told["line"] else ""
-    message = f"{call.name}: cell {told['cell']} of {file}{line}: {told['name']}: {told['value']}"
+    line = f", line {report['line']}" if report["line"] else ""
+    message = f"{call.name}: cell {report['cell']} of {file}{line}: {report['name']}: {report['value']}"
     if not executed.is_file():
         return CommandError(message)
     kept = work / f"failed-{file}"

@@ -50,14 +50,14 @@ def main(job: dict[str, Any]) -> int:
             cwd=job["cwd"],
         )
     except NoSuchKernel as error:
-        told: dict[str, Any] = {"kernel": error.name, "kernels": sorted(KernelSpecManager().find_kernel_specs())}
+        report: dict[str, Any] = {"kernel": error.name, "kernels": sorted(KernelSpecManager().find_kernel_specs())}
     except PapermillExecutionError as error:
         print(str(error).strip(), flush=True)
-        told = {"cell": _cell(Path(job["executed"])), "line": _line(error)}
-        told |= {"name": str(error.ename), "value": str(error.evalue)}
+        report = {"cell": _cell(Path(job["executed"])), "line": _line(error)}
+        report |= {"name": str(error.ename), "value": str(error.evalue)}
     else:
         return 0
-    Path(job["failure"]).write_text(json.dumps(told), "utf-8")
+    Path(job["failure"]).write_text(json.dumps(report), "utf-8")
     return 1
 
 
@@ -65,16 +65,16 @@ def _cell(executed: Path) -> int:
     """The number of the cell that failed, as in the user's notebook."""
     for cell in json.loads(executed.read_bytes())["cells"]:
         if any(output["output_type"] == "error" for output in cell.get("outputs", ())):
-            found = re.fullmatch(r"cell-(\d+)", cell.get("id", ""))
-            return int(found[1]) if found else 0
+            match = re.fullmatch(r"cell-(\d+)", cell.get("id", ""))
+            return int(match[1]) if match else 0
     return 0
 
 
 def _line(error: Any) -> int:
     """The line of that cell, as IPython's traceback tells it; 0 where it does not."""
     plain = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(error.traceback))
-    found = re.search(rf"Cell In\s?\[{error.exec_count}\], line (\d+)", plain)
-    return int(found[1]) if found else 0
+    match = re.search(rf"Cell In\s?\[{error.exec_count}\], line (\d+)", plain)
+    return int(match[1]) if match else 0
 
 
 if __name__ == "__main__":

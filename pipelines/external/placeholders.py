@@ -117,13 +117,13 @@ class PlaceholderValues:
     texts: Mapping[str, str | None] = field(default_factory=dict)
     data: Mapping[str, Sequence[str] | None] = field(default_factory=dict)
 
-    def of(self, place: Reference) -> Sequence[str]:
+    def of(self, reference: Reference) -> Sequence[str]:
         """The arguments that a place stands for."""
-        own: Mapping[str, str | Sequence[str] | None] = getattr(self, _FIELDS[place.kind])
-        found = own[place.name]
-        return () if found is None else (found,) if isinstance(found, str) else found
+        by_name: Mapping[str, str | Sequence[str] | None] = getattr(self, _FIELDS[reference.kind])
+        argument = by_name[reference.name]
+        return () if argument is None else (argument,) if isinstance(argument, str) else argument
 
-    def given(self, name: str) -> bool:
+    def is_given(self, name: str) -> bool:
         """Whether an input or parameter is given."""
         return self.inputs.get(name) is not None or self.parameters.get(name) is not None
 
@@ -134,17 +134,17 @@ def fill(words: Sequence[Word], values: PlaceholderValues) -> list[str]:
     Raises:
         InputError: What is joined is a list.
     """
-    found: list[str] = []
+    arguments: list[str] = []
     for word in words:
         if isinstance(word, str):
-            found.append(word)
+            arguments.append(word)
         elif isinstance(word, Reference):
-            found += values.of(word)
+            arguments += values.of(word)
         elif isinstance(word, IfPresent):
-            found += fill(word.then if values.given(word.name) else word.otherwise, values)
+            arguments += fill(word.then if values.is_given(word.name) else word.otherwise, values)
         elif isinstance(word, Concatenation):
-            found.append("".join(_single(part, values) for part in word.parts))
-    return found
+            arguments.append("".join(_single(part, values) for part in word.parts))
+    return arguments
 
 
 def _single(part: Word, values: PlaceholderValues) -> str:
@@ -164,7 +164,7 @@ def script(words: Sequence[Word], values: PlaceholderValues) -> tuple[str, list[
         if isinstance(word, Concatenation):
             return "".join(map(spelled, word.parts))
         if isinstance(word, IfPresent):
-            return " ".join(map(spelled, word.then if values.given(word.name) else word.otherwise))
+            return " ".join(map(spelled, word.then if values.is_given(word.name) else word.otherwise))
         filled = fill([word], values)
         arguments.extend(filled)
         first = len(arguments) - len(filled) + 1
@@ -173,16 +173,16 @@ def script(words: Sequence[Word], values: PlaceholderValues) -> tuple[str, list[
     return " ".join(map(spelled, words)), arguments
 
 
-def places(words: Sequence[Word]) -> Iterator[Reference]:
+def references(words: Sequence[Word]) -> Iterator[Reference]:
     """The names that words use; those that `if_present` asks for as parameters."""
     for word in words:
         if isinstance(word, Reference):
             yield word
         elif isinstance(word, Concatenation):
-            yield from places(word.parts)
+            yield from references(word.parts)
         elif isinstance(word, IfPresent):
             yield Reference("given", word.name)
-            yield from places((*word.then, *word.otherwise))
+            yield from references((*word.then, *word.otherwise))
 
 
 def unguarded(words: Sequence[Word]) -> Iterator[Reference]:
@@ -193,7 +193,7 @@ def unguarded(words: Sequence[Word]) -> Iterator[Reference]:
         elif isinstance(word, Concatenation):
             yield from unguarded(word.parts)
         elif isinstance(word, IfPresent):
-            yield from (place for place in unguarded(word.then) if place.name != word.name)
+            yield from (reference for reference in unguarded(word.then) if reference.name != word.name)
             yield from unguarded(word.otherwise)
 
 
@@ -232,5 +232,5 @@ def _parts(word: Word) -> tuple[Word, ...]:
     return word.parts if isinstance(word, Concatenation) else (word,)
 
 
-def _words(given: Word | Sequence[Word]) -> tuple[Word, ...]:
-    return (given,) if isinstance(given, (str, Placeholder)) else tuple(given)
+def _words(words: Word | Sequence[Word]) -> tuple[Word, ...]:
+    return (words,) if isinstance(words, (str, Placeholder)) else tuple(words)

@@ -54,8 +54,8 @@ def shell_component(
     Raises:
         BuildError: The command names what is not declared, or a declaration makes no sense.
     """
-    given = checked(name, command, env, inputs, outputs, parameters, files)
-    spec = {"words": placeholders.encode(given), "env": environment(env), "shell": shell}
+    words = checked(name, command, env, inputs, outputs, parameters, files)
+    spec = {"words": placeholders.encode(words), "env": environment(env), "shell": shell}
     return declare(
         name,
         "command",
@@ -97,29 +97,29 @@ def checked(
         "given": {**(inputs or {}), **(parameters or {})},
     }
     extra = [each for each in (env or {}).values() if isinstance(each, Placeholder)]
-    for place in placeholders.places([*command, *extra]):
-        names = known[place.kind]
-        if place.name not in names:
-            what = _TOLD.get(place.kind, place.kind)
+    for reference in placeholders.references([*command, *extra]):
+        names = known[reference.kind]
+        if reference.name not in names:
+            what = _TOLD.get(reference.kind, reference.kind)
             raise BuildError(
-                f"{name}: the command names the {what} {place.name!r}, which is not declared",
+                f"{name}: the command names the {what} {reference.name!r}, which is not declared",
                 where=where,
                 fix=f"it has {', '.join(names) or 'none'}",
             )
-    for place in placeholders.places(command):
-        if _secret((parameters or {}).get(place.name)) and place.kind != "given":
+    for reference in placeholders.references(command):
+        if _secret((parameters or {}).get(reference.name)) and reference.kind != "given":
             raise BuildError(
-                f"{name}: the secret {place.name!r} is part of the command, which every process can read",
+                f"{name}: the secret {reference.name!r} is part of the command, which every process can read",
                 where=where,
-                fix=f"pass it by the environment: env={{'TOKEN': dt.external.parameter({place.name!r})}}",
+                fix=f"pass it by the environment: env={{'TOKEN': dt.external.parameter({reference.name!r})}}",
             )
-    for place in placeholders.unguarded(command):
-        hint = {**(inputs or {}), **(parameters or {})}.get(place.name)
-        if place.kind in ("input", "parameter") and type(None) in getattr(hint, "__args__", ()):
+    for reference in placeholders.unguarded(command):
+        hint = {**(inputs or {}), **(parameters or {})}.get(reference.name)
+        if reference.kind in ("input", "parameter") and type(None) in getattr(hint, "__args__", ()):
             raise BuildError(
-                f"{name}: {place.name!r} may be left out, and the command needs it",
+                f"{name}: {reference.name!r} may be left out, and the command needs it",
                 where=where,
-                fix=f"write dt.external.if_present({place.name!r}, [...])",
+                fix=f"write dt.external.if_present({reference.name!r}, [...])",
             )
     return tuple(command)
 
@@ -154,8 +154,8 @@ def _carry_out(call: Call) -> None:
 
     values = PlaceholderValues(
         inputs={
-            name: None if found is None else [str(each.content) for each in found]
-            for name, found in call.inputs.items()
+            name: None if artifacts is None else [str(each.content) for each in artifacts]
+            for name, artifacts in call.inputs.items()
         },
         outputs={
             **{name: str(artifact.content) for name, artifact in call.outputs.items()},
@@ -165,14 +165,14 @@ def _carry_out(call: Call) -> None:
         files={name: [str(path) for path in paths] for name, paths in call.files.items()},
         properties={name: str(path) for name, path in call.properties.items()},
     )
-    given = placeholders.decode(call.spec["words"])
-    told = argv = placeholders.fill(given, values)
+    words = placeholders.decode(call.spec["words"])
+    shown = argv = placeholders.fill(words, values)
     if call.spec["shell"]:
-        script, arguments = placeholders.script(given, values)
+        script, arguments = placeholders.script(words, values)
         argv = ["/bin/sh", "-c", script, call.name, *arguments]
-        told = argv
+        shown = argv
     env = {**os.environ, **revealed(call.spec["env"], values)}
-    commands.run(call.name, told, argv, env, current().work_dir)
+    commands.run(call.name, shown, argv, env, current().work_dir)
 
 
 def _secret(hint: object) -> bool:

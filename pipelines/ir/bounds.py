@@ -40,12 +40,12 @@ def node_groups(pipeline: Pipeline, nodes: Iterable[str], within: str = "") -> l
     for name, loop in loops.items():
         grouped.setdefault(f"loop {loop}" if loop else name, []).append(name)
     home = {name: group[0] for group in grouped.values() for name in group}
-    found: dict[str, NodeGroup] = {}
+    groups: dict[str, NodeGroup] = {}
     for group in grouped.values():
         waits = {home[up] for name in group for up in pipeline.upstream(name) if up in home} - {group[0]}
-        found[group[0]] = NodeGroup(tuple(group), loops[group[0]], tuple(sorted(waits)))
-    order = TopologicalSorter({name: each.upstream for name, each in found.items()})
-    return [found[name] for name in order.static_order()]
+        groups[group[0]] = NodeGroup(tuple(group), loops[group[0]], tuple(sorted(waits)))
+    order = TopologicalSorter({name: each.upstream for name, each in groups.items()})
+    return [groups[name] for name in order.static_order()]
 
 
 def deadlocked_loop(pipeline: Pipeline) -> tuple[str, list[str]] | None:

@@ -110,17 +110,17 @@ def _apply(expression: Json, values: Bindings) -> Json:
         return all(_truth(evaluate(each, values), each) for each in operands)
     if name == "or":
         return any(_truth(evaluate(each, values), each) for each in operands)
-    given = [evaluate(each, values) for each in operands]
+    arguments = [evaluate(each, values) for each in operands]
     try:
         if name == "not":
-            return not _truth(given[0], operands[0])
+            return not _truth(arguments[0], operands[0])
         if name == "get":
-            return given[0][given[1]]
+            return arguments[0][arguments[1]]
         if name == "in":
-            return given[0] in given[1]
-        return _BINARY[name][1](given[0], given[1])
+            return arguments[0] in arguments[1]
+        return _BINARY[name][1](arguments[0], arguments[1])
     except (TypeError, KeyError, IndexError):
-        shown = ", ".join(f"{value!r:.60}" for value in given)
+        shown = ", ".join(f"{value!r:.60}" for value in arguments)
         raise InputError(
             f"{spelled(expression)} has no value: it was given {shown}", fix="check what the upstream node published"
         ) from None

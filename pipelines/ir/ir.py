@@ -241,10 +241,10 @@ class Pipeline:
 
     def __getitem__(self, node: str) -> Node:
         """The node of that id."""
-        found = self._by_id.get(node)
-        if found is None:
+        by_id = self._by_id.get(node)
+        if by_id is None:
             raise BuildError(f"the pipeline {self.name} has no node {node!r}", fix=f"it has {', '.join(self.ids)}")
-        return found
+        return by_id
 
     @cached_property
     def _by_id(self) -> dict[str, Node]:
@@ -256,11 +256,11 @@ class Pipeline:
 
     @cached_property
     def _consumers(self) -> dict[str, tuple[str, ...]]:
-        found: dict[str, list[str]] = {node.id: [] for node in self.nodes}
+        consumers: dict[str, list[str]] = {node.id: [] for node in self.nodes}
         for node in self.nodes:
             for name in self.upstream(node.id):
-                found[name].append(node.id)
-        return {name: tuple(nodes) for name, nodes in found.items()}
+                consumers[name].append(node.id)
+        return {name: tuple(nodes) for name, nodes in consumers.items()}
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -276,12 +276,12 @@ class Pipeline:
 
     def scope(self, node: str) -> tuple[str, ...]:
         """The loops that a node is in, the outermost first."""
-        found: list[str] = []
+        loops: list[str] = []
         name = self[node].loop
         while name:
-            found.append(name)
+            loops.append(name)
             name = self.loop(name).within
-        return tuple(reversed(found))
+        return tuple(reversed(loops))
 
     def upstream(self, node: str) -> tuple[str, ...]:
         """Ids of the nodes that must have ended before a node is launched: for itself, and for its loops."""
@@ -317,10 +317,10 @@ class Pipeline:
         """
         try:
             body = json.loads(text)
-            found = body.get("format")
-            if found not in (FORMAT, FIRST):
+            version = body.get("format")
+            if version not in (FORMAT, FIRST):
                 raise BuildError(
-                    f"the compiled pipeline has format {found!r}", fix=f"this release reads {FORMAT} and {FIRST}"
+                    f"the compiled pipeline has format {version!r}", fix=f"this release reads {FORMAT} and {FIRST}"
                 )
             return cls(
                 body["name"],

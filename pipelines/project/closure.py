@@ -115,21 +115,21 @@ def environment(imports: Iterable[str]) -> dict[str, object]:
     With JAX among them also XLA's flags and the processor's model, which change a program's last bits.
     """
     names = sorted(set(imports) - _CARRIERS)
-    found: dict[str, object] = {
+    facts: dict[str, object] = {
         "python": platform.python_version(),
         "platform": f"{sys.platform}-{platform.machine()}",
         "distributions": {name: version for name in names if (version := _version(name))},
     }
     if "jax" in names:
-        found["xla_flags"] = os.environ.get("XLA_FLAGS", "")
-        found["jax_options"] = {
+        facts["xla_flags"] = os.environ.get("XLA_FLAGS", "")
+        facts["jax_options"] = {
             name: value
             for name, value in sorted(os.environ.items())
             if name.startswith("JAX_") and not any(word in name for word in _SILENT_OPTIONS)
         }
-        found["jaxlib"] = _version("jaxlib")
-        found["processor"] = _processor()
-    return found
+        facts["jaxlib"] = _version("jaxlib")
+        facts["processor"] = _processor()
+    return facts
 
 
 @lru_cache(1024)

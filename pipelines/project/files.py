@@ -122,9 +122,9 @@ def query(
     Raises:
         InputError: The connection holds a password.
     """
-    found = SqlQuery(sql, connection, dict(parameters or {}), watermark, span=span)
+    sql_query = SqlQuery(sql, connection, dict(parameters or {}), watermark, span=span)
     refuse_password(connection)
-    return found
+    return sql_query
 
 
 def refuse_password(connection: object) -> None:
@@ -180,17 +180,17 @@ def resolve_files(
     if isinstance(value, SqlQuery):
         rows = _digested("a query", _asked(value, folders, fetched or current().work_dir, progress))
         return replace(rows, span=value.span)
-    found = value if isinstance(value, FileSet) else FileSet(value)
-    if found.files:
-        return found
-    if takes_spans(found):
-        one = find_span(found, folders)
-        return with_span(resolve_files(FileSet(one.pattern), folders, fetched, progress), one)
-    if _is_uri(found.pattern):
-        copies = _FETCH_FILES(found.pattern, fetched or current().work_dir / "fetched", progress)
+    file_set = value if isinstance(value, FileSet) else FileSet(value)
+    if file_set.files:
+        return file_set
+    if takes_spans(file_set):
+        match = find_span(file_set, folders)
+        return with_span(resolve_files(FileSet(match.pattern), folders, fetched, progress), match)
+    if _is_uri(file_set.pattern):
+        copies = _FETCH_FILES(file_set.pattern, fetched or current().work_dir / "fetched", progress)
     else:
-        copies = [("", path) for path in _paths(found.pattern, folders or (Path.cwd(),))]
-    return _digested(found.pattern, copies)
+        copies = [("", path) for path in _paths(file_set.pattern, folders or (Path.cwd(),))]
+    return _digested(file_set.pattern, copies)
 
 
 def takes_spans(value: FileSet) -> bool:
@@ -198,9 +198,9 @@ def takes_spans(value: FileSet) -> bool:
     return not value.files and (has_specs(value.pattern) or (value.span, value.version) != (None, None))
 
 
-def with_span(value: FileSet, found: SpanMatch) -> FileSet:
+def with_span(value: FileSet, match: SpanMatch) -> FileSet:
     """Resolved files, with the span and the version that they were found by."""
-    return replace(value, span=found.span, version=found.version)
+    return replace(value, span=match.span, version=match.version)
 
 
 def find_span(value: FileSet, folders: tuple[Path, ...] = ()) -> SpanMatch:
@@ -222,8 +222,8 @@ def lister(folders: tuple[Path, ...] = ()) -> Lister:
         places = [fixed] if Path(pattern).is_absolute() else list(dict.fromkeys(folders or (Path.cwd(),)))
         for folder in places:
             matches = glob.glob(pattern, root_dir=folder, recursive=True)  # noqa: PTH207 - see `_paths`
-            if found := sorted(match for match in matches if (folder / match).is_file()):
-                return found, str(folder)
+            if files := sorted(match for match in matches if (folder / match).is_file()):
+                return files, str(folder)
         return [], " or ".join(map(str, places))
 
     return find
@@ -270,13 +270,13 @@ def _asked(value: SqlQuery, folders: tuple[Path, ...], fetched: Path, progress: 
     folder = Path(tempfile.mkdtemp(prefix="query-", dir=fetched))
     try:
         parts = _FETCH_QUERY(value.connection, value.sql, _bound(value), folder, bases, progress)
-        place = fetched / f"rows-{digest('drivetrain-rows-v1', [digest_file(path) for _, path in parts])[:32]}"
-        if not place.is_dir():
-            folder.rename(place)
-        os.utime(place)  # when it was last used: see `remove_fetched`
+        kept = fetched / f"rows-{digest('drivetrain-rows-v1', [digest_file(path) for _, path in parts])[:32]}"
+        if not kept.is_dir():
+            folder.rename(kept)
+        os.utime(kept)  # when it was last used: see `remove_fetched`
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    return [(name, place / name) for name, _ in parts]
+    return [(name, kept / name) for name, _ in parts]
 
 
 def remove_fetched(folder: Path) -> None:
@@ -317,8 +317,8 @@ def _paths(pattern: str, folders: tuple[Path, ...]) -> list[Path]:
             raise InputError(
                 f"{exact} is a pipe or a device", fix="write what it gives to a file: it is read more than once"
             )
-        found = glob.glob(text, recursive=True)  # noqa: PTH207 - Path.glob takes no absolute pattern
-        matches = sorted(Path(match) for match in found if Path(match).is_file())
+        globbed = glob.glob(text, recursive=True)  # noqa: PTH207 - Path.glob takes no absolute pattern
+        matches = sorted(Path(match) for match in globbed if Path(match).is_file())
         if matches:
             return matches
     places = " or ".join(dict.fromkeys(str(folder) for folder in folders))

@@ -111,8 +111,8 @@ def reference(fn: Fn, project: Path | None) -> FunctionRef:
     # The project's own file under another name: its folder is on the path, as a script's or a notebook's is.
     source = getattr(getattr(fn, "__code__", None), "co_filename", None)
     if project is not None and source and module.partition(".")[0] != _PACKAGE:
-        own = _module_name(project, Path(source))
-        return FunctionRef(project if own else None, f"{own or module}:{name}")
+        inside_module = _module_name(project, Path(source))
+        return FunctionRef(project if inside_module else None, f"{inside_module or module}:{name}")
     return FunctionRef(None, f"{module}:{name}")
 
 
@@ -229,10 +229,10 @@ def _import(module: str, project: Path | None = None) -> ModuleType:
 
 def _changed(package: str) -> bool:
     """Whether the source of a loaded module is another than the one it was read from."""
-    own = {name: read for name, read in _READ.items() if name == package or name.startswith(f"{package}.")}
-    if any(name in sys.modules and _stamp(sys.modules[name].__file__) != read for name, read in own.items()):
+    stamps = {name: read for name, read in _READ.items() if name == package or name.startswith(f"{package}.")}
+    if any(name in sys.modules and _stamp(sys.modules[name].__file__) != read for name, read in stamps.items()):
         return True
-    return any(_stamp(path) != read for name in own for path, read in _ALSO.get(name, {}).items())
+    return any(_stamp(path) != read for name in stamps for path, read in _ALSO.get(name, {}).items())
 
 
 def read_too(module: str, path: Path) -> None:
@@ -243,8 +243,8 @@ def read_too(module: str, path: Path) -> None:
 
 def files_read(package: str) -> list[Path]:
     """The files that the modules of a project read while they were imported, see `read_too`."""
-    own = [read for name, read in _ALSO.items() if name == package or name.startswith(f"{package}.")]
-    return sorted({Path(path) for read in own for path in read})
+    files_by_module = [read for name, read in _ALSO.items() if name == package or name.startswith(f"{package}.")]
+    return sorted({Path(path) for read in files_by_module for path in read})
 
 
 def _stamp(path: str | None) -> tuple[int, int] | None:
@@ -306,8 +306,8 @@ def blamed(project: Path) -> Iterator[None]:
             where = f"{error.filename}:{error.lineno}"
         else:
             frames = traceback.extract_tb(error.__traceback__)
-            own = [frame for frame in frames if Path(frame.filename).is_relative_to(project)]
-            where = f"{own[-1].filename}:{own[-1].lineno}" if own else None
+            users = [frame for frame in frames if Path(frame.filename).is_relative_to(project)]
+            where = f"{users[-1].filename}:{users[-1].lineno}" if users else None
         text = error.msg if isinstance(error, SyntaxError) else str(error)
         fix = "mend it there"
         if isinstance(error, AttributeError) and error.name:

@@ -86,7 +86,7 @@ class SpanPattern:
         Raises:
             InputError: One is negative, or needs more digits than its spec has; the pattern names none.
         """
-        found: dict[str, str] = {}
+        digits: dict[str, str] = {}
         for what, value, there in (("span", span, self.has_span), ("version", version, "VERSION" in self.names)):
             if value is None:
                 continue
@@ -102,18 +102,18 @@ class SpanPattern:
                 day = _EPOCH + timedelta(days=span)
             except OverflowError:
                 raise InputError(f"{self.text!r}: no date is span {span}", fix="give days since 1970-01-01") from None
-            found |= {"YYYY": f"{day.year:04}", "MM": f"{day.month:02}", "DD": f"{day.day:02}"}
+            digits |= {"YYYY": f"{day.year:04}", "MM": f"{day.month:02}", "DD": f"{day.day:02}"}
             span = None
         for spec in self.specs:
             number = {"SPAN": span, "VERSION": version}.get(spec.name)
             if number is not None:
-                found[spec.name] = f"{number:0{spec.width or 1}}"
-                if spec.width and len(found[spec.name]) > spec.width:
+                digits[spec.name] = f"{number:0{spec.width or 1}}"
+                if spec.width and len(digits[spec.name]) > spec.width:
                     raise InputError(
                         f"{self.text!r}: {spec.name.lower()} {number} has more than {spec.width} digits",
-                        fix=f"write {{{spec.name}:{len(found[spec.name])}}}",
+                        fix=f"write {{{spec.name}:{len(digits[spec.name])}}}",
                     )
-        return found
+        return digits
 
     def read(self, path: str) -> tuple[int, int | None, dict[str, str]] | None:
         """The span, the version and the digits of a path; None where it does not match.
@@ -131,8 +131,10 @@ class SpanPattern:
         try:
             day = date(int(digits["YYYY"]), int(digits["MM"]), int(digits["DD"]))
         except ValueError:
-            told = f"{digits['YYYY']}-{digits['MM']}-{digits['DD']}"
-            raise InputError(f"{path}: {told} is no valid date", fix=f"rename it, or change {self.text!r}") from None
+            day_text = f"{digits['YYYY']}-{digits['MM']}-{digits['DD']}"
+            raise InputError(
+                f"{path}: {day_text} is no valid date", fix=f"rename it, or change {self.text!r}"
+            ) from None
         if day < _EPOCH:
             raise InputError(f"{path}: {day} is before {_EPOCH}, where spans begin", fix="leave it out of the pattern")
         return (day - _EPOCH).days, version, digits
@@ -202,27 +204,29 @@ def choose(pattern: str, span: int | None, version: int | None, files: Lister) -
         InputError: Nothing is there for it, two spellings of the same span are, or the pattern makes no sense.
     """
     parsed = parse(pattern)
-    given = parsed.digits(span, version)
+    wanted_digits = parsed.digits(span, version)
     if not parsed.specs:
         return SpanMatch(0, None, pattern)
-    paths, places = files(parsed.filled(given))
+    paths, places = files(parsed.filled(wanted_digits))
     there = [read for path in paths if (read := parsed.read(path)) is not None]
     wanted = [read for read in there if (span is None or read[0] == span) and (version is None or read[1] == version)]
     if not wanted:
         raise _nothing(parsed, span, version, files, places)
-    newest = max((found, -1 if number is None else number) for found, number, _ in wanted)
+    # Two paths may spell one span differently (span 7 as "7" and as "07"): neither is the newer, so it is an error.
+    ages = [(read[0], -1 if read[1] is None else read[1]) for read in wanted]
+    newest = max(ages)
     spelled = {
-        parsed.filled(digits): (found, number)
-        for found, number, digits in wanted
-        if (found, -1 if number is None else number) == newest
+        parsed.filled(digits): (matched_span, matched_version)
+        for age, (matched_span, matched_version, digits) in zip(ages, wanted, strict=True)
+        if age == newest
     }
     if len(spelled) > 1:
         raise InputError(
             f"{pattern!r} finds span {newest[0]} in two places in {places}: {' and '.join(sorted(spelled)[:2])}",
             fix="remove one, or say how many digits a span has, e.g. {SPAN:2}",
         )
-    ((path, (found, number)),) = spelled.items()
-    return SpanMatch(found, number, path)
+    ((path, (matched_span, matched_version)),) = spelled.items()
+    return SpanMatch(matched_span, matched_version, path)
 
 
 def spans_of(pattern: str, files: Lister) -> list[int]:
@@ -235,10 +239,10 @@ def spans_of(pattern: str, files: Lister) -> list[int]:
     if not parsed.has_span:
         raise InputError(f"{pattern!r} names no span", fix="write {SPAN}, or {YYYY}, {MM} and {DD}")
     paths, places = files(parsed.filled({}))
-    found = sorted({read[0] for path in paths if (read := parsed.read(path)) is not None})
-    if not found:
+    numbers = sorted({read[0] for path in paths if (read := parsed.read(path)) is not None})
+    if not numbers:
         raise _nothing(parsed, None, None, files, places)
-    return found
+    return numbers
 
 
 def agreed(splits: Mapping[str, tuple[int | None, int | None]]) -> tuple[int | None, int | None]:
@@ -252,9 +256,9 @@ def agreed(splits: Mapping[str, tuple[int | None, int | None]]) -> tuple[int | N
         ("version", {name: version for name, (_, version) in splits.items()}),
     ):
         if len(set(values.values())) > 1:
-            told = ", ".join(f"{name}: {'none' if value is None else value}" for name, value in values.items())
+            by_split = ", ".join(f"{name}: {'none' if value is None else value}" for name, value in values.items())
             raise InputError(
-                f"the latest {what} should be the same for each split: {told}",
+                f"the latest {what} should be the same for each split: {by_split}",
                 fix=f"wait until every split has it, or say which with dt.files(..., {what}=)",
             )
     return next(iter(splits.values()), (None, None))
@@ -280,13 +284,13 @@ def _nothing(parsed: SpanPattern, span: int | None, version: int | None, files: 
     """What to say where nothing is there: with what is, spelled in another way or of other spans."""
     every, _ = files(parsed.filled({}, loosely=True))
     others = {read[:2] for path in every if (read := parsed.read(path)) is not None}
-    if span is not None and any(found == span for found, _ in others) and version is None:
+    if span is not None and any(other_span == span for other_span, _ in others) and version is None:
         others = set()  # it is there, in another spelling
     wanted = "".join(f" {what} {value}" for what, value in (("span", span), ("version", version)) if value is not None)
     if others:
         there = ", ".join(
-            f"{found}" if number is None else f"{found} (version {number})"
-            for found, number in sorted(others, key=lambda one: (one[0], one[1] or 0))[-5:]
+            f"{other_span}" if other_version is None else f"{other_span} (version {other_version})"
+            for other_span, other_version in sorted(others, key=lambda span: (span[0], span[1] or 0))[-5:]
         )
         there = f"it has the spans {there}"
     else:

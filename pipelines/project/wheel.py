@@ -83,8 +83,8 @@ def build_wheel(
     folder = folder.resolve()
     if not (folder / "pipeline.py").is_file():
         raise InputError(f"{folder} holds no pipeline.py", fix="name the folder of a pipeline, e.g. examples/flights")
-    told = _pyproject(folder)
-    table = _table(told, folder)
+    pyproject = _pyproject(folder)
+    table = _table(pyproject, folder)
     patterns = [*table["include"], *include]
     harmless = [*table["allow"], *allow]
     there, left_out = _walk(folder)
@@ -96,13 +96,13 @@ def build_wheel(
         else:
             left_out[path] = _reason(path)
     package = package_name(folder)
-    name, version = _named(told, package, content)
+    name, version = _named(pyproject, package, content)
     files = {f"{package}/{path}": data for path, data in content.items()}
     stem = f"{re.sub(r'[-_.]+', '_', name).lower()}-{version}"
     return Wheel(
         f"{stem}-py3-none-any.whl",
         package,
-        _zipped(files, stem, _metadata(told, name, version)),
+        _zipped(files, stem, _metadata(pyproject, name, version)),
         tuple((path, len(data)) for path, data in content.items()),
         tuple(sorted((path, reason) for path, reason in left_out.items() if path not in content)),
     )
@@ -118,9 +118,9 @@ def _pyproject(folder: Path) -> Mapping[str, Any]:
         raise InputError(f"{path} cannot be read: {error}", fix="mend it") from None
 
 
-def _table(told: Mapping[str, Any], folder: Path) -> dict[str, list[str]]:
+def _table(pyproject: Mapping[str, Any], folder: Path) -> dict[str, list[str]]:
     """`include` and `allow` of [tool.drivetrain.package]."""
-    table = told.get("tool", {}).get("drivetrain", {}).get("package", {})
+    table = pyproject.get("tool", {}).get("drivetrain", {}).get("package", {})
     known: dict[str, list[str]] = {"include": [], "allow": []}
     for name, value in dict(table).items():
         if name not in known or not isinstance(value, list) or not all(isinstance(each, str) for each in value):
@@ -134,12 +134,12 @@ def _table(told: Mapping[str, Any], folder: Path) -> dict[str, list[str]]:
 
 def _walk(folder: Path) -> tuple[list[str], dict[str, str]]:
     """The plain files below a folder, and what is passed over, with the reason."""
-    found: list[str] = []
+    files: list[str] = []
     passed: dict[str, str] = {}
     for here, folders, names in os.walk(folder):
         inside = Path(here).relative_to(folder)
         for name in list(folders):
-            path, place = Path(here, name), (inside / name).as_posix()
+            path, relative = Path(here, name), (inside / name).as_posix()
             reason = "a link" if path.is_symlink() else "hidden" if name.startswith(".") else ""
             if not reason and any(fnmatchcase(name, built) for built in _BUILT):
                 reason = "made by tools"
@@ -147,63 +147,63 @@ def _walk(folder: Path) -> tuple[list[str], dict[str, str]]:
                 reason = "a virtual environment"
             if reason:
                 folders.remove(name)
-                passed[f"{place}/"] = reason
+                passed[f"{relative}/"] = reason
         for name in names:
-            place = (inside / name).as_posix()
+            relative = (inside / name).as_posix()
             if Path(here, name).is_symlink():
-                passed[place] = "a link"
+                passed[relative] = "a link"
             elif Path(here, name).is_file():
-                found.append(place)
-    return found, {path: reason for path, reason in passed.items() if not path.endswith("__pycache__/")}
+                files.append(relative)
+    return files, {path: reason for path, reason in passed.items() if not path.endswith("__pycache__/")}
 
 
 def _matches(folder: Path, pattern: str) -> Iterator[str]:
     if Path(pattern).is_absolute() or ".." in Path(pattern).parts:
         raise InputError(f"the pattern {pattern!r} leads out of the project", fix="name files below its folder")
-    found = [path for path in folder.glob(pattern) if path.is_file() and "__pycache__" not in path.parts]
-    if not found:
+    matches = [path for path in folder.glob(pattern) if path.is_file() and "__pycache__" not in path.parts]
+    if not matches:
         raise InputError(f"no file of {folder} matches {pattern!r}", fix="correct the pattern, or remove it")
-    for path in found:
+    for path in matches:
         if not path.resolve().is_relative_to(folder):
             raise InputError(f"{path} leads out of the project", fix="put the file itself there")
         yield path.relative_to(folder).as_posix()
 
 
-def _read(path: Path, place: str, largest: int, harmless: Iterable[str]) -> bytes:
+def _read(path: Path, relative: str, largest: int, harmless: Iterable[str]) -> bytes:
     if path.is_symlink():
-        raise InputError(f"{place} is a link", fix="put the file itself there")
-    if _secret(place) and not any(fnmatchcase(place, pattern) for pattern in harmless):
+        raise InputError(f"{relative} is a link", fix="put the file itself there")
+    if _secret(relative) and not any(fnmatchcase(relative, pattern) for pattern in harmless):
         raise InputError(
-            f"{place} may hold a secret, by its name",
-            fix=f"leave it out, and name the secret: dt.secret(...); if it holds none, say --allow {place}",
+            f"{relative} may hold a secret, by its name",
+            fix=f"leave it out, and name the secret: dt.secret(...); if it holds none, say --allow {relative}",
         )
     try:
         size = path.stat().st_size
         if size > largest:
             raise InputError(
-                f"{place} has {size / 1e6:.3g} MB, and a file may have {largest / 1e6:.3g}",
+                f"{relative} has {size / 1e6:.3g} MB, and a file may have {largest / 1e6:.3g}",
                 fix="leave data where every machine can reach it, or raise --max-size",
             )
         data = path.read_bytes()
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error}", fix="make it readable") from None
     if _PRIVATE_KEY.search(data):
-        raise InputError(f"{place} holds a private key", fix="remove it, and name it as a secret: dt.secret(...)")
+        raise InputError(f"{relative} holds a private key", fix="remove it, and name it as a secret: dt.secret(...)")
     return data
 
 
-def _secret(place: str) -> bool:
-    name = Path(place).name.lower()
+def _secret(relative: str) -> bool:
+    name = Path(relative).name.lower()
     return not name.endswith(".py") and any(fnmatchcase(name, pattern) for pattern in _SECRET)
 
 
-def _reason(place: str) -> str:
-    return "may hold a secret" if _secret(place) else "not named by include"
+def _reason(relative: str) -> str:
+    return "may hold a secret" if _secret(relative) else "not named by include"
 
 
-def _named(told: Mapping[str, Any], package: str, content: Mapping[str, bytes]) -> tuple[str, str]:
+def _named(pyproject: Mapping[str, Any], package: str, content: Mapping[str, bytes]) -> tuple[str, str]:
     """The distribution's name and version."""
-    project = told.get("project", {})
+    project = pyproject.get("project", {})
     name, version = project.get("name", package), project.get("version")
     if version is None:
         parts = [[path, hashlib.sha256(data).hexdigest()] for path, data in content.items()]
@@ -215,8 +215,8 @@ def _named(told: Mapping[str, Any], package: str, content: Mapping[str, bytes]) 
     return str(name), str(version)
 
 
-def _metadata(told: Mapping[str, Any], name: str, version: str) -> str:
-    project = told.get("project", {})
+def _metadata(pyproject: Mapping[str, Any], name: str, version: str) -> str:
+    project = pyproject.get("project", {})
     lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}"]
     lines += [f"Summary: {project['description']}".splitlines()[0]] if project.get("description") else []
     lines += [f"Requires-Python: {project['requires-python']}"] if project.get("requires-python") else []
@@ -245,10 +245,10 @@ def _zipped(files: Mapping[str, bytes], stem: str, metadata: str) -> bytes:
 
 
 def _source_date() -> int:
-    given = os.environ.get("SOURCE_DATE_EPOCH", str(_EPOCH))
-    if not given.isdecimal():
-        raise InputError(f"SOURCE_DATE_EPOCH is {given!r}", fix="give seconds since 1970")
-    return int(given)
+    seconds = os.environ.get("SOURCE_DATE_EPOCH", str(_EPOCH))
+    if not seconds.isdecimal():
+        raise InputError(f"SOURCE_DATE_EPOCH is {seconds!r}", fix="give seconds since 1970")
+    return int(seconds)
 
 
 def _hash(data: bytes) -> str:

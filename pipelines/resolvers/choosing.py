@@ -24,7 +24,7 @@ class BoundQuery:
     Attributes:
         query: The query.
         arguments: Its arguments' values.
-        own: What this run made that it is chosen for.
+        this_run: What this run made that it is chosen for.
         output: The key of the outputs it is about; any where empty.
         taken: Fingerprints of what the component gets anyway.
         candidates: Fingerprints of the models that are judged.
@@ -32,7 +32,7 @@ class BoundQuery:
 
     query: Query
     arguments: Mapping[str, Json]
-    own: Sequence[ArtifactRecord] = ()
+    this_run: Sequence[ArtifactRecord] = ()
     output: str = ""
     taken: frozenset[str] = frozenset()
     candidates: frozenset[str] = frozenset()
@@ -43,7 +43,7 @@ class BoundQuery:
         return [
             self.query.to_json(),
             dict(self.arguments),
-            [record.uid for record in self.own],
+            [record.uid for record in self.this_run],
             sorted(self.taken) if self.query.strategy in _NEVER_TAKEN else [],
             sorted(self.candidates) if self.query.strategy == "latest_blessed" else [],
         ]
@@ -52,140 +52,148 @@ class BoundQuery:
 Strategy: TypeAlias = Callable[[History, BoundQuery], Sequence[ArtifactRecord]]
 
 
-def choose(past: History, answers: Answers, asked: BoundQuery) -> list[ArtifactRecord]:
+def choose(history: History, answers: Answers, bound: BoundQuery) -> list[ArtifactRecord]:
     """The artifacts that a query finds; the same for the whole run, whatever is published meanwhile.
 
     Raises:
         Absent: There are fewer than it needs.
         InputError: What this run was given first has been deleted since, or an argument makes no sense.
     """
-    whose = replace(past, pipeline=asked.arguments.get("pipeline", past.pipeline))
+    whose = replace(history, pipeline=bound.arguments.get("pipeline", history.pipeline))
 
     def ask() -> Json:
         try:
-            return {"uids": [record.uid for record in STRATEGIES[asked.query.strategy](whose, asked)]}
+            return {"uids": [record.uid for record in STRATEGIES[bound.query.strategy](whose, bound)]}
         except Absent as absent:
             return {"absent": absent.message}
 
-    answer = answers.once(asked.question, ask)
+    answer = answers.once(bound.question, ask)
     if "absent" in answer:
-        raise Absent(f"{asked.query}: {answer['absent']}")
-    records = [past.store.artifact(uid) for uid in answer["uids"]]
+        raise Absent(f"{bound.query}: {answer['absent']}")
+    records = [history.store.artifact(uid) for uid in answer["uids"]]
     for record in records:
         if record.state != "LIVE":
             raise InputError(
-                f"{record.uri}, which {asked.query} gave this run, has been deleted since",
+                f"{record.uri}, which {bound.query} gave this run, has been deleted since",
                 fix="start a new run, which chooses again",
             )
     return records
 
 
-def _latest(past: History, asked: BoundQuery) -> list[ArtifactRecord]:
+def _latest(history: History, bound: BoundQuery) -> list[ArtifactRecord]:
     """The newest n that the component does not get anyway; by their making, or by span and version."""
-    count = asked.arguments.get("count")
+    count = bound.arguments.get("count")
     windows.at_least("count", 1 if count is None else count, 1)
-    found = _each_once(record for record in _history(past, asked) if record.fingerprint not in asked.taken)
-    if asked.arguments.get("by") == "version":
-        dated = windows.latest_version(_dated(reversed(list(found))), count or 1)
-        return [one.item for one in dated]
-    return list(islice(found, count or 1))
+    candidates = _each_once(record for record in _history(history, bound) if record.fingerprint not in bound.taken)
+    if bound.arguments.get("by") == "version":
+        return _records(windows.latest_version(_dated(reversed(list(candidates))), count or 1))
+    return list(islice(candidates, count or 1))
 
 
-def _artifact(past: History, asked: BoundQuery) -> list[ArtifactRecord]:
+def _artifact(history: History, bound: BoundQuery) -> list[ArtifactRecord]:
     """The newest n with the properties that are wanted."""
-    count = asked.arguments.get("count")
+    count = bound.arguments.get("count")
     windows.at_least("count", 1 if count is None else count, 1)
-    tests = [tuple(test) for test in asked.arguments.get("where", [])]
+    tests = [tuple(test) for test in bound.arguments.get("where", [])]
     equal = {name: value for name, sign, value in tests if sign == "=="}
-    found = past.made(asked.query.type, asked.query.made_by, where=equal)
+    candidates = history.artifacts(bound.query.type, bound.query.made_by, where=equal)
     others = [test for test in tests if test[1] != "=="]
-    return list(islice((one for one in found if all(_meets(one, *test) for test in others)), count or 1))
+    fitting = (record for record in candidates if all(_meets(record, *test) for test in others))
+    return list(islice(fitting, count or 1))
 
 
-def _latest_blessed(past: History, asked: BoundQuery) -> list[ArtifactRecord]:
-    for blessing in past.made("Evaluation", where={"blessed": True}):
-        for model in past.judged(blessing):
-            if model.fingerprint not in asked.candidates:
+def _latest_blessed(history: History, bound: BoundQuery) -> list[ArtifactRecord]:
+    for blessing in history.artifacts("Evaluation", where={"blessed": True}):
+        for model in history.judged(blessing):
+            if model.fingerprint not in bound.candidates:
                 return [model]
     return []
 
 
-def _latest_model(past: History, asked: BoundQuery) -> list[ArtifactRecord]:
+def _latest_model(history: History, bound: BoundQuery) -> list[ArtifactRecord]:
     """The newest model that was made, blessed or pushed, as the policy says."""
-    policy, kind = asked.arguments["policy"], asked.query.type
+    policy, kind = bound.arguments["policy"], bound.query.type
     if policy == "exported":
-        vouched: Iterator[ArtifactRecord] = past.made(kind, asked.query.made_by)
+        vouched: Iterator[ArtifactRecord] = history.artifacts(kind, bound.query.made_by)
     else:
-        verdicts = past.made("PushedModel") if policy == "pushed" else past.made("Evaluation", where={"blessed": True})
-        by_id = {model.id: model for verdict in verdicts for model in past.judged(verdict) if model.type == kind}
+        type_, properties = ("PushedModel", None) if policy == "pushed" else ("Evaluation", {"blessed": True})
+        verdicts = history.artifacts(type_, where=properties)
+        by_id = {model.id: model for verdict in verdicts for model in history.judged(verdict) if model.type == kind}
         vouched = (by_id[number] for number in sorted(by_id, reverse=True))
-    return list(islice((model for model in vouched if model.fingerprint not in asked.taken), 1))
+    return list(islice((model for model in vouched if model.fingerprint not in bound.taken), 1))
 
 
-def _not_trained_on(past: History, asked: BoundQuery) -> list[ArtifactRecord]:
+def _not_trained_on(history: History, bound: BoundQuery) -> list[ArtifactRecord]:
     """The newest model none of whose ancestors is of the examples' span, or holds the same rows."""
-    spans = {(record.type, record.properties.get("span")) for record in asked.own}
-    contents = {record.fingerprint for record in asked.own}
-    for model in past.made(asked.query.type, asked.query.made_by):
+    spans = {(record.type, record.properties.get("span")) for record in bound.this_run}
+    contents = {record.fingerprint for record in bound.this_run}
+    for model in history.artifacts(bound.query.type, bound.query.made_by):
         if not any(
-            (one.type, one.properties.get("span")) in spans or one.fingerprint in contents
-            for one in past.ancestors(model)
+            (ancestor.type, ancestor.properties.get("span")) in spans or ancestor.fingerprint in contents
+            for ancestor in history.ancestors(model)
         ):
             return [model]
     return []
 
 
-def _rolling(past: History, asked: BoundQuery) -> list[ArtifactRecord]:
-    return [one.item for one in windows.rolling_range(_up_to_now(past, asked), **_given(asked))]
+def _rolling(history: History, bound: BoundQuery) -> list[ArtifactRecord]:
+    return _records(windows.rolling_range(_up_to_now(history, bound), **_window_arguments(bound)))
 
 
-def _static_range(past: History, asked: BoundQuery) -> list[ArtifactRecord]:
-    return [one.item for one in windows.static_range(_up_to_now(past, asked), **_given(asked))]
+def _static_range(history: History, bound: BoundQuery) -> list[ArtifactRecord]:
+    return _records(windows.static_range(_up_to_now(history, bound), **_window_arguments(bound)))
 
 
-def _all_spans(past: History, asked: BoundQuery) -> list[ArtifactRecord]:
-    return [one.item for one in windows.all_spans(_up_to_now(past, asked), **_given(asked))]
+def _all_spans(history: History, bound: BoundQuery) -> list[ArtifactRecord]:
+    return _records(windows.all_spans(_up_to_now(history, bound), **_window_arguments(bound)))
 
 
-def _previous(past: History, asked: BoundQuery) -> list[ArtifactRecord]:
-    return [one.item for one in windows.all_spans(_before(past, asked))[-1:]]
+def _previous(history: History, bound: BoundQuery) -> list[ArtifactRecord]:
+    return _records(windows.all_spans(_before(history, bound))[-1:])
 
 
-def _up_to_now(past: History, asked: BoundQuery) -> list[Spanned[ArtifactRecord]]:
+def _up_to_now(history: History, bound: BoundQuery) -> list[Spanned[ArtifactRecord]]:
     """What there is of each span, oldest first.
 
     For outputs of this run: these, and of the spans before the last of them what earlier runs made.
     """
-    if asked.arguments.get("before"):
-        return _before(past, asked)
-    earlier = _dated(reversed(list(_each_once(_history(past, asked)))))
-    if asked.query.of is None:
+    if bound.arguments.get("before"):
+        return _before(history, bound)
+    earlier = _dated(reversed(list(_each_once(_history(history, bound)))))
+    if bound.query.of is None:
         return earlier
-    own = _dated(asked.own)
-    mine = {one.span for one in own}
-    last = max(mine, default=-1)
-    return [one for one in earlier if one.span < last and one.span not in mine] + own
+    # Of its own spans only what this run made, which may be a new version; and nothing later than the last of them, so
+    # that a run on an old month finds what its first run found.
+    outputs = _dated(bound.this_run)
+    spans = {output.span for output in outputs}
+    last = max(spans, default=-1)
+    return [spanned for spanned in earlier if spanned.span < last and spanned.span not in spans] + outputs
 
 
-def _before(past: History, asked: BoundQuery) -> list[Spanned[ArtifactRecord]]:
+def _before(history: History, bound: BoundQuery) -> list[Spanned[ArtifactRecord]]:
     """What earlier runs made of the spans before the first of this run's outputs, oldest first."""
-    first = min((one.span for one in _dated(asked.own)), default=0)
-    return [one for one in _dated(reversed(list(_each_once(_history(past, asked))))) if one.span < first]
+    first = min((output.span for output in _dated(bound.this_run)), default=0)
+    earlier = _dated(reversed(list(_each_once(_history(history, bound)))))
+    return [spanned for spanned in earlier if spanned.span < first]
 
 
-def _history(past: History, asked: BoundQuery) -> Iterator[ArtifactRecord]:
-    if asked.arguments.get("passed") or asked.query.strategy == "latest_passed":
-        return past.passed(asked.query.type, asked.query.made_by, output=asked.output)
-    return past.made(asked.query.type, asked.query.made_by, output=asked.output)
+def _history(history: History, bound: BoundQuery) -> Iterator[ArtifactRecord]:
+    if bound.arguments.get("passed") or bound.query.strategy == "latest_passed":
+        return history.passed(bound.query.type, bound.query.made_by, output=bound.output)
+    return history.artifacts(bound.query.type, bound.query.made_by, output=bound.output)
 
 
-def _given(asked: BoundQuery) -> dict[str, Any]:
+def _window_arguments(bound: BoundQuery) -> dict[str, Any]:
     """The arguments of a window's function."""
-    return {name: value for name, value in asked.arguments.items() if name not in ("passed", "before")}
+    return {name: value for name, value in bound.arguments.items() if name not in ("passed", "before")}
+
+
+def _records(window: Sequence[Spanned[ArtifactRecord]]) -> list[ArtifactRecord]:
+    return [spanned.item for spanned in window]
 
 
 def _dated(records: Iterator[ArtifactRecord] | Sequence[ArtifactRecord]) -> list[Spanned[ArtifactRecord]]:
-    return [Spanned(one.properties.get("span") or 0, one.properties.get("version"), one) for one in records]
+    return [Spanned(record.properties.get("span") or 0, record.properties.get("version"), record) for record in records]
 
 
 def _each_once(records: Iterator[ArtifactRecord]) -> Iterator[ArtifactRecord]:
@@ -202,7 +210,7 @@ _COMPARED: Final[Mapping[str, Callable[[Any, Any], bool]]] = {  # Any: JSON valu
     "<=": lambda left, right: bool(left <= right),
     ">": lambda left, right: bool(left > right),
     ">=": lambda left, right: bool(left >= right),
-    "in": lambda left, right: canonical_json(left) in [canonical_json(one) for one in right],
+    "in": lambda left, right: canonical_json(left) in [canonical_json(member) for member in right],
 }
 
 

@@ -31,7 +31,7 @@ class History:
     run: ContextRecord
     present: Callable[[str], bool]
 
-    def made(
+    def artifacts(
         self, kind: str, by: str = "", *, output: str = "", where: Mapping[str, object] | None = None
     ) -> Iterator[ArtifactRecord]:
         """The live artifacts of a type, the newest first.
@@ -65,12 +65,12 @@ class History:
                     for key, records in self.store.outputs(execution).items():
                         if not output or key == output:
                             yield from (
-                                one
-                                for one in records
-                                if one.type == kind
-                                and one.state == "LIVE"
-                                and self._is_before(one)
-                                and self.present(one.uri)
+                                record
+                                for record in records
+                                if record.type == kind
+                                and record.state == "LIVE"
+                                and self._is_before(record)
+                                and self.present(record.uri)
                             )
 
     def judged(self, verdict: ArtifactRecord) -> list[ArtifactRecord]:
@@ -94,7 +94,7 @@ class History:
                 if before not in seen:
                     seen.add(before)
                     todo.append(before)
-        return [graph.artifacts[one] for one in sorted(seen - {record.id})]
+        return [graph.artifacts[number] for number in sorted(seen - {record.id})]
 
     def _is_before(self, record: ArtifactRecord) -> bool:
         """Whether it was there when the run began, whatever the clock did; older runs noted only the time."""
@@ -105,7 +105,7 @@ class History:
         """Whether it was the maker's before this run, which may only now have taken it from the cache of another."""
         if record.producer is not None and maker in self.store.contexts_of(self.store.execution(record.producer)):
             return True
-        runs = (one for one in self.store.contexts_of(record) if one.type == "run")
+        runs = (context for context in self.store.contexts_of(record) if context.type == "run")
         return any(
             record in outputs
             for run in runs

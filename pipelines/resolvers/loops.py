@@ -28,7 +28,7 @@ T = TypeVar("T", bound=Artifact)
 
 
 @component
-def Spans(*, found: list[int]) -> list[int]:
+def Spans(*, found: list[int]) -> list[int]:  # the parameter's name stands in stored pipelines and in cache keys
     """The spans that the files of a pattern have."""
     return found
 
@@ -51,8 +51,8 @@ def SequentialWindows(
     artifacts: list[Artifact], *, size: int, stride: int, start: int | None, skip: int, exclude: list[int]
 ) -> Value:
     """Windows over the spans that follow each other without a gap."""
-    given = _spanned(artifacts)
-    return _lists(sequential_rolling_range(given, size, start=start, skip=skip, exclude=exclude, stride=stride))
+    spanned = _spanned(artifacts)
+    return _lists(sequential_rolling_range(spanned, size, start=start, skip=skip, exclude=exclude, stride=stride))
 
 
 @component(deterministic=False)
@@ -63,8 +63,8 @@ def PairedSpans(
     named = dict(zip(names, (_spanned(first), _spanned(second)), strict=True))
     pairs = paired_spans(named, match_version=match_version, keep_all_versions=keep_all_versions)
     return _items(
-        [{name: _uid(one) for name, one in pair.items()} for pair in pairs],
-        [{name: _told(one) for name, one in pair.items()} for pair in pairs],
+        [{name: _uid(spanned) for name, spanned in pair.items()} for pair in pairs],
+        [{name: _content(spanned) for name, spanned in pair.items()} for pair in pairs],
     )
 
 
@@ -82,13 +82,13 @@ def spans(pattern: str | Mapping[str, str], *, id: str = "") -> list[int]:  # no
         BuildError: It is no pattern.
     """
     patterns = list(pattern.values()) if isinstance(pattern, Mapping) else [pattern]
-    for one in patterns:
-        if isinstance(one, FileSet):
+    for each in patterns:
+        if isinstance(each, FileSet):
             raise BuildError(
                 "dt.loops.spans takes the pattern itself", where=user_line(), fix="leave dt.files(...) out"
             )
-    found = Expression({"$spans": [operand(one) for one in patterns]}, list[int])
-    return Spans.options(id=_id(id, "Spans", "dt.loops.spans"))(found=cast("list[int]", found))
+    asked_for = Expression({"$spans": [operand(each) for each in patterns]}, list[int])
+    return Spans.options(id=_id(id, "Spans", "dt.loops.spans"))(found=cast("list[int]", asked_for))
 
 
 def splits(examples: Examples, *, exclude: Sequence[str] = (), id: str = "") -> list[str]:  # noqa: A002 - as of components
@@ -106,11 +106,11 @@ def splits(examples: Examples, *, exclude: Sequence[str] = (), id: str = "") -> 
         BuildError: It is no output that has splits.
     """
     node = _id(id, "Splits", "dt.loops.splits")
-    given = output_of("dt.loops.splits", examples)
-    declares("dt.loops.splits", given._type, "rows")
+    output = output_of("dt.loops.splits", examples)
+    declares("dt.loops.splits", output._type, "rows")
     if isinstance(exclude, str):
         raise BuildError(f"dt.loops.splits: exclude is {exclude!r:.40}", where=user_line(), fix="give a list")
-    return Splits.options(id=node)(rows=cast("dict[str, int]", given.rows), exclude=list(exclude))
+    return Splits.options(id=node)(rows=cast("dict[str, int]", output.rows), exclude=list(exclude))
 
 
 def sliding(
@@ -138,9 +138,9 @@ def sliding(
     Returns:
         What stands for the list of windows; an item of it is an input that takes a list.
     """
-    given = _listed("dt.loops.sliding", what, node, passed, keep_all_versions=False)
+    artifacts = _listed("dt.loops.sliding", what, node, passed, keep_all_versions=False)
     windows = SlidingWindows.options(id=_id(id, "Sliding", "dt.loops.sliding"), cache=False)(
-        given, size=size, stride=stride
+        artifacts, size=size, stride=stride
     )
     return cast("list[list[T]]", Expression(operand(windows.value), list[list[str]]))
 
@@ -173,9 +173,9 @@ def sequential(
     Returns:
         What stands for the list of windows; an item of it is an input that takes a list.
     """
-    given = _listed("dt.loops.sequential", what, node, passed, keep_all_versions=False)
+    artifacts = _listed("dt.loops.sequential", what, node, passed, keep_all_versions=False)
     windows = SequentialWindows.options(id=_id(id, "Sequential", "dt.loops.sequential"), cache=False)(
-        given, size=size, stride=stride, start=start, skip=skip, exclude=list(exclude)
+        artifacts, size=size, stride=stride, start=start, skip=skip, exclude=list(exclude)
     )
     return cast("list[list[T]]", Expression(operand(windows.value), list[list[str]]))
 
@@ -218,8 +218,8 @@ def paired(
     return cast("list[dict[str, Any]]", Expression(operand(pairs.value), list[dict[str, str]]))
 
 
-def _id(given: str, name: str, function: str) -> str:
-    """The id of a node, by default one that no other has.
+def _id(chosen: str, name: str, function: str) -> str:
+    """The id of a node: the one that the user chose, else one that no other node has.
 
     Raises:
         BuildError: No pipeline is being built.
@@ -229,9 +229,9 @@ def _id(given: str, name: str, function: str) -> str:
         raise BuildError(f"{function} is used outside a pipeline", where=user_line(), fix="move it into a @dt.pipeline")
     taken = {node.rpartition(".")[2] for node in builder.nodes}
     number = 1
-    while (found := f"{name}{number if number > 1 else ''}") in taken:
+    while (free := f"{name}{number if number > 1 else ''}") in taken:
         number += 1
-    return given or found
+    return chosen or free
 
 
 def _listed(name: str, what: object, node: str | None, passed: bool, *, keep_all_versions: bool) -> list[Artifact]:
@@ -249,26 +249,30 @@ def _listed(name: str, what: object, node: str | None, passed: bool, *, keep_all
 
 
 def _spanned(artifacts: Sequence[Artifact]) -> list[Spanned[Artifact]]:
-    return [Spanned(one.properties.get("span") or 0, one.properties.get("version"), one) for one in artifacts]
+    return [
+        Spanned(artifact.properties.get("span") or 0, artifact.properties.get("version"), artifact)
+        for artifact in artifacts
+    ]
 
 
 def _lists(windows: Sequence[Sequence[Spanned[Artifact]]]) -> Value:
     return _items(
-        [[_uid(one) for one in window] for window in windows], [[_told(one) for one in window] for window in windows]
+        [[_uid(spanned) for spanned in window] for window in windows],
+        [[_content(spanned) for spanned in window] for window in windows],
     )
 
 
-def _items(uids: list[Any], told: list[Any]) -> Value:  # Any: lists and maps of them
+def _items(uids: list[Any], contents: list[Any]) -> Value:  # Any: lists and maps of them
     """The items of a loop by uid, as they are looked up; its content by what is the same in every store."""
-    made = Value.new(value=uids)
-    (made.content / "value.json").write_bytes(canonical_json(told))
-    return made
+    value = Value.new(value=uids)
+    (value.content / "value.json").write_bytes(canonical_json(contents))
+    return value
 
 
-def _uid(one: Spanned[Artifact]) -> str:
-    assert one.item.uid is not None
-    return one.item.uid
+def _uid(spanned: Spanned[Artifact]) -> str:
+    assert spanned.item.uid is not None
+    return spanned.item.uid
 
 
-def _told(one: Spanned[Artifact]) -> list[Any]:  # Any: JSON
-    return [one.span, one.version, one.item.fingerprint]
+def _content(spanned: Spanned[Artifact]) -> list[Any]:  # Any: JSON
+    return [spanned.span, spanned.version, spanned.item.fingerprint]

@@ -377,7 +377,7 @@ def output_of(name: str, what: object) -> Handle:
         BuildError: It is none.
     """
     if isinstance(what, tuple) and hasattr(what, "_fields"):
-        fitting = [one for one in what if isinstance(one, Handle) and "span" in one._type.declared()]
+        fitting = [output for output in what if isinstance(output, Handle) and "span" in output._type.declared()]
         what = fitting[0] if len(fitting) == 1 else what
     if not isinstance(what, Handle):
         raise BuildError(

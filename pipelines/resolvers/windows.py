@@ -23,19 +23,13 @@ class Spanned(NamedTuple, Generic[T]):
     item: T
 
     @property
-    def place(self) -> tuple[int, int]:
+    def order(self) -> tuple[int, int]:
         """Sorts by span, then version."""
         return self.span, -1 if self.version is None else self.version
 
 
 class Absent(InputError):  # noqa: N818 - no fault of anybody
     """Too little is there: what needs it is skipped, not failed. The message says how much is missing."""
-
-
-def latest_created(things: Sequence[T], n: int = 1) -> list[T]:
-    """The last n, the newest first; things come in the order in which they were made."""
-    at_least("n", n, 1)
-    return list(reversed(things))[:n]
 
 
 def latest_version(things: Iterable[Spanned[T]], n: int = 1) -> list[Spanned[T]]:
@@ -78,7 +72,7 @@ def static_range(
             at_least(name, value, 0)
     if start is not None and end is not None and start > end:
         raise InputError(f"a range from span {start} to {end} has no spans", fix="let it start before it ends")
-    found = [
+    window = [
         thing
         for thing in all_spans(things, keep_all_versions=keep_all_versions)
         if (start is None or thing.span >= start) and (end is None or thing.span <= end) and thing.span not in exclude
@@ -86,8 +80,8 @@ def static_range(
     if min_spans is None and start is not None and end is not None:
         without = {span for span in exclude if start <= span <= end}
         wanted = (span for span in range(start, end + 1) if span not in without)  # seconds are spans too: no list
-        return _enough(found, max(end - start + 1 - len(without), 1), wanted)
-    return _enough(found, 1 if min_spans is None else min_spans)
+        return _enough(window, max(end - start + 1 - len(without), 1), wanted)
+    return _enough(window, 1 if min_spans is None else min_spans)
 
 
 def rolling_range(
@@ -120,8 +114,8 @@ def rolling_range(
     left = [thing for thing in things if thing.span >= start and thing.span not in exclude]
     spans = sorted({thing.span for thing in left})
     chosen = spans[: max(len(spans) - skip, 0)][-n:]
-    found = [thing for thing in all_spans(left, keep_all_versions=keep_all_versions) if thing.span in chosen]
-    return _enough(found, n if min_spans is None else min_spans)
+    window = [thing for thing in all_spans(left, keep_all_versions=keep_all_versions) if thing.span in chosen]
+    return _enough(window, n if min_spans is None else min_spans)
 
 
 def consecutive_spans(
@@ -148,14 +142,14 @@ def consecutive_spans(
         by_span.setdefault(thing.span, []).append(thing)
     if not by_span:
         return []
-    found: list[Spanned[T]] = []
+    consecutive: list[Spanned[T]] = []
     for span in range(min(by_span) if start is None else start, max(by_span) - skip + 1):
         if span in exclude:
             continue
         if span not in by_span:
             break
-        found += by_span[span]
-    return found
+        consecutive += by_span[span]
+    return consecutive
 
 
 def sliding_window(things: Sequence[T], size: int, *, stride: int = 1) -> list[list[T]]:
@@ -176,9 +170,9 @@ def sequential_rolling_range(
     stride: int = 1,
 ) -> list[list[Spanned[T]]]:
     """Windows of n spans over those that follow each other without a gap, see `consecutive_spans`; oldest first."""
-    found = consecutive_spans(things, start, skip=skip, exclude=exclude, keep_all_versions=keep_all_versions)
+    consecutive = consecutive_spans(things, start, skip=skip, exclude=exclude, keep_all_versions=keep_all_versions)
     groups: dict[int, list[Spanned[T]]] = {}
-    for thing in found:
+    for thing in consecutive:
         groups.setdefault(thing.span, []).append(thing)
     windows = sliding_window(list(groups.values()), n, stride=stride)
     return [[thing for group in window for thing in group] for window in windows]
@@ -202,26 +196,26 @@ def paired_spans(
             "keep_all_versions needs match_version: versions that differ make no pairs", fix="leave one of them out"
         )
     by_key: list[dict[Hashable, Spanned[T]]] = [
-        {(thing.place if match_version else thing.span): thing for thing in _sorted(things)}
+        {(thing.order if match_version else thing.span): thing for thing in _sorted(things)}
         for things in named.values()
     ]
     common = [key for key in by_key[0] if all(key in other for other in by_key[1:])] if by_key else []
-    pairs = [dict(zip(named, (found[key] for found in by_key), strict=True)) for key in common]
+    pairs = [dict(zip(named, (by_span[key] for by_span in by_key), strict=True)) for key in common]
     if keep_all_versions:
         return pairs
     return list({next(iter(pair.values())).span: pair for pair in pairs}.values())
 
 
 def _sorted(things: Iterable[Spanned[T]]) -> list[Spanned[T]]:
-    return sorted(things, key=lambda thing: thing.place)  # stable: of equal ones, the last given stays last
+    return sorted(things, key=lambda thing: thing.order)  # stable: of equal ones, the last given stays last
 
 
-def _enough(found: list[Spanned[T]], wanted: int, which: Iterable[int] = ()) -> list[Spanned[T]]:
-    spans = {thing.span for thing in found}
+def _enough(window: list[Spanned[T]], wanted: int, which: Iterable[int] = ()) -> list[Spanned[T]]:
+    spans = {thing.span for thing in window}
     there = sorted(spans)
     missing = wanted - len(there)
     if missing <= 0:
-        return found
+        return window
     named = list(islice((str(span) for span in which if span not in spans), 6))
     lacks = f" ({', '.join(named[:5])}{', …' if len(named) > 5 else ''})" if named else ""
     raise Absent(f"{missing} of {wanted} spans missing{lacks}; found {_shown(there)}")

@@ -290,5 +290,5 @@ def test_behind_a_uri() -> None:
         InputError, match=r"no file matches 'memory://spans-test/s{SPAN}.*with span 3.*it has the spans"
     ):
         ExampleGen(files(pattern, span=3))
-    with pytest.raises(InputError, match="nothing can be listed by https"):
+    with pytest.raises(InputError, match="nothing can be listed by HTTP"):
         ExampleGen("https://localhost/{SPAN}/a.csv")

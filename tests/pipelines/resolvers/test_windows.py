@@ -12,7 +12,6 @@ from drivetrain.pipelines.resolvers.windows import (
     Spanned,
     all_spans,
     consecutive_spans,
-    latest_created,
     latest_version,
     paired_spans,
     rolling_range,
@@ -117,11 +116,10 @@ def test_case_15_consecutive_spans_end_at_a_gap() -> None:
     assert numbers(consecutive_spans(spans(2, 3))) == [2, 3]
 
 
-def test_latest_created_and_latest_version() -> None:
+def test_latest_version() -> None:
     given = things((3, 0), (1, 2), (3, 1), (2, 0))
-    assert [one.item for one in latest_created(given, 2)] == ["2/0#3", "3/1#2"]
     assert places(latest_version(given, 2)) == [(3, 1), (3, 0)]
-    assert latest_version([]) == latest_created([]) == []
+    assert latest_version([]) == []
 
 
 def test_all_spans_takes_the_newest_of_each() -> None:
@@ -151,7 +149,7 @@ def test_what_is_no_count_is_told(n: int) -> None:
     for ask in (
         lambda: rolling_range(spans(1), n),
         lambda: sliding_window([1], n),
-        lambda: latest_created([1], n),
+        lambda: latest_version(spans(1), n),
         lambda: sequential_rolling_range(spans(1), 1, stride=n),
     ):
         with pytest.raises(InputError, match="give a whole number, 1 or more"):
