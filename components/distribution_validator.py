@@ -108,7 +108,7 @@ def _bounded(
     kinds = {
         name: column.levels[-1].kind
         for split in statistics.splits
-        for name, column in statistics.state(split).own.items()
+        for name, column in statistics.state(split).data_columns.items()
     }
     specs = {spec.name: spec for spec in schema.features}
     features = []

@@ -93,7 +93,7 @@ class ExactSum:
         self._units += times * floats(values)
 
     def take(self, units: int, count: int) -> None:
-        """Take in `count` finite values whose sum is known to be units · 2^-2200."""
+        """Take in `count` finite values whose sum was computed elsewhere: units · 2^-2200."""
         self._units += units
         self.count += count
 
@@ -170,13 +170,13 @@ class ExactMoments:
         self.squares.add_squares(values, counts)
 
     def _add_block(self, values: NDArray[np.float64]) -> None:
-        found = _sliced_sums(values)
-        if found is None:
+        sums = _sliced_sums(values)
+        if sums is None:
             self.sum.add(values)
             self.squares.add_squares(values)
             return
-        self.sum.take(found[0], len(values))
-        self.squares.take(found[1], len(values))
+        self.sum.take(sums[0], len(values))
+        self.squares.take(sums[1], len(values))
 
     def merge(self, other: ExactMoments) -> None:
         """Take in the moments of other values."""
@@ -253,8 +253,9 @@ def _sliced_sums(values: NDArray[np.float64]) -> tuple[int, int] | None:
     rest = values
     unit = top - _STEP + 1
     while True:
+        # Adding 1.5 · 2^(unit + 52) shifts the bits below 2^unit out of the float, which rounds to a multiple of it.
         magic = math.ldexp(1.5, unit + 52)
-        part = rest + magic  # rounds to a whole number of 2^unit
+        part = rest + magic
         part -= magic
         slices.append(part)
         units.append(unit)
@@ -265,11 +266,11 @@ def _sliced_sums(values: NDArray[np.float64]) -> tuple[int, int] | None:
             return None
         unit -= _STEP
     total = squares = 0
-    for place, (one, at) in enumerate(zip(slices, units, strict=True)):
-        total += int(math.ldexp(float(one.sum()), -at)) << (at + _SCALE)
-        for two, also in zip(slices[: place + 1], units, strict=False):
-            product = int(math.ldexp(float(one @ two), -at - also)) << (at + also + _SCALE)
-            squares += product if two is one else 2 * product
+    for index, (slice_a, unit_a) in enumerate(zip(slices, units, strict=True)):
+        total += int(math.ldexp(float(slice_a.sum()), -unit_a)) << (unit_a + _SCALE)
+        for slice_b, unit_b in zip(slices[: index + 1], units, strict=False):
+            product = int(math.ldexp(float(slice_a @ slice_b), -unit_a - unit_b)) << (unit_a + unit_b + _SCALE)
+            squares += product if slice_b is slice_a else 2 * product
     return total, squares
 
 

@@ -62,8 +62,8 @@ def count_numbers(values: Numbers) -> NumberTable:
         low, high = int(values.min()), int(values.max())
         if high - low < max(_DENSE, 2 * len(values)):
             dense = np.bincount(values - low)
-            found = np.flatnonzero(dense)
-            return NumberTable(found + low, dense[found])
+            positions = np.flatnonzero(dense)
+            return NumberTable(positions + low, dense[positions])
         values = values.copy()
     elif values.dtype == np.float64:
         values = values + 0.0  # -0.0 becomes 0.0: they are equal and must have one spelling
@@ -209,22 +209,22 @@ def quantiles(table: NumberTable, levels: Sequence[float]) -> list[int | float]:
     """
     ends = np.cumsum(table.counts)
     last = int(ends[-1]) - 1
-    found: list[int | float] = []
+    at_levels: list[int | float] = []
     for level in levels:
-        place = last * level
-        below = int(place)
-        share = place - below
+        rank = last * level
+        below = int(rank)
+        share = rank - below
         low = table.values[int(np.searchsorted(ends, below, side="right"))].item()
         high = table.values[int(np.searchsorted(ends, min(below + 1, last), side="right"))].item()
         if share == 0 or low == high:
-            found.append(low)
+            at_levels.append(low)
         elif not math.isfinite(float(high) - float(low)):
-            found.append(low * (1 - share) + high * share)
+            at_levels.append(low * (1 - share) + high * share)
         elif share >= 0.5:
-            found.append(high - (high - low) * (1 - share))
+            at_levels.append(high - (high - low) * (1 - share))
         else:
-            found.append(low + (high - low) * share)
-    return found
+            at_levels.append(low + (high - low) * share)
+    return at_levels
 
 
 def median(table: NumberTable) -> int | float:

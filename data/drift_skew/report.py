@@ -251,7 +251,7 @@ def drift(
                 raise InputError(
                     f"the {side} statistics have no data set {wanted!r}", fix=f"use {', '.join(given.splits)}"
                 )
-        features = list(_features(new.state(name).own, old.state(control).own, thresholds))
+        features = list(_features(new.state(name).data_columns, old.state(control).data_columns, thresholds))
         features = [_judged(item, alpha) for item in _corrected(features, CORRECTIONS[correction])]
         found.append(DatasetDrift(name, control, (new.splits[name], old.splits[control]), tuple(features)))
     seen = ({name for name, _ in chosen}, {control for _, control in chosen})

@@ -56,7 +56,7 @@ def decide(state: StatisticsAccumulator, expectation: Expectation) -> Outcome | 
         expectation: Any expectation; of an unknown one None is said.
     """
     kwargs = expectation.kwargs
-    if not _ARGUMENTS.issuperset(kwargs) or not state.own:
+    if not _ARGUMENTS.issuperset(kwargs) or not state.data_columns:
         return None
     try:
         if expectation.type in _TABLE:
@@ -64,7 +64,7 @@ def decide(state: StatisticsAccumulator, expectation: Expectation) -> Outcome | 
         decider = _COLUMN.get(expectation.type)
         if decider is None or not isinstance(kwargs.get("column"), str):
             return None
-        column = state.own.get(kwargs["column"])
+        column = state.data_columns.get(kwargs["column"])
         if column is None:
             return Outcome(False, error=f'Error: The column "{kwargs["column"]}" in BatchData does not exist.')
         return decider(column, kwargs)
@@ -84,15 +84,15 @@ def _row_count_equal(state: StatisticsAccumulator, kwargs: Kwargs) -> Outcome:
 
 
 def _column_count(state: StatisticsAccumulator, kwargs: Kwargs) -> Outcome:
-    return between(len(state.own), kwargs)
+    return between(len(state.data_columns), kwargs)
 
 
 def _column_count_equal(state: StatisticsAccumulator, kwargs: Kwargs) -> Outcome:
-    return Outcome(len(state.own) == whole(kwargs.get("value")), {"observed_value": len(state.own)})
+    return Outcome(len(state.data_columns) == whole(kwargs.get("value")), {"observed_value": len(state.data_columns)})
 
 
 def _column_exists(state: StatisticsAccumulator, kwargs: Kwargs) -> Outcome:
-    names, index = list(state.own), kwargs.get("column_index")
+    names, index = list(state.data_columns), kwargs.get("column_index")
     if index:  # GX takes 0 for none given
         return Outcome(-len(names) <= whole(index) < len(names) and names[index] == kwargs.get("column"))
     return Outcome(kwargs.get("column") in names)
@@ -102,9 +102,9 @@ def _column_set(state: StatisticsAccumulator, kwargs: Kwargs) -> Outcome:
     wanted = kwargs.get("column_set")
     if not isinstance(wanted, (list, tuple, set)):
         raise Undecidable
-    more = sorted(set(state.own) - set(wanted))
-    missing = sorted(set(wanted) - set(state.own))
-    result: dict[str, Any] = {"observed_value": sorted(state.own)}
+    more = sorted(set(state.data_columns) - set(wanted))
+    missing = sorted(set(wanted) - set(state.data_columns))
+    result: dict[str, Any] = {"observed_value": sorted(state.data_columns)}
     if more or missing:
         named = {"unexpected": more, "missing": missing}
         result["details"] = {"mismatched": {key: names for key, names in named.items() if names}}
@@ -112,7 +112,7 @@ def _column_set(state: StatisticsAccumulator, kwargs: Kwargs) -> Outcome:
 
 
 def _column_list(state: StatisticsAccumulator, kwargs: Kwargs) -> Outcome:
-    wanted, names = kwargs.get("column_list"), list(state.own)
+    wanted, names = kwargs.get("column_list"), list(state.data_columns)
     if not isinstance(wanted, (list, tuple)):
         raise Undecidable
     result: dict[str, Any] = {"observed_value": names}

@@ -68,7 +68,7 @@ def infer_schema(
     if chosen is None:
         raise InputError("no data set has rows, so there is nothing to infer a schema from", fix="check the input")
     features = statistics.features(chosen)
-    own = statistics.state(chosen).own
+    own = statistics.state(chosen).data_columns
     rules = Rules(max_values, shapes, slack, semantics)
     return Schema(features=tuple(infer_feature(features[name], column, rules) for name, column in own.items()))
 

@@ -1,4 +1,8 @@
-"""The statistics accumulator: all columns of a source in one pass, and what is asked of rows beyond single columns."""
+"""The statistics accumulator: every column by itself, and what the options ask for beyond single columns, in one pass.
+
+A new statistic of one column is a field of `ColumnState` (read in `describe`); one of several columns or of whole rows
+is a state with `add`, `merge` and a form in bytes, beside `pairs`, `sample` and `lift` here.
+"""
 
 from __future__ import annotations
 
@@ -44,21 +48,21 @@ class StatisticsAccumulator:
     Where every column stays within the exact limit, equal rows give equal bytes however they are split into shards.
 
     Args:
-        limit: Distinct values of a column up to which everything about it is exact; default the options'.
-        options: What else to find.
+        limit: Distinct values of a column up to which everything about it is exact; by default the options'.
+        options: What else to compute.
 
     Attributes:
-        rows: Rows counted (of a sample: those in it).
-        columns: The features' states by name, those of computed columns too.
-        slices: The statistics of each slice met.
-        custom: A user's accumulators by name; as bytes where a stored state was read without their factories.
+        rows: Rows counted; with a sample rate, those in the sample.
+        columns: The features' states by name, computed columns included.
+        slices: The statistics of each slice that has rows.
+        custom: A user's accumulators by name; bytes where a stored state was read without their factories.
     """
 
     def __init__(self, limit: int | None = None, options: StatisticsOptions = _PLAIN) -> None:
         self.options = options if limit is None else replace(options, limit=limit)
         self.limit = self.options.limit
         self.rows = 0
-        self._read = 0  # rows met, in the sample or not; an error counts them
+        self._read = 0  # rows in the sample or not; an error names a row by this
         self.columns: dict[str, ColumnState] = {}
         self.weight = 0  # of all rows, in units of 2^-96
         self.weighted: dict[str, WeightedColumn] = {}
@@ -71,15 +75,15 @@ class StatisticsAccumulator:
         self.custom: dict[str, Accumulator | bytes] = {name: make() for name, make in self.options.custom.items()}
 
     @property
-    def own(self) -> dict[str, ColumnState]:
-        """The states of the data's own columns, without those that were computed to check a schema by."""
+    def data_columns(self) -> dict[str, ColumnState]:
+        """The states of the data's columns, without those that were computed to check a schema by."""
         return self._without_computed(self.columns)
 
     def _without_computed(self, columns: dict[str, Column]) -> dict[str, Column]:
         computed = dict(self.options.computed)
         return {name: column for name, column in columns.items() if name not in computed}
 
-    def _own_part(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+    def _without_computed_columns(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch without computed columns, so that no sample depends on them."""
         if not self.options.computed:
             return batch
@@ -119,10 +123,10 @@ class StatisticsAccumulator:
         first, self._read = self._read, self._read + batch.num_rows
         weight = None
         if options.weight is not None:
-            place = batch.schema.names.index(options.weight)
-            weight = row_weights(batch.column(place), options.weight, first)
+            index = batch.schema.names.index(options.weight)
+            weight = row_weights(batch.column(index), options.weight, first)
         if options.sampled:
-            kept = np.flatnonzero(in_sample(self._own_part(batch), options.sample_rate, options.seed))
+            kept = np.flatnonzero(in_sample(self._without_computed_columns(batch), options.sample_rate, options.seed))
             batch = take_rows(batch, kept)
             weight = weight[kept] if weight is not None else None
         return batch, weight
@@ -132,16 +136,16 @@ class StatisticsAccumulator:
             self.weight += total(weight)
             for name, array in features.items():
                 self.weighted.setdefault(name, WeightedColumn(self.limit)).add(array, weight)
-        features, own = self._without_computed(features), self._own_part(batch)
+        features, data_columns = self._without_computed(features), self._without_computed_columns(batch)
         if self.pairs is not None:
             self.pairs.add(features)
         if self.sample is not None:
-            self.sample.add(own)
+            self.sample.add(data_columns)
         if self.lift is not None:
             self.lift.add(batch.column(batch.schema.names.index(self.lift.label)), features)
         for state in self.custom.values():
             assert not isinstance(state, bytes)
-            state.add_batch(own)
+            state.add_batch(data_columns)
         for key, rows in slice_rows(batch, self.options.slices):
             self._slice(key).add_batch(take_rows(batch, rows))
 
@@ -228,30 +232,30 @@ class StatisticsAccumulator:
                 state.compact()
 
     def result(self) -> dict[str, Any]:
-        """`{"rows": …, "features": […]}` as described in `describe`, and what the options ask for."""
+        """`{"rows", "features"}` as the `describe` module says, and under further names what the options ask for."""
         options = self.options
-        features = [describe_column(column, options.reading) for column in self.columns.values()]
-        found: dict[str, Any] = {"rows": self.rows, "features": features}
+        features = [describe_column(column, options.detail) for column in self.columns.values()]
+        document: dict[str, Any] = {"rows": self.rows, "features": features}
         if options.weight is not None:
-            self._add_weighted(found)
+            self._add_weighted(document)
         if options.sampled:
-            found["sample"] = {"rate": options.sample_rate, "seed": options.seed}
-        if options.reading.quantiles != _PLAIN.quantiles:
-            found["quantile_levels"] = list(options.quantiles)
+            document["sample"] = {"rate": options.sample_rate, "seed": options.seed}
+        if options.detail.quantiles != _PLAIN.quantiles:
+            document["quantile_levels"] = list(options.quantiles)
         if options.slices:
-            found["slices"] = [
+            document["slices"] = [
                 {"name": title(key), "key": [list(pair) for pair in key], **self.slices[key].result()}
                 for key in self._slice_order()
             ]
         if self.pairs is not None:
-            found["correlations"] = self.pairs.result(list(self.own))
+            document["correlations"] = self.pairs.result(list(self.data_columns))
         if self.sample is not None and options.label is not None:
-            found["mutual_information"] = mutual_information(self.sample, options.label, list(self.own))
+            document["mutual_information"] = mutual_information(self.sample, options.label, list(self.data_columns))
         if self.lift is not None:
-            found["lift"] = self.lift.result(list(self.own))
+            document["lift"] = self.lift.result(list(self.data_columns))
         if self.custom:
-            found["custom"] = {name: self._user_result(name) for name in sorted(self.custom)}
-        return found
+            document["custom"] = {name: self._user_result(name) for name in sorted(self.custom)}
+        return document
 
     def _user_result(self, name: str) -> dict[str, Any]:
         state = self.custom[name]
@@ -259,36 +263,36 @@ class StatisticsAccumulator:
             raise InputError(
                 f"the custom accumulator {name!r} is stored as bytes", fix=f"give its factory: custom={{{name!r}: …}}"
             )
-        found = dict(state.result())
+        user_result = dict(state.result())
         try:
-            json.dumps(found, allow_nan=False)
+            json.dumps(user_result, allow_nan=False)
         except (TypeError, ValueError) as error:
             raise InputError(
                 f"the result of the custom accumulator {name!r} is not JSON: {error}",
                 fix="give numbers, texts, lists and mappings of them, None for NaN",
             ) from error
-        return found
+        return user_result
 
-    def _add_weighted(self, found: dict[str, Any]) -> None:
+    def _add_weighted(self, document: dict[str, Any]) -> None:
         from .weighted_describe import describe_weighted, weight_of
 
-        found |= {"weight": self.options.weight, "weighted_rows": weight_of(self.weight)}
-        for feature in found["features"]:
+        document |= {"weight": self.options.weight, "weighted_rows": weight_of(self.weight)}
+        for feature in document["features"]:
             state = self.weighted.get(feature["name"]) or WeightedColumn(self.limit)
-            feature["weighted"] = describe_weighted(state, self.options.reading)
+            feature["weighted"] = describe_weighted(state, self.options.detail)
 
     def _slice_order(self) -> list[Key]:
-        """By the spec's columns, then by value; the same however the rows were met."""
-        places = {
-            tuple(name for name, _ in spec): place for place, spec in reversed(list(enumerate(self.options.slices)))
+        """The slices by their spec, then by value: the same for every order of the rows."""
+        order = {
+            tuple(name for name, _ in spec): index for index, spec in reversed(list(enumerate(self.options.slices)))
         }
         return sorted(
             self.slices,
-            key=lambda key: (places[tuple(name for name, _ in key)], [rank_of(value) for _, value in key]),
+            key=lambda key: (order[tuple(name for name, _ in key)], [rank_of(value) for _, value in key]),
         )
 
     def to_bytes(self) -> bytes:
-        """Header, JSON with the scalars, and one Arrow IPC stream of one row whose fields are the arrays as lists."""
+        """The state; see `states.StateFormat`: JSON with the scalars, then all arrays."""
         heads = []
         arrays: dict[str, Any] = {}
         for index, column in enumerate(self.columns.values()):
@@ -327,7 +331,7 @@ class StatisticsAccumulator:
 
         Args:
             data: The bytes.
-            custom: The factories of the user's accumulators; those not given stay bytes, which cannot be merged.
+            custom: The factories of the user's accumulators; without its factory, one stays bytes and cannot be merged.
 
         Raises:
             InputError: The bytes are no statistics state, or of a version this release does not read.
@@ -365,5 +369,5 @@ class StatisticsAccumulator:
             self.slices[tuple((name, value) for name, value in key)] = self.from_bytes(data, custom)
 
     def load(self, data: bytes) -> StatisticsAccumulator:
-        """The state that another accumulator with this one's options wrote, a user's accumulators among it."""
+        """The state that an accumulator with these options wrote, a user's accumulators included; see `Accumulator`."""
         return self.from_bytes(data, self.options.custom)

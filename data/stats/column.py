@@ -119,11 +119,11 @@ class ColumnState:
         arrow: The Arrow type's name.
         unit: Of dates and times: "s", "ms", "us", "ns" or "D"; else "".
         zone: Of timestamps: their time zone, or "".
-        rows: Rows seen.
+        rows: Rows taken in.
         missing: Rows that are null.
-        nan: Rows that are NaN; they, like infinities, are present but in no table, moment or quantile.
+        nan: Rows that are NaN; like infinities, they are not missing, but in no table, moment or quantile.
         positive_infinity, negative_infinity: Rows that are +Inf, and −Inf.
-        images: Of bytes what they are as images; None in states that were stored before these were looked at.
+        images: Of bytes, what they are as images; None in states of releases that did not look.
         rounded: Whether decimals of more digits than a float64 keeps were rounded to one.
         sketches: None while the column is exact.
         inner: Of a list the state of its items, as "values"; of a struct those of its fields by name; of decimals, as
@@ -157,10 +157,10 @@ class ColumnState:
     @property
     def levels(self) -> list[ColumnState]:
         """The column, the items of its lists, the items of theirs, …: the last is no list."""
-        found = [self]
-        while found[-1].kind == "list":
-            found.append(found[-1].inner["values"])
-        return found
+        levels = [self]
+        while levels[-1].kind == "list":
+            levels.append(levels[-1].inner["values"])
+        return levels
 
     @property
     def fields(self) -> dict[str, ColumnState]:
@@ -323,7 +323,8 @@ class ColumnState:
         Raises:
             InputError: The two are of different types.
         """
-        # The outcome must not depend on whether a state was stored (and so settled) in between.
+        # Storing a state settles it. Both sides are settled here too, so that a state that was stored and read again
+        # merges to the same bytes as one that was not.
         self.compact()
         other.compact()
         first = self.kind == "null"
@@ -369,10 +370,10 @@ class ColumnState:
             head["sketches"] = more
         if self.inner:
             head["inner"] = []
-        for place, (name, inner) in enumerate(self.inner.items()):
+        for index, (name, inner) in enumerate(self.inner.items()):
             more, parts = inner.to_parts()
             head["inner"].append([name, more])
-            arrays |= nested(f"inner{place}", parts)
+            arrays |= nested(f"inner{index}", parts)
         return head, arrays
 
     @classmethod

@@ -1,4 +1,4 @@
-"""What is kept of a column with too many distinct values for an exact table."""
+"""The bounded summaries of a column that has too many distinct values for an exact table."""
 
 from __future__ import annotations
 
@@ -130,21 +130,21 @@ class Sketches:
     @classmethod
     def from_parts(cls, head: Mapping[str, Any], arrays: Mapping[str, Any], *, text: bool) -> Sketches:
         """The summaries that `to_parts` gave."""
-        made = cls(text=text)
+        sketches = cls(text=text)
         for name in ("low", "high", "zeros", "length", "bytes", "broken"):
-            setattr(made, name, head[name])
-        made.frequent.table = table_of(arrays["values"], arrays["counts"])
-        made.frequent.error = head["frequent_error"]
-        made.distinct.registers = numpy_of(arrays["registers"]).copy()
-        made.moments = ExactMoments.from_bytes(array_bytes(arrays["moments"]))
+            setattr(sketches, name, head[name])
+        sketches.frequent.table = table_of(arrays["values"], arrays["counts"])
+        sketches.frequent.error = head["frequent_error"]
+        sketches.distinct.registers = numpy_of(arrays["registers"]).copy()
+        sketches.moments = ExactMoments.from_bytes(array_bytes(arrays["moments"]))
         if text:
-            made.sample.hashes = numpy_of(arrays["sample_hashes"])
-            made.sample.values = arrays["sample_values"]
-            made.sample.counts = numpy_of(arrays["sample_counts"])
-        made.quantile.error = head["quantile_error"]
-        made.quantile.odd = list(head["odd"])
-        made.quantile.levels = [numpy_of(arrays[f"level{level}"]) for level in range(len(head["odd"]))]
-        return made
+            sketches.sample.hashes = numpy_of(arrays["sample_hashes"])
+            sketches.sample.values = arrays["sample_values"]
+            sketches.sample.counts = numpy_of(arrays["sample_counts"])
+        sketches.quantile.error = head["quantile_error"]
+        sketches.quantile.odd = list(head["odd"])
+        sketches.quantile.levels = [numpy_of(arrays[f"level{level}"]) for level in range(len(head["odd"]))]
+        return sketches
 
 
 def table_values(values: Any) -> Any:

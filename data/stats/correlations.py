@@ -1,8 +1,9 @@
 """Correlation and covariance of every two numeric columns over the rows that have both.
 
-Counts, sums, and sums of squares and products are exact: values are cut into pieces of 18 bits on a common grid, whose
-products float64 adds without rounding, so one matrix product per block serves (Ozaki, Ogita, Oishi and Rump 2012), in
-any order and on any number of threads. The results are the true ones, rounded.
+All sums are exact, so that any split and order of the rows gives the same bytes, also where BLAS uses several threads.
+Each block of values is cut into pieces of 18 bits on one grid (`_pieces`); float64 adds products of such pieces without
+rounding, so a matrix product of the pieces is exact (Ozaki, Ogita, Oishi and Rump 2012), and Python integers collect
+the blocks. The results are the true ones, rounded.
 """
 
 from __future__ import annotations
@@ -28,11 +29,11 @@ _NUMERIC: Final = frozenset({"bool", "int", "float"})
 
 
 class PairStates:
-    """Sums over the rows in which two columns both have a finite number; n×n lists of whole numbers.
+    """Sums over the rows in which two columns both have a finite number; n×n lists of Python integers.
 
     Attributes:
         names: The numeric columns, in the data's order.
-        counts: Rows in which i and j are there.
+        counts: Rows in which both i and j are finite.
         sums: Σ of i over these, in units of 2^-1074.
         squares: Σ of i² over these, in units of 2^-2148.
         products: Σ of i·j over these, likewise.
@@ -56,10 +57,10 @@ class PairStates:
         if not numeric:
             return
         values = {name: _floats(array) for name, array in numeric.items()}
-        places = [self.names.index(name) for name in values]
+        indices = [self.names.index(name) for name in values]
         rows = len(next(iter(values.values())))
         for start in range(0, rows, _BLOCK):
-            self._add_block([column[start : start + _BLOCK] for column in values.values()], places)
+            self._add_block([column[start : start + _BLOCK] for column in values.values()], indices)
 
     def _agree(self, names: Sequence[str]) -> None:
         """A column that was all null so far may turn out numeric: it joins with nothing counted."""
@@ -80,42 +81,42 @@ class PairStates:
     def _matrices(self) -> tuple[list[list[int]], ...]:
         return self.counts, self.sums, self.squares, self.products
 
-    def _add_block(self, columns: list[NDArray[np.float64]], places: Sequence[int]) -> None:
+    def _add_block(self, columns: list[NDArray[np.float64]], indices: Sequence[int]) -> None:
         finite = [np.isfinite(column) for column in columns]
         masks = np.column_stack(finite).astype(np.float64)
         pieces = [list(_pieces(np.where(there, column, 0.0))) for column, there in zip(columns, finite, strict=True)]
-        lines = [place for place, cut in zip(places, pieces, strict=True) for _ in cut]
+        lines = [index for index, cut in zip(indices, pieces, strict=True) for _ in cut]
         units = [unit for cut in pieces for _, unit in cut]
         together = masks.T @ masks
-        for a, line in enumerate(places):
-            for b, place in enumerate(places):
-                self.counts[line][place] += int(together[a, b])
+        for a, line in enumerate(indices):
+            for b, index_b in enumerate(indices):
+                self.counts[line][index_b] += int(together[a, b])
         if not units:
             return
         flat = np.column_stack([piece for cut in pieces for piece, _ in cut])
         sums, products = flat.T @ masks, flat.T @ flat
         for a, unit in enumerate(units):
             line = lines[a]
-            for b, place in enumerate(places):
-                self.sums[line][place] += int(sums[a, b]) << (unit + _POINT)
+            for b, index_b in enumerate(indices):
+                self.sums[line][index_b] += int(sums[a, b]) << (unit + _POINT)
             row = self.products[line]
             for b, other in enumerate(units):
                 row[lines[b]] += int(products[a, b]) << (unit + other + 2 * _POINT)
         for index, cut in enumerate(pieces):
-            line = places[index]
+            line = indices[index]
             for (first, unit), (second, other) in combinations_with_replacement(cut, 2):
-                found = (first * second) @ masks
+                squares = (first * second) @ masks
                 twice = 0 if unit == other else 1
-                for b, place in enumerate(places):
-                    self.squares[line][place] += int(found[b]) << (unit + other + 2 * _POINT + twice)
+                for b, index_b in enumerate(indices):
+                    self.squares[line][index_b] += int(squares[b]) << (unit + other + 2 * _POINT + twice)
 
     def merge(self, other: PairStates) -> None:
         """Take in the sums of other rows."""
         self._agree(other.names)
-        places = [self.names.index(name) for name in other.names]
+        indices = [self.names.index(name) for name in other.names]
         for mine, its in zip(self._matrices(), other._matrices(), strict=True):
-            for a, numbers in zip(places, its, strict=True):
-                for b, number in zip(places, numbers, strict=True):
+            for a, numbers in zip(indices, its, strict=True):
+                for b, number in zip(indices, numbers, strict=True):
                     mine[a][b] += number
 
     def result(self, order: Sequence[str]) -> dict[str, Any]:
@@ -124,13 +125,13 @@ class PairStates:
         Null where no row has both, and a correlation also where one of the two is constant.
         """
         names = [name for name in order if name in self.names]
-        places = [self.names.index(name) for name in names]
-        found = [[self._pair(max(a, b), min(a, b)) for b in places] for a in places]
+        indices = [self.names.index(name) for name in names]
+        pairs = [[self._pair(max(a, b), min(a, b)) for b in indices] for a in indices]
         return {
             "features": names,
-            "count": [[self.counts[a][b] for b in places] for a in places],
-            "pearson": [[pair[0] for pair in line] for line in found],
-            "covariance": [[pair[1] for pair in line] for line in found],
+            "count": [[self.counts[a][b] for b in indices] for a in indices],
+            "pearson": [[pair[0] for pair in line] for line in pairs],
+            "covariance": [[pair[1] for pair in line] for line in pairs],
         }
 
     def _pair(self, a: int, b: int) -> tuple[float | None, float | None]:
@@ -162,11 +163,11 @@ class PairStates:
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> PairStates:
         """The state that `to_json` gave."""
-        made = cls()
-        made.names, made.counts = list(plain["names"]), [list(line) for line in plain["counts"]]
+        states = cls()
+        states.names, states.counts = list(plain["names"]), [list(line) for line in plain["counts"]]
         for name in ("sums", "squares", "products"):
-            setattr(made, name, [[_number(text) for text in line] for line in plain[name]])
-        return made
+            setattr(states, name, [[_number(text) for text in line] for line in plain[name]])
+        return states
 
 
 def _floats(array: pa.Array) -> NDArray[np.float64]:

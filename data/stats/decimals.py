@@ -1,4 +1,4 @@
-"""Decimals of 16 to 18 digits, which a float64 rounds: counted in whole units of their last place."""
+"""Decimals of 16 to 18 digits, which a float64 would round: counted as int64 in units of their last place."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def has_units(arrow: Any) -> bool:
 
 
 def units_of(decimals: Any) -> Any:
-    """The decimals that are there, as int64 in units of their last place."""
+    """The decimals that are not null, as int64 in units of their last place."""
     present = _wide(decimals.drop_null() if decimals.null_count else decimals)
     pairs = np.frombuffer(present.buffers()[1], "<i8")[2 * present.offset :]  # 128 bits, the low half first
     return arrow_of(pairs[: 2 * len(present) : 2].astype(np.int64))
@@ -50,17 +50,17 @@ def _wide(decimals: Any) -> Any:
 
 
 def exact_numbers(units: ColumnState, scale: int, levels: tuple[float, ...], top_values: int) -> dict[str, Any]:
-    """What is told exactly of decimals: as numbers where a float64 is the decimal itself, else as text.
+    """The statistics of decimals that are exact, by name as in `describe`; text where no float64 is the same number.
 
     Args:
-        units: Their units.
-        scale: Decimal places, which a unit is of.
-        levels: Of the quantiles.
-        top_values: How many.
+        units: The state of the decimals in units of their last place.
+        scale: Decimal places of a unit.
+        levels: Levels of the quantiles.
+        top_values: How many frequent values to list.
     """
     unit = Fraction(10) ** -scale
 
-    def told(value: Any) -> dict[str, Any]:
+    def exact(value: Any) -> dict[str, Any]:
         return {"value": value, "exact": True}
 
     if units.sketches is not None:
@@ -73,36 +73,36 @@ def exact_numbers(units: ColumnState, scale: int, levels: tuple[float, ...], top
         counted, moments = table, ExactMoments()
         moments.add(table.values, table.counts)
         low, high = table.values[0].item(), table.values[-1].item()
-    found = {
-        "mean": told(rounded(moments.sum.fraction() / moments.count * unit)),
-        "std": told(moments.std() * float(unit)),
-        "min": told(_shown(Fraction(int(low or 0)) * unit)),
-        "max": told(_shown(Fraction(int(high or 0)) * unit)),
+    facts = {
+        "mean": exact(rounded(moments.sum.fraction() / moments.count * unit)),
+        "std": exact(moments.std() * float(unit)),
+        "min": exact(_shown(Fraction(int(low or 0)) * unit)),
+        "max": exact(_shown(Fraction(int(high or 0)) * unit)),
     }
     if counted is None:
-        return found
+        return facts
     pairs = top(counted, top_values)
-    return found | {
-        "unique": told(len(counted.counts)),
-        "median": told(_quantile(counted, Fraction(1, 2), unit)),
-        "quantiles": told([_quantile(counted, Fraction(str(level)), unit) for level in levels]),
-        "top_values": told([{"value": _shown(Fraction(int(value)) * unit), "count": count} for value, count in pairs]),
+    return facts | {
+        "unique": exact(len(counted.counts)),
+        "median": exact(_quantile(counted, Fraction(1, 2), unit)),
+        "quantiles": exact([_quantile(counted, Fraction(str(level)), unit) for level in levels]),
+        "top_values": exact([{"value": _shown(Fraction(int(value)) * unit), "count": count} for value, count in pairs]),
     }
 
 
 def _quantile(table: NumberTable, level: Fraction, unit: Fraction) -> float | str:
-    """A row's value, or between two of them by linear interpolation, as `tables.quantiles`, rounded once."""
+    """As `tables.quantiles` (linear interpolation between two rows), but exact, and rounded only once."""
     ends = np.cumsum(table.counts)
     last = int(ends[-1]) - 1
     below, share = divmod(last * level, 1)
-    places = np.searchsorted(ends, [int(below), min(int(below) + 1, last)], side="right")
-    low, high = (int(table.values[place]) for place in places)
-    found = (low + (high - low) * share) * unit
-    return _shown(found) if low == high or not share else rounded(found)
+    rows = np.searchsorted(ends, [int(below), min(int(below) + 1, last)], side="right")
+    low, high = (int(table.values[row]) for row in rows)
+    quantile = (low + (high - low) * share) * unit
+    return _shown(quantile) if low == high or not share else rounded(quantile)
 
 
 def _shown(value: Fraction) -> float | str:
-    """A decimal as the float64 that is spelled alike, or spelled out."""
+    """A decimal as the float64 whose digits are the same, else as text."""
     number = rounded(value)
     if Fraction(repr(number)) == value:
         return number

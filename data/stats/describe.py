@@ -1,20 +1,21 @@
-"""A column's state as plain numbers: what a statistics document says about one feature.
+"""A column's state as plain JSON values: what a statistics document says about one feature.
 
 Rows counted (count, missing, nan, …) are integers and always exact. Every other number is an object that says whether
 it is: `{"value": 3.5, "exact": true}`, or
 `{"value": 998713, "exact": false, "error": 0.0081, "method": "hyperloglog"}`.
-An error of a distinct count is its relative standard error; of quantiles and histograms the largest error in rank, as a
-fraction of the rows; of a top value the rows it may be short of; of decimals with more than 15 digits, where they are
-rounded to float64 ("method": "float64"), the relative one of each value. They are not where their type has 16 to 18:
-then the numbers told are exact, spelled as text where a float64 is another number. A number that has no value (the
-mean of nothing) is None. Times are ISO 8601 text, in UTC where the column has a time zone.
+The error of a distinct count is its relative standard error; of quantiles and histograms the largest error in rank, as
+a fraction of the rows; of a top value the rows by which its count may be too low. A number without a value (the mean of
+nothing) is None. Times are ISO 8601 text, in UTC where the column has a time zone.
 
-Bytes have "min_bytes" and "max_bytes" of a value, and where any begins like an image "images": their "formats" and
-the ends of their widths and heights in pixels (see `images`).
+Decimals with more than 15 digits are rounded to float64, with the relative error of that ("method": "float64"). Where
+their type has 16 to 18 digits, the numbers that `decimals` gives are exact, as text where no float64 is the same.
 
-A list has "lengths", the numbers of its items per list (0 of an empty one, which is there), and "values", a description
-of the items; a list of lists has these in "values" again. A struct has "fields", descriptions with names. Their count
-and missing are of what the outer level has: items of lists that are there, fields of structs that are there.
+Bytes have "min_bytes" and "max_bytes" of a value, and where any value begins like an image, "images": their "formats",
+and the smallest and largest of their widths and heights in pixels (see `images`).
+
+A list has "lengths", the number of items per list (an empty list is not missing: it has 0), and "values", a description
+of the items; of a list of lists, "values" has both again. A struct has "fields", descriptions with names. Their "count"
+and "missing" are among what the outer level has: the items of lists, or the structs, that are not null.
 """
 
 from __future__ import annotations
@@ -45,18 +46,18 @@ _TIMES: Final = frozenset({"timestamp", "date", "time"})
 _DECILES: Final = tuple(level / 10 for level in range(11))
 
 
-class Reading(NamedTuple):
-    """How much a document tells of each column: most frequent values, buckets of a histogram, levels of quantiles."""
+class Detail(NamedTuple):
+    """How much a document lists of each column: most frequent values, buckets of a histogram, levels of quantiles."""
 
     top_values: int = 20
     buckets: int = 10
     quantiles: tuple[float, ...] = _DECILES
 
 
-def describe_column(column: ColumnState, reading: Reading = Reading()) -> dict[str, Any]:  # noqa: B008 - immutable
-    """What is known about a column, as JSON-able values (see the module's text)."""
+def describe_column(column: ColumnState, detail: Detail = Detail()) -> dict[str, Any]:  # noqa: B008 - immutable
+    """The description of a column as JSON-able values (see the module's text)."""
     table = column.table
-    found: dict[str, Any] = {
+    description: dict[str, Any] = {
         "name": column.name,
         "type": column.kind,
         "arrow": column.arrow,
@@ -64,116 +65,116 @@ def describe_column(column: ColumnState, reading: Reading = Reading()) -> dict[s
         "missing": column.missing,
     }
     if column.unit:
-        found["unit"] = column.unit
+        description["unit"] = column.unit
     if column.zone:
-        found["zone"] = column.zone
+        description["zone"] = column.zone
     if column.kind in TEXT:
-        found |= _text(column, table if isinstance(table, TextTable) else None, reading)
-        return found | describe_images(column.images)
+        description |= _text(column, table if isinstance(table, TextTable) else None, detail)
+        return description | describe_images(column.images)
     if column.kind in NUMERIC:
         numbers = table if isinstance(table, NumberTable) else None
         if column.kind == "list":
-            values = describe_column(column.inner["values"], reading)
+            values = describe_column(column.inner["values"], detail)
             del values["name"]
-            return found | {"lengths": _numbers(column, numbers, reading), "values": values}
-        told = _numbers(column, numbers, reading)
-        told = _rounded(told) if column.rounded else told
+            return description | {"lengths": _numbers(column, numbers, detail), "values": values}
+        facts = _numbers(column, numbers, detail)
+        facts = _rounded(facts) if column.rounded else facts
         for places, units in column.inner.items():  # of decimals
-            told |= exact_numbers(units, int(places), reading.quantiles, reading.top_values)
-        return found | told
+            facts |= exact_numbers(units, int(places), detail.quantiles, detail.top_values)
+        return description | facts
     if column.kind == "struct":
-        fields = [describe_column(inner, reading) | {"name": name} for name, inner in column.inner.items()]
-        return found | {"fields": fields}
-    return found
+        fields = [describe_column(inner, detail) | {"name": name} for name, inner in column.inner.items()]
+        return description | {"fields": fields}
+    return description
 
 
-def _rounded(told: dict[str, Any]) -> dict[str, Any]:
+def _rounded(facts: dict[str, Any]) -> dict[str, Any]:
     """The numbers of decimals that were rounded to float64: no longer exact, but for rows counted and zeros."""
     rough = {"exact": False, "error": sys.float_info.epsilon / 2, "method": "float64"}
     return {
         name: item | rough if name != "zeros" and isinstance(item, dict) and item["exact"] else item
-        for name, item in told.items()
+        for name, item in facts.items()
     }
 
 
-def _text(column: ColumnState, table: TextTable | None, reading: Reading) -> dict[str, Any]:
+def _text(column: ColumnState, table: TextTable | None, detail: Detail) -> dict[str, Any]:
     sketches = column.sketches
     if sketches is not None:
         characters = sketches.length if column.kind == "string" else sketches.bytes
-        found = {
+        facts = {
             "unique": _distinct(column),
             "avg_length": _exact(characters / column.count),
-            "top_values": _frequent(column, reading),
+            "top_values": _frequent(column, detail),
         }
         if column.kind == "string" and sketches.broken:
-            found["invalid_utf8"] = _exact(sketches.broken)
-        return found
+            facts["invalid_utf8"] = _exact(sketches.broken)
+        return facts
     if table is None:
         return {"unique": _exact(0), "avg_length": _exact(None), "top_values": _exact([])}
     lengths = text_lengths(table.values) if column.kind == "string" else None
     total = int((lengths * table.counts).sum()) if lengths is not None else _bytes(table)
-    found = {
+    facts = {
         "unique": _exact(len(table.counts)),
         "avg_length": _exact(total / column.count),
         "top_values": _exact(
-            [{"value": show_text(value), "count": count} for value, count in top(table, reading.top_values)]
+            [{"value": show_text(value), "count": count} for value, count in top(table, detail.top_values)]
         ),
     }
     if column.kind == "string" and (broken := invalid_utf8(table)):
-        found["invalid_utf8"] = _exact(broken)
-    return found
+        facts["invalid_utf8"] = _exact(broken)
+    return facts
 
 
 def _bytes(table: TextTable) -> int:
     return sum(len(value) * int(count) for value, count in zip(table.values.to_pylist(), table.counts, strict=True))
 
 
-def _numbers(column: ColumnState, table: NumberTable | None, reading: Reading) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _numbers(column: ColumnState, table: NumberTable | None, detail: Detail) -> dict[str, Any]:
+    facts: dict[str, Any] = {}
     if column.kind == "float":
-        found = {
+        facts = {
             "nan": column.nan,
             "positive_infinity": column.positive_infinity,
             "negative_infinity": column.negative_infinity,
         }
     if column.sketches is not None:
-        return found | _from_sketches(column, reading)
+        return facts | _from_sketches(column, detail)
     moments = ExactMoments()
     if table is not None:
         moments.add(table.values, table.counts)
     empty = table is None
     low, high = (None, None) if table is None else (table.values[0].item(), table.values[-1].item())
     if column.kind not in _TIMES:
-        found |= {
+        facts |= {
             "mean": _exact(None if empty else moments.mean()),
             "std": _exact(None if empty else moments.std()),
             "zeros": _exact(0 if table is None else int(table.counts[table.values == 0].sum())),
         }
-    found |= {
+    facts |= {
         "min": _exact(_show(column, low)),
         "max": _exact(_show(column, high)),
         "unique": _exact(0 if table is None else len(table.counts)),
     }
-    spread = [] if table is None else quantiles(table, reading.quantiles)
+    spread = [] if table is None else quantiles(table, detail.quantiles)
     middle = None if table is None else quantiles(table, [0.5])[0]
-    pairs = [] if table is None else top(table, reading.top_values)
-    return found | {
+    pairs = [] if table is None else top(table, detail.top_values)
+    return facts | {
         "median": _exact(_show(column, middle)),
         "quantiles": _exact([_show(column, value) for value in spread]),
-        "histogram": _exact(_histogram(column, table, reading.buckets)),
+        "histogram": _exact(_histogram(column, table, detail.buckets)),
         "top_values": _exact([{"value": _show(column, value), "count": count} for value, count in pairs]),
     }
 
 
-def _from_sketches(column: ColumnState, reading: Reading) -> dict[str, Any]:
+def _from_sketches(column: ColumnState, detail: Detail) -> dict[str, Any]:
     sketches = column.sketches
     assert sketches is not None
     summary = sketches.quantile.table()
     rough = {"exact": False, "error": sketches.quantile.error / max(summary.total, 1), "method": "compaction"}
-    found: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
     if column.kind not in _TIMES:
         zeros = sketches.zeros
-        found = {
+        facts = {
             "mean": _exact(sketches.moments.mean()),
             "std": _exact(sketches.moments.std()),
             "zeros": _exact(zeros),
@@ -181,18 +182,18 @@ def _from_sketches(column: ColumnState, reading: Reading) -> dict[str, Any]:
     assert sketches.low is not None
     assert sketches.high is not None
     ends = {0.0: sketches.low, 1.0: sketches.high}
-    inner = zip(reading.quantiles, sketch_quantiles(summary, reading.quantiles), strict=True)
+    inner = zip(detail.quantiles, sketch_quantiles(summary, detail.quantiles), strict=True)
     spread = [ends[level] if level in ends else _whole(column, value) for level, value in inner]
-    # The ends of a summary's table may lie within the true range; its buckets span the true one.
+    # The values that a summary kept need not include the extremes; the buckets span the true range.
     clipped = NumberTable(np.clip(summary.values, float(sketches.low), float(sketches.high)), summary.counts)
-    return found | {
+    return facts | {
         "min": _exact(_show(column, sketches.low)),
         "max": _exact(_show(column, sketches.high)),
         "unique": _distinct(column),
         "median": {"value": _show(column, _whole(column, sketch_quantiles(summary, [0.5])[0])), **rough},
         "quantiles": {"value": [_show(column, value) for value in spread], **rough},
-        "histogram": {"value": _buckets(column, clipped, sketches.low, sketches.high, reading.buckets), **rough},
-        "top_values": _frequent(column, reading),
+        "histogram": {"value": _buckets(column, clipped, sketches.low, sketches.high, detail.buckets), **rough},
+        "top_values": _frequent(column, detail),
     }
 
 
@@ -207,10 +208,10 @@ def _distinct(column: ColumnState) -> dict[str, Any]:
     return {"value": sketch.estimate(), "exact": False, "error": error, "method": "hyperloglog"}
 
 
-def _frequent(column: ColumnState, reading: Reading) -> dict[str, Any]:
+def _frequent(column: ColumnState, detail: Detail) -> dict[str, Any]:
     assert column.sketches is not None
     sketch = column.sketches.frequent
-    pairs = top(sketch.table, reading.top_values) if sketch.table is not None else []
+    pairs = top(sketch.table, detail.top_values) if sketch.table is not None else []
     shown = [
         {"value": show_text(value) if isinstance(value, bytes) else _show(column, value), "count": count}
         for value, count in pairs

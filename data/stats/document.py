@@ -1,4 +1,4 @@
-"""Statistics of data sets: computed from sources by an executor, kept as one JSON document and the mergeable states."""
+"""Statistics of data sets: one JSON document, and the mergeable states that it was read from."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ FORMAT: Final = "drivetrain.statistics/1"
 _DEFAULTS: Final = StatisticsOptions()
 
 
-class Measured(Protocol):
-    """A schema as statistics know it."""
+class MeasuringSchema(Protocol):
+    """What statistics need of a schema (see `schemas.weighted`), which lives on a floor above."""
 
     def measured(self, source: Source) -> tuple[Source, Mapping[str, str]]:
-        """The source with the columns that the schema is checked by, and what each of these is computed from."""
+        """The source with the columns that the schema is checked by, and the column each of these is computed from."""
         ...
 
 
@@ -38,8 +38,8 @@ class Statistics:
     """Statistics of one or more data sets (splits), in order.
 
     Attributes:
-        document: `{"format": …, "datasets": [{"name", "rows", "features": [{"name", "type", …}]}]}`; what a feature
-            holds is described in `describe`.
+        document: `{"format": …, "datasets": [{"name", "rows", "features": [{"name", "type", …}]}]}`; the `describe`
+            module says what a feature holds.
     """
 
     def __init__(self, document: Mapping[str, Any], states: Mapping[str, bytes | Path | StatisticsAccumulator]) -> None:
@@ -47,7 +47,7 @@ class Statistics:
         self._states = dict(states)
 
     def __repr__(self) -> str:
-        parts = (f"{one['name']}: {one['rows']:,} rows, {len(one['features'])} features" for one in
+        parts = (f"{dataset['name']}: {dataset['rows']:,} rows, {len(dataset['features'])} features" for dataset in
                  self.document["datasets"])  # fmt: skip
         return f"Statistics({'; '.join(parts)})"
 
@@ -57,7 +57,7 @@ class Statistics:
         return {dataset["name"]: dataset["rows"] for dataset in self.document["datasets"]}
 
     def features(self, split: str) -> dict[str, dict[str, Any]]:
-        """What is known about each feature of a data set, by name, in the data's order.
+        """The description of each feature of a data set, by name, in the data's order.
 
         Raises:
             InputError: There is no such data set.
@@ -95,9 +95,9 @@ class Statistics:
         for part in self._dataset(split).get("slices", ()):
             if part["name"] == name:
                 state = self.state(split).slices[tuple((column, value) for column, value in part["key"])]
-                own = {key: value for key, value in part.items() if key not in ("name", "key")}
+                slice_document = {key: value for key, value in part.items() if key not in ("name", "key")}
                 shown = f"{split} [{name}]"
-                return Statistics({"format": FORMAT, "datasets": [{"name": shown, **own}]}, {shown: state})
+                return Statistics({"format": FORMAT, "datasets": [{"name": shown, **slice_document}]}, {shown: state})
         known = list(self.slices(split))
         raise InputError(
             f"{split!r} has no slice {name!r}",
@@ -107,12 +107,12 @@ class Statistics:
     def _dataset(self, split: str) -> Mapping[str, Any]:
         for dataset in self.document["datasets"]:
             if dataset["name"] == split:
-                found: Mapping[str, Any] = dataset
-                return found
+                matching: Mapping[str, Any] = dataset
+                return matching
         raise InputError(f"there are no statistics of {split!r}", fix=f"choose one of {', '.join(self.splits)}")
 
     def merge(self, other: Statistics, *, custom: Mapping[str, Factory] | None = None) -> Statistics:
-        """The statistics of both one's rows, data sets of one name together; see `merge_statistics`."""
+        """The statistics of the rows of both, data sets of one name merged; see `merge_statistics`."""
         return merge_statistics([self, other], custom=custom)
 
     def to_json(self) -> str:
@@ -129,7 +129,7 @@ class Statistics:
 
     @classmethod
     def load(cls, content: Path | str) -> Statistics:
-        """The statistics that `save` wrote; states are read when asked for.
+        """The statistics that `save` wrote; states are read when they are first needed.
 
         Raises:
             InputError: The folder holds no statistics, or of a format this release does not read.
@@ -191,7 +191,7 @@ def statistics(
     buckets: int = _DEFAULTS.buckets,
     quantiles: Sequence[float] = _DEFAULTS.quantiles,
     custom: Mapping[str, Factory] | None = None,
-    schema: Measured | None = None,
+    schema: MeasuringSchema | None = None,
     progress: Progress = no_progress,
 ) -> Statistics:
     """Statistics of every column, each source read once.
@@ -208,7 +208,7 @@ def statistics(
             {"carrier": ["AA"], "month": None} (of some values only). A row that misses one of the columns is in none of
             the slices, a list in one for each of its values.
         label: The column that every feature's mutual information is with (needs the extra `analysis`).
-        lift: Whether to find the lift of every category's values for each of the label's; or how, a mapping such as
+        lift: Whether to compute the lift of every category's values for each of the label's; or how, a mapping such as
             {"boundaries": [0, 15], "min_x_count": 10, "top": 5, "bottom": 5}.
         correlations: Whether to correlate every two numeric features.
         sample_rate: The share of rows to look at, chosen by a hash of their values: copies of a row are in together.
@@ -216,12 +216,12 @@ def statistics(
         top_values: Most frequent values listed.
         buckets: Buckets of histograms.
         quantiles: Levels of quantiles, ascending.
-        custom: A user's accumulators by name, each made by a factory (that pickles by reference, for Beam). They see
-            every column of the rows, and what their `result` gives, JSON-able, stands under "custom".
+        custom: A user's accumulators by name, each made by a factory (that pickles by reference, for Beam). They get
+            every column of the rows; their `result`, which must be JSON-able, is stored under "custom".
         schema: A `Schema` whose weighted features are measured too: three columns of each (see `WeightedFeature`) are
             described, but are no columns of the data to samples, correlations, `label`, `lift` and `custom`, nor to
             `infer_schema`, `drift` and expectations.
-        progress: Told the rows done.
+        progress: Called with the rows read so far, of all data sets together.
 
     Raises:
         InputError: Something cannot be read (see `source_of`), a column's type or the columns differ between files,
@@ -229,13 +229,13 @@ def statistics(
             slices than a thousand.
         DrivetrainError: A label is given, and scikit-learn is not installed.
     """
-    given = data if isinstance(data, Mapping) else {"data": data}
-    sources = {str(name): source_of(one) for name, one in given.items()}
+    inputs = data if isinstance(data, Mapping) else {"data": data}
+    sources = {str(name): source_of(part) for name, part in inputs.items()}
     computed: dict[str, str] = {}
     if schema is not None:
         for name, source in sources.items():
-            sources[name], made = schema.measured(source)
-            computed |= made
+            sources[name], measured_columns = schema.measured(source)
+            computed |= measured_columns
         columns = None if columns is None else [*columns, *computed]
     options = StatisticsOptions(
         limit=limit, columns=columns, weight=weight, slices=slicings(slices), label=label, lift=lift_of(lift),
@@ -262,11 +262,11 @@ def statistics(
     return from_states(states)
 
 
-def statistics_of(data: object, schema: Measured | None = None) -> Statistics:
-    """The data's statistics: itself where it is `Statistics`, else what `statistics` computes.
+def statistics_of(data: object, schema: MeasuringSchema | None = None) -> Statistics:
+    """The data itself where it is `Statistics`, else what `statistics` computes of it.
 
     Raises:
-        InputError: It is nothing that rows can be read from; see `source_of`.
+        InputError: Rows cannot be read from it; see `source_of`.
     """
     return data if isinstance(data, Statistics) else statistics(data, schema=schema)
 
@@ -309,7 +309,7 @@ def merge_statistics(parts: Sequence[Statistics], *, custom: Mapping[str, Factor
     for part in parts:
         for name in part.splits:
             state = part.state(name)
-            # A copy: merging changes both sides.
+            # A copy: merging changes both sides, and users keep the parts.
             known = {**state.options.custom, **(custom or {})}
             state = StatisticsAccumulator.from_bytes(state.to_bytes(), known)
             merged[name] = merge_states(merged[name], state) if name in merged else state

@@ -1,4 +1,4 @@
-"""What a column of bytes says as images: formats by their first bytes, sizes from headers; nothing is decoded."""
+"""What a column of bytes holds as images: formats by their first bytes, sizes from headers; no pixel is decoded."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ _STANDALONE: Final = re.compile(rb"[\x01\xd0-\xd8]")  # markers without a length
 _FRAME: Final = re.compile(rb"[\xc0-\xc3\xc5-\xc7\xc9-\xcb\xcd-\xcf]")  # start of frame (ITU T.81, table B.1)
 
 ImageFacts = dict[str, int]
-"""Values by format, with "UNKNOWN"; ends, named min_ or max_, of bytes (of all values), width and height (in pixels,
-of those images whose header tells them). {} where there is no value."""
+"""Counts of values by format, "UNKNOWN" included; and extremes, named min_ or max_, of `bytes` (of all values) and of
+`width` and `height` (in pixels, of the images whose header has them). {} where there is no value."""
 
 
-def add_images(found: ImageFacts | None, array: Any) -> ImageFacts | None:
-    """The facts with those of an array's values, which are text (then nothing is added) or bytes."""
+def add_images(known: ImageFacts | None, array: Any) -> ImageFacts | None:
+    """The known facts, merged with those of an array's values; text, which is no image, adds nothing."""
     arrow = array.type.value_type if pa.types.is_dictionary(array.type) else array.type
     if pa.types.is_string(arrow) or pa.types.is_large_string(arrow) or pa.types.is_string_view(arrow):
-        return found
+        return known
     if pa.types.is_dictionary(array.type):
         array = array.drop_null()
         counts = np.bincount(numpy_of(array.indices), minlength=len(array.dictionary))
@@ -47,33 +47,33 @@ def add_images(found: ImageFacts | None, array: Any) -> ImageFacts | None:
     sizes = numpy_of(pc.binary_length(values))
     facts = {"min_bytes": int(sizes.min()), "max_bytes": int(sizes.max()), "UNKNOWN": int(counts.sum())}
     for name, magic in FORMATS.items():
-        places = np.flatnonzero(numpy_of(pc.starts_with(values, magic)))
-        if not len(places):
+        rows = np.flatnonzero(numpy_of(pc.starts_with(values, magic)))
+        if not len(rows):
             continue
-        facts[name] = int(counts[places].sum())
+        facts[name] = int(counts[rows].sum())
         facts["UNKNOWN"] -= facts[name]
-        for place in places:
-            data = memoryview(values[int(place)].as_buffer()).cast("B")  # Arrow says signed
+        for row in rows:
+            data = memoryview(values[int(row)].as_buffer()).cast("B")  # Arrow says signed
             width, height = size_of(name, data) or (0, 0)
             if width and height:
                 ends = {"min_width": width, "max_width": width, "min_height": height, "max_height": height}
                 facts = merge_images(facts, ends) or {}
-    return merge_images(found, facts)
+    return merge_images(known, facts)
 
 
 def merge_images(left: ImageFacts | None, right: ImageFacts | None) -> ImageFacts | None:
-    """The facts of both one's values; None, not known, if either's are not."""
+    """The facts of the values of both; None (not known) if one of them is None."""
     if left is None or right is None:
         return None
-    found = dict(left)
+    merged = dict(left)
     for name, value in right.items():
         join = min if name.startswith("min_") else max if name.startswith("max_") else int.__add__
-        found[name] = join(found[name], value) if name in found else value
-    return found
+        merged[name] = join(merged[name], value) if name in merged else value
+    return merged
 
 
 def size_of(form: str, data: memoryview) -> tuple[int, int] | None:
-    """Width and height in pixels that an image's header tells, or None where it is broken off or another's.
+    """Width and height in pixels by an image's header, or None where the bytes are cut short or of another format.
 
     Args:
         form: One of `FORMATS`.
@@ -81,7 +81,7 @@ def size_of(form: str, data: memoryview) -> tuple[int, int] | None:
     """
     try:
         return _SIZES[form](data)
-    except (struct.error, IndexError):  # broken off
+    except (struct.error, IndexError):  # cut short
         return None
 
 
@@ -109,21 +109,21 @@ def _bmp(data: memoryview) -> tuple[int, int] | None:
 
 
 def _jpeg(data: memoryview) -> tuple[int, int] | None:
-    place = 2
+    position = 2
     for _ in range(_SEGMENTS):
-        if data[place] != 0xFF:
+        if data[position] != 0xFF:
             return None
-        while data[place + 1] == 0xFF:  # fill bytes
-            place += 1
-        marker = data[place + 1 : place + 2]
+        while data[position + 1] == 0xFF:  # fill bytes
+            position += 1
+        marker = data[position + 1 : position + 2]
         if _FRAME.match(marker):
-            height, width = struct.unpack_from(">HH", data, place + 5)
+            height, width = struct.unpack_from(">HH", data, position + 5)
             return width, height
         if _STANDALONE.match(marker):
-            place += 2
+            position += 2
         else:
-            (length,) = struct.unpack_from(">H", data, place + 2)
-            place += 2 + length
+            (length,) = struct.unpack_from(">H", data, position + 2)
+            position += 2 + length
     return None
 
 
@@ -133,15 +133,17 @@ _SIZES: Final[Mapping[str, Callable[[memoryview], tuple[int, int] | None]]] = {
 
 
 def describe_images(facts: ImageFacts | None) -> dict[str, Any]:
-    """What a feature says of them: {} without values, only ends of bytes where no value begins like an image."""
+    """The facts as a feature has them: {} without values, only sizes in bytes where no value begins like an image."""
     if not facts:
         return {}
-    found: dict[str, Any] = {f"{end}_bytes": {"value": facts[f"{end}_bytes"], "exact": True} for end in ("min", "max")}
+    description: dict[str, Any] = {
+        f"{end}_bytes": {"value": facts[f"{end}_bytes"], "exact": True} for end in ("min", "max")
+    }
     if image_rows(facts):
         formats = [{"value": name, "count": facts[name]} for name in (*FORMATS, "UNKNOWN") if facts.get(name)]
         sides = [f"{end}_{side}" for side in ("width", "height") for end in ("min", "max")]
-        found["images"] = {"formats": formats} | {side: facts[side] for side in sides if side in facts}
-    return found
+        description["images"] = {"formats": formats} | {side: facts[side] for side in sides if side in facts}
+    return description
 
 
 def image_rows(facts: ImageFacts) -> int:

@@ -33,7 +33,7 @@ _Counts: TypeAlias = dict[SliceValue, int]  # by value of the label, None where 
 
 @dataclass(frozen=True)
 class Lift:
-    """What lift is computed of and listed.
+    """How lift is computed and listed.
 
     Attributes:
         boundaries: Finite, ascending: a label that is a number is cut into [-inf, b0), [b0, b1), …, [bn, inf].
@@ -55,39 +55,41 @@ class Lift:
             value: Any = getattr(self, name)  # Any: whatever was written
             if not isinstance(value, int) or isinstance(value, bool) or value < 0:
                 raise InputError(f"lift: {name} must be a whole number of at least 0, not {value!r}")
-        given: Any = self.boundaries
-        cuts: list[Any] = list(given) if isinstance(given, Iterable) and not isinstance(given, str) else [None]
+        boundaries: Any = self.boundaries
+        cuts: list[Any] = (
+            list(boundaries) if isinstance(boundaries, Iterable) and not isinstance(boundaries, str) else [None]
+        )
         numbers = all(isinstance(cut, int | float) and not isinstance(cut, bool) for cut in cuts)
         finite = numbers and all(abs(cut) <= sys.float_info.max for cut in cuts)  # whole numbers may be beyond
         if not finite or cuts != sorted(set(cuts)) or len(cuts) >= MOST_LABELS:
             raise InputError(
-                f"lift: boundaries must be fewer than {MOST_LABELS} finite numbers, ascending, not {given!r}"
+                f"lift: boundaries must be fewer than {MOST_LABELS} finite numbers, ascending, not {boundaries!r}"
             )
         object.__setattr__(self, "boundaries", tuple(map(float, cuts)))
 
 
-def lift_of(given: Any) -> Lift | None:
-    """What `statistics(…, lift=…)` was given, as it is kept: True, False, a `Lift` or a mapping of its attributes.
+def lift_of(lift: Any) -> Lift | None:
+    """The argument `lift` of `statistics` (a truth, a `Lift`, a mapping of its attributes) as a `Lift`; None: no lift.
 
     Raises:
         InputError: It is none of these.
     """
-    if given is None or isinstance(given, Lift):
-        return given
-    if isinstance(given, bool):
-        return Lift() if given else None
+    if lift is None or isinstance(lift, Lift):
+        return lift
+    if isinstance(lift, bool):
+        return Lift() if lift else None
     known = list(vars(Lift()))
-    if isinstance(given, Mapping) and set(given) <= set(known):
-        return Lift(**given)
-    raise InputError(f"lift must be true, false or a mapping of {', '.join(known)}, not {given!r}")
+    if isinstance(lift, Mapping) and set(lift) <= set(known):
+        return Lift(**lift)
+    raise InputError(f"lift must be true, false or a mapping of {', '.join(known)}, not {lift!r}")
 
 
 class LiftStates:
-    """Rows by value of each column and of the label.
+    """Counts of rows by value of each column and of the label.
 
     Attributes:
-        rows: All of them.
-        labels: Rows by value of the label, where there is one.
+        rows: All rows.
+        labels: Rows by value of the label, without rows that have none.
         columns: By column and its value; None for a column that has too many values to be a category.
     """
 
@@ -113,7 +115,7 @@ class LiftStates:
             self._add_column(name, _crossed(name, array, codes, values))
 
     def _encode_label(self, label: pa.Array) -> tuple[NDArray[np.int64], list[SliceValue]]:
-        """Each row's place among the values, which are unlike each other."""
+        """The index of each row's value among the label's distinct values, and these."""
         kind = kind_of(label.type)
         if not self.options.boundaries:
             if kind not in {"bool", "int", "null", *TEXT}:
@@ -182,8 +184,8 @@ class LiftStates:
             "rows": self.rows,
             "min_x_count": self.options.min_x_count,
             "features": [
-                {"name": name, "values": self._values(found)}
-                for name in names if (found := self.columns[name]) is not None
+                {"name": name, "values": self._values(counts)}
+                for name in names if (counts := self.columns[name]) is not None
             ],
             "left_out": [name for name in names if self.columns[name] is None],
         }  # fmt: skip
@@ -194,7 +196,7 @@ class LiftStates:
             for x in sorted(counts, key=rank_of)
             if (size := sum(counts[x].values())) >= self.options.min_x_count
         }
-        found = []
+        by_label = []
         for y in self._label_order():
             y_count = self.labels[y]
             lifts: list[dict[str, Any]] = [
@@ -205,8 +207,8 @@ class LiftStates:
             lifts.sort(key=itemgetter("lift"), reverse=True)  # stable: equal ones ascending by x
             first = min(self.options.top, len(lifts))
             last = max(len(lifts) - self.options.bottom, first)
-            found.append({"y": y, "y_count": y_count, "lift": lifts[:first] + lifts[last:]})
-        return found
+            by_label.append({"y": y, "y_count": y_count, "lift": lifts[:first] + lifts[last:]})
+        return by_label
 
     def _label_order(self) -> list[SliceValue]:
         if not self.options.boundaries:
@@ -224,11 +226,11 @@ class LiftStates:
     @classmethod
     def from_json(cls, plain: Mapping[str, Any], label: str, options: Lift) -> LiftStates:
         """The state that `to_json` gave."""
-        made = cls(label, options)
-        made.rows, made.labels = plain["rows"], dict(map(tuple, plain["labels"]))
+        states = cls(label, options)
+        states.rows, states.labels = plain["rows"], dict(map(tuple, plain["labels"]))
         for name, counts in plain["columns"].items():
-            made.columns[name] = None if counts is None else {x: dict(map(tuple, pairs)) for x, pairs in counts}
-        return made
+            states.columns[name] = None if counts is None else {x: dict(map(tuple, pairs)) for x, pairs in counts}
+        return states
 
 
 def _crossed(
@@ -241,13 +243,13 @@ def _crossed(
         return None
     if len(values) > MOST_TEXTS + 1 or any(isinstance(value, str) and len(value) > _LONGEST for value in values):
         return None
-    found: dict[SliceValue, _Counts] = {}
+    crossed: dict[SliceValue, _Counts] = {}
     pairs, counts = np.unique(codes * len(ys) + labels, return_counts=True)
     for pair, count in zip(pairs.tolist(), counts.tolist(), strict=True):
         x, y = divmod(pair, len(ys))
         if values[x] is not None:
-            _add_counts(found.setdefault(values[x], {}), {ys[y]: count})
-    return found
+            _add_counts(crossed.setdefault(values[x], {}), {ys[y]: count})
+    return crossed
 
 
 def _add_counts(counts: _Counts, more: _Counts) -> None:

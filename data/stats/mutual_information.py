@@ -42,25 +42,27 @@ def mutual_information(sample: RowSample, label: str, names: Sequence[str]) -> d
     Rows without a label are left out. A missing text, truth or category is a category of its own; rows that miss a
     number (or have NaN, an infinity) are left out for that column. Lists and structs are not looked at. `adjusted` is
     the adjusted mutual information (1 for equal partitions, about 0 by chance), between categories only. A value is
-    null where fewer than five rows are left, or no category has two. `exact` says whether the rows are all rows.
+    null where fewer than five rows are left, or no category has two. `exact` says whether every row was looked at.
     """
     table = sample.table()
-    found: dict[str, Any] = {"label": label, "rows": 0, "population": sample.rows, "exact": True, "features": []}
+    description: dict[str, Any] = {"label": label, "rows": 0, "population": sample.rows, "exact": True, "features": []}
     if table is None or kind_of(table.schema.field(label).type) not in _TEXTS | _NUMBERS:
-        return found
+        return description
     table = table.filter(table.column(label).is_valid())
     target, classes = _column(table.column(label))
     kept = np.isfinite(target)
-    found["rows"] = int(kept.sum())
-    found["exact"] = sample.exact and sample.rows <= sample.size
-    if not found["exact"]:
-        found["method"] = "bottom-k row hash"
+    description["rows"] = int(kept.sum())
+    description["exact"] = sample.exact and sample.rows <= sample.size
+    if not description["exact"]:
+        description["method"] = "bottom-k row hash"
     for name in names:
         if name != label and kind_of(table.schema.field(name).type) in _TEXTS | _NUMBERS:
             values, categories = _column(table.column(name))
             both = kept & np.isfinite(values)
-            found["features"].append({"name": name, **_information(values[both], categories, target[both], classes)})
-    return found
+            description["features"].append(
+                {"name": name, **_information(values[both], categories, target[both], classes)}
+            )
+    return description
 
 
 def _column(column: pa.ChunkedArray) -> tuple[NDArray[np.float64], bool]:
@@ -90,10 +92,10 @@ def _information(
         return {"rows": rows, "value": None}
     if categories and classes:
         whole, labels = values.astype(np.int64), target.astype(np.int64)
-        found: dict[str, Any] = {"rows": rows, "value": max(float(mutual_info_score(labels, whole)), 0.0)}
+        description: dict[str, Any] = {"rows": rows, "value": max(float(mutual_info_score(labels, whole)), 0.0)}
         if all(1 < len(np.unique(side)) <= _ADJUSTED for side in (whole, labels)):
-            found["adjusted"] = float(adjusted_mutual_info_score(labels, whole))
-        return found
+            description["adjusted"] = float(adjusted_mutual_info_score(labels, whole))
+        return description
     estimate = mutual_info_classif if classes else mutual_info_regression
     wanted = target.astype(np.int64) if classes else target
     if any(np.unique(side, return_counts=True)[1].max() == 1 for side in [values] * categories + [target] * classes):

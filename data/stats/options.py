@@ -1,4 +1,8 @@
-"""What to find of a data set beside every column by itself, checked when it is written."""
+"""The options of a statistics pass, checked when they are made.
+
+A new option is an attribute here with its check in `__post_init__`, a parameter of `document.statistics`, and what
+`StatisticsAccumulator` does with it. States store the options, and only states with equal ones can be merged.
+"""
 
 from __future__ import annotations
 
@@ -11,20 +15,20 @@ from ...errors import InputError
 from ..base import Accumulator
 from ..slices import SliceValue
 from .column import EXACT_LIMIT
-from .describe import Reading
+from .describe import Detail
 from .lift import Lift, lift_of
 from .sliced import Spec
 
 Factory: TypeAlias = Callable[[], Accumulator]
 Slicing: TypeAlias = str | Sequence[str] | Mapping[str, Sequence[SliceValue] | None]
-"""How rows are sliced: by a column, by the crosses of some, or by columns of which only some values count."""
+"""How rows are sliced: by a column, by the combinations of several, or by columns of which only some values count."""
 
-_READING: Final = Reading()
+_DETAIL: Final = Detail()
 
 
 @dataclass(frozen=True)
 class StatisticsOptions:
-    """What a statistics pass finds; small, and pickles by reference.
+    """What a statistics pass computes; small, and pickles.
 
     Attributes:
         limit: Distinct values of a column up to which everything about it is exact.
@@ -32,7 +36,7 @@ class StatisticsOptions:
         weight: The column with each row's weight: numbers ≥ 0, a missing one counts as 0.
         slices: From `slicings`.
         label: The column that mutual information is with.
-        lift: What to find of the categories' lift for the label; True, False or a mapping is taken too.
+        lift: How to compute the lift of categories for the label; True, False or a mapping are taken too.
         correlations: Whether to correlate every two numeric features.
         sample_rate: The share of rows to look at; a row is in or out by a hash of its values.
         seed: Another seed, another sample.
@@ -56,9 +60,9 @@ class StatisticsOptions:
     correlations: bool = False
     sample_rate: float = 1.0
     seed: int = 0
-    top_values: int = _READING.top_values
-    buckets: int = _READING.buckets
-    quantiles: Sequence[float] = _READING.quantiles
+    top_values: int = _DETAIL.top_values
+    buckets: int = _DETAIL.buckets
+    quantiles: Sequence[float] = _DETAIL.quantiles
     custom: Mapping[str, Factory] = field(default_factory=dict, compare=False)
     computed: tuple[tuple[str, str], ...] = ()
 
@@ -78,8 +82,8 @@ class StatisticsOptions:
         object.__setattr__(self, "lift", lift_of(self.lift))
         if self.lift is not None and self.label is None:
             raise InputError("lift needs a label", fix='name it: label="column"')
-        given: Any = self.quantiles  # Any: whatever was written
-        levels = list(given) if isinstance(given, Iterable) else []
+        quantiles: Any = self.quantiles  # Any: whatever was written
+        levels = list(quantiles) if isinstance(quantiles, Iterable) else []
         within = bool(levels) and all(_is_number(level) and 0 <= level <= 1 for level in levels)
         if not within or levels != sorted(set(levels)):
             raise InputError(f"quantiles must be levels from 0 to 1, ascending, not {self.quantiles!r}")
@@ -89,7 +93,7 @@ class StatisticsOptions:
 
     @property
     def plain(self) -> bool:
-        """Whether every row and column is looked at, each column by itself."""
+        """Whether all that is computed is statistics of every column by itself, of all rows."""
         return not self.needed and self.columns is None and not (self.correlations or self.custom or self.sampled)
 
     @property
@@ -98,18 +102,18 @@ class StatisticsOptions:
         return self.sample_rate < 1
 
     @property
-    def reading(self) -> Reading:
-        """What the document lists of each column."""
-        return Reading(self.top_values, self.buckets, tuple(self.quantiles))
+    def detail(self) -> Detail:
+        """How much the document lists of each column."""
+        return Detail(self.top_values, self.buckets, tuple(self.quantiles))
 
     @property
     def needed(self) -> dict[str, str]:
-        """Columns that something other than their own statistics needs, and what for."""
-        found = {name: f"slices={[name for name, _ in spec]}" for spec in self.slices for name, _ in spec}
+        """Columns that an option other than `columns` names, each with that option, for errors."""
+        uses = {name: f"slices={[name for name, _ in spec]}" for spec in self.slices for name, _ in spec}
         for use in ("label", "weight"):
             if (name := getattr(self, use)) is not None:
-                found[name] = f"{use}={name!r}"
-        return found
+                uses[name] = f"{use}={name!r}"
+        return uses
 
     @property
     def whole_rows(self) -> bool:
@@ -117,10 +121,10 @@ class StatisticsOptions:
         return bool(self.sampled or self.label is not None or self.custom)
 
     def check(self, names: Sequence[str]) -> None:
-        """Every column named must be there.
+        """Check that the data has every column that an option names.
 
         Raises:
-            InputError: One is not; it says what there is.
+            InputError: It lacks one; the error lists those it has.
         """
         wanted = {name: f"columns={name!r}" for name in self.columns or ()} | self.needed
         for name, use in wanted.items():
@@ -135,7 +139,7 @@ class StatisticsOptions:
 
 
 def options_from_json(plain: Mapping[str, Any], custom: Mapping[str, Factory]) -> StatisticsOptions:
-    """The options that `StatisticsOptions.to_json` wrote, with those factories of its names that are given."""
+    """The options that `StatisticsOptions.to_json` wrote, with the factories in `custom` of the names among them."""
     known = {name: custom[name] for name in plain["custom"] if name in custom}
     slices = slicings([dict(spec) for spec in plain["slices"]])
     columns = None if plain["columns"] is None else tuple(plain["columns"])
@@ -153,41 +157,41 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def slicings(given: Any) -> tuple[Spec, ...]:
-    """Slicings as they are kept: for each its columns, and their values or None for all.
+def slicings(slices: Any) -> tuple[Spec, ...]:
+    """Slicings in their one form: the columns of each, with the values that count, or None for all.
 
     Raises:
-        InputError: One is none of what `Slicing` says.
+        InputError: One has none of the forms of `Slicing`.
     """
-    if isinstance(given, str | Mapping):
-        given = (given,)
-    if not isinstance(given, Iterable):
-        raise InputError(f"slices must be a list, not {given!r}", fix='write e.g. slices=["carrier"]')
-    return tuple(dict.fromkeys(map(_slicing, given)))
+    if isinstance(slices, str | Mapping):
+        slices = (slices,)
+    if not isinstance(slices, Iterable):
+        raise InputError(f"slices must be a list, not {slices!r}", fix='write e.g. slices=["carrier"]')
+    return tuple(dict.fromkeys(map(_slicing, slices)))
 
 
-def _names(given: Any, what: str) -> tuple[str, ...]:
-    if isinstance(given, str) or not isinstance(given, Iterable):
-        raise InputError(f"{what} must be a list of column names, not {given!r}")
-    names = tuple(given)
+def _names(columns: Any, what: str) -> tuple[str, ...]:
+    names = () if isinstance(columns, str) or not isinstance(columns, Iterable) else tuple(columns)
     if not names or not all(isinstance(name, str) for name in names):
-        raise InputError(f"{what} must be a list of column names, not {given!r}")
+        raise InputError(f"{what} must be a list of column names, not {columns!r}")
     return tuple(dict.fromkeys(names))
 
 
-def _slicing(given: Any) -> Spec:
-    if isinstance(given, str):
-        given = (given,)
-    if isinstance(given, Mapping):
-        _names(given, "a slice")
-        return tuple((name, None if values is None else _values(name, values)) for name, values in given.items())
-    return tuple((name, None) for name in _names(given, "a slice"))
+def _slicing(slicing: Any) -> Spec:
+    if isinstance(slicing, str):
+        slicing = (slicing,)
+    if isinstance(slicing, Mapping):
+        _names(slicing, "a slice")
+        return tuple((name, None if values is None else _values(name, values)) for name, values in slicing.items())
+    return tuple((name, None) for name in _names(slicing, "a slice"))
 
 
-def _values(name: str, given: Any) -> tuple[SliceValue, ...]:
-    if isinstance(given, str) or not isinstance(given, Iterable):
-        raise InputError(f"a slice must list the values of {name!r}, not {given!r}", fix=f"write {{{name!r}: [value]}}")
-    values = tuple(given)
+def _values(name: str, listed: Any) -> tuple[SliceValue, ...]:
+    if isinstance(listed, str) or not isinstance(listed, Iterable):
+        raise InputError(
+            f"a slice must list the values of {name!r}, not {listed!r}", fix=f"write {{{name!r}: [value]}}"
+        )
+    values = tuple(listed)
     for value in values:
         if not isinstance(value, str | int | float) or (isinstance(value, float) and not math.isfinite(value)):
             raise InputError(f"a slice of {name!r} cannot have the value {value!r}", fix="give text, numbers or truths")

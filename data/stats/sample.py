@@ -1,6 +1,6 @@
-"""Samples by row hash: the same rows whatever the shards, the batches and the executor.
+"""Samples by row hash: the same rows for any shards, batches and executor.
 
-Equal rows have equal hashes, so copies of a row are in together or out together.
+Equal rows have equal hashes, so a sample has all copies of a row or none.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ def take_rows(batch: pa.RecordBatch, rows: NDArray[np.int64]) -> pa.RecordBatch:
 class RowSample:
     """The distinct rows of smallest hash, each with its number of copies: a mergeable sample, and all rows while few.
 
-    A part keeps every row that the whole does, so the copies are counted exactly (k minimum values; Bar-Yossef and
-    others 2002).
+    A row whose hash is among the smallest of the whole is among the smallest of every part that has it, so its copies
+    are counted exactly (k minimum values; Bar-Yossef and others 2002).
 
     Attributes:
         rows: Rows seen.
-        exact: Whether every distinct row is still here.
+        exact: Whether it still holds every distinct row.
     """
 
     def __init__(self, seed: int = 0, size: int = SAMPLE_ROWS) -> None:
@@ -100,16 +100,16 @@ class RowSample:
             self._join(other._hashes, other._counts, other._table)
 
     def table(self) -> pa.Table | None:
-        """At most `size` rows, copies in proportion, in the order of their hashes; None where there were no rows."""
+        """At most `size` rows in the order of their hashes, copies in proportion; None before the first batch."""
         if self._table is None:
             return None
         ends = np.cumsum(self._counts)
         total = int(ends[-1]) if len(ends) else 0
         if total <= self.size:
-            places = np.arange(total)
+            copies = np.arange(total)
         else:
-            places = ((2 * np.arange(self.size, dtype=np.int64) + 1) * total) // (2 * self.size)
-        return self._table.take(arrow_of(np.searchsorted(ends, places, side="right")))
+            copies = ((2 * np.arange(self.size, dtype=np.int64) + 1) * total) // (2 * self.size)
+        return self._table.take(arrow_of(np.searchsorted(ends, copies, side="right")))
 
     def to_parts(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """The state as JSON-able scalars and named pyarrow arrays."""

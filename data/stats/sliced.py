@@ -1,4 +1,4 @@
-"""Rows by slice: which rows of a batch have which values, where a row of a list has each of the list's values."""
+"""Rows by slice. A row whose column is a list has each of the list's values, and so is in several slices."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def slice_rows(batch: pa.RecordBatch, specs: Sequence[Spec]) -> Iterator[tuple[K
                 encoded[name] = _encode(name, column)
             starts, codes, values = encoded[name]
             if wanted is not None:
-                starts, codes = _only(starts, codes, _places(name, column.type, wanted, values))
+                starts, codes = _only(starts, codes, _codes_of(name, column.type, wanted, values))
             many = np.diff(starts)[rows]
             first = np.repeat(starts[rows] - np.cumsum(many) + many, many)
             number = np.repeat(number, many) * max(len(values), 1) + codes[first + np.arange(len(first))]
@@ -54,15 +54,15 @@ def slice_rows(batch: pa.RecordBatch, specs: Sequence[Spec]) -> Iterator[tuple[K
         for part, at in zip(np.split(rows, cuts), [0, *cuts.tolist()], strict=True):
             if not len(part):
                 continue
-            found = unravel(int(number[at]), sizes)
-            key = tuple((name, value) for (name, _), value in zip(spec, found, strict=True))
+            slice_values = unravel(int(number[at]), sizes)
+            key = tuple((name, value) for (name, _), value in zip(spec, slice_values, strict=True))
             if key not in seen:
                 seen.add(key)
                 yield key, np.unique(part)
 
 
 def too_many(specs: Sequence[Spec]) -> InputError:
-    """The error for slices without end."""
+    """The error for more slices than `MOST`."""
     names = [[name for name, _ in spec] for spec in specs]
     return InputError(
         f"the slices by {names} are more than {MOST:,}",
@@ -81,7 +81,7 @@ def _encode(name: str, column: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.
     codes, values = encode_column(name, column_values)
     # One code per value: what is missing has none, and a list that repeats a value has it once.
     first: dict[tuple[type, SliceValue], int] = {}
-    same = np.array([first.setdefault((type(v), v), place) for place, v in enumerate(values)], np.int64)
+    same = np.array([first.setdefault((type(v), v), index) for index, v in enumerate(values)], np.int64)
     present = np.array([value is not None for value in values], np.bool_)
     if len(codes):
         keep = present[codes]
@@ -92,18 +92,18 @@ def _encode(name: str, column: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.
 
 
 def _only(
-    starts: NDArray[np.int64], codes: NDArray[np.int64], places: NDArray[np.int64]
+    starts: NDArray[np.int64], codes: NDArray[np.int64], wanted_codes: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    keep = np.isin(codes, places)
+    keep = np.isin(codes, wanted_codes)
     return np.concatenate(([0], np.cumsum(keep)))[starts], codes[keep]
 
 
-def _places(name: str, arrow: Any, wanted: tuple[SliceValue, ...], values: list[SliceValue]) -> NDArray[np.int64]:
+def _codes_of(name: str, arrow: Any, wanted: tuple[SliceValue, ...], values: list[SliceValue]) -> NDArray[np.int64]:
     if pa.types.is_dictionary(arrow):
         arrow = arrow.value_type
     kind = kind_of(arrow)
     if kind == "list":
-        return _places(name, arrow.value_type, wanted, values)
+        return _codes_of(name, arrow.value_type, wanted, values)
     for value in wanted:
         fits = (
             isinstance(value, bool) if kind == "bool"
@@ -114,4 +114,4 @@ def _places(name: str, arrow: Any, wanted: tuple[SliceValue, ...], values: list[
             raise InputError(
                 f"a slice asks for {name!r} = {value!r}, but the column is {arrow}", fix="write the value in its type"
             )
-    return np.array([place for place, value in enumerate(values) if value in wanted], np.int64)
+    return np.array([index for index, value in enumerate(values) if value in wanted], np.int64)

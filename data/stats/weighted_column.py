@@ -1,4 +1,4 @@
-"""The weighted twin of a column's state: how much of the weight is present, and a table of value → weight.
+"""The weighted twin of a column's state: the weight of its rows, and a table of value → weight.
 
 Up to the limit of distinct values everything is exact. Beyond it numbers keep fewer mantissa bits (as histograms of
 relative error do: DDSketch, Masson, Rim and Lee 2019), as many as leave the limit's number of values, and texts only
@@ -64,10 +64,10 @@ def row_weights(array: Any, name: str, first: int) -> Weights:
                 f"the weight column {name!r} has several weights in row {first + int(np.argmax(many)):,} of its part",
                 fix="give each row one weight",
             )
-        places = numpy_of(pc.cast(pc.list_parent_indices(array), pa.int64()))
+        parents = numpy_of(pc.cast(pc.list_parent_indices(array), pa.int64()))
         flat, rows = pc.list_flatten(array), len(array)
     else:
-        flat, rows, places = array, len(array), None
+        flat, rows, parents = array, len(array), None
     kind = kind_of(flat.type)
     if kind not in ("bool", "int", "float", "null"):
         raise InputError(
@@ -78,10 +78,10 @@ def row_weights(array: Any, name: str, first: int) -> Weights:
         numbers = numpy_of(
             flat.cast(pa.float64(), safe=False).fill_null(0.0) if kind != "bool" else flat.fill_null(False)
         )
-        if places is None:
+        if parents is None:
             weights = numbers.astype(np.float64)
         else:
-            weights[places] = numbers
+            weights[parents] = numbers
     wrong = ~((weights >= 0) & (weights <= LARGEST))
     if wrong.any():
         row = int(np.argmax(wrong))
@@ -93,11 +93,11 @@ def row_weights(array: Any, name: str, first: int) -> Weights:
 
 
 class WeightedColumn:
-    """Weights by value of one column, of the values in its lists, or of a field of its structs.
+    """Weights by value of one column, of the items of its lists, or of a field of its structs.
 
     Attributes:
         kind: See `column.kind_of`.
-        present: Weight of the rows (of the items in lists) that are not null, in units of 2^-96, as all weights here.
+        present: Weight of the rows (or items) that are not null, in units of 2^-96, as all weights here.
         missing: Weight of those that are null.
         odd: Weight of NaN, +Inf and −Inf.
         inner: Of lists "lengths", and "values", each with its row's weight; of structs the fields by name.
@@ -137,8 +137,8 @@ class WeightedColumn:
             self._child("lengths").add(lengths, weights)
             self._child("values").add(pc.list_flatten(array), np.repeat(weights, numpy_of(lengths)))
         elif self.kind == "struct":
-            for place, field in enumerate(array.type):
-                self._child(field.name).add(pc.struct_field(array, [place]), weights)
+            for index, field in enumerate(array.type):
+                self._child(field.name).add(pc.struct_field(array, [index]), weights)
         elif self.kind in TEXT:
             self._push(weigh_texts(array, weights))
         elif self.kind in _NUMBERS:
@@ -148,7 +148,7 @@ class WeightedColumn:
         if pa.types.is_dictionary(arrow):
             arrow = arrow.value_type
         kind = kind_of(arrow)
-        if kind == "null" or self.kind != "null":  # that types agree is the unweighted column's to see
+        if kind == "null" or self.kind != "null":  # whether types agree, the unweighted column checks
             return
         self.kind = kind
         if kind == "date":
@@ -216,7 +216,7 @@ class WeightedColumn:
         self._table, self._ordered = table, False
 
     def _keep_sums(self, table: WeightedTable) -> None:
-        """Take what a reduced table no longer tells."""
+        """Add the sums of a table's values before the table is reduced and no longer has them."""
         if self.kind in TEXT:
             self.length += weighted_length(table, self.kind)
             return
@@ -282,10 +282,10 @@ class WeightedColumn:
                 "limbs": stored_weights(table.weights),
             }
         head["inner"] = []
-        for place, (name, child) in enumerate(self.inner.items()):
+        for index, (name, child) in enumerate(self.inner.items()):
             part, more = child.to_parts()
             head["inner"].append([name, part])
-            arrays |= nested(str(place), more)
+            arrays |= nested(str(index), more)
         return head, arrays
 
     @classmethod

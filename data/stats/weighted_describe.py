@@ -20,7 +20,7 @@ import numpy as np
 from ..aggregates.sums import rounded
 from ..aggregates.tables import bucket_edges, show_text
 from .column import TEXT
-from .describe import Reading, iso
+from .describe import Detail, iso
 from .weighted_column import WeightedColumn, weighted_length
 from .weighted_table import (
     UNIT,
@@ -40,34 +40,34 @@ def weight_of(units: int) -> float:
     return rounded(units * UNIT)
 
 
-def describe_weighted(column: WeightedColumn, reading: Reading) -> dict[str, Any]:
+def describe_weighted(column: WeightedColumn, detail: Detail) -> dict[str, Any]:
     """The weighted twin of a feature, counts being weights; a list has `lengths` and `values`, a struct `fields`."""
-    found: dict[str, Any] = {"count": weight_of(column.present), "missing": weight_of(column.missing)}
+    description: dict[str, Any] = {"count": weight_of(column.present), "missing": weight_of(column.missing)}
     if column.kind == "list" and column.inner:
-        return found | {
-            "lengths": _numbers(column.inner["lengths"], reading),
-            "values": describe_weighted(column.inner["values"], reading),
+        return description | {
+            "lengths": _numbers(column.inner["lengths"], detail),
+            "values": describe_weighted(column.inner["values"], detail),
         }
     if column.kind == "struct":
         fields = column.inner.items()
-        return found | {"fields": [{"name": name} | describe_weighted(field, reading) for name, field in fields]}
+        return description | {"fields": [{"name": name} | describe_weighted(field, detail) for name, field in fields]}
     if column.kind in TEXT:
-        return found | _texts(column, reading)
+        return description | _texts(column, detail)
     if column.kind in ("null", "list", "struct", "other"):
-        return found
+        return description
     if column.kind == "float":
-        found |= {name: weight_of(odd) for name, odd in zip(_ODD, column.odd, strict=True)}
-    return found | _numbers(column, reading)
+        description |= {name: weight_of(odd) for name, odd in zip(_ODD, column.odd, strict=True)}
+    return description | _numbers(column, detail)
 
 
-def _texts(column: WeightedColumn, reading: Reading) -> dict[str, Any]:
+def _texts(column: WeightedColumn, detail: Detail) -> dict[str, Any]:
     table = column.table
     if table is None:
         return {"avg_length": _exact(None), "top_values": _exact([])}
     length = column.length if column.spilled else weighted_length(table, column.kind)
     shown = [
         {"value": show_text(table.values[row].as_py()), "count": weight_of(table.weights[row])}
-        for row in heaviest(table.weights, reading.top_values)
+        for row in heaviest(table.weights, detail.top_values)
     ]
     rough = {"value": shown, "exact": False, "error": weight_of(column.error), "method": "misra-gries"}
     return {
@@ -76,17 +76,17 @@ def _texts(column: WeightedColumn, reading: Reading) -> dict[str, Any]:
     }
 
 
-def _numbers(column: WeightedColumn, reading: Reading) -> dict[str, Any]:
+def _numbers(column: WeightedColumn, detail: Detail) -> dict[str, Any]:
     table = column.table
     weights = table.weights if table is not None else np.zeros(0, np.object_)
     finite = column.present - sum(column.odd)
-    found: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
     if column.kind not in _TIMES:
         mean, std = None, None
         if table is not None and finite:
             sums = column.moments if column.spilled else weighted_moments(table)
             mean, std = _mean_and_deviation(*sums, finite * UNIT)
-        found = {"mean": _exact(mean), "std": _exact(std)}
+        facts = {"mean": _exact(mean), "std": _exact(std)}
     values = _values(table, column.extremes)
     precision: dict[str, Any] = {"exact": True}
     if table is not None and table.bits is not None:
@@ -95,13 +95,13 @@ def _numbers(column: WeightedColumn, reading: Reading) -> dict[str, Any]:
     low, high = column.extremes or (values[:1] + values[-1:] or (None, None))
     listed = [
         {"value": _show(column, values[row]), "count": weight_of(weights[row])}
-        for row in heaviest(weights, reading.top_values)
+        for row in heaviest(weights, detail.top_values)
     ]
-    spread = weighted_quantiles(values, weights, reading.quantiles)
-    return found | {
+    spread = weighted_quantiles(values, weights, detail.quantiles)
+    return facts | {
         "median": {"value": _show(column, middle[0]) if middle else None, **precision},
         "quantiles": {"value": [_show(column, value) for value in spread], **precision},
-        "histogram": {"value": _histogram(column, values, weights, (low, high), reading.buckets), **precision},
+        "histogram": {"value": _histogram(column, values, weights, (low, high), detail.buckets), **precision},
         "top_values": {"value": listed, **precision},
     }
 
@@ -122,23 +122,23 @@ def weighted_quantiles(values: Sequence[float], weights: Weights, levels: Sequen
         return []
     ends = np.cumsum(weights[kept]).tolist()
     last = len(kept) - 1
-    found = []
+    at_levels = []
     for level in levels:
         wanted = Fraction(str(level)) * ends[-1]
-        place = bisect_left(ends, wanted)
-        low = values[kept[place]]
-        high = values[kept[min(place + 1, last)]] if level > 0 and ends[place] == wanted else low
-        found.append(low if low == high else low / 2 + high / 2 if abs(low) > 1e300 else (low + high) / 2)
-    return found
+        reached = bisect_left(ends, wanted)
+        low = values[kept[reached]]
+        high = values[kept[min(reached + 1, last)]] if level > 0 and ends[reached] == wanted else low
+        at_levels.append(low if low == high else low / 2 + high / 2 if abs(low) > 1e300 else (low + high) / 2)
+    return at_levels
 
 
 def _values(table: WeightedTable | None, extremes: tuple[Any, Any] | None) -> list[Any]:
-    """The table's values; of cut ones the middle of what they stand for, within the true range."""
+    """The table's values; of cut ones the middle of the interval that they stand for, within the true range."""
     if table is None:
         return []
     if table.bits is None:
-        found: list[Any] = table.values.tolist()
-        return found
+        values: list[Any] = table.values.tolist()
+        return values
     mantissa, exponent = np.frexp(table.values)
     half = np.ldexp(np.sign(mantissa), exponent - 2 - table.bits)
     assert extremes is not None

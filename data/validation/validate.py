@@ -154,7 +154,7 @@ class _DataSetValidation:
             )  # fmt: skip
             return
         yield from self.check_row_count()
-        yield from self.check_features(state.own)
+        yield from self.check_features(state.data_columns)
         for pair in self.schema.weighted:
             if pair.stage not in UNCHECKED and self.in_environment(pair.value) and self.in_environment(pair.weight):
                 yield from check_weighted(pair, state.columns, dict(state.options.computed), self.anomaly)
