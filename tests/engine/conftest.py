@@ -1,15 +1,12 @@
-"""What the engine's tests share; the golden_tft_*.py beside it can be imported by their own names."""
+"""What the engine's tests share."""
 
 from __future__ import annotations
 
 import importlib.util
-import sys
 from pathlib import Path
 from types import ModuleType
 
 import pytest
-
-sys.path.append(str(Path(__file__).parent))
 
 
 @pytest.fixture(scope="session")

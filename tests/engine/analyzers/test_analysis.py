@@ -119,7 +119,7 @@ def test_damaged_states_are_refused() -> None:
 
 # --- what TensorFlow Transform gave ---
 
-_CASES = Path(__file__).parent.parent / "golden" / "tft_cases.json"
+_CASES = Path(__file__).parents[2] / "golden" / "tft_cases.json"
 CASES = {case["name"]: case for case in json.loads(_CASES.read_text())["cases"]}
 
 

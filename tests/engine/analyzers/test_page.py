@@ -11,7 +11,7 @@ from drivetrain.engine import Bundle, ops
 
 pytestmark = pytest.mark.engine
 
-PAGE = (Path(__file__).parents[2] / "docs" / "analyzers.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "analyzers.md").read_text("utf-8")
 
 
 def test_the_page_runs(learn: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

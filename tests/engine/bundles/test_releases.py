@@ -13,7 +13,7 @@ from drivetrain.tests.fixtures.bundles.make import flights
 pytestmark = [pytest.mark.engine, pytest.mark.filterwarnings("ignore:.*a coming JAX will refuse:FutureWarning")]
 
 RELEASES = sorted(
-    path for path in (Path(__file__).parents[1] / "fixtures" / "bundles").iterdir() if path.name[0].isdigit()
+    path for path in (Path(__file__).parents[2] / "fixtures" / "bundles").iterdir() if path.name[0].isdigit()
 )
 
 

@@ -150,7 +150,7 @@ def test_columns_of_device_results(values: list[float | None], data: st.DataObje
     assert [repr(v) for v in batch] == [repr(v) for v in wanted]
 
 
-# What pyfarmhash 0.4 gives, for every branch of the algorithm; TFT's own buckets are in test_analyzers.py.
+# What pyfarmhash 0.4 gives, for every branch of the algorithm; TFT's own buckets are in test_analysis.py.
 FINGERPRINTS = {
     0: 11160318154034397263, 5: 13992479962126222548, 12: 5676575430734197723, 20: 7349542659848948094,
     40: 13225568604757697556, 64: 3646545258579766308, 65: 13112763581500850699, 128: 2056131915184924913,

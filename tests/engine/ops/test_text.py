@@ -16,7 +16,7 @@ from drivetrain.errors import InputError
 
 pytestmark = pytest.mark.engine
 
-GOLDENS = Path(__file__).parents[1] / "golden"
+GOLDENS = Path(__file__).parents[2] / "golden"
 GOLDEN = json.loads((GOLDENS / "tft_text.json").read_text())
 
 
@@ -266,11 +266,11 @@ def test_mistakes_name_the_op_and_the_users_line(tmp_path: Path, fn: Any, says: 
             lambda c: {"y": fn(c)}, data.open_parquet([tmp_path / "data.parquet"]), data.executor("local"),
         )  # fmt: skip
     assert says in caught.value.message
-    assert "test_text_transform.py:" in str(caught.value.where)
+    assert "test_text.py:" in str(caught.value.where)
 
 
 def test_the_pages_example(learn: Any) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "transform-text.md").read_text("utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "transform-text.md").read_text("utf-8")
     space: dict[str, Any] = {}
     exec(page.partition("```python\n")[2].partition("```")[0], space)
     reviews, moods = ["Good movie, good!", "Bad movie", "", None], ["good", "bad", None, "odd"]

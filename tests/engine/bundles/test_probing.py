@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from drivetrain.engine import Bundle, BundleError, refresh_bundle, reseal
 from drivetrain.engine.bundles import probing
-from drivetrain.tests.engine.bundle_fuzz import damaged
+from drivetrain.tests.engine.bundles.bundle_fuzz import damaged
 from drivetrain.tests.fixtures.bundles.make import build
 
 pytestmark = pytest.mark.engine
@@ -134,7 +134,7 @@ import sys
 from pathlib import Path
 from drivetrain.engine import Bundle
 from drivetrain.errors import InputError
-from drivetrain.tests.engine.bundle_fuzz import damaged
+from drivetrain.tests.engine.bundles.bundle_fuzz import damaged
 from drivetrain.tests.fixtures.bundles.make import flights
 table = flights(3, 1)
 (batch,) = table.combine_chunks().to_batches()

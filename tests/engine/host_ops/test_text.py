@@ -255,7 +255,7 @@ def test_siphash_is_the_papers_and_tensorflows() -> None:
 
 
 def test_the_keyed_hash_is_tensorflows() -> None:
-    golden = Path(__file__).parents[1] / "golden" / "tft_text.json"
+    golden = Path(__file__).parents[2] / "golden" / "tft_text.json"
     case = json.loads(golden.read_text())["strong_hash"]
     key = (0x0706050403020100, 0x0F0E0D0C0B0A0908)
     assert [siphash(word, key) % 2**62 for word in case["words"]] == case["expected"]

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.engine
 NAN = math.nan
 CASES = {
     case["name"]: case
-    for case in json.loads((Path(__file__).parent.parent / "golden" / "tft_cases.json").read_text())["cases"]
+    for case in json.loads((Path(__file__).parents[2] / "golden" / "tft_cases.json").read_text())["cases"]
 }
 
 
@@ -191,7 +191,7 @@ def test_scaled_outputs_are_turned_back(learn: Any, tmp_path: Path) -> None:
         inverse(loaded, "nope")
 
 
-_GAUSSIAN = json.loads((Path(__file__).parent.parent / "golden" / "tft_gaussian.json").read_text())["cases"]
+_GAUSSIAN = json.loads((Path(__file__).parents[2] / "golden" / "tft_gaussian.json").read_text())["cases"]
 
 
 @pytest.mark.parametrize("case", _GAUSSIAN, ids=[case["name"] for case in _GAUSSIAN])

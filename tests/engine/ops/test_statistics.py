@@ -197,7 +197,7 @@ def test_weighted_buckets(learn: Any) -> None:
 def test_bad_weights_are_refused(learn: Any, w: Any, says: str) -> None:
     with pytest.raises(InputError, match=says) as caught:
         learn(lambda c: {"q": ops.quantiles(c["x"], 2, weights=c["w"])}, x=[1.0, 2.0], w=pa.array(w))
-    assert "test_ops_statistics.py:" in str(caught.value.where)
+    assert "test_statistics.py:" in str(caught.value.where)
 
 
 def test_weighted_quantiles_beyond_the_table_come_from_a_sketch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -326,7 +326,7 @@ def test_mistakes_name_the_users_line(learn: Any, fn: Any, says: str) -> None:
     with pytest.raises(InputError) as caught:
         learn(fn, x=[1.0], w=["a"])
     assert says in caught.value.message
-    assert "test_ops_statistics.py:" in str(caught.value.where)
+    assert "test_statistics.py:" in str(caught.value.where)
 
 
 def test_a_failing_reducer_is_named(learn: Any) -> None:
@@ -340,4 +340,4 @@ def test_too_many_numbers_have_no_mode(learn: Any, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(numbers, "_EXACT", 3)
     with pytest.raises(InputError, match="column 'x' has more than 3 distinct numbers") as caught:
         learn(lambda c: {"y": ops.mode(c["x"])}, x=np.arange(10.0))
-    assert "test_ops_statistics.py:" in str(caught.value.where)
+    assert "test_statistics.py:" in str(caught.value.where)

@@ -68,7 +68,7 @@ def test_multi_hot_is_as_deep_as_the_vocabulary_may_be() -> None:
         if word:
             wanted[row, "abc".index(word)] = 1
     np.testing.assert_array_equal(found, wanted)
-    with pytest.raises(InputError, match=r"test_one_hot.py:\d+: how many ids there are is not known"):
+    with pytest.raises(InputError, match=r"test_categories.py:\d+: how many ids there are is not known"):
         learn(lambda c: ops.multi_hot(ops.vocabulary(c["l"])))
 
 
@@ -81,7 +81,7 @@ def test_multi_hot_is_as_deep_as_the_vocabulary_may_be() -> None:
     ],
 )
 def test_what_has_no_one_hot(fn: Any, says: str) -> None:
-    with pytest.raises(InputError, match=rf"test_one_hot.py:\d+: .*({says})"):
+    with pytest.raises(InputError, match=rf"test_categories.py:\d+: .*({says})"):
         learn(fn)
 
 

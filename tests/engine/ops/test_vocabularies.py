@@ -222,4 +222,4 @@ def test_mistakes_name_the_users_line(learn: Any, fn: Any, says: str) -> None:
     with pytest.raises(InputError) as caught:
         learn(fn, w=["a"], n=[1], x=[1.0])
     assert says in caught.value.message
-    assert "test_ops_vocabularies.py:" in str(caught.value.where)
+    assert "test_vocabularies.py:" in str(caught.value.where)

@@ -17,7 +17,7 @@ from drivetrain.errors import InputError
 
 pytestmark = pytest.mark.engine
 
-CASES = json.loads((Path(__file__).parents[1] / "golden" / "tft_cases.json").read_text())["cases"]
+CASES = json.loads((Path(__file__).parents[2] / "golden" / "tft_cases.json").read_text())["cases"]
 GOLDEN = {case["name"]: case for case in CASES if "output_schema" in case.get("expected", {})}
 
 

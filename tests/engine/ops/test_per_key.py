@@ -155,4 +155,4 @@ def test_mistakes_name_the_users_line(learn: Any, fn: Any, says: str) -> None:
     with pytest.raises(InputError) as caught:
         learn(fn, x=[1.0], k=["a"])
     assert says in caught.value.message
-    assert "test_ops_per_key.py:" in str(caught.value.where)
+    assert "test_per_key.py:" in str(caught.value.where)

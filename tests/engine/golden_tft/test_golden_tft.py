@@ -17,7 +17,7 @@ import pytest
 from golden_tft_grammar import NotUnderstoodError  # type: ignore[import-not-found]  # conftest puts it on the path
 from golden_tft_running import check  # type: ignore[import-not-found]  # as above
 
-FOLDER = Path(os.environ.get("DRIVETRAIN_GOLDEN") or Path(__file__).parent.parent / "golden")
+FOLDER = Path(os.environ.get("DRIVETRAIN_GOLDEN") or Path(__file__).parents[2] / "golden")
 FILES = [file for file in (FOLDER / "tft_cases.json", FOLDER / "tft_more.json") if file.is_file()]
 # A folder of other cases may hold none of these; pytest then says that this test was skipped.
 CASES: list[dict[str, Any]] = [case for file in FILES for case in json.loads(file.read_text("utf-8"))["cases"]]

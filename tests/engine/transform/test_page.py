@@ -14,7 +14,7 @@ from drivetrain.pipelines import load_pipeline
 
 pytestmark = pytest.mark.engine
 
-PAGE = (Path(__file__).parents[2] / "docs" / "transform.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[3] / "docs" / "transform.md").read_text("utf-8")
 FUNCTION, PIPELINE = re.findall(r"```python\n(.*?)```", PAGE, re.S)
 
 
