@@ -18,7 +18,7 @@ from .reading.files import open_files
 from .reading.source_of import source_of
 from .reading.sql_rows import open_query
 from .schema_inference.infer import infer_schema
-from .schema_inference.patch import Change, SchemaPatch
+from .schema_inference.patch import SchemaChange, SchemaPatch
 from .schema_inference.update import update_schema
 from .schemas.checks import Check, Expectation
 from .schemas.pbtxt_read import load_pbtxt, schema_from_pbtxt
@@ -49,7 +49,6 @@ __all__ = [
     "Anomaly",
     "BatchFn",
     "Bool",
-    "Change",
     "Check",
     "Chunk",
     "ColumnSplit",
@@ -74,6 +73,7 @@ __all__ = [
     "Ratio",
     "Route",
     "Schema",
+    "SchemaChange",
     "SchemaError",
     "SchemaPatch",
     "Semantic",

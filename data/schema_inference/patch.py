@@ -32,7 +32,7 @@ _HEAD: Final = """\
 
 
 @dataclass(frozen=True)
-class Change:
+class SchemaChange:
     """One change of a schema.
 
     Attributes:
@@ -79,7 +79,7 @@ def _lines(part: Schema) -> list[str]:
 
 @dataclass(frozen=True)
 class SchemaPatch:
-    """What `update_schema` proposes.
+    """Changes of a schema, proposed by `update_schema`, each of which may be accepted or rejected by itself.
 
     Attributes:
         schema: What the patch is of.
@@ -88,7 +88,7 @@ class SchemaPatch:
     """
 
     schema: Schema
-    changes: tuple[Change, ...]
+    changes: tuple[SchemaChange, ...]
     unresolved: tuple[Anomaly, ...] = ()
 
     def __repr__(self) -> str:
@@ -116,8 +116,8 @@ class SchemaPatch:
         """Another schema with some of the changes made: the one in a file, which may have been edited since.
 
         Raises:
-            InputError: There is no such change, or the schema says something else than the patch knew in the same
-                place.
+            InputError: There is no such change, or the schema says neither what it said
+                before the change nor what it says after.
         """
         chosen = self._chosen(ids)
         for change in chosen:
@@ -126,7 +126,7 @@ class SchemaPatch:
             schema = merged(schema, change.before, change.after)
         return schema
 
-    def _chosen(self, ids: Collection[int] | None) -> list[Change]:
+    def _chosen(self, ids: Collection[int] | None) -> list[SchemaChange]:
         if ids is None:
             return list(self.changes)
         known = {change.id for change in self.changes}
@@ -154,7 +154,7 @@ class SchemaPatch:
             "format": FORMAT,
             "schema": schema_to_yaml(self.schema),
             "changes": [change.to_dict() for change in self.changes],
-            "unresolved": [f"{one.type}: {one.message}" for one in self.unresolved],
+            "unresolved": [f"{anomaly.type}: {anomaly.message}" for anomaly in self.unresolved],
         }
 
     def to_json(self) -> str:
@@ -195,7 +195,7 @@ class SchemaPatch:
             raise InputError(f"{path} is no patch of the format {FORMAT}", fix="name what `schema update` wrote")
         try:
             changes = tuple(
-                Change(
+                SchemaChange(
                     int(item["id"]),
                     item["feature"],
                     tuple(item["anomalies"]),
@@ -234,6 +234,8 @@ _Dumper.add_representer(
 def merged(now: Any, before: Any, after: Any, what: str = "", *, strict: bool = False) -> Any:
     """`now` with what differs between `before` and `after`, part by part; what `now` has already lost stays away.
 
+    A three-way merge of values rather than of lines, so that each change of a patch stands by itself, in any order.
+
     Raises:
         InputError: `strict`, and a part is neither as it was before nor as it is to be.
     """
@@ -242,8 +244,10 @@ def merged(now: Any, before: Any, after: Any, what: str = "", *, strict: bool = 
     if isinstance(now, Schema):
         known = {name: (before.feature(name), after.feature(name)) for name in (f.name for f in after.features)}
         features = [
-            merged(one, *known.pop(one.name), f"{what}, {one.name}", strict=strict) if one.name in known else one
-            for one in now.features
+            merged(feature, *known.pop(feature.name), f"{what}, {feature.name}", strict=strict)
+            if feature.name in known
+            else feature
+            for feature in now.features
         ]
         gone = next((name for name, (old, _) in known.items() if old is not None), None)
         if strict and gone is not None:
@@ -255,12 +259,12 @@ def merged(now: Any, before: Any, after: Any, what: str = "", *, strict: bool = 
         )
     if is_dataclass(now) and type(now) is type(before) is type(after):
         names = [field.name for field in fields(now) if field.compare]
-        made: Any = replace(now, **_parts(now, before, after, names, what, strict))  # type: ignore[type-var]
-        return without_stale(now, made) if isinstance(now, Feature) else made
+        changed: Any = replace(now, **_parts(now, before, after, names, what, strict))  # type: ignore[type-var]
+        return without_stale(now, changed) if isinstance(now, Feature) else changed
     sides = now, before, after
-    if all(isinstance(side, tuple) and all(isinstance(one, Feature) for one in side) for side in sides):
-        mine, old, new = ({one.name: one for one in side} for side in sides)
-        return tuple(merged(mine, old, new, what, strict=strict).values())
+    if all(isinstance(side, tuple) and all(isinstance(field, Feature) for field in side) for side in sides):
+        ours, old, new = ({field.name: field for field in side} for side in sides)
+        return tuple(merged(ours, old, new, what, strict=strict).values())
     if isinstance(now, Mapping) and isinstance(before, Mapping):
         both = {
             key: merged(now.get(key), before.get(key), after.get(key), f"{what}, {key}", strict=strict)
@@ -268,7 +272,10 @@ def merged(now: Any, before: Any, after: Any, what: str = "", *, strict: bool = 
         }
         return {key: value for key, value in both.items() if value is not None}
     if strict and now != before:
-        raise InputError(f"{what}: the schema now says {now!r}, the patch knew {before!r}", fix="write the patch again")
+        raise InputError(
+            f"{what}: the schema now says {now!r}, where the patch expects {before!r}",
+            fix="write the patch again",
+        )
     return None if now is None and before is not None else after
 
 

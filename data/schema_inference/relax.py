@@ -44,7 +44,7 @@ DOMAIN_LIMIT: Final = 400  # values; TFDV's for columns that are validated
 
 
 @dataclass(frozen=True)
-class Observed:
+class ObservedFeature:
     """A feature's column in a data set.
 
     Attributes:
@@ -53,7 +53,7 @@ class Observed:
         split: The data set's name.
         statistics: All of them.
         controls: Statistics by what they are compared for: "drift", "skew".
-        environment: As `validate` was told.
+        environment: As for `validate`.
         max_values: A list of values that would become longer than this is dropped.
         path: Of a field of a struct: where it stands; () of a column.
     """
@@ -77,7 +77,7 @@ class Observed:
         return self.column.levels[-1]
 
 
-def relax(feature: Feature, anomaly: str, seen: Observed) -> Feature | None:
+def relax(feature: Feature, anomaly: str, seen: ObservedFeature) -> Feature | None:
     """The feature relaxed so that a data set no longer has the anomaly; None where there is no way known."""
     if anomaly.startswith("COMPARATOR_"):
         return _comparators(feature, anomaly, seen)
@@ -104,7 +104,7 @@ def _with_bounds(feature: Feature, change: str, bounds: Mapping[str, float]) -> 
     return replace(feature, drift=bounds) if change == "drift" else replace(feature, skew=bounds)
 
 
-def _included(feature: Feature, seen: Observed) -> Feature:
+def _included(feature: Feature, seen: ObservedFeature) -> Feature:
     """A column that the environment excludes, which the data has all the same."""
     environment = seen.environment
     if environment is None:
@@ -117,7 +117,7 @@ def _included(feature: Feature, seen: Observed) -> Feature:
     )
 
 
-def _presence(feature: Feature, seen: Observed) -> Feature:
+def _presence(feature: Feature, seen: ObservedFeature) -> Feature:
     share, count = feature.presence.min_fraction, feature.presence.min_count
     present = seen.column.count
     if share is not None and Fraction(present, seen.rows) < Fraction(str(share)):
@@ -129,10 +129,12 @@ def _floor(share: Fraction) -> float:
     return math.floor(share * 10**6) / 10**6
 
 
-def _type(feature: Feature, seen: Observed) -> Feature:
+def _type(feature: Feature, seen: ObservedFeature) -> Feature:
     """The type that all data sets have, of integers and floats the wider one; any where there is none."""
     columns = [seen.within(seen.statistics.state(split).columns) for split in seen.statistics.splits]
-    kinds = {nesting(one)[1] if feature.many else one.kind for one in columns if one is not None and one.count}
+    kinds = {
+        nesting(column)[1] if feature.many else column.kind for column in columns if column is not None and column.count
+    }
     if kinds | {feature.type} == {"int", "float"}:
         kinds = {"float"}
     kind = kinds.pop() if len(kinds) == 1 else "any"
@@ -140,7 +142,7 @@ def _type(feature: Feature, seen: Observed) -> Feature:
     return replace(feature, type=kind if kind in TYPES else "any", fields=fields)
 
 
-def _texts(feature: Feature, seen: Observed) -> Feature:
+def _texts(feature: Feature, seen: ObservedFeature) -> Feature:
     domain, table = feature.domain, texts(seen.values)
     if not isinstance(domain, Values) or seen.values.sketches is not None:
         return replace(feature, domain=None)
@@ -151,16 +153,16 @@ def _texts(feature: Feature, seen: Observed) -> Feature:
     return replace(feature, domain=replace(domain, values=(*domain.values, *added)))
 
 
-def _no_domain(feature: Feature, seen: Observed) -> Feature:
+def _no_domain(feature: Feature, seen: ObservedFeature) -> Feature:
     return replace(feature, domain=None)
 
 
-def _as_bytes(feature: Feature, seen: Observed) -> Feature:
+def _as_bytes(feature: Feature, seen: ObservedFeature) -> Feature:
     """Text that need not be UTF-8."""
     return replace(feature, domain=None, type="bytes" if feature.type == "string" else feature.type)
 
 
-def _as_range(feature: Feature, seen: Observed) -> Feature:
+def _as_range(feature: Feature, seen: ObservedFeature) -> Feature:
     """From 0 and 1 to the range that holds them and what was seen."""
     low, high = (end if end is not None and math.isfinite(end) else None for end in bounds(seen.values))
     if low is None or high is None:
@@ -168,21 +170,21 @@ def _as_range(feature: Feature, seen: Observed) -> Feature:
     return replace(feature, domain=Range(min(0, low), max(1, high)))
 
 
-def _lower(feature: Feature, seen: Observed) -> Feature:
+def _lower(feature: Feature, seen: ObservedFeature) -> Feature:
     domain, (low, _) = feature.domain, _ends(feature, seen)
     if not isinstance(domain, Range) or domain.min is None:
         return feature
     return replace(feature, domain=replace(domain, min=low if low is not None and math.isfinite(low) else None))
 
 
-def _upper(feature: Feature, seen: Observed) -> Feature:
+def _upper(feature: Feature, seen: ObservedFeature) -> Feature:
     domain, (_, high) = feature.domain, _ends(feature, seen)
     if not isinstance(domain, Range) or domain.max is None:
         return feature
     return replace(feature, domain=replace(domain, max=high if high is not None and math.isfinite(high) else None))
 
 
-def _ends(feature: Feature, seen: Observed) -> tuple[float | None, float | None]:
+def _ends(feature: Feature, seen: ObservedFeature) -> tuple[float | None, float | None]:
     """Smallest and largest number, also of text that reads as numbers."""
     domain = feature.domain
     if not isinstance(domain, Range) or not domain.parse:
@@ -192,17 +194,17 @@ def _ends(feature: Feature, seen: Observed) -> tuple[float | None, float | None]
     return (min(numbers), max(numbers)) if numbers else (None, None)
 
 
-def _allow_nan(feature: Feature, seen: Observed) -> Feature:
+def _allow_nan(feature: Feature, seen: ObservedFeature) -> Feature:
     domain = feature.domain
     return replace(feature, domain=replace(domain, disallow_nan=False)) if isinstance(domain, Range) else feature
 
 
-def _allow_inf(feature: Feature, seen: Observed) -> Feature:
+def _allow_inf(feature: Feature, seen: ObservedFeature) -> Feature:
     domain = feature.domain
     return replace(feature, domain=replace(domain, disallow_inf=False)) if isinstance(domain, Range) else feature
 
 
-def _time(feature: Feature, seen: Observed) -> Feature:
+def _time(feature: Feature, seen: ObservedFeature) -> Feature:
     domain, table = feature.domain, time_table(seen.values)
     if not isinstance(domain, Time) or table is None:
         return replace(feature, domain=None)
@@ -210,38 +212,38 @@ def _time(feature: Feature, seen: Observed) -> Feature:
     return replace(feature, domain=replace(domain, min_mass=mass) if mass else None)
 
 
-def _unique(feature: Feature, seen: Observed) -> Feature:
-    wanted, found = feature.unique or Count(), distinct_values(seen.values)
-    low = None if wanted.min is None else min(wanted.min, found)
-    return replace(feature, unique=Count(low, None if wanted.max is None else max(wanted.max, found)))
+def _unique(feature: Feature, seen: ObservedFeature) -> Feature:
+    wanted, distinct = feature.unique or Count(), distinct_values(seen.values)
+    low = None if wanted.min is None else min(wanted.min, distinct)
+    return replace(feature, unique=Count(low, None if wanted.max is None else max(wanted.max, distinct)))
 
 
-def _counts(feature: Feature, seen: Observed) -> Feature:
+def _counts(feature: Feature, seen: ObservedFeature) -> Feature:
     """Value counts as wide as the numbers of values of each level."""
     lists = seen.column.levels[:-1]
     wide = []
-    for place, wanted in enumerate(feature.value_counts or (Count(),)):
-        if lists and (place >= len(lists) or not lists[place].count):
+    for level, wanted in enumerate(feature.value_counts or (Count(),)):
+        if lists and (level >= len(lists) or not lists[level].count):
             wide.append(wanted)
             continue
-        low, high = (int(end or 0) for end in bounds(lists[place])) if lists else (1, 1)
+        low, high = (int(end or 0) for end in bounds(lists[level])) if lists else (1, 1)
         least = None if wanted.min is None else min(wanted.min, low)
         wide.append(Count(least, None if wanted.max is None else max(wanted.max, high)))
     return replace(feature, value_counts=tuple(wide))
 
 
-def _free_counts(feature: Feature, seen: Observed) -> Feature:
+def _free_counts(feature: Feature, seen: ObservedFeature) -> Feature:
     """Any number of values, of as many levels as the data has."""
     levels, _ = nesting(seen.column)
     return replace(feature, shape=None, value_counts=(Count(),) * max(levels, 1))
 
 
-def _unknown(feature: Feature, seen: Observed) -> Feature:
+def _unknown(feature: Feature, seen: ObservedFeature) -> Feature:
     """What statistics cannot tell is not demanded."""
     return replace(feature, domain=None, unique=None, value_counts=tuple(Count() for _ in feature.value_counts))
 
 
-def _comparators(feature: Feature, anomaly: str, seen: Observed) -> Feature:
+def _comparators(feature: Feature, anomaly: str, seen: ObservedFeature) -> Feature:
     """The comparators that have the anomaly, of either change: raised to their number, or gone where there is none."""
     for change, control in seen.controls.items():
         kept = dict(getattr(feature, change))
@@ -250,8 +252,8 @@ def _comparators(feature: Feature, anomaly: str, seen: Observed) -> Feature:
             for struct in reversed(seen.path[:-1]):
                 alone = Feature(struct, "struct", fields=(alone,))
             if not any(
-                (found.split, found.type) == (seen.split, anomaly)
-                for found in drift_anomalies(seen.statistics, control, Schema((alone,)), [alone], change)
+                (drifted.split, drifted.type) == (seen.split, anomaly)
+                for drifted in drift_anomalies(seen.statistics, control, Schema((alone,)), [alone], change)
             ):
                 continue
             number = None if anomaly == CONTROL_MISSING else _measured(seen, control, name)
@@ -263,24 +265,24 @@ def _comparators(feature: Feature, anomaly: str, seen: Observed) -> Feature:
     return feature
 
 
-def _measured(seen: Observed, control: Statistics, comparator: str) -> float | None:
+def _measured(seen: ObservedFeature, control: Statistics, comparator: str) -> float | None:
     name = seen.split if seen.split in control.splits else next(iter(control.splits))
     other = seen.within(control.state(name).columns)
     if other is None:
         return None
     wanted = COMPARATORS[comparator]
-    found: float | None = getattr(Comparison(seen.column, other).measure(wanted.measure), wanted.field)
-    return found
+    distance: float | None = getattr(Comparison(seen.column, other).measure(wanted.measure), wanted.field)
+    return distance
 
 
 def _up(number: float) -> float:
     """Six digits that are not below the number."""
     digits = 5 - math.floor(math.log10(number)) if number > 0 else 0
-    found = round(number, digits)
-    return found if found >= number else round(found + 10.0**-digits, digits)
+    rounded = round(number, digits)
+    return rounded if rounded >= number else round(rounded + 10.0**-digits, digits)
 
 
-_WAYS: Final[Mapping[str, Callable[[Feature, Observed], Feature]]] = {
+_WAYS: Final[Mapping[str, Callable[[Feature, ObservedFeature], Feature]]] = {
     "SCHEMA_NEW_COLUMN": _included,  # of an environment; one that is in no schema is inferred
     "UNEXPECTED_DATA_TYPE": _type,
     "FEATURE_TYPE_NOT_PRESENT": _presence,

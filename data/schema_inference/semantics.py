@@ -64,8 +64,8 @@ def meaning(column: ColumnState, *, days: bool) -> Meaning | None:
     of = f"{len(table.counts):,} values kept" if column.sketches is not None else "the values"
     if isinstance(table, NumberTable):
         return _unix_time(table, of, days=days) if column.kind == "int" else None
-    if column.kind == "bytes" and (found := _image(table, of)) is not None:
-        return found
+    if column.kind == "bytes" and (image := _image(table, of)) is not None:
+        return image
     return _text_time(table, of) or _language(table, of)
 
 

@@ -16,9 +16,9 @@ from ..stats.describe import describe_column
 from ..stats.document import Statistics, statistics_of
 from ..validation.anomalies import Anomalies, Anomaly
 from ..validation.validate import validate
-from .infer import Rules, infer_feature
-from .patch import Change, SchemaPatch, merged, without_stale
-from .relax import DOMAIN_LIMIT, Observed, relax
+from .infer import InferenceRules, infer_feature
+from .patch import SchemaChange, SchemaPatch, merged, without_stale
+from .relax import DOMAIN_LIMIT, ObservedFeature, relax
 
 # A relaxed type may uncover what it hid, and data sets may want different things; a feature that is not at rest after
 # half of the rounds is DEPRECATED.
@@ -50,12 +50,12 @@ def update_schema(
         InputError: The data cannot be read, or the schema has no such environment.
     """
     controls = {"previous": previous, "serving": serving, "previous_version": previous_version}
-    given = {name: statistics_of(control) for name, control in controls.items() if control is not None}
-    return _Update(schema, statistics_of(data, schema), given, environment, max_values).patch()
+    control_statistics = {name: statistics_of(control) for name, control in controls.items() if control is not None}
+    return _UpdateRounds(schema, statistics_of(data, schema), control_statistics, environment, max_values).patch()
 
 
-class _Update:
-    """The state of the rounds: the changes so far."""
+class _UpdateRounds:
+    """Rounds of validating and relaxing, and the changes so far."""
 
     def __init__(
         self,
@@ -70,13 +70,13 @@ class _Update:
         self.environment = environment
         self.max_values = max_values
         self.schema = schema
-        self.changes: list[Change] = []
+        self.changes: list[SchemaChange] = []
 
     def patch(self) -> SchemaPatch:
         now = self.schema
         for attempt in range(_ROUNDS):
             grouped: dict[tuple[Path, str], list[Anomaly]] = {}
-            for anomaly in self.found(now).anomalies:
+            for anomaly in self.validated(now).anomalies:
                 # What statistics cannot tell is no reason to demand less, unless it blocks.
                 if anomaly.type != "STATS_NOT_AVAILABLE" or anomaly.severity == "ERROR":
                     grouped.setdefault((anomaly.feature_path, anomaly.type), []).append(anomaly)
@@ -89,10 +89,10 @@ class _Update:
             if then == now:
                 break
             now = then
-        left = tuple(one for one in self.found(now).anomalies if one.severity == "ERROR")
-        return SchemaPatch(self.schema, tuple(self.changes), left)
+        unresolved = tuple(anomaly for anomaly in self.validated(now).anomalies if anomaly.severity == "ERROR")
+        return SchemaPatch(self.schema, tuple(self.changes), unresolved)
 
-    def found(self, schema: Schema) -> Anomalies:
+    def validated(self, schema: Schema) -> Anomalies:
         return validate(self.statistics, schema, environment=self.environment, **self.controls)
 
     def part(self, schema: Schema, name: str | None) -> Schema:
@@ -108,18 +108,20 @@ class _Update:
     ) -> None:
         """Keep a change; what one of an earlier round uncovered becomes part of that."""
         many = len(self.statistics.splits) > 1
-        reasons = tuple(f"{one.split}: {one.message}" if many else one.message for one in group)
-        mine = [place for place, one in enumerate(self.changes) if one.feature == name]
-        if mine and later:
-            one = self.changes[mine[-1]]
-            self.changes[mine[-1]] = replace(
-                one,
-                anomalies=tuple(dict.fromkeys((*one.anomalies, kind))),
-                reasons=tuple(dict.fromkeys((*one.reasons, *reasons))),
-                after=_folded(one.after, before, after),
+        reasons = tuple(f"{anomaly.split}: {anomaly.message}" if many else anomaly.message for anomaly in group)
+        same_feature = [index for index, change in enumerate(self.changes) if change.feature == name]
+        if same_feature and later:
+            change = self.changes[same_feature[-1]]
+            self.changes[same_feature[-1]] = replace(
+                change,
+                anomalies=tuple(dict.fromkeys((*change.anomalies, kind))),
+                reasons=tuple(dict.fromkeys((*change.reasons, *reasons))),
+                after=_folded(change.after, before, after),
             )
             return
-        self.changes.append(Change(len(self.changes) + 1, name, (kind,), group[0].severity, reasons, before, after))
+        self.changes.append(
+            SchemaChange(len(self.changes) + 1, name, (kind,), group[0].severity, reasons, before, after)
+        )
 
     def relaxed(self, now: Schema, path: Path, kind: str, group: Sequence[Anomaly], *, late: bool) -> Schema:
         """The part of the schema that an anomaly is about, relaxed."""
@@ -133,20 +135,22 @@ class _Update:
             if feature is not None and (column is None or late):
                 feature = replace(feature, stage="DEPRECATED")
             elif column is not None:
-                feature = self.one(feature, kind, anomaly.split, path, column)
+                feature = self.relaxed_feature(feature, kind, anomaly.split, path, column)
         if feature is None:
             return Schema()
         return Schema((with_feature_at(now.feature(path[0]) or feature, path, feature),))
 
-    def one(self, feature: Feature | None, kind: str, split: str, path: Path, column: ColumnState) -> Feature | None:
+    def relaxed_feature(
+        self, feature: Feature | None, kind: str, split: str, path: Path, column: ColumnState
+    ) -> Feature | None:
         if feature is None:
-            return replace(infer_feature(describe_column(column), column, Rules()), name=path[-1])
+            return replace(infer_feature(describe_column(column), column, InferenceRules()), name=path[-1])
         changes = {"drift": "previous", "skew": "serving"}
         controls = {change: self.controls[side] for change, side in changes.items() if side in self.controls}
         rows = self.statistics.splits[split]
         if len(path) > 1:
             rows = column.rows  # the structs that are there
-        seen = Observed(column, rows, split, self.statistics, controls, self.environment, self.max_values, path)
+        seen = ObservedFeature(column, rows, split, self.statistics, controls, self.environment, self.max_values, path)
         return without_stale(feature, relax(feature, kind, seen) or feature)
 
     def rows(self, part: Schema, kind: str) -> Schema:
@@ -188,7 +192,7 @@ class _Update:
 def _folded(earlier: Schema, before: Schema, after: Schema) -> Schema:
     """An earlier change's outcome with a later one's; all of the later where the two do not go together."""
     try:
-        found: Schema = merged(earlier, before, after)
+        both: Schema = merged(earlier, before, after)
     except SchemaError:
         return after
-    return found
+    return both

@@ -85,7 +85,7 @@ def test_a_patch_that_does_not_fit_is_refused(with_schema: Path, drivetrain: Com
     (with_schema / "schema.yaml").write_text(MINE.replace("max: 2", "max: 3"))
     stale = drivetrain("schema", "accept", "mine.yaml", "--to", "look/schema.yaml")
     assert stale.exit_code == 2
-    assert "the schema now says 3, the patch knew 2" in stale.stderr
+    assert "the schema now says 3, where the patch expects 2" in stale.stderr
     assert drivetrain("schema", "accept", "mine.yaml", "--to", "look/schema.yaml", "--only", "1,2").exit_code == 0
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 import scipy.stats
 from drivetrain.data import StatisticsAccumulator, anomalous_rows, infer_schema, source_of, validate
-from drivetrain.data.schema_inference.infer_slack import least_present
+from drivetrain.data.schema_inference.infer import least_present
 from drivetrain.data.schemas.schema import Feature, Presence, Range, Schema, Semantic, Time
 from drivetrain.data.schemas.time_formats import FORMATS, pattern, reads_as_time
 from drivetrain.data.stats.document import Statistics, from_states

@@ -310,7 +310,9 @@ def test_a_patch_goes_onto_a_schema_edited_meanwhile() -> None:
     patch = one(Feature("x", "int", domain=Range(0, 100)), [900])
     edited = Schema((Feature("y"), Feature("x", "int", Presence(0.5), Range(-1, 100))))
     assert patch.apply(edited).feature("x") == Feature("x", "int", Presence(0.5), Range(-1, 900))
-    with pytest.raises(InputError, match=r"change 1, x, domain, max: the schema now says 50, the patch knew 100"):
+    with pytest.raises(
+        InputError, match=r"change 1, x, domain, max: the schema now says 50, where the patch expects 100"
+    ):
         patch.apply(Schema((Feature("x", "int", domain=Range(0, 50)),)))
     with pytest.raises(InputError, match="has no feature 'x'"):
         patch.apply(Schema())
