@@ -13,8 +13,9 @@ from .launcher.home import (
     list_runs,
     open_run,
 )
+from .launcher.observers import Observer
 from .launcher.partial import Selection
-from .launcher.results import NodeResult, Observer
+from .launcher.results import NodeResult
 from .launcher.spin import Spun, spin
 from .project.context import LaunchContext, current
 from .project.files import (

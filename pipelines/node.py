@@ -32,7 +32,7 @@ from .launcher.home import STORE, Home, Run, open_run
 from .launcher.launcher import Launcher
 from .launcher.logs import flush
 from .launcher.process_state import Tidy
-from .launcher.results import NodeResult, Overtime
+from .launcher.results import AttemptTimeout, NodeResult
 from .launcher.states import EndState
 from .project.functions import package_name
 from .project.secret import mark_secret
@@ -122,7 +122,7 @@ class Server:
             return
         self._stopped = True
         if self._reason is not None:
-            raise Overtime(self._reason)
+            raise AttemptTimeout(self._reason)
         if self._launcher is not None:
             self._launcher.cancel.set()
         raise KeyboardInterrupt(self._why)

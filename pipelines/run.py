@@ -24,8 +24,9 @@ from .launcher.home import (
     tell_end,
 )
 from .launcher.launcher import LEASE, Launcher
+from .launcher.observers import Observer
 from .launcher.partial import Selection, base_run
-from .launcher.results import NodeResult, Observer
+from .launcher.results import NodeResult
 from .launcher.states import EndState, RunState, run_state
 from .runners.capabilities import refuse_what_is_not_kept
 
@@ -130,7 +131,7 @@ def _gathered(launcher: Launcher, nodes: list[str], ended: Mapping[str, NodeResu
         for name in launcher.flow.task_names(node):
             complete[name] = (
                 ended.get(name)
-                or launcher.earlier(name)
+                or launcher.recovery.earlier(name)
                 or NodeResult(name, EndState.CANCELED, reason="stopped before it began")
             )
     return complete
@@ -151,8 +152,8 @@ def _leave(
         "reason": failed[0].reason if failed else "",
     }
     run, told_before = tell_end(launcher.home, launcher.run, status)
-    leaving = Launcher(launcher.home, run, launcher.observer, resuming=told_before)
-    leaving.logs = launcher.logs  # what they have said is not said again
+    # With the same logs: that they are incomplete is said once a run.
+    leaving = Launcher(launcher.home, run, launcher.observer, resuming=told_before, logs=launcher.logs)
     return _walk(leaving, runner, nodes)
 
 

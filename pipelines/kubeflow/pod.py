@@ -108,7 +108,7 @@ class Pod:
         """Record that it was told to end before its task began."""
         if self._joined is not None and self._task:
             with contextlib.suppress(DrivetrainError):
-                self._launcher().bury(self._task, os.getpid(), EndState.CANCELED, TOLD)
+                self._launcher().recovery.after_death(self._task, os.getpid(), EndState.CANCELED, TOLD)
                 records.write_record(self._joined.home, self._joined.run, self._task)
         print(TOLD, file=sys.stderr, flush=True)
         return CANCELED
@@ -193,7 +193,7 @@ class Pod:
 
     def _tried(self, *, resuming: bool) -> NodeResult:
         launcher = self._launcher(resuming=resuming)
-        ended = launcher.earlier(self._task) if resuming else None
+        ended = launcher.recovery.earlier(self._task) if resuming else None
         if ended is not None:  # by an attempt of which KFP never heard
             return ended
         if self.retried and (last := self._last(launcher)) is not None:
@@ -204,7 +204,7 @@ class Pod:
         options = launcher.run.pipeline[parse_task(self._task)[0]].options
         if options.replicas == 1:
             return self._pooled(launcher)
-        if (known := launcher.foresee(self._task)) is not None:
+        if (known := launcher.end_without_running(self._task)) is not None:
             return known  # the others are not started for nothing
         words = ["--project", str(self._project), "--ir", self.arguments.ir, "--run", launcher.run.id]
         with gathered(options.replicas, [*words, "--task", self._task], timeout=options.timeout):
@@ -224,7 +224,7 @@ class Pod:
         execution = launcher.flow.execution(*parse_task(self._task))
         if execution is None or launcher.home.store.find_context(_FINAL, execution.uid) is None:
             return None
-        return launcher.recorded(self._task)
+        return launcher.records.read(self._task)
 
     def _refuse_history_alone(self) -> None:
         joined = self._here

@@ -50,7 +50,7 @@ def foresee(launcher: Launcher) -> Foreseen:
         if node.on_exit or not ended.issuperset(pipeline.upstream(node.id)):
             continue
         for name in launcher.flow.task_names(node.id):
-            result = launcher.foresee(name)
+            result = launcher.end_without_running(name)
             if result is None:
                 break
             found[name] = result

@@ -63,7 +63,7 @@ def _settle_upstream(launcher: Launcher, task: str) -> None:
     """Record what was pruned, the furthest first: whether it is skipped or blocked is the launcher's to say."""
     for name in _unknown(launcher, task):
         _settle_upstream(launcher, name)
-        if (launcher.recorded(name) is None or _outdated(launcher, name)) and not launcher.flow.may_run(name):
+        if (launcher.records.read(name) is None or _outdated(launcher, name)) and not launcher.flow.may_run(name):
             launcher.launch(name)
             records.write_record(launcher.home, launcher.run, name)
 
@@ -117,9 +117,10 @@ def _result(launcher: Launcher, name: str, *, died: bool, terminated: bool) -> N
         if not launcher.flow.may_run(name):
             launcher.launch(name)  # which records why
         else:
-            launcher.bury(name, -1, EndState.FAILED if died else EndState.CANCELED, _DIED if died else _NEVER)
+            end, reason = (EndState.FAILED, _DIED) if died else (EndState.CANCELED, _NEVER)
+            launcher.recovery.after_death(name, -1, end, reason)
         records.write_record(home, run, name)
-    recorded = launcher.recorded(name)
+    recorded = launcher.records.read(name)
     assert recorded is not None
     return recorded
 

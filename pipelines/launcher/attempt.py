@@ -34,10 +34,10 @@ from .decisions import decision
 from .flow import Outputs
 from .heartbeat import heartbeat
 from .home import Home, Run
-from .logs import Logged
+from .observers import LoggingObserver
 from .outbox import drop, pack, unsent
-from .resolve import Work
-from .results import facts, traced
+from .resolve import ResolvedTask
+from .results import failure_properties, format_traceback
 
 
 @dataclass(frozen=True)
@@ -59,14 +59,14 @@ class Attempt:
     home: Home
     run: Run
     task: Task
-    work: Work
+    work: ResolvedTask
     claim: Claim
     contexts: list[ContextRecord]
     reason: str
-    observer: Logged
+    observer: LoggingObserver
     cancel: threading.Event
 
-    def carry_out(self, begun: list[ExecutionRecord]) -> tuple[ExecutionRecord, Outputs | BaseException]:
+    def execute(self, begun: list[ExecutionRecord]) -> tuple[ExecutionRecord, Outputs | BaseException]:
         """Do the work and publish it, or record why not.
 
         Args:
@@ -149,9 +149,9 @@ class Attempt:
             self.home.store.finish(
                 execution,
                 "CANCELED" if canceled else "FAILED",
-                error=traced(error),
+                error=format_traceback(error),
                 claim=self.claim,
-                properties={**facts(error), "seconds": round(seconds, 6)},
+                properties={**failure_properties(error), "seconds": round(seconds, 6)},
             )
         except LeaseLost:
             if not canceled:
@@ -274,7 +274,7 @@ def _remove(folder: Path) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def arguments(home: Home, work: Work, progress: Progress = no_progress) -> dict[str, object]:
+def arguments(home: Home, work: ResolvedTask, progress: Progress = no_progress) -> dict[str, object]:
     """What a component's function is called with; `progress` hears of what is fetched for it."""
     given: dict[str, object] = dict(work.parameters)
     for name, spec in work.component.inputs.items():

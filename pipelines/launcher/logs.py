@@ -18,7 +18,7 @@ from urllib.parse import quote, unquote
 from ...digest import digest
 from ...metadata import Owner
 from ..project.secret import marked_secrets, redact
-from .results import NodeResult, Observer
+from .results import NodeResult
 
 _LONGEST = 200
 """Bytes of a file's name."""
@@ -148,38 +148,6 @@ class Logs:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     copier.wait(30 if marked_secrets() else 2)
             self.blot(task, start)
-
-
-class Logged:
-    """An observer that passes on what happens, and puts what a node has to say into its log."""
-
-    def __init__(self, observer: Observer, logs: Logs) -> None:
-        self._observer = observer
-        self._logs = logs
-
-    def started(self, node: str) -> None:
-        """Pass it on."""
-        self._observer.started(node)
-
-    def progress(self, node: str, done: int, total: int | None, unit: str) -> None:
-        """Pass it on."""
-        self._observer.progress(node, done, total, unit)
-
-    def note(self, node: str, text: str) -> None:
-        """Pass it on, and write it down."""
-        self._observer.note(node, text)
-        self._logs.write(node, text)
-
-    def printed(self, node: str, text: str, last: str) -> None:
-        """Write down what a process of a node's printed, and pass on the line of it that is to be shown."""
-        if text:
-            self._logs.write(node, text)
-        if last:
-            self._observer.note(node, last)
-
-    def ended(self, result: NodeResult) -> None:
-        """Pass it on."""
-        self._observer.ended(result)
 
 
 def flush() -> None:

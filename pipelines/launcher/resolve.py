@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 
 from ...errors import BuildError, InputError
-from ...metadata import ArtifactRecord, MetadataStore, cache_key, open_payloads
+from ...metadata import ArtifactRecord, cache_key
 from ...progress import Progress, no_progress
 from ..dsl.component import Component
 from ..ir.expressions import Bindings, evaluate
@@ -21,7 +21,7 @@ from ..ir.ir import (
     Query,
     UidSource,
 )
-from ..ir.tasks import Index
+from ..ir.tasks import Index, Task
 from ..project import closure as source_code
 from ..project.files import (
     FileSet,
@@ -41,11 +41,11 @@ from ..resolvers.answers import Answers
 from ..resolvers.choosing import BoundQuery, choose
 from ..resolvers.history import History
 from .flow import Flow
-from .home import Run
+from .home import Home, Run
 
 
 @dataclass(frozen=True)
-class Work:
+class ResolvedTask:
     """A node, resolved.
 
     Attributes:
@@ -69,17 +69,16 @@ class Work:
 class Resolver:
     """Resolves the tasks of one run against the store."""
 
-    def __init__(self, store: MetadataStore, run: Run, base: Path, work: Path | None = None) -> None:
-        self.store = store
+    def __init__(self, home: Home, run: Run) -> None:
+        self.store = home.store
         self.run = run
-        self.base = base
-        self.flow = Flow(store, run)
-        payloads = open_payloads(store, (work or base / ".drivetrain" / "work").parent)
-        self.past = History(store, run.pipeline.name, run.context, payloads.present)
-        self.answers = Answers(store, run.context)
-        self.fetched = (work or base / ".drivetrain" / "work") / "fetched"
+        self.base = home.base
+        self.flow = Flow(home.store, run)
+        self.past = History(home.store, run.pipeline.name, run.context, home.payloads.present)
+        self.answers = Answers(home.store, run.context)
+        self.fetched = home.root / "work" / "fetched"
 
-    def work(self, node: Node, index: Index = (), progress: Progress = no_progress) -> Work:
+    def resolve(self, task: Task, progress: Progress = no_progress) -> ResolvedTask:
         """Resolve a task whose upstream nodes have ended well; `progress` hears of what is fetched for it.
 
         Raises:
@@ -87,6 +86,7 @@ class Resolver:
             InputError: Files or artifacts that it needs are not there.
             BuildError: Its code is not what was built.
         """
+        node, index = task.node, task.index
         ref = FunctionRef(self.run.project if node.code else None, node.component)
         component = ref.load()
         if not isinstance(component, Component):
@@ -124,7 +124,7 @@ class Resolver:
                 name: value if isinstance(value, dict) and "$secret" in value else evaluate(value, values)
                 for name, value in node.options.env
             }
-        return Work(component, parameters, inputs, preimage)
+        return ResolvedTask(component, parameters, inputs, preimage)
 
     def _same(self, node: str, code: source_code.Code, built: str | None) -> None:
         if built is not None and code.digest != built:

@@ -13,7 +13,7 @@ from ...metadata import ExecutionRecord, MetadataStore
 from ..ir.options import NodeOptions
 from ..project.functions import reference
 from .home import Run
-from .results import Overtime
+from .results import AttemptTimeout
 
 
 class Retries:
@@ -34,13 +34,13 @@ class Retries:
         self._seed = seed
 
     @property
-    def told(self) -> str:
+    def as_reason(self) -> str:
         """As part of the reason why a task runs."""
         return f"; retry {self.done} of {self.most}" if self.done else ""
 
     def pause(self, error: BaseException) -> float | None:
         """Seconds until the next attempt; None where there is none."""
-        if isinstance(error, Overtime):
+        if isinstance(error, AttemptTimeout):
             error = TimeoutError(str(error))
         if self.done >= self.most or not self._worth(error):
             return None

@@ -5,10 +5,10 @@ from __future__ import annotations
 from ...metadata import ContextRecord, ExecutionRecord, explain
 from ..ir.ir import Node
 from .home import Home, Run
-from .resolve import Work
+from .resolve import ResolvedTask
 
 
-def done_before(home: Home, work: Work) -> tuple[ExecutionRecord | None, str]:
+def done_before(home: Home, work: ResolvedTask) -> tuple[ExecutionRecord | None, str]:
     """The execution that did this work, if all that it made is still there; else what is gone, "" where none did."""
     hit = home.store.find_cached(work.key)
     if hit is None:
@@ -26,7 +26,7 @@ def done_before(home: Home, work: Work) -> tuple[ExecutionRecord | None, str]:
     return hit, ""
 
 
-def news(home: Home, run: Run, node: Node, context: ContextRecord, work: Work) -> str:
+def what_changed(home: Home, run: Run, node: Node, context: ContextRecord, work: ResolvedTask) -> str:
     """Why the key is new: what changed since the node, whose context that is, last ran, in any run."""
     # Beside an item, the others of the run say nothing: they differ in any run.
     last = home.store.last_preimage(node.component, context, outside=run.context if node.loop else None)
@@ -37,7 +37,7 @@ def news(home: Home, run: Run, node: Node, context: ContextRecord, work: Work) -
     return "; ".join(changes[:3]) + more if changes else _end(home, work)
 
 
-def _end(home: Home, work: Work) -> str:
+def _end(home: Home, work: ResolvedTask) -> str:
     """How the last execution of this work ended, which did not do it."""
     (last,) = home.store.executions(cache_key=work.key, limit=1)
     reason = str(last.properties.get("reason", "")).partition("\n")[0]

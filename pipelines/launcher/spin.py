@@ -16,7 +16,7 @@ from ...metadata import Artifact, staging
 from ..dsl.component import ParameterSpec
 from ..dsl.hints import read_value
 from ..dsl.pipeline import PipelineFunction
-from ..ir.tasks import Index, parse_task, task_name
+from ..ir.tasks import Index, Task, parse_task, task_name
 from ..project.context import LaunchContext, enter
 from ..project.functions import reference
 from ..resolvers.answers import Answers
@@ -24,9 +24,9 @@ from .attempt import arguments, checked_outputs
 from .decisions import decision
 from .flow import Flow
 from .home import Home, Run
+from .observers import NullObserver, Observer
 from .readiness import readiness
 from .resolve import Resolver
-from .results import Observer, Silent
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def spin(
     Raises:
         InputError: The pipeline has no such node, the run not what it needs, or a parameter is of another type.
     """
-    heard = observer or Silent()
+    heard = observer or NullObserver()
     node_id, index = parse_task(name)
     built = pipeline.build()
     node = built[node_id]
@@ -108,9 +108,9 @@ def spin(
     ready = readiness(flow.needs(node.dependencies, index, scope))  # whatever its conditions say: the user asks for it
     if not ready.runs:
         raise InputError(f"{name} has nothing to work on in run {run.id}: {ready.reason}", fix="give another --run")
-    resolver = Resolver(home.store, now, home.base, home.root / "work")
+    resolver = Resolver(home, now)
     resolver.answers = Answers(home.store, run.context, kept=False)  # the run did not ask what only today's code asks
-    work = resolver.work(node, index)
+    work = resolver.resolve(Task(node, index))
     known = work.component.parameters
     unknown = set(parameters or {}) - set(known)
     if unknown:

@@ -143,7 +143,7 @@ def run_beam(launcher: Launcher, nodes: Iterable[str]) -> dict[str, NodeResult]:
     if errors:
         raise errors[0]
     launcher.home.sweep()  # a child may have been killed
-    found = {task: launcher.recorded(task) for name in todo for task in launcher.flow.task_names(name)}
+    found = {task: launcher.records.read(task) for name in todo for task in launcher.flow.task_names(name)}
     if not launcher.cancel.is_set():
         found = {name: result or NodeResult(name, EndState.FAILED, reason=_WORDLESS) for name, result in found.items()}
     return {name: result for name, result in found.items() if result is not None}
@@ -191,6 +191,4 @@ def _keeping(launcher: Launcher, nodes: list[str]) -> Launcher:
     """
     if any(launcher.run.pipeline[name].on_exit for name in nodes):
         return launcher
-    keeping = Launcher(launcher.home, launcher.run, launcher.observer, resuming=True)
-    keeping.cancel = launcher.cancel
-    return keeping
+    return Launcher(launcher.home, launcher.run, launcher.observer, resuming=True, cancel=launcher.cancel)

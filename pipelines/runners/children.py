@@ -20,8 +20,9 @@ from ..ir.tasks import parse_task
 from ..launcher import processes
 from ..launcher.home import STORE
 from ..launcher.launcher import Launcher
-from ..launcher.results import NodeResult, Observer, Overtime, brief
-from ..launcher.retries import Retries, postpone
+from ..launcher.observers import Observer
+from ..launcher.results import AttemptTimeout, NodeResult, brief
+from ..launcher.retries import Retries
 from ..launcher.states import EndState
 
 GRACE = 10.0
@@ -250,8 +251,7 @@ class Attending:
         death = _end(child)
         if not (last or heard or stopped is not None or self._began(name, child)):
             note = f"{death}, before the task began: another takes it"
-            self.launcher.observer.note(name, note)
-            self.launcher.logs.write(name, note)
+            self.launcher.logging_observer.note(name, note)
             return None
         return self._died(name, child, death, retried, time.monotonic() - begin, stopped is not None, reason), False
 
@@ -264,7 +264,7 @@ class Attending:
         """A result with what the store has of it."""
         if not result.state.succeeded:
             return result
-        recorded = self.launcher.recorded(result.node)
+        recorded = self.launcher.records.read(result.node)
         return replace(recorded, seconds=result.seconds) if recorded else result
 
     def _died(
@@ -274,26 +274,22 @@ class Attending:
         canceled = stopped and reason is None
         reason = reason or (f"{self.why or 'told to stop'}, and did not" if canceled else death)
         end = EndState.CANCELED if canceled else EndState.FAILED
-        ended = self.launcher.bury(name, child.pid, end, reason)
-        if ended is not None:  # it died after its work
-            return ended
+        recovery = self.launcher.recovery
+        recorded = recovery.after_death(name, child.pid, end, reason)
+        if recorded is not None:  # it died after its work
+            return recorded
         result = NodeResult(name, end, seconds, reason)
         if not canceled:
-            run = self.launcher.run
-            options = run.pipeline[parse_task(name)[0]].options
+            run, flow = self.launcher.run, self.launcher.flow
+            options = flow.task(name).node.options
             retries = Retries(options, run.project, retried, seed=(run.id, name))
-            error = Overtime(reason) if stopped else ChildProcessError(reason)
+            error = AttemptTimeout(reason) if stopped else ChildProcessError(reason)
+            failed = flow.execution(*parse_task(name))
             try:
-                result = replace(result, again=retries.pause(error))
+                pause = recovery.schedule_retry(name, failed, retries, error, reason)
+                result = replace(result, again=pause)
             except Exception as wrong:  # the user's predicate
                 result = replace(result, reason=f"{reason}; and whether to try again: {brief(wrong)}")
-            if result.again is not None:
-                failed = self.launcher.flow.execution(*parse_task(name))
-                if failed is not None:
-                    postpone(self.launcher.home.store, failed, retries, result.again)
-                note = f"{reason}; retry {retries.done} of {retries.most} in {result.again:.3g} s"
-                self.launcher.observer.note(name, note)
-                self.launcher.logs.write(name, note)
         self.launcher.logs.blot(name)
         self.launcher.logs.end(result)
         return result

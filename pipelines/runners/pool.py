@@ -48,7 +48,7 @@ class Pool:
                 own = self._attending.environment(name) if alone else {}
                 child = Child(launcher, {**(environment or {}), **own}, locks)
         except (DrivetrainError, OSError) as error:
-            return launcher.fail(name, error)
+            return launcher.recovery.refuse(name, error)
         again = False
         try:
             ended = self._attending.attempt(name, child, retried, last=not spare)

@@ -136,7 +136,7 @@ class _Walk:
         try:
             result = self._pool.attempt(name, self._retried[name], lease.environment, lease.locks)
         except BaseException as error:
-            result = self.launcher.fail(name, error)
+            result = self.launcher.recovery.refuse(name, error)
         self._ended.put((result, lease))
 
     def _end(self, result: NodeResult, lease: Lease) -> None:

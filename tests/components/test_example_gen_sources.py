@@ -25,7 +25,7 @@ from drivetrain.digest import digest_tree
 from drivetrain.errors import BuildError, InputError
 from drivetrain.metadata import Examples
 from drivetrain.pipelines import Home, RunOptions, RunResult, load_pipeline, run_pipeline
-from drivetrain.pipelines.launcher.results import Silent
+from drivetrain.pipelines.launcher.observers import NullObserver
 from drivetrain.pipelines.project.context import LaunchContext, enter
 from drivetrain.pipelines.project.secret import redact
 from drivetrain.tests.data.postgres import server  # noqa: F401 - a fixture
@@ -130,7 +130,7 @@ def test_fetching_tells_how_far_it_is_and_can_be_stopped(shop: Shop, monkeypatch
         home, run = shop(f'"{web.url}/a.csv")); (ExampleGen.options(id="Other")("{web.url}/b.csv"')
         told: list[tuple[int, int | None, str]] = []
 
-        class Watch(Silent):
+        class Watch(NullObserver):
             def progress(self, node: str, done: int, total: int | None, unit: str) -> None:
                 if total == 1_000_002 and done and not told:  # a second signal would not wait for the branches
                     told.append((done, total, unit))

@@ -146,7 +146,7 @@ def recorded(result: RunResult, home: Home) -> dict[str, str]:
     from drivetrain.pipelines.launcher.launcher import Launcher
 
     launcher = Launcher(home, open_run(home, result.run))
-    found = {name: launcher.recorded(name) for name in result.nodes}
+    found = {name: launcher.records.read(name) for name in result.nodes}
     return {name: node.state if node else "never launched" for name, node in found.items()}
 
 

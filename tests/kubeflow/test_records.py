@@ -60,7 +60,7 @@ def _seen(home: Home, run: str) -> dict[str, object]:
     launcher = Launcher(home, open_run(home, run))
     found: dict[str, object] = {}
     for node in launcher.run.pipeline.ids:
-        result = launcher.recorded(node)
+        result = launcher.records.read(node)
         assert result is not None
         outputs = {key: [(each.uid, each.uri) for each in several] for key, several in result.outputs.items()}
         found[node] = (result.state, result.reason, result.seconds, outputs)
@@ -91,7 +91,7 @@ def test_lineage_is_kept_of_what_ran(ran: Ran) -> None:
         assert records.write_record(home, first, task)
     other = _elsewhere(home)
     assert len(records.sync(other, first.id).brought) == 3
-    (made,) = Launcher(home, first).recorded("Again").outputs["numbers"]  # type: ignore[union-attr]
+    (made,) = Launcher(home, first).records.read("Again").outputs["numbers"]  # type: ignore[union-attr]
     there, here = (each.store.lineage(each.store.artifact(made.uid)) for each in (other, home))
     assert {each.uid for each in there.executions.values()} == {each.uid for each in here.executions.values()}
     assert {each.uid for each in there.artifacts.values()} == {each.uid for each in here.artifacts.values()}

@@ -75,7 +75,7 @@ def test_what_was_held_back_the_first_time(
         assert [results[name].state for name in names] == ends
         assert open_run(home, failed.id).state == state
     launcher = Launcher(home, open_run(home, failed.id))
-    assert [getattr(launcher.recorded(name), "state", None) for name in names] == ends
+    assert [getattr(launcher.records.read(name), "state", None) for name in names] == ends
 
 
 def test_a_pod_that_gathers_knows_that_what_it_waits_for_was_skipped(home: Home, failed: Run) -> None:
@@ -84,5 +84,5 @@ def test_a_pod_that_gathers_knows_that_what_it_waits_for_was_skipped(home: Home,
     settling.know_upstream(home, failed, "Second")
     launcher = Launcher(home, failed, resuming=True)
     assert launcher.launch("Second").state == "SKIPPED"
-    found = [getattr(launcher.recorded(name), "reason", None) for name in ("Make", "First", "Second")]
+    found = [getattr(launcher.records.read(name), "reason", None) for name in ("Make", "First", "Second")]
     assert found == ["Wanted > 3 is false", "Make was skipped", "First was skipped"]

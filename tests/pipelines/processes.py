@@ -13,8 +13,9 @@ import psutil
 import pytest
 from drivetrain.pipelines import Home, PipelineFunction, RunOptions, RunResult
 from drivetrain.pipelines.launcher.logs import Logs
+from drivetrain.pipelines.launcher.observers import Observer
 from drivetrain.pipelines.launcher.processes import MARK
-from drivetrain.pipelines.launcher.results import NodeResult, Observer
+from drivetrain.pipelines.launcher.results import NodeResult
 from drivetrain.pipelines.runners import children
 
 Pipe = Callable[..., PipelineFunction[..., object]]

@@ -29,7 +29,7 @@ from drivetrain.pipelines import (
     resume,
     run_pipeline,
 )
-from drivetrain.pipelines.launcher.results import Silent
+from drivetrain.pipelines.launcher.observers import NullObserver
 from drivetrain.tests.metadata.power import Disk, files
 from drivetrain.tests.pipelines import faulty
 
@@ -158,7 +158,7 @@ def test_where_no_log_can_be_written_the_run_goes_on(home: Home, shop: Shop, run
     (home.root / "logs").write_text("no folder")
     notes: list[str] = []
 
-    class Notes(Silent):
+    class Notes(NullObserver):
         def note(self, node: str, text: str) -> None:
             notes.append(text)
 

@@ -28,7 +28,7 @@ from drivetrain.pipelines import (
 )
 from drivetrain.pipelines.launcher.home import close_run, reopen_run
 from drivetrain.pipelines.launcher.logs import Logs
-from drivetrain.pipelines.launcher.results import Silent
+from drivetrain.pipelines.launcher.observers import NullObserver
 from drivetrain.tests.pipelines import faulty
 
 Shop: TypeAlias = PipelineFunction[..., object]
@@ -160,7 +160,7 @@ def test_another_host_leaves_a_run_alone_while_a_retry_is_waited_for(
 def test_a_run_holds_nothing_once_it_is_over(home: Home, shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     held: list[str] = []
 
-    class Looks(Silent):
+    class Looks(NullObserver):
         def started(self, node: str) -> None:
             held.extend(claim.cache_key for claim in home.store.claims())
 

@@ -16,7 +16,8 @@ from typing import Any
 from ....errors import DrivetrainError
 from ...launcher.home import Home, Run, open_run
 from ...launcher.launcher import Launcher
-from ...launcher.results import NodeResult, Observer, Silent
+from ...launcher.observers import NullObserver, Observer
+from ...launcher.results import NodeResult
 from ...launcher.states import EndState
 from ...run import RunResult, state_of
 from .. import settling
@@ -101,7 +102,7 @@ def simulate(
         DrivetrainError: KFP would not start the run.
     """
     cluster = cluster or Cluster()
-    simulation = _Simulation(home, document, project, run, cluster, observer or Silent())
+    simulation = _Simulation(home, document, project, run, cluster, observer or NullObserver())
     # In a thread of its own: a notebook has a loop in this one.
     return _apart(lambda stop: asyncio.run(simulation.go(dict(parameters), stop)))
 
@@ -124,7 +125,7 @@ def outcome(home: Home, run: str, simulated: Simulated) -> Outcome:
     results: dict[str, NodeResult] = {}
     for node in found.pipeline.ids:
         for name in launcher.flow.task_names(node):
-            results[name] = launcher.recorded(name) or NodeResult(name, EndState.CANCELED, reason=_NEVER)
+            results[name] = launcher.records.read(name) or NodeResult(name, EndState.CANCELED, reason=_NEVER)
     return Outcome(run, state_of(results.values()), results, simulated)
 
 
@@ -181,7 +182,7 @@ class _Simulation:
             return
         try:
             launcher = Launcher(self._home, open_run(self._home, self._name))
-            result = launcher.recorded(ran.task)
+            result = launcher.records.read(ran.task)
         except DrivetrainError:  # the store is what is broken
             result = None
         if result is None:

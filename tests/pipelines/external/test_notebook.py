@@ -12,7 +12,7 @@ import drivetrain as dt
 import pytest
 from drivetrain.errors import BuildError, InputError
 from drivetrain.pipelines import Home, external, load_pipeline, run_pipeline
-from drivetrain.pipelines.launcher.results import Silent
+from drivetrain.pipelines.launcher.observers import NullObserver
 from drivetrain.tests.pipelines.external.test_shell import HEAD
 
 
@@ -53,7 +53,7 @@ def test_a_notebook_in_a_pipeline(home: Home, project: Callable[..., Path]) -> N
 
     heard: list[tuple[int, int | None, str]] = []
 
-    class Listening(Silent):
+    class Listening(NullObserver):
         def progress(self, node: str, done: int, total: int | None, unit: str) -> None:
             heard.append((done, total, unit))
 

@@ -21,7 +21,7 @@ from drivetrain.metadata import Owner, fsck
 from drivetrain.pipelines import Home, NodeResult, PipelineFunction, list_runs, open_run, resume, run_pipeline
 from drivetrain.pipelines.launcher import home as homes
 from drivetrain.pipelines.launcher import launcher as launching
-from drivetrain.pipelines.launcher.results import Silent
+from drivetrain.pipelines.launcher.observers import NullObserver
 from drivetrain.pipelines.runners import inline
 
 Pipe = Callable[..., PipelineFunction[..., object]]
@@ -65,7 +65,7 @@ MUTE = "class Mute(Exception):\n    def __str__(self): raise TypeError('no')\nra
     [
         ("raise ValueError('a\\0b')", "ValueError: a\\x00b"),
         ("raise FileNotFoundError('names \\udcff.csv')", "FileNotFoundError: names \\udcff.csv"),
-        (MUTE, "Mute, whose text cannot be told: TypeError"),
+        (MUTE, "Mute, whose text cannot be read: TypeError"),
         ("raise ValueError('x' * 5_000_000)", "xxx [4,996,012 characters are left out] xxx"),
     ],
 )
@@ -121,7 +121,7 @@ def test_a_lost_lease_is_waited_out_and_staging_is_gone(
     monkeypatch.setattr(type(home.store), "heartbeat", lambda self, claim: claim)
     notes: list[str] = []
 
-    class Notes(Silent):
+    class Notes(NullObserver):
         def note(self, node: str, text: str) -> None:
             notes.append(text)
             if text.startswith("waiting for"):  # it is silent past its lease

@@ -115,12 +115,12 @@ from drivetrain.pipelines.launcher.attempt import Attempt
 Attempt._remove_left = lambda *_, time=time, up=current().base / "up": (up.touch(), time.sleep(600))
 """,
     "as it says so": """
-from drivetrain.pipelines.launcher.launcher import Launcher
-def late(*given, result=Launcher._result, time=time, up=current().base / "up", **named):
-    Launcher._result = result
+from drivetrain.pipelines.launcher.records import TaskRecords
+def late(*given, result=TaskRecords._result, time=time, up=current().base / "up", **named):
+    TaskRecords._result = result
     up.touch()
     time.sleep(600)
-Launcher._result = late
+TaskRecords._result = late
 """,
 }
 

@@ -15,7 +15,8 @@ from drivetrain.errors import DrivetrainError
 from drivetrain.pipelines import Home, list_runs, run_pipeline
 from drivetrain.pipelines.ir.ir import Node, Pipeline
 from drivetrain.pipelines.ir.options import NodeOptions
-from drivetrain.pipelines.launcher.results import NodeResult, Silent
+from drivetrain.pipelines.launcher.observers import NullObserver
+from drivetrain.pipelines.launcher.results import NodeResult
 from drivetrain.pipelines.run import RUNNERS
 from drivetrain.pipelines.runners.capabilities import refuse_what_is_not_kept
 from drivetrain.pipelines.runners.children import Child
@@ -96,7 +97,7 @@ def test_what_dies_fails_or_lasts_is_tried_again(
 ) -> None:
     notes: list[str] = []
 
-    class Notes(Silent):
+    class Notes(NullObserver):
         def note(self, node: str, text: str) -> None:
             notes.append(f"{node}: {text}")
 

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 from drivetrain.pipelines import Home, PipelineFunction, list_runs, resume, run_pipeline
-from drivetrain.pipelines.launcher.results import Silent
+from drivetrain.pipelines.launcher.observers import NullObserver
 from drivetrain.pipelines.runners import children
 from drivetrain.tests.pipelines.processes import GRANDCHILD, HOW, ONE, TWO, Pipe, grandchild, states, workers
 
@@ -136,7 +136,7 @@ def test_who_waits_for_the_same_work_is_not_timed(home: Home, pipe: Pipe, monkey
     function = pipe(f"Misbehave.options(timeout=3600)(Make(), code={code!r})")
     looks: list[float] = []
 
-    class Waits(Silent):
+    class Waits(NullObserver):
         def note(self, node: str, text: str) -> None:
             if "which does the same work" in text:
                 (home.base / "waits").touch()

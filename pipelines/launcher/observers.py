@@ -1,0 +1,104 @@
+"""Who looks on while a run goes on: the events of its tasks, for a terminal, a log, or a process that waits."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+from .logs import Logs
+from .results import NodeResult
+
+
+class Observer(Protocol):
+    """Receives the events of a run, from any thread."""
+
+    def started(self, node: str) -> None:
+        """A task is launched."""
+
+    def progress(self, node: str, done: int, total: int | None, unit: str) -> None:
+        """A task has done so many of its units; `total` is None where it does not know how many there are."""
+
+    def note(self, node: str, text: str) -> None:
+        """A line about a task: a retry, a wait for another process, or what its component says."""
+
+    def ended(self, result: NodeResult) -> None:
+        """A task has ended."""
+
+
+class NullObserver:
+    """Ignores every event."""
+
+    def started(self, node: str) -> None:
+        """Ignored."""
+
+    def progress(self, node: str, done: int, total: int | None, unit: str) -> None:
+        """Ignored."""
+
+    def note(self, node: str, text: str) -> None:
+        """Ignored."""
+
+    def ended(self, result: NodeResult) -> None:
+        """Ignored."""
+
+
+class FailsafeObserver:
+    """Passes events on until the observer behind it raises; from then on it is silent, since the run must go on."""
+
+    def __init__(self, observer: Observer) -> None:
+        self._observer = observer
+
+    def started(self, node: str) -> None:
+        """Passed on."""
+        self._pass_on(lambda: self._observer.started(node))
+
+    def progress(self, node: str, done: int, total: int | None, unit: str) -> None:
+        """Passed on."""
+        self._pass_on(lambda: self._observer.progress(node, done, total, unit))
+
+    def note(self, node: str, text: str) -> None:
+        """Passed on."""
+        self._pass_on(lambda: self._observer.note(node, text))
+
+    def ended(self, result: NodeResult) -> None:
+        """Passed on."""
+        self._pass_on(lambda: self._observer.ended(result))
+
+    def _pass_on(self, event: Callable[[], None]) -> None:
+        try:
+            event()
+        except Exception:
+            self._observer = NullObserver()
+            logging.getLogger(__name__).warning("the run goes on unobserved: its observer failed", exc_info=True)
+
+
+class LoggingObserver:
+    """Passes events on, and writes the notes of a task into its log."""
+
+    def __init__(self, observer: Observer, logs: Logs) -> None:
+        self._observer = observer
+        self._logs = logs
+
+    def started(self, node: str) -> None:
+        """Passed on."""
+        self._observer.started(node)
+
+    def progress(self, node: str, done: int, total: int | None, unit: str) -> None:
+        """Passed on."""
+        self._observer.progress(node, done, total, unit)
+
+    def note(self, node: str, text: str) -> None:
+        """Passed on and logged."""
+        self._observer.note(node, text)
+        self._logs.write(node, text)
+
+    def printed(self, node: str, text: str, last: str) -> None:
+        """Log what a process of a task printed, and pass on as a note its last line, which is to be shown."""
+        if text:
+            self._logs.write(node, text)
+        if last:
+            self._observer.note(node, last)
+
+    def ended(self, result: NodeResult) -> None:
+        """Passed on."""
+        self._observer.ended(result)

@@ -1,0 +1,164 @@
+"""Beside the way that `launcher` describes: after an interruption, a stop, an error, a death, a failure to try again.
+
+Each function says how the task ended then, and records it where nothing is recorded yet. None of them raises because
+the store cannot be written: it may be what failed, and the run has to go on to say so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+
+from ...errors import DrivetrainError
+from ...metadata import ExecutionRecord, StateError
+from .flow import Flow
+from .home import Home, Run
+from .logs import Logs
+from .observers import LoggingObserver
+from .records import TaskRecords
+from .results import NodeResult, format_traceback, reason_of
+from .retries import Retries, postpone
+from .states import EndState
+
+
+class Recovery:
+    """What becomes of the tasks of one run that left the usual way.
+
+    Args:
+        home: Where the run lies.
+        run: The run.
+        flow: Of the run.
+        records: Of the run.
+        logs: Of the run.
+        observer: Hears of retries; they are logged too.
+    """
+
+    def __init__(
+        self, home: Home, run: Run, flow: Flow, records: TaskRecords, logs: Logs, observer: LoggingObserver
+    ) -> None:
+        self._home = home
+        self._run = run
+        self._flow = flow
+        self._records = records
+        self._logs = logs
+        self._observer = observer
+
+    def earlier(self, name: str) -> NodeResult | None:
+        """After an interruption: how a task ended in this run before, if a resumed run may keep that.
+
+        It may where the task ended well, its outputs are still there, and nothing that it waits for ran again since.
+        """
+        result = self._records.read(name)
+        if result is None or not result.state.final:
+            return None
+        if not all(self._home.payloads.present(r.uri) for records in result.outputs.values() for r in records):
+            return None
+        task = self._flow.task(name)
+        execution = self._flow.execution(task.node.id, task.index)
+        assert execution is not None  # it has a result
+        if task.node.on_exit and execution.id <= self._run.context.properties.get("exits_after", 0):
+            return None  # it ran at another end of this run, before it was resumed
+        scope = self._run.pipeline.scope(task.node.id)
+        for upstream in self._run.pipeline.upstream(task.node.id):
+            for index in self._flow.tasks_seen_from(upstream, task.index, scope):
+                before = self._flow.execution(upstream, index)
+                # Ids grow with time. A skip that is recorded again would be newer than its consumers, which would
+                # then run again: so SKIPPED is among the ends that are kept.
+                if before is None or before.id > execution.id:
+                    return None
+        return result
+
+    def after_stop(self, name: str, error: BaseException) -> NodeResult:
+        """After the run was stopped while a task was launched; it may have published by then."""
+        with suppress(DrivetrainError):
+            if (result := self.earlier(name)) is not None:
+                return result
+        return NodeResult(name, EndState.CANCELED, reason=reason_of(error))
+
+    def after_error(self, name: str, begun: Sequence[ExecutionRecord], error: BaseException) -> NodeResult:
+        """After an error of ours, not the component's: inputs that are gone, the store, the disk.
+
+        Args:
+            name: The task.
+            begun: The executions that were begun for it; the last may have published before the error came.
+            error: What went wrong.
+        """
+        with suppress(DrivetrainError):
+            if begun and self._home.store.execution(begun[-1].uid).state == "COMPLETE":
+                self._logs.write(name, format_traceback(error))
+                if (result := self._records.read(name)) is not None:
+                    return result
+        return self.refuse(name, error)
+
+    def refuse(self, name: str, error: BaseException) -> NodeResult:
+        """Record that a task failed before its work began."""
+        with suppress(DrivetrainError):
+            self._records.failed(self._flow.task(name), error)
+        self._logs.write(name, format_traceback(error))
+        return NodeResult.failed(name, error)
+
+    def after_death(self, name: str, pid: int, end: EndState, reason: str) -> NodeResult | None:
+        """Record how a task ended whose process on this host died, and remove what that process left.
+
+        Args:
+            name: The task.
+            pid: The process; any that never was where no process was started for the task.
+            end: FAILED or CANCELED.
+            reason: Why it died.
+
+        Returns:
+            What that process had recorded itself, if it got so far.
+        """
+        task = self._flow.task(name)
+        execution = self._flow.execution(task.node.id, task.index)
+        if execution is None or execution.owner is None or execution.owner.pid != pid:
+            execution = None  # it died before it began, or this is how another attempt ended
+        elif execution.state != "RUNNING" and execution.state != "ABANDONED":
+            self._sweep()
+            return self._records.read(name)
+        properties: dict[str, object] = {"reason": reason, "user_error": False}
+        with suppress(DrivetrainError):
+            try:
+                if execution is None:
+                    raise StateError("nothing was begun")
+                self._home.store.finish(execution, end.without_outputs, error=reason, properties=properties)
+            except StateError:  # or another run has swept it up
+                self._home.store.record(
+                    task.node.component,
+                    end.value,
+                    contexts=self._records.contexts(task),
+                    properties={"run": self._run.id, "node": task.name, **properties},
+                    error=reason,
+                )
+        # Only after the end is recorded: payloads of an execution that might still publish are not ours to remove.
+        if execution is not None:
+            with suppress(DrivetrainError, OSError):
+                self._home.take_back(execution)
+        self._sweep()
+        return None
+
+    def schedule_retry(
+        self, name: str, failed: ExecutionRecord | None, retries: Retries, error: BaseException, text: str
+    ) -> float | None:
+        """After an attempt failed: whether there is another one, which is then recorded and announced.
+
+        Args:
+            name: The task.
+            failed: The execution that failed; None where none was begun.
+            retries: Of the task.
+            error: What ended the attempt, as `retry_on` judges it.
+            text: Why it failed, for whoever looks on.
+
+        Returns:
+            Seconds until the next attempt is due; None where there is none.
+        """
+        pause = retries.pause(error)
+        if pause is not None:
+            if failed is not None:
+                postpone(self._home.store, failed, retries, pause)
+            self._observer.note(name, f"{text}; retry {retries.done} of {retries.most} in {pause:.3g} s")
+        return pause
+
+    def _sweep(self) -> None:
+        with suppress(DrivetrainError, OSError):
+            self._home.sweep()

@@ -1,0 +1,30 @@
+"""The resolver works with the home that it is given."""
+
+from __future__ import annotations
+
+import pytest
+from drivetrain.metadata import Payloads
+from drivetrain.pipelines import Home, RunOptions, run_pipeline
+from drivetrain.pipelines.launcher.home import open_run
+from drivetrain.pipelines.launcher.launcher import Launcher
+from drivetrain.tests.pipelines.processes import Pipe
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[Payloads]:
+    payloads: list[Payloads] = []
+    begin = Payloads.__init__
+
+    def count(self: Payloads, *arguments: object, **named: object) -> None:
+        payloads.append(self)
+        begin(self, *arguments, **named)
+
+    monkeypatch.setattr(Payloads, "__init__", count)
+    return payloads
+
+
+def test_a_launcher_opens_no_payloads_beside_those_of_its_home(home: Home, pipe: Pipe, opened: list[Payloads]) -> None:
+    run = open_run(home, run_pipeline(home, pipe("Make()"), options=RunOptions()).run)
+    launcher = Launcher(home, run)
+    assert launcher.resolver.past.present == home.payloads.present
+    assert not opened  # whoever opened one would have to close it
