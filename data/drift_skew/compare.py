@@ -1,4 +1,7 @@
-"""Every measure of drift of one feature, each computed only when asked for, and each saying whether it is exact."""
+"""Every measure of drift of one feature, computed when it is asked for; each says whether it is exact.
+
+A new measure is a method of `Comparison` and its line in `MEASURES`.
+"""
 
 from __future__ import annotations
 
@@ -15,20 +18,20 @@ from ..aggregates.tables import NumberTable
 from ..stats.column import ColumnState
 from . import measures
 from .pair import (
-    Cells,
+    CellRows,
     Pair,
     comparable,
     equal_mass_cells,
     frequent_cells,
-    pair,
+    pair_of_columns,
     value_cells,
 )
 from .tfdv import tfdv_histogram, tfdv_jensen_shannon
 
 CELLS: Final = 20  # equal-mass cells of numbers for `l_infinity` and `jensen_shannon_quantiles`
 PSI_CELLS: Final = 10
-CERTAIN: Final = 20  # a text's share in a summary, in units of its possible error, from which it is a cell of its own
-MOVED: Final = 5  # cells listed that moved most
+CERTAIN: Final = 20  # a text of a summary is a cell of its own from this share on, in units of the share's error
+MOVED: Final = 5  # cells listed, those that changed most
 
 
 @dataclass(frozen=True)
@@ -42,12 +45,12 @@ class Measure:
         error: Where not exact: the largest error of the shares it was computed from.
         over: What the shares are of: "values", "cells" (of about equal mass), "histogram" (TFDV's), "rows", or "items"
             (of lists).
-        at: The value or cell where a largest difference is.
-        p_value: Of the measures that are tests.
+        at: The value or cell with the largest difference, of the measures that look for it.
+        p_value: The p-value, of measures that are tests.
         adjusted_p: The same, corrected for all tests of all features (see `drift`).
         effect: Of the tests and of Wasserstein's distance: how large the change is in a unit of its own.
-        effect_name: What the effect is.
-        note: What else is to be known.
+        effect_name: What `effect` is, e.g. "Cohen's h".
+        note: Why there is no value, or how to read it.
     """
 
     name: str
@@ -65,14 +68,14 @@ class Measure:
     def to_dict(self) -> dict[str, Any]:
         """The measure as JSON-able values, without what does not apply."""
         fields = {key: getattr(self, key) for key in self.__dataclass_fields__}
-        said = ("name", "value", "exact")
-        return {key: value for key, value in fields.items() if key in said or value not in (None, "")}
+        always = ("name", "value", "exact")
+        return {key: value for key, value in fields.items() if key in always or value not in (None, "")}
 
 
 class Comparison:
-    """Two columns of one feature, and what several measures share.
+    """One feature on two sides, and what several measures share.
 
-    Lists are compared by their innermost values, as in TFDV, and how many of the rows are missing.
+    Lists are compared by their innermost values, as in TFDV, and by how many rows are missing.
 
     Args:
         current: The feature's state in the data at hand.
@@ -99,10 +102,10 @@ class Comparison:
             return self.missing_rate()
         if self._nothing is not None:
             return Measure(name, None, note=self._nothing)
-        made = MEASURES[name](self)
-        if made.value is None or self.pair.error is None:
-            return made
-        return replace(made, exact=False, error=self.pair.error)
+        measured = MEASURES[name](self)
+        if measured.value is None or self.pair.error is None:
+            return measured
+        return replace(measured, exact=False, error=self.pair.error)
 
     @cached_property
     def _nothing(self) -> str | None:
@@ -138,7 +141,7 @@ class Comparison:
     @cached_property
     def pair(self) -> Pair:
         """Both columns over one list of values."""
-        return pair(self.current, self.previous)
+        return pair_of_columns(self.current, self.previous)
 
     @cached_property
     def over(self) -> str:
@@ -146,22 +149,22 @@ class Comparison:
         return "values" if self.pair.discrete else "cells"
 
     @cached_property
-    def cells(self) -> Cells:
+    def cells(self) -> CellRows:
         """The cells of all measures but PSI (which takes the control's) and TFDV's histogram."""
         if not self.pair.discrete:
             return equal_mass_cells(self.pair, CELLS, control=False)
         return value_cells(self.pair) if self.pair.error is None else frequent_cells(self.pair, CERTAIN)
 
     @cached_property
-    def widest(self) -> Cells:
+    def widest(self) -> CellRows:
         """The cells of the measures that look at one cell only, so that small errors of many do not add up."""
         return value_cells(self.pair) if self.pair.discrete else self.cells
 
     def missing_rate(self) -> Measure:
-        """NaN counts as missing here: pandas writes one for the other, and no other test sees it."""
+        """Whether the share of missing values differs; NaN is missing too: pandas writes one for the other."""
         sides = [(side.missing + side.nan, side.rows) for side in self.present]
-        found = measures.two_proportions(*sides[0], *sides[1])
-        if found is None:
+        outcome = measures.two_proportions(*sides[0], *sides[1])
+        if outcome is None:
             return Measure("missing_rate", None, over=self._counted, note=f"a side has no {self._counted}")
         if not sides[0][0] and not sides[1][0]:
             return Measure(
@@ -172,15 +175,15 @@ class Comparison:
             "missing_rate",
             apart,
             over=self._counted,
-            p_value=found.p_value,
-            effect=found.effect,
+            p_value=outcome.p_value,
+            effect=outcome.effect,
             effect_name="Cohen's h",
         )
 
     def l_infinity(self) -> Measure:
-        """TFDV's comparator for texts; here for numbers as well, which TFDV passes in silence."""
-        value, place = measures.l_infinity(self.widest.current, self.widest.previous)
-        return Measure("l_infinity", value, over=self.over, at=self.widest.label(place) if value else None)
+        """TFDV's comparator for texts; here also for numbers, which TFDV skips without a word."""
+        value, cell = measures.l_infinity(self.widest.current, self.widest.previous)
+        return Measure("l_infinity", value, over=self.over, at=self.widest.label(cell) if value else None)
 
     def normalized_abs_difference(self) -> Measure:
         """TFDV's comparator of counts."""
@@ -189,16 +192,16 @@ class Comparison:
 
     def jensen_shannon(self) -> Measure:
         """TFDV's definition: texts over values, numbers over its histogram, which one outlier stretches."""
-        found = self.pair
-        if not found.numeric or self.truths:
+        pair = self.pair
+        if not pair.numeric or self.truths:
             value = measures.jensen_shannon(self.cells.current, self.cells.previous)
             return Measure("jensen_shannon", value, over="values")
         sides = []
-        for rows in (found.current, found.previous):
+        for rows in (pair.current, pair.previous):
             some = rows > 0
-            table = NumberTable(found.values[some], rows[some])
+            table = NumberTable(pair.values[some], rows[some])
             sides.append(tfdv_histogram(table) if len(table.counts) else None)
-        odd = found.odd_current.astype(np.float64), found.odd_previous.astype(np.float64)
+        odd = pair.odd_current.astype(np.float64), pair.odd_previous.astype(np.float64)
         return Measure("jensen_shannon", tfdv_jensen_shannon(sides[0], sides[1], *odd), over="histogram")
 
     def jensen_shannon_quantiles(self) -> Measure:
@@ -213,12 +216,12 @@ class Comparison:
 
     def wasserstein(self) -> Measure:
         """How far finite numbers moved on average, in their unit; the effect is in σ of the control."""
-        found = self.pair
-        if not found.numeric:
+        pair = self.pair
+        if not pair.numeric:
             return Measure("wasserstein", None, note="text has no distances")
-        if not found.current.any() or not found.previous.any():
+        if not pair.current.any() or not pair.previous.any():
             return Measure("wasserstein", None, note="a side has no finite number")
-        value = measures.wasserstein(found.values, found.current, found.previous)
+        value = measures.wasserstein(pair.values, pair.current, pair.previous)
         if not math.isfinite(value):
             return Measure("wasserstein", None, note="beyond the range of float64")
         effect = 0.0
@@ -239,17 +242,17 @@ class Comparison:
             moments = ExactMoments()
             some = self.pair.previous > 0
             moments.add(self.pair.values[some], self.pair.previous[some])
-        found = moments.std()
-        return found if math.isfinite(found) else None
+        deviation = moments.std()
+        return deviation if math.isfinite(deviation) else None
 
     def kolmogorov_smirnov(self) -> Measure:
         """Largest distance of the cumulative distributions; infinities are the outermost values, NaN is left out."""
-        found = self.pair
-        if not found.numeric or self.truths:
+        pair = self.pair
+        if not pair.numeric or self.truths:
             return Measure("kolmogorov_smirnov", None, note="values without an order: see chi_squared")
         sides = []
-        for rows, odd in ((found.current, found.odd_current), (found.previous, found.odd_previous)):
-            ends = dict(zip(found.odd, odd.tolist(), strict=True))
+        for rows, odd in ((pair.current, pair.odd_current), (pair.previous, pair.odd_previous)):
+            ends = dict(zip(pair.odd, odd.tolist(), strict=True))
             sides.append(np.concatenate(([ends.get("-Inf", 0)], rows, [ends.get("+Inf", 0)])))
         if not sides[0].any() or not sides[1].any():
             return Measure("kolmogorov_smirnov", None, note="a side has nothing but NaN")
@@ -259,10 +262,10 @@ class Comparison:
         """Whether the shares of categories differ."""
         if not self.pair.discrete:
             return Measure("chi_squared", None, note="numbers that are no categories: see kolmogorov_smirnov")
-        found = measures.chi_squared(self.cells.current, self.cells.previous)
-        if found is None:
+        outcome = measures.chi_squared(self.cells.current, self.cells.previous)
+        if outcome is None:
             return Measure("chi_squared", None, note="fewer than two values are frequent enough")
-        return _tested("chi_squared", found, "values", "Cramér's V")
+        return _tested("chi_squared", outcome, "values", "Cramér's V")
 
     def moved(self) -> list[dict[str, Any]]:
         """The cells whose share changed most: `{"value", "current", "previous"}`, shares of the rows present."""
@@ -278,9 +281,9 @@ class Comparison:
         ]
 
 
-def _tested(name: str, found: measures.Test, over: str, effect_name: str) -> Measure:
+def _tested(name: str, outcome: measures.TestOutcome, over: str, effect_name: str) -> Measure:
     return Measure(
-        name, found.statistic, over=over, p_value=found.p_value, effect=found.effect, effect_name=effect_name
+        name, outcome.statistic, over=over, p_value=outcome.p_value, effect=outcome.effect, effect_name=effect_name
     )
 
 

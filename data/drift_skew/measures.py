@@ -14,18 +14,18 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-Cells = NDArray[Any]  # int64 or float64, one dimension
+CellCounts = NDArray[Any]  # int64 or float64, one dimension
 
 PSI_FLOOR: Final = 1e-4  # a share below this counts as this in `psi`: an empty cell has no logarithm
 LEAST_EXPECTED: Final = 5.0  # Cochran's rule: rarer cells are pooled before a chi² test
 _EXACT_ROWS: Final = 10_000  # rows per side up to which scipy's "auto" computes Kolmogorov–Smirnov exactly
 
 
-class Test(NamedTuple):
-    """What a test of "both are the same" found.
+class TestOutcome(NamedTuple):
+    """The outcome of a statistical test of "both sides are distributed alike".
 
     Attributes:
-        statistic: The test's own number.
+        statistic: The test's statistic.
         p_value: Chance of a statistic this large if nothing changed; 0 where it is below float64's range.
         effect: How large the change is, whatever the number of rows.
     """
@@ -35,25 +35,25 @@ class Test(NamedTuple):
     effect: float
 
 
-def shares(counts: Cells) -> NDArray[np.float64]:
+def shares(counts: CellCounts) -> NDArray[np.float64]:
     """Counts divided by their sum; all 0 where there is nothing."""
     total = counts.sum()
     return counts / total if total else np.zeros(len(counts))
 
 
-def l_infinity(current: Cells, previous: Cells) -> tuple[float, int]:
+def l_infinity(current: CellCounts, previous: CellCounts) -> tuple[float, int]:
     """Largest difference of two shares of one cell, in [0, 1], and that cell: the last one among ties, as TFDV."""
     apart = np.abs(shares(current) - shares(previous))
-    place = len(apart) - 1 - int(np.argmax(apart[::-1]))
-    return float(apart[place]), place
+    cell = len(apart) - 1 - int(np.argmax(apart[::-1]))
+    return float(apart[cell]), cell
 
 
-def normalized_abs_difference(current: Cells, previous: Cells) -> float:
+def normalized_abs_difference(current: CellCounts, previous: CellCounts) -> float:
     """Largest difference of two counts of one cell over all rows of both sides (TFDV's definition), in [0, 1]."""
     return float(np.abs(current - previous).max() / (current.sum() + previous.sum()))
 
 
-def jensen_shannon(current: Cells, previous: Cells) -> float:
+def jensen_shannon(current: CellCounts, previous: CellCounts) -> float:
     """Jensen–Shannon divergence of the shares in bits: ½KL(P‖M) + ½KL(Q‖M) with M = ½(P + Q), in [0, 1].
 
     Lin, "Divergence measures based on the Shannon entropy", 1991. It is the square of `scipy.spatial.distance`'s
@@ -69,13 +69,13 @@ def _relative(part: NDArray[np.float64], whole: NDArray[np.float64]) -> float:
     return math.fsum((part[some] * np.log2(part[some] / whole[some])).tolist())
 
 
-def psi(current: Cells, previous: Cells, floor: float = PSI_FLOOR) -> float:
+def psi(current: CellCounts, previous: CellCounts, floor: float = PSI_FLOOR) -> float:
     """Population stability index: Σ (p − q) ln(p / q), never below 0; shares below `floor` count as `floor`."""
     p, q = np.maximum(shares(current), floor), np.maximum(shares(previous), floor)
     return math.fsum(((p - q) * np.log(p / q)).tolist())
 
 
-def wasserstein(values: Cells, current: Cells, previous: Cells) -> float:
+def wasserstein(values: CellCounts, current: CellCounts, previous: CellCounts) -> float:
     """The earth mover's distance in the unit of the values: the area between the two cumulative distributions.
 
     Args:
@@ -96,7 +96,7 @@ def wasserstein(values: Cells, current: Cells, previous: Cells) -> float:
         return float((gaps.astype(np.float64) * apart).sum())
 
 
-def kolmogorov_smirnov(current: Cells, previous: Cells) -> Test:
+def kolmogorov_smirnov(current: CellCounts, previous: CellCounts) -> TestOutcome:
     """The two-sided two-sample test over values in ascending order; its effect is the statistic D, in [0, 1].
 
     The p-value is that of `scipy.stats.ks_2samp`: exact up to 10,000 rows a side, else asymptotic. With ties (D is then
@@ -107,17 +107,19 @@ def kolmogorov_smirnov(current: Cells, previous: Cells) -> Test:
     rows, others = int(current.sum()), int(previous.sum())
     apart = float(np.abs(np.cumsum(shares(current)) - np.cumsum(shares(previous))).max())
     if max(rows, others) <= _EXACT_ROWS:
-        places = np.arange(len(current))
-        with warnings.catch_warnings():  # it says so where it has to fall back to the asymptotic formula
+        ranks = np.arange(len(current))
+        with warnings.catch_warnings():  # it warns where it has to fall back to the asymptotic formula
             warnings.simplefilter("ignore", RuntimeWarning)
-            test = inspect.unwrap(stats.ks_2samp)  # without looking for NaN and axes, which takes longer than the test
-            found = test(np.repeat(places, current), np.repeat(places, previous))
-        return Test(float(found.statistic), float(found.pvalue), float(found.statistic))
+            test = inspect.unwrap(
+                stats.ks_2samp
+            )  # the wrapper looks for NaN and axes, which takes longer than the test
+            outcome = test(np.repeat(ranks, current), np.repeat(ranks, previous))
+        return TestOutcome(float(outcome.statistic), float(outcome.pvalue), float(outcome.statistic))
     p_value = float(stats.kstwo.sf(apart, round(rows * others / (rows + others))))
-    return Test(apart, min(max(p_value, 0.0), 1.0), apart)
+    return TestOutcome(apart, min(max(p_value, 0.0), 1.0), apart)
 
 
-def chi_squared(current: Cells, previous: Cells) -> Test | None:
+def chi_squared(current: CellCounts, previous: CellCounts) -> TestOutcome | None:
     """Pearson's test that both sides have the same shares, without Yates' correction; its effect is Cramér's V.
 
     Cells where either side expects fewer than five rows are pooled into one (see `pool_rare`). None where that leaves
@@ -132,10 +134,10 @@ def chi_squared(current: Cells, previous: Cells) -> Test | None:
     total = float(table.sum())
     expected = table.sum(axis=1, keepdims=True).astype(np.float64) * table.sum(axis=0) / total
     statistic = float(((table - expected) ** 2 / expected).sum())
-    return Test(statistic, float(special.chdtrc(cells - 1, statistic)), math.sqrt(statistic / total))
+    return TestOutcome(statistic, float(special.chdtrc(cells - 1, statistic)), math.sqrt(statistic / total))
 
 
-def pool_rare(current: Cells, previous: Cells, least: float = LEAST_EXPECTED) -> Cells:
+def pool_rare(current: CellCounts, previous: CellCounts, least: float = LEAST_EXPECTED) -> CellCounts:
     """Two rows of counts in which each side expects at least `least` in every cell: the rarer ones are one cell.
 
     If even that cell is too rare, it joins the smallest of the others.
@@ -157,7 +159,7 @@ def pool_rare(current: Cells, previous: Cells, least: float = LEAST_EXPECTED) ->
     return kept
 
 
-def two_proportions(current: int, rows: int, previous: int, others: int) -> Test | None:
+def two_proportions(current: int, rows: int, previous: int, others: int) -> TestOutcome | None:
     """The pooled two-sided z test that two shares are equal; its effect is Cohen's h, in [0, π].
 
     Its square is Pearson's chi² of the 2 × 2 table. Cohen, "Statistical Power Analysis", 1988, chapter 6.
@@ -177,26 +179,26 @@ def two_proportions(current: int, rows: int, previous: int, others: int) -> Test
     spread = math.sqrt(pooled * (1 - pooled) * (1 / rows + 1 / others))
     z = (p - q) / spread if spread else 0.0
     effect = 2 * abs(math.asin(math.sqrt(p)) - math.asin(math.sqrt(q)))
-    return Test(z, math.erfc(abs(z) / math.sqrt(2)), effect)
+    return TestOutcome(z, math.erfc(abs(z) / math.sqrt(2)), effect)
 
 
 def benjamini_hochberg(p_values: Sequence[float]) -> list[float]:
     """Adjusted p-values that bound the share of false alarms among all alarms (Benjamini & Hochberg 1995)."""
     size = len(p_values)
-    order = sorted(range(size), key=lambda place: -p_values[place])
+    order = sorted(range(size), key=lambda index: -p_values[index])
     adjusted, least = [0.0] * size, 1.0
-    for above, place in enumerate(order):
-        least = min(least, p_values[place] * size / (size - above))
-        adjusted[place] = least
+    for above, index in enumerate(order):
+        least = min(least, p_values[index] * size / (size - above))
+        adjusted[index] = least
     return adjusted
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
     """Adjusted p-values that bound the chance of any false alarm (Holm 1979); stricter."""
     size = len(p_values)
-    order = sorted(range(size), key=lambda place: p_values[place])
+    order = sorted(range(size), key=lambda index: p_values[index])
     adjusted, largest = [0.0] * size, 0.0
-    for below, place in enumerate(order):
-        largest = max(largest, min(p_values[place] * (size - below), 1.0))
-        adjusted[place] = largest
+    for below, index in enumerate(order):
+        largest = max(largest, min(p_values[index] * (size - below), 1.0))
+        adjusted[index] = largest
     return adjusted

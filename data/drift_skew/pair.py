@@ -1,4 +1,4 @@
-"""One feature of two data sets on common ground: the same values, or the same cells of values, with the rows of each.
+"""One feature of two data sets over one list of values, or of cells of values, with the rows of each side.
 
 A column whose table is exact gives exact counts. One that only has sketches gives the rows that its summary's values
 stand for; `error` then says how far a share can be off.
@@ -22,7 +22,7 @@ from ..stats.column import NUMERIC, TEXT, ColumnState
 from ..stats.describe import iso
 
 DISCRETE: Final = 100  # distinct integers up to which each is a cell of its own
-Rows = NDArray[np.int64]
+RowCounts = NDArray[np.int64]
 
 _ODD: Final = {"NaN": "nan", "+Inf": "positive_infinity", "-Inf": "negative_infinity"}
 _TIMES: Final = frozenset({"timestamp", "date", "time"})
@@ -38,22 +38,22 @@ class Pair:
         values: Distinct values of both sides: numpy numbers, or `large_binary`.
         current: Rows of the current side per value.
         previous: Rows of the control per value.
-        odd: Names of what has rows but no place among the values: "NaN", "+Inf", "-Inf", or the "other values" beside a
-            summary's frequent ones; only those that occur.
+        odd: Names of rows that are not among the values: "NaN", "+Inf", "-Inf", or the "other values" beside the most
+            frequent of a summary; only those that occur.
         odd_current: Rows of each of these.
         odd_previous: Likewise.
         discrete: Whether each value is a category: texts, truths, and integers of up to a hundred values.
         error: Largest error of a value's share (texts) or a cumulative share (numbers); None: exact.
-        show: A value's place to what people and JSON see of it.
+        show: Takes a value's index, returns the value as JSON and people see it.
     """
 
     kind: str
     values: Any
-    current: Rows
-    previous: Rows
+    current: RowCounts
+    previous: RowCounts
     odd: tuple[str, ...]
-    odd_current: Rows
-    odd_previous: Rows
+    odd_current: RowCounts
+    odd_previous: RowCounts
     discrete: bool
     error: float | None
     show: Callable[[int], Any]
@@ -65,17 +65,17 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Cells:
-    """The rows of both sides per cell; the odd ones (NaN, …) are cells as well.
+class CellRows:
+    """The rows of both sides per cell; NaN and the other odd ones are cells too.
 
     Attributes:
         current: Rows of the current side.
         previous: Rows of the control.
-        label: A cell's place to what people and JSON see of it: a value, or "[first, last]" of the values within.
+        label: Takes a cell's index, returns how JSON and people see it: a value, or "[first, last]" of its values.
     """
 
-    current: Rows
-    previous: Rows
+    current: RowCounts
+    previous: RowCounts
     label: Callable[[int], Any]
 
 
@@ -88,7 +88,7 @@ def comparable(current: ColumnState, previous: ColumnState) -> bool:
     return same and current.kind in NUMERIC
 
 
-def pair(current: ColumnState, previous: ColumnState) -> Pair:
+def pair_of_columns(current: ColumnState, previous: ColumnState) -> Pair:
     """Both columns over their common list of values; they must be `comparable`."""
     return _pair_texts(current, previous) if current.kind in TEXT else _pair_numbers(current, previous)
 
@@ -96,7 +96,7 @@ def pair(current: ColumnState, previous: ColumnState) -> Pair:
 def _pair_texts(current: ColumnState, previous: ColumnState) -> Pair:
     rough = current.sketches is not None or previous.sketches is not None
     (table, error), (other, other_error) = (_texts(side, rough) for side in (current, previous))
-    same = not rough and table.values.equals(other.values)  # as mostly; merging is dear
+    same = not rough and table.values.equals(other.values)  # the usual case, and merging is slow
     values = table.values if same else merge_texts([table, other]).values
     rest = np.array([current.count - table.total]), np.array([previous.count - other.total])
     some = bool(rest[0] or rest[1])
@@ -110,7 +110,7 @@ def _pair_texts(current: ColumnState, previous: ColumnState) -> Pair:
         rest[1][:some],
         discrete=True,
         error=error + other_error if rough else None,
-        show=lambda place: show_text(values[place].as_py()),
+        show=lambda index: show_text(values[index].as_py()),
     )
 
 
@@ -133,7 +133,7 @@ _NO_TEXT: Final = TextTable(pa.nulls(0, pa.large_binary()), np.zeros(0, np.int64
 _NO_NUMBER: Final = NumberTable(np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 
-def _placed(table: TextTable, values: Any) -> Rows:
+def _placed(table: TextTable, values: Any) -> RowCounts:
     rows = np.zeros(len(values), np.int64)
     if len(table.counts):
         rows[numpy_of(pc.index_in(table.values, value_set=values))] = table.counts
@@ -171,8 +171,8 @@ def _pair_numbers(current: ColumnState, previous: ColumnState) -> Pair:
     whole = "float" not in (current.kind, previous.kind) and current.kind not in _TIMES
     truth = current.kind == previous.kind == "bool"
 
-    def show(place: int) -> Any:
-        value = values[place].item()
+    def show(index: int) -> Any:
+        value = values[index].item()
         if current.kind in _TIMES:
             return iso(round(value), current.kind, current.unit, current.zone)
         return bool(value) if truth else value
@@ -191,70 +191,70 @@ def _pair_numbers(current: ColumnState, previous: ColumnState) -> Pair:
     )
 
 
-def value_cells(found: Pair) -> Cells:
+def value_cells(pair: Pair) -> CellRows:
     """Every value is a cell."""
-    names = found.odd
-    return Cells(
-        np.concatenate((found.current, found.odd_current)),
-        np.concatenate((found.previous, found.odd_previous)),
-        lambda place: found.show(place) if place < len(found.current) else names[place - len(found.current)],
+    names = pair.odd
+    return CellRows(
+        np.concatenate((pair.current, pair.odd_current)),
+        np.concatenate((pair.previous, pair.odd_previous)),
+        lambda index: pair.show(index) if index < len(pair.current) else names[index - len(pair.current)],
     )
 
 
-def frequent_cells(found: Pair, certain: float) -> Cells:
+def frequent_cells(pair: Pair, certain: float) -> CellRows:
     """Texts of which only a summary is known: those whose share, on either side, is `certain` times its possible error.
 
     All others are one cell. A summary's counts are lower bounds, and many small errors would add up to a difference.
     """
-    least = certain * (found.error or 0.0)
-    totals = (int(rows.sum() + odd.sum()) for rows, odd in _sides(found))
-    shares = [rows / max(total, 1) for (rows, _), total in zip(_sides(found), totals, strict=True)]
+    least = certain * (pair.error or 0.0)
+    totals = (int(rows.sum() + odd.sum()) for rows, odd in _sides(pair))
+    shares = [rows / max(total, 1) for (rows, _), total in zip(_sides(pair), totals, strict=True)]
     sure = np.maximum(*shares) >= least
-    places = np.flatnonzero(sure)
-    current, previous = (np.append(rows[sure], rows[~sure].sum() + odd.sum()) for rows, odd in _sides(found))
-    return Cells(current, previous, lambda place: found.show(int(places[place])) if place < len(places) else OTHERS)
+    kept = np.flatnonzero(sure)
+    current, previous = (np.append(rows[sure], rows[~sure].sum() + odd.sum()) for rows, odd in _sides(pair))
+    return CellRows(current, previous, lambda index: pair.show(int(kept[index])) if index < len(kept) else OTHERS)
 
 
-def _sides(found: Pair) -> tuple[tuple[Rows, Rows], tuple[Rows, Rows]]:
-    return (found.current, found.odd_current), (found.previous, found.odd_previous)
+def _sides(pair: Pair) -> tuple[tuple[RowCounts, RowCounts], tuple[RowCounts, RowCounts]]:
+    return (pair.current, pair.odd_current), (pair.previous, pair.odd_previous)
 
 
-def equal_mass_cells(found: Pair, cells: int, *, control: bool) -> Cells:
+def equal_mass_cells(pair: Pair, cells: int, *, control: bool) -> CellRows:
     """Cells of neighbouring numbers, each with about the same mass; a value with a cell's mass is a cell of its own.
 
     So a far outlier moves no edge: it only joins the last cell.
 
     Args:
-        found: Numbers.
+        pair: Of numbers.
         cells: About how many.
         control: Whether the mass is that of the control, else of both sides in equal parts (then exchanging the sides
             changes nothing).
     """
-    mass = _share(found.previous)
+    mass = _share(pair.previous)
     if not control:
-        mass = (mass + _share(found.current)) / 2
+        mass = (mass + _share(pair.current)) / 2
     first = _starts(mass, cells)
     last = np.append(first[1:], len(mass)) - 1
 
-    def label(place: int) -> Any:
-        if place >= len(first):
-            return found.odd[place - len(first)]
-        low, high = found.show(int(first[place])), found.show(int(last[place]))
-        return low if first[place] == last[place] else f"[{low}, {high}]"
+    def label(index: int) -> Any:
+        if index >= len(first):
+            return pair.odd[index - len(first)]
+        low, high = pair.show(int(first[index])), pair.show(int(last[index]))
+        return low if first[index] == last[index] else f"[{low}, {high}]"
 
-    return Cells(
-        np.concatenate((_summed(found.current, first), found.odd_current)),
-        np.concatenate((_summed(found.previous, first), found.odd_previous)),
+    return CellRows(
+        np.concatenate((_summed(pair.current, first), pair.odd_current)),
+        np.concatenate((_summed(pair.previous, first), pair.odd_previous)),
         label,
     )
 
 
-def _share(rows: Rows) -> NDArray[np.float64]:
+def _share(rows: RowCounts) -> NDArray[np.float64]:
     total = int(rows.sum())
     return rows / total if total else np.zeros(len(rows))
 
 
-def _summed(rows: Rows, first: NDArray[np.int64]) -> Rows:
+def _summed(rows: RowCounts, first: NDArray[np.int64]) -> RowCounts:
     return np.add.reduceat(rows, first) if len(rows) else rows
 
 

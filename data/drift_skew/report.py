@@ -1,7 +1,7 @@
 """Drift and skew: how each feature of some data sets differs from the same feature of a control, and by how much.
 
-Span to span, training to serving, split to split: two statistics, no rows. Every feature is in the table, also where
-nothing changed.
+Span to span, training to serving, split to split: what is compared are two statistics; no rows are read. The report has
+every feature, also those that did not change.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ class FeatureDrift:
 
     Attributes:
         name: The feature, or the path of a struct's field; with " (lengths)" behind it how many items its lists have,
-            of the lists within these as "x[] (lengths)".
+            "x[] (lengths)" for the lists within its lists.
         status: "compared", "type changed", "only in current" or "only in previous".
-        current: `{"type", "rows", "missing", "nan"}` of the current side; empty where it lacks the feature. Of lengths
-            the rows are the items of the lists.
+        current: `{"type", "rows", "missing", "nan"}` of the current side; empty where it lacks the feature. Of
+            lengths, "rows" are the items of the lists.
         previous: Likewise of the control.
         measures: All of `MEASURES` by name; empty where a side lacks the feature.
         moved: Values, or cells of numbers, whose share changed most: `{"value", "current", "previous"}`.
@@ -67,11 +67,11 @@ class FeatureDrift:
     path: Path = ()
 
     def number(self, comparator: str) -> float | None:
-        """The number that a comparator looks at; None where it has none."""
+        """The number that a comparator of the schema looks at; None where its measure has no value."""
         wanted = COMPARATORS[comparator]
         measure = self.measures.get(wanted.measure)
-        found: float | None = None if measure is None else getattr(measure, wanted.field)
-        return found
+        number: float | None = None if measure is None else getattr(measure, wanted.field)
+        return number
 
     def to_dict(self) -> dict[str, Any]:
         """The feature as JSON-able values."""
@@ -121,7 +121,7 @@ class DatasetDrift:
 
 @dataclass(frozen=True)
 class DriftReport:
-    """What `drift` found.
+    """The result of `drift`.
 
     A feature counts as drifted if the schema bounds it and a number is above its bound; or, where the schema says
     nothing about it, if a test is significant after correction (below `alpha`) and its effect is not small (see
@@ -244,19 +244,21 @@ def drift(
     chosen = pair_up(new, old) if pairs is None else list(pairs)
     specs = () if schema is None else with_fields(schema.features)
     thresholds = {path: getattr(spec, comparator) for path, spec in specs}
-    found = []
+    datasets = []
     for name, control in chosen:
-        for side, given, wanted in (("current", new, name), ("previous", old, control)):
-            if wanted not in given.splits:
+        for side, side_statistics, wanted in (("current", new, name), ("previous", old, control)):
+            if wanted not in side_statistics.splits:
                 raise InputError(
-                    f"the {side} statistics have no data set {wanted!r}", fix=f"use {', '.join(given.splits)}"
+                    f"the {side} statistics have no data set {wanted!r}", fix=f"use {', '.join(side_statistics.splits)}"
                 )
         features = list(_features(new.state(name).data_columns, old.state(control).data_columns, thresholds))
         features = [_judged(item, alpha) for item in _corrected(features, CORRECTIONS[correction])]
-        found.append(DatasetDrift(name, control, (new.splits[name], old.splits[control]), tuple(features)))
+        datasets.append(DatasetDrift(name, control, (new.splits[name], old.splits[control]), tuple(features)))
     seen = ({name for name, _ in chosen}, {control for _, control in chosen})
-    unpaired = [name for given, used in zip((new, old), seen, strict=True) for name in given.splits if name not in used]
-    return DriftReport(tuple(found), correction, alpha, tuple(dict.fromkeys(unpaired)))
+    unpaired = [
+        name for side, compared in zip((new, old), seen, strict=True) for name in side.splits if name not in compared
+    ]
+    return DriftReport(tuple(datasets), correction, alpha, tuple(dict.fromkeys(unpaired)))
 
 
 def pair_up(current: Statistics, previous: Statistics) -> list[tuple[str, str]]:
@@ -286,8 +288,8 @@ def _features(
     for name in dict.fromkeys((*current, *previous)):
         path = (*above, name)
         new, old = current.get(name), previous.get(name)
-        for found in _column(path_name(path), new, old, thresholds.get(path, {})):
-            yield replace(found, path=path) if above else found
+        for feature_drift in _column(path_name(path), new, old, thresholds.get(path, {})):
+            yield replace(feature_drift, path=path) if above else feature_drift
         if new is not None and old is not None:
             yield from _features(new.levels[-1].fields, old.levels[-1].fields, thresholds, path)
 
@@ -299,11 +301,12 @@ def _column(
         status = "only in previous" if current is None else "only in current"
         yield FeatureDrift(name, status, _side(current), _side(previous), {}, thresholds=thresholds)
         return
-    found = _compared(name, Comparison(current, previous), (_side(current), _side(previous)))
+    feature_drift = _compared(name, Comparison(current, previous), (_side(current), _side(previous)))
     if thresholds:
-        high = [key for key, most in thresholds.items() if (number := found.number(key)) is not None and number > most]
-        found = replace(found, thresholds=thresholds, high=tuple(high))
-    yield found
+        values = {comparator: feature_drift.number(comparator) for comparator in thresholds}
+        high = [key for key, value in values.items() if value is not None and value > thresholds[key]]
+        feature_drift = replace(feature_drift, thresholds=thresholds, high=tuple(high))
+    yield feature_drift
     for level in range(min(len(current.levels), len(previous.levels)) - 1):
         both = Comparison(current, previous, lengths=level)
         sides = (_side(items) | {"type": "lengths"} for items in both.present)
@@ -327,15 +330,15 @@ def _corrected(
 ) -> list[FeatureDrift]:
     """The features with the p-values of all their tests adjusted together."""
     tests = [
-        (place, name, measure.p_value)
-        for place, feature in enumerate(features)
+        (index, name, measure.p_value)
+        for index, feature in enumerate(features)
         for name, measure in feature.measures.items()
         if measure.p_value is not None
     ]
     measures = [dict(feature.measures) for feature in features]
-    for (place, name, _), adjusted in zip(tests, correct([p_value for *_, p_value in tests]), strict=True):
-        measures[place][name] = replace(measures[place][name], adjusted_p=adjusted)
-    return [replace(feature, measures=found) for feature, found in zip(features, measures, strict=True)]
+    for (index, name, _), adjusted_p in zip(tests, correct([p_value for *_, p_value in tests]), strict=True):
+        measures[index][name] = replace(measures[index][name], adjusted_p=adjusted_p)
+    return [replace(feature, measures=adjusted) for feature, adjusted in zip(features, measures, strict=True)]
 
 
 def _judged(feature: FeatureDrift, alpha: float) -> FeatureDrift:

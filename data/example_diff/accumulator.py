@@ -1,4 +1,4 @@
-"""What is remembered of the pairs of two data sets' rows: counts per feature, differences, confusion, samples."""
+"""The mergeable state of comparing pairs of rows: counts per feature, differences, confusion tables, samples."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _CONFUSABLE: Final = frozenset({"bool", "int", "text"})
 
 
 @dataclass(frozen=True)
-class Settings:
+class DiffSettings:
     """How pairs are compared.
 
     Attributes:
@@ -63,7 +63,13 @@ class Settings:
 
 @dataclass
 class FeatureState:
-    """What became of one feature; `confusion` is None once it has too many values."""
+    """What is counted of one feature.
+
+    Attributes:
+        counts: Pairs by outcome, shape (5,): see `equality.outcomes`.
+        confusion: Pairs by (base value, test value) where they differ or not; None once there are too many values.
+        samples: `[hash of the key, key, base value, test value]` of pairs that differ, smallest hashes first.
+    """
 
     counts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(_OUTCOMES, np.int64))
     confusion: dict[tuple[Any, Any], int] | None = field(default_factory=dict)
@@ -80,13 +86,13 @@ _KEY_SAMPLES: Final = ("only_in_base", "only_in_test", "duplicate_keys")
 class DiffAccumulator:
     """An `Accumulator` over the rows of a join (see `join.JoinShard`).
 
-    Samples are those whose keys have the smallest hashes, so they do not depend on the order of the rows.
+    Samples are the rows whose keys have the smallest hashes, so they do not depend on the order of the rows.
 
     Args:
         settings: How pairs are compared.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: DiffSettings) -> None:
         self.settings = settings
         self.counts = dict.fromkeys(_COUNTS, 0)
         self.keys: dict[str, list[list[Any]]] = {name: [] for name in _KEY_SAMPLES}
@@ -108,7 +114,7 @@ class DiffAccumulator:
     def _count(self, batch: pa.RecordBatch, keys: pa.RecordBatch, hashes: Hashes) -> None:
         base, test = (numpy_of(pc.fill_null(batch.column(name), 0)) for name in (BASE_ROWS, TEST_ROWS))
         is_key = numpy_of(keys.column(0).is_valid()) & (base + test > 0)
-        found = {
+        marked_keys = {
             "only_in_base": is_key & (test == 0),
             "only_in_test": is_key & (base == 0),
             "duplicate_keys": is_key & ((base > 1) | (test > 1)),
@@ -119,14 +125,14 @@ class DiffAccumulator:
             "base_without_key": base[~is_key],
             "test_without_key": test[~is_key],
             "keys": is_key,
-            **found,
+            **marked_keys,
             "base_duplicate_rows": base[is_key & (base > 1)],
             "test_duplicate_rows": test[is_key & (test > 1)],
             "pairs": numpy_of(batch.column(PAIR)),
         }
         for name, values in numbers.items():
             self.counts[name] += int(values.sum())
-        for name, marked in found.items():
+        for name, marked in marked_keys.items():
             for row, number in self._smallest(marked, hashes):
                 self.keys[name].append([number, _quoted(keys, row), int(base[row]), int(test[row])])
             self.keys[name] = self._least(self.keys[name])
@@ -181,8 +187,10 @@ class DiffAccumulator:
         if any(value is _TOO_LONG for side in values for value in side):
             state.confusion = None
             return
-        places = [numpy_of(pc.fill_null(side.indices, len(side.dictionary))).astype(np.int64) for side in (left, right)]
-        codes = (places[0] * len(values[1]) + places[1])[outcome != BOTH_MISSING]
+        indices = [
+            numpy_of(pc.fill_null(side.indices, len(side.dictionary))).astype(np.int64) for side in (left, right)
+        ]
+        codes = (indices[0] * len(values[1]) + indices[1])[outcome != BOTH_MISSING]
         for code, count in zip(*(part.tolist() for part in np.unique(codes, return_counts=True)), strict=True):
             pair = values[0][code // len(values[1])], values[1][code % len(values[1])]
             state.confusion[pair] = state.confusion.get(pair, 0) + count
@@ -243,7 +251,7 @@ class DiffAccumulator:
             "base_only": counts[BASE_ONLY],
             "test_only": counts[TEST_ONLY],
             "both_missing": counts[BOTH_MISSING],
-            "difference": None if change is None else _told(change),
+            "difference": None if change is None else _difference(change),
             "confusion": confusion,
             "samples": [{"key": key, "base": base, "test": test} for _, key, base, test in state.samples],
         }
@@ -280,7 +288,7 @@ class DiffAccumulator:
             body = json.loads(bytes(text))
             options = body["settings"]
             columns = {name: tuple(options[name]) for name in ("keys", "features")}
-            diff = cls(Settings(**{**options, **columns}))
+            diff = cls(DiffSettings(**{**options, **columns}))
             diff.counts, diff.keys = body["counts"], body["keys"]
             for state, stored in zip(diff.features.values(), body["features"], strict=True):
                 state.counts = np.array(stored["counts"], np.int64)
@@ -291,14 +299,14 @@ class DiffAccumulator:
         return diff
 
 
-_TOLD: Final = ("mean", "std", "min", "max", "median", "quantiles", "histogram")
+_DESCRIBED: Final = ("mean", "std", "min", "max", "median", "quantiles", "histogram")
 _TOO_LONG: Final = object()
 
 
-def _told(change: dict[str, Any]) -> dict[str, Any]:
-    """Statistics of the differences, without what says nothing of them."""
-    values = {name: change[name]["value"] for name in _TOLD}
-    return {"count": change["count"], "exact": all(change[name]["exact"] for name in _TOLD), **values}
+def _difference(change: dict[str, Any]) -> dict[str, Any]:
+    """The statistics that mean something of differences between numbers."""
+    values = {name: change[name]["value"] for name in _DESCRIBED}
+    return {"count": change["count"], "exact": all(change[name]["exact"] for name in _DESCRIBED), **values}
 
 
 def _listed(dictionary: Any) -> list[Any]:
@@ -323,5 +331,5 @@ def _quoted(keys: pa.RecordBatch, row: int) -> dict[str, Any]:
 
 
 def _side(pairs: pa.RecordBatch, name: str) -> Any:
-    place = pairs.schema.get_field_index(name)
-    return None if place < 0 else pairs.column(place)
+    index = pairs.schema.get_field_index(name)
+    return None if index < 0 else pairs.column(index)

@@ -1,6 +1,6 @@
 """Row-level skew: rows of two data sets that have the same key, compared feature by feature.
 
-What TFDV's DetectFeatureSkew does, joined on disk in bounded memory, with what differs shown.
+As TFDV's DetectFeatureSkew does; here with examples of what differs, and by a join on disk in bounded memory.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from ..base import Executor
 from ..exchange import MOST_BUCKETS
 from ..reading.source_of import source_of
 from ..sources import Source
-from .accumulator import DiffAccumulator, Settings
+from .accumulator import DiffAccumulator, DiffSettings
 from .equality import compared_as
-from .join import Columns, join, key_schema
+from .join import KeyedColumns, join, key_schema
 
 FORMAT: Final = "drivetrain.example_diff/1"
 FILE: Final = "example_diff.json"
@@ -44,15 +44,15 @@ class ExamplesDiff:
         self.document = dict(document)
 
     def __getitem__(self, name: str) -> dict[str, Any]:
-        """What is known of the feature of that name, in the first pair of data sets.
+        """The comparison of the feature of that name, in the first pair of data sets.
 
         Raises:
             KeyError: There is no such feature.
         """
         for feature in self.document["pairs"][0]["features"]:
             if feature["name"] == name:
-                found: dict[str, Any] = feature
-                return found
+                matching: dict[str, Any] = feature
+                return matching
         raise KeyError(name)
 
     @property
@@ -83,13 +83,13 @@ class ExamplesDiff:
             return "no row has a partner of the same key"
         status = {feature["name"]: feature["status"] for pair in self.document["pairs"] for feature in pair["features"]}
         both = [name for name in self.different if not status[name].startswith("only")]
-        said = [f"{odd:,} of {pairs:,} pairs of rows differ"]
+        lines = [f"{odd:,} of {pairs:,} pairs of rows differ"]
         if odd:
-            said[0] += f", in {_some(both)}"
+            lines[0] += f", in {_some(both)}"
         for side in ("only in base", "only in test"):
             names = [name for name in status if status[name] == side]
-            said += [f"{side}: {_some(names)}"] if names else []
-        return "; ".join(said)
+            lines += [f"{side}: {_some(names)}"] if names else []
+        return "; ".join(lines)
 
     def to_json(self) -> str:
         """The document as indented JSON; equal diffs give equal text."""
@@ -184,7 +184,7 @@ def diff_examples(
         executor: Who walks the rows; threads of this process where None.
         scratch: A folder on a disk with room for both sides' rows, which the executor's workers share; the temporary
             folder where None. What is written there is removed.
-        progress: Told of rows; both sides are read twice.
+        progress: Called with the rows read so far; both sides are read twice.
 
     Returns:
         The diff. Its counts: base_rows, test_rows; base_without_key, test_without_key (rows); keys (distinct);
@@ -208,19 +208,22 @@ def diff_examples(
         executor = LocalExecutor()
     sides = [_named(side) for side in (base, test)]
     chosen = _pair_up(*sides) if pairs is None else list(pairs)
-    for side, names, given in (("base", {a for a, _ in chosen}, sides[0]), ("test", {b for _, b in chosen}, sides[1])):
-        for name in sorted(names - given.keys()):
-            raise InputError(f"the {side} data has no data set {name!r}", fix=f"use {', '.join(given)}")
+    for side, names, side_sources in (
+        ("base", {a for a, _ in chosen}, sides[0]),
+        ("test", {b for _, b in chosen}, sides[1]),
+    ):
+        for name in sorted(names - side_sources.keys()):
+            raise InputError(f"the {side} data has no data set {name!r}", fix=f"use {', '.join(side_sources)}")
     total = 2 * sum(sides[0][a].rows + sides[1][b].rows for a, b in chosen)
     compared = []
     done = 0
     for first, second in chosen:
         left, right = sides[0][first], sides[1][second]
         features = _features(left, right, keys, columns, ignore)
-        settings = Settings(keys, features, float_digits, samples, confusion)
+        settings = DiffSettings(keys, features, float_digits, samples, confusion)
         with tempfile.TemporaryDirectory(prefix=SCRATCH, dir=scratch) as folder:
-            made = _diff(left, right, settings, allow_duplicates, executor, Path(folder), _from(progress, done, total))
-        result = made.result()
+            state = _diff(left, right, settings, allow_duplicates, executor, Path(folder), _from(progress, done, total))
+        result = state.result()
         result["features"] = [_typed(feature, left, right) for feature in result["features"]]
         compared.append({"base": first, "test": second, **result})
         done += 2 * (left.rows + right.rows)
@@ -239,7 +242,7 @@ def diff_examples(
 def _diff(
     base: Source,
     test: Source,
-    settings: Settings,
+    settings: DiffSettings,
     duplicates: bool,
     executor: Executor,
     folder: Path,
@@ -252,7 +255,7 @@ def _diff(
     done = 0
     for name, source in (("base", base), ("test", test)):
         others = tuple(feature for feature in settings.features if feature in source.columns)
-        wanted = Columns(shared, others, settings.digits, name)
+        wanted = KeyedColumns(shared, others, settings.digits, name)
         sides.append(
             executor.exchange(
                 source.select([*settings.keys, *others]),
@@ -269,7 +272,7 @@ def _diff(
 
 
 def _from(progress: Progress, before: int, total: int | None) -> Progress:
-    """Progress of a part of the work that begins after `before` rows; the total, where the part knows none."""
+    """The progress of a part of the work, which begins after `before` rows; a `total` of None is not known yet."""
     if total is None:
         return lambda done, _, unit: progress(before + done, None, unit)
     return lambda done, _, unit: progress(min(before + done, total), total, unit)
@@ -277,7 +280,7 @@ def _from(progress: Progress, before: int, total: int | None) -> Progress:
 
 def _named(data: object) -> dict[str, Source]:
     if isinstance(data, Mapping):
-        return {str(name): source_of(one) for name, one in data.items()}
+        return {str(name): source_of(part) for name, part in data.items()}
     return {"data": source_of(data)}
 
 

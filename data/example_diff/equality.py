@@ -55,7 +55,7 @@ def compared_as(base: Any, test: Any) -> str | None:
 
 
 def outcomes(base: Any, test: Any, digits: int | None) -> NDArray[np.int8]:
-    """What became of each pair of values: `MATCH`, `MISMATCH`, ….
+    """The outcome of each pair of values: `BOTH_MISSING`, `MATCH`, `MISMATCH`, `BASE_ONLY` or `TEST_ONLY`.
 
     NaN equals NaN and −0.0 equals 0.0; an integer equals the same number as a float, exactly; a time equals the same
     instant in another unit or zone, bytes the same bytes as text. Lists and structs go by a 64-bit hash, in which 1 is
@@ -67,22 +67,22 @@ def outcomes(base: Any, test: Any, digits: int | None) -> NDArray[np.int8]:
         digits: Decimals that floats are rounded to first; None: not at all.
     """
     here, there = numpy_of(base.is_valid()), numpy_of(test.is_valid())
-    found = np.full(len(base), BOTH_MISSING, np.int8)
-    found[here & ~there] = BASE_ONLY
-    found[there & ~here] = TEST_ONLY
+    outcome = np.full(len(base), BOTH_MISSING, np.int8)
+    outcome[here & ~there] = BASE_ONLY
+    outcome[there & ~here] = TEST_ONLY
     both = here & there
     if both.any():
-        chosen = pa.array(both)
-        found[both] = np.where(_equal(base.filter(chosen), test.filter(chosen), digits), MATCH, MISMATCH)
-    return found
+        is_compared = pa.array(both)
+        outcome[both] = np.where(_equal(base.filter(is_compared), test.filter(is_compared), digits), MATCH, MISMATCH)
+    return outcome
 
 
 def differences(base: Any, test: Any) -> NDArray[np.float64]:
     """Test − base as float64, of times in seconds; NaN where either is missing or not finite, or it is no number."""
     kind = compared_as(base.type, test.type)
-    found = np.full(len(base), np.nan)
+    change_of_rows = np.full(len(base), np.nan)
     if kind not in ("int", "decimal", "float", "time"):
-        return found
+        return change_of_rows
     both = numpy_of(base.is_valid()) & numpy_of(test.is_valid())
     chosen = pa.array(both)
     left, right = base.filter(chosen), test.filter(chosen)
@@ -96,8 +96,8 @@ def differences(base: Any, test: Any) -> NDArray[np.float64]:
         with np.errstate(invalid="ignore", over="ignore"):
             change = _floats(right) - _floats(left)
     change[~np.isfinite(change)] = np.nan
-    found[both] = change
-    return found
+    change_of_rows[both] = change
+    return change_of_rows
 
 
 def _subtracted(left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -108,7 +108,7 @@ def _subtracted(left: NDArray[np.int64], right: NDArray[np.int64]) -> NDArray[np
 
 
 def _equal(base: Any, test: Any, digits: int | None) -> Mask:
-    """Where they are equal; none is missing."""
+    """Where two columns without missing values are equal."""
     kind = compared_as(base.type, test.type)
     if kind is None:
         return np.zeros(len(base), np.bool_)
@@ -139,17 +139,17 @@ def _same_float(base: Any, test: Any, digits: int | None) -> Mask:
         left, right = np.round(left, digits), np.round(right, digits)
     same: Mask = (left == right) | (np.isnan(left) & np.isnan(right))
     if digits is None and pa.types.is_integer(base.type):
-        # Beyond 2^53 several integers become one float: the float, as an integer, must be that integer.
+        # Beyond 2^53 several integers convert to one float, so the float is compared as an integer.
         large = same & (np.abs(right) >= 2.0**53)
-        for place in np.flatnonzero(large).tolist():
-            same[place] = int(right[place]) == base[place].as_py()
+        for row in np.flatnonzero(large).tolist():
+            same[row] = int(right[row]) == base[row].as_py()
     return same
 
 
 def _same_time(base: Any, test: Any) -> Mask:
     coarse, fine = sorted((base, test), key=lambda side: -_unit(side.type))
     factor = _unit(coarse.type) // _unit(fine.type)
-    # Not the coarse one in the finer unit, which may not be able to hold it.
+    # The fine one is divided, since the coarse one, multiplied, may not fit 64 bits.
     whole, rest = np.divmod(_whole(fine), factor)
     return np.asarray((whole == _whole(coarse)) & (rest == 0))
 
@@ -185,6 +185,6 @@ def _hashable(column: Any, digits: int | None) -> Any:
             return pa.ListArray.from_arrays(column.offsets, values)
         return pa.ListArray.from_arrays(column.offsets, values, mask=column.is_null())
     if pa.types.is_struct(kind):
-        fields = [_hashable(pc.struct_field(column, [place]), digits) for place in range(kind.num_fields)]
+        fields = [_hashable(pc.struct_field(column, [index]), digits) for index in range(kind.num_fields)]
         return pa.StructArray.from_arrays(fields, [field.name for field in kind], mask=column.is_null())
     return column

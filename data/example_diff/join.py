@@ -28,7 +28,7 @@ TEST_ROWS: Final = "test_rows"
 
 
 @dataclass(frozen=True)
-class Columns:
+class KeyedColumns:
     """A `BatchFn`: the columns wanted of a batch, keys in the type that both sides share, floats of keys rounded."""
 
     keys: Any  # pa.Schema

@@ -41,7 +41,7 @@ def growing_directory(folder: Path | str, pattern: str = "*", *, quiet: float = 
 
 
 class DirectoryStream:
-    """See `growing_directory`; a `Stream`. Its position is the size and time of each file read that is still there."""
+    """See `growing_directory`; a `Stream`. Its position: size and time of each file that was read and still exists."""
 
     def __init__(self, folder: Path, pattern: str, quiet: float) -> None:
         self.name = f"{folder}/{pattern}"
@@ -85,15 +85,15 @@ class DirectoryStream:
 
     def _waiting(self) -> list[tuple[Path, list[int]]]:
         now = time.time()
-        found = []
+        waiting = []
         there = set()
         for path, stat in self._files():
             there.add(path.name)
             facts = [stat.st_size, stat.st_mtime_ns]
             if self._read.get(path.name) != facts and now - stat.st_mtime >= self._quiet:
-                found.append((path, facts))
+                waiting.append((path, facts))
         self._read = {name: facts for name, facts in self._read.items() if name in there}
-        return sorted(found, key=lambda one: (one[1][1], one[0].name))
+        return sorted(waiting, key=lambda entry: (entry[1][1], entry[0].name))  # by time of writing
 
     def _files(self) -> Iterator[tuple[Path, os.stat_result]]:
         with os.scandir(self._folder) as entries:

@@ -92,14 +92,14 @@ class KafkaStream:
         """Read every partition there is now, new ones from their beginning."""
         self._looked = time.monotonic()
         try:
-            found = self._consumer.list_topics(self._topic, timeout=_PATIENCE).topics[self._topic]
+            topic = self._consumer.list_topics(self._topic, timeout=_PATIENCE).topics[self._topic]
         except self._kafka.KafkaException as error:
             raise BrokerError(
                 f"{self.name}: the broker does not answer ({error.args[0].str()})", fix="check the servers' addresses"
             ) from None
-        if found.error is not None:
-            raise DrivetrainError(f"{self.name}: {found.error.str()}", fix="check the topic's name")
-        new = found.partitions.keys() - self._offsets.keys()
+        if topic.error is not None:
+            raise DrivetrainError(f"{self.name}: {topic.error.str()}", fix="check the topic's name")
+        new = topic.partitions.keys() - self._offsets.keys()
         if new or not self._consumer.assignment():
             for partition in sorted(new):
                 self._offsets[partition] = self._low(partition)
@@ -187,17 +187,17 @@ def _json_object(value: bytes) -> Mapping[str, Any]:
 
 
 def _tables(rows: Iterable[tuple[str, dict[str, Any]]]) -> list[Chunk]:
-    """Rows as one table; where their types do not go together, one table a row, so that each is judged by itself."""
-    found = list(rows)
-    if not found:
+    """Rows as one table; where their types do not fit together, a table each, so that only bad ones are refused."""
+    decoded = list(rows)
+    if not decoded:
         return []
-    origin = found[0][0] if len(found) == 1 else f"{found[0][0]} to {found[-1][0].partition(' ')[2]}"
-    names = list(dict.fromkeys(name for _, row in found for name in row))
+    origin = decoded[0][0] if len(decoded) == 1 else f"{decoded[0][0]} to {decoded[-1][0].partition(' ')[2]}"
+    names = list(dict.fromkeys(name for _, row in decoded for name in row))
     try:
-        columns = {name: pa.array([row.get(name) for _, row in found]) for name in names}
+        columns = {name: pa.array([row.get(name) for _, row in decoded]) for name in names}
         return [Chunk(origin, pa.table(columns))]
     except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
-        if len(found) > 1:
-            return [chunk for one in found for chunk in _tables([one])]
+        if len(decoded) > 1:
+            return [chunk for row in decoded for chunk in _tables([row])]
         cause = InputError(f"{origin}: the message is no row ({str(error)[:200]})", fix="correct the producer")
         return [Chunk(origin, error=cause)]

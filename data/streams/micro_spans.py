@@ -46,10 +46,10 @@ _POLL: Final = 0.5  # seconds that a source may wait for rows before the span's 
 
 @dataclass(frozen=True)
 class Chunk:
-    """What a source gave at once: rows that belong in one span, or why there are none.
+    """Rows from a stream that belong in one span, or why they could not be read.
 
     Attributes:
-        origin: Where they come from, for errors: a file, or a topic's partition and offsets.
+        origin: Where the rows come from, for errors: a file, or a topic's partition and offsets.
         table: The rows (a pyarrow Table), or None if they could not be read.
         error: Why not.
     """
@@ -69,18 +69,18 @@ class Stream(Protocol):
     name: str
 
     def start(self, position: Any | None) -> None:
-        """Begin after `position` (JSON that `position` gave), at the very beginning where None."""
+        """Begin after `position` (JSON that `position()` returned); None: at the very beginning."""
 
     def poll(self, rows: int, seconds: float) -> list[Chunk]:
-        """What has come, about `rows` rows at most; waits no longer than `seconds` for the first, then gives []."""
+        """New rows, about `rows` at most; waits up to `seconds` for the first, and returns [] if none came."""
         ...
 
     def position(self) -> Any:
-        """Where the stream stands after all that was polled, as JSON."""
+        """The position after all that was polled, as JSON."""
         ...
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close connections."""
 
 
 @dataclass(frozen=True)
@@ -116,12 +116,12 @@ class StreamSpan:
 
     @property
     def rejected(self) -> list[dict[str, str]]:
-        """What could not be read, `{"origin", "error"}`, where such is kept and not raised."""
+        """What could not be read, as `{"origin", "error"}`; only with `on_bad="keep"`."""
         return list(self._facts["rejected"])
 
     @property
     def position(self) -> Any:
-        """Where the stream stood after it."""
+        """The position of the stream after this span."""
         return self._facts["position"]
 
     @property
@@ -131,36 +131,36 @@ class StreamSpan:
 
     @property
     def examples(self) -> Source:
-        """Its rows."""
+        """The rows, as a source."""
         return open_examples(self.folder / "examples", SPLIT)
 
     @cached_property
     def statistics(self) -> Statistics:
-        """Of its rows."""
+        """The statistics of the rows."""
         return Statistics.load(self.folder / "statistics")
 
     @cached_property
     def window(self) -> Statistics | None:
-        """Of the rows of the last `window_spans` that passed, this one included if it did; None before one has."""
+        """The statistics of the last `window_spans` spans that passed, up to this one; None before one has."""
         path = self.folder / "window"
         return Statistics.load(path) if path.is_dir() else None
 
     @property
     def window_spans(self) -> int:
-        """How many spans the window is of: fewer than were asked for at first, and after a column changed its type."""
+        """How many spans `window` covers: at first, and after a column changed its type, fewer than were asked for."""
         return int(self._facts["window"])
 
     @cached_property
     def anomalies(self) -> Anomalies | None:
-        """What validation found, with example rows; None without a schema."""
+        """The anomalies, with example rows; None without a schema."""
         path = self.folder / "anomalies.json"
         return Anomalies.load(path) if path.is_file() else None
 
 
 def stream_spans(folder: Path | str) -> list[StreamSpan]:
     """The spans published in a folder, oldest first."""
-    found = [path for path in Path(folder).glob("span-*") if path.name[5:].isdigit()]
-    return sorted((StreamSpan(int(path.name[5:]), path) for path in found), key=lambda span: span.number)
+    folders = [path for path in Path(folder).glob("span-*") if path.name[5:].isdigit()]
+    return sorted((StreamSpan(int(path.name[5:]), path) for path in folders), key=lambda span: span.number)
 
 
 def stream(
@@ -191,9 +191,9 @@ def stream(
         schema: What each span is validated against.
         environment: See `validate`.
         window: Spans whose statistics are merged, the newest included.
-        on_bad: What is done with a file or message that cannot be read or whose types are not those of the span's
-            other rows: "raise" stops before it; "keep" goes on and names it in the span's `rejected`.
-        idle: End, closing the last span, once nothing has come for so many seconds; None: never.
+        on_bad: What to do with a file or message that cannot be read, or whose types are not those of the span's other
+            rows: "raise" stops before it; "keep" leaves it out and names it in the span's `rejected`.
+        idle: Close the last span and end after so many seconds without rows; None: never.
         clock: Seconds; a test may pass its own.
 
     Raises:
@@ -206,13 +206,13 @@ def stream(
             fix="give at least 1 (of seconds, more than 0)",
         )
     if schema is not None:
-        validate(from_states({}), schema, environment=environment)  # what is wrong with these, not at the first span
+        validate(from_states({}), schema, environment=environment)  # raises now what it would at the first span
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     with _only_one(folder), contextlib.closing(source):
         for leftover in folder.glob(".span-*.tmp"):
             shutil.rmtree(leftover)
-        writer = _Writer(source, folder, schema, environment, window)
+        writer = _SpanWriter(source, folder, schema, environment, window)
         source.start(writer.position)
         collected = SpanRows(types)
         last = clock()
@@ -240,7 +240,7 @@ def stream(
                 return
 
 
-class _Writer:
+class _SpanWriter:
     """Writes, measures, validates and publishes spans."""
 
     def __init__(
@@ -264,6 +264,8 @@ class _Writer:
         try:
             staging.mkdir()
             self._fill(staging, number, collected)
+            # The stream's position is in the span: a rename publishes rows and position at once, so that after a crash
+            # no row is lost or comes twice. All is on disk before the rename, the rename before the next span.
             sync_tree(staging)
             staging.rename(final)
             sync_folder(self.folder)
@@ -298,23 +300,23 @@ class _Writer:
         manifest = executor.map(of_table(collected.table()), None, sinks(content, [SPLIT]))
         manifest.write(content, span=number)
         rows = open_examples(content, SPLIT)
-        found = statistics({SPLIT: rows}, executor, schema=self.schema)
-        self._save(found, staging / "statistics")
+        measured = statistics({SPLIT: rows}, executor, schema=self.schema)
+        self._save(measured, staging / "statistics")
         passed = True
         if self.schema is not None:
-            anomalies = validate(found, self.schema, environment=self.environment, previous=window_of(self.recent))
+            anomalies = validate(measured, self.schema, environment=self.environment, previous=window_of(self.recent))
             if anomalies.anomalies:
                 anomalies = anomalous_rows({SPLIT: rows}, anomalies, self.schema)
             anomalies.save(staging / "anomalies.json")
             passed = anomalies.passed
         if passed:
-            self.recent.append(found)
+            self.recent.append(measured)
         return passed
 
     @staticmethod
-    def _save(found: Statistics, content: Path) -> None:
+    def _save(measured: Statistics, content: Path) -> None:
         content.mkdir()
-        found.save(content)
+        measured.save(content)
 
 
 def window_of(spans: deque[Statistics]) -> Statistics | None:
@@ -325,12 +327,12 @@ def window_of(spans: deque[Statistics]) -> Statistics | None:
     """
     while spans:
         holds: dict[str, bool] = {}
-        for one in spans:
-            for split in one.splits:
-                for name, feature in one.features(split).items():
+        for span in spans:
+            for split in span.splits:
+                for name, feature in span.features(split).items():
                     holds[name] = holds.get(name, False) or feature["count"] > 0
         try:
-            return merge_statistics([_with_columns(one, holds) for one in spans])
+            return merge_statistics([_with_columns(span, holds) for span in spans])
         except InputError:
             if len(spans) == 1:
                 raise
@@ -338,11 +340,11 @@ def window_of(spans: deque[Statistics]) -> Statistics | None:
     return None
 
 
-def _with_columns(found: Statistics, holds: Mapping[str, bool]) -> Statistics:
+def _with_columns(span: Statistics, holds: Mapping[str, bool]) -> Statistics:
     """The statistics with every column; of those that hold values somewhere, without a type where not here."""
     states = {}
-    for split in found.splits:
-        state = found.state(split)
+    for split in span.splits:
+        state = span.state(split)
         lacking = [
             name
             for name, values in holds.items()
@@ -354,7 +356,7 @@ def _with_columns(found: Statistics, holds: Mapping[str, bool]) -> Statistics:
             state.columns[name] = ColumnState(name, state.limit)
             state.columns[name].add(pa.nulls(state.rows))
         states[split] = state
-    return Statistics(found.document, states)
+    return Statistics(span.document, states)
 
 
 @contextlib.contextmanager

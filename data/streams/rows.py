@@ -16,16 +16,16 @@ from ..types import UnfitError, common_type, normal_schema, restore
 
 @dataclass
 class SpanRows:
-    """What a span has collected.
+    """The rows that a span has collected.
 
     Attributes:
         wanted: Types of columns that the source cannot know.
         tables: The rows, in the types of all so far.
         types: By column, in the order in which columns came.
-        unsure: Columns of which no value has come: what holds none is of any type.
+        unsure: Columns without a value so far: their type may still become any other.
         rejected: What could not be read.
         rows: How many there are.
-        begun: When the first came, or was rejected.
+        begun: When the first came or was rejected, in seconds of the stream's clock.
     """
 
     wanted: Mapping[str, Any]
@@ -62,7 +62,7 @@ class SpanRows:
             types[item.name] = joined
         try:
             widened = any(types[name] != kind for name, kind in self.types.items())
-            before = [_fitted(one, types) for one in self.tables] if widened else self.tables
+            before = [_fitted(earlier, types) for earlier in self.tables] if widened else self.tables
             self.tables = [*before, _fitted(table, types)]
         except UnfitError as error:
             raise InputError(f"{origin}: {error}", fix="write it as one type") from error
@@ -96,11 +96,11 @@ class SpanRows:
 
 
 def _fitted(table: Any, types: Mapping[str, Any]) -> Any:
-    for place, name in enumerate(table.column_names):
+    for index, name in enumerate(table.column_names):
         column = table.column(name)
         if column.type != types[name] and _holds_nothing(column):  # which not every type can be cast to
             try:
-                table = table.set_column(place, name, pa.array(column.to_pylist(), types[name]))
+                table = table.set_column(index, name, pa.array(column.to_pylist(), types[name]))
             except (pa.ArrowException, TypeError) as error:  # a list, if an empty one, is no number
                 raise UnfitError(f"column {name!r} is {column.type} here and {types[name]} elsewhere") from error
     schema = pa.schema([(name, types[name]) for name in table.column_names])

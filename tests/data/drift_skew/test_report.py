@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from drivetrain import data
 from drivetrain.data.drift_skew.compare import MEASURES, Comparison
-from drivetrain.data.drift_skew.pair import equal_mass_cells, pair
+from drivetrain.data.drift_skew.pair import equal_mass_cells, pair_of_columns
 from drivetrain.data.drift_skew.report import drift
 from drivetrain.data.stats.accumulator import StatisticsAccumulator
 from drivetrain.data.stats.document import Statistics, from_states
@@ -315,7 +315,7 @@ floats = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=80)
 @settings(deadline=None)
 @given(floats, floats, st.booleans())
 def test_cells_hold_every_row_once(a: list[float], b: list[float], control: bool) -> None:
-    found = pair(state({"x": a}).columns["x"], state({"x": b}).columns["x"])
+    found = pair_of_columns(state({"x": a}).columns["x"], state({"x": b}).columns["x"])
     cells = equal_mass_cells(found, 10, control=control)
     assert (cells.current.sum(), cells.previous.sum()) == (len(a), len(b))
 
@@ -325,21 +325,23 @@ def test_cells_hold_every_row_once(a: list[float], b: list[float], control: bool
 def test_an_outlier_moves_no_row_to_another_cell(a: list[float]) -> None:
     far = [1e12 if value == max(a) else value for value in a]
     near, moved = (
-        equal_mass_cells(pair(column, column), 10, control=False)
+        equal_mass_cells(pair_of_columns(column, column), 10, control=False)
         for column in (state({"x": side}).columns["x"] for side in (a, far))
     )
     assert near.current.tolist() == moved.current.tolist()
 
 
 def test_a_value_with_a_cells_mass_is_a_cell_of_its_own() -> None:
-    found = pair(state({"x": [1.0]}).columns["x"], state({"x": [5.0] * 5 + [1.0, 2.0, 7.0, 8.0, 9.0]}).columns["x"])
+    found = pair_of_columns(
+        state({"x": [1.0]}).columns["x"], state({"x": [5.0] * 5 + [1.0, 2.0, 7.0, 8.0, 9.0]}).columns["x"]
+    )
     cells = equal_mass_cells(found, 4, control=True)
     labels = [cells.label(place) for place in range(len(cells.previous))]
     assert labels == ["[1.0, 2.0]", 5.0, 7.0, "[8.0, 9.0]"]
     assert cells.previous.tolist() == [2, 5, 1, 2]
     # A constant control: what is above, and what is below, stays apart from it.
     for value in (1.0, 9.0):
-        constant = pair(state({"x": [value]}).columns["x"], state({"x": [5.0]}).columns["x"])
+        constant = pair_of_columns(state({"x": [value]}).columns["x"], state({"x": [5.0]}).columns["x"])
         assert len(equal_mass_cells(constant, 10, control=True).current) == 2
 
 

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from drivetrain.data import ExamplesDiff, LocalExecutor, diff_examples, executor, open_parquet, source_of
-from drivetrain.data.example_diff.accumulator import DiffAccumulator, Settings
+from drivetrain.data.example_diff.accumulator import DiffAccumulator, DiffSettings
 from drivetrain.data.example_diff.join import join, key_schema
 from drivetrain.errors import Canceled, InputError
 from drivetrain.tests.data.flights import month
@@ -98,7 +98,7 @@ def test_counts_are_those_of_a_merge_by_pandas(base: pa.Table, test: pa.Table, d
 def test_buckets_shards_and_storing_change_nothing(
     base: pa.Table, test: pa.Table, buckets: int, duplicates: bool
 ) -> None:
-    chosen = Settings(("id", "part"), ("number", "text"), 2, 2, 2)
+    chosen = DiffSettings(("id", "part"), ("number", "text"), 2, 2, 2)
     states = []
     sides = [source_of(side) for side in (base, test)]
     shared = key_schema(sides[0], sides[1], ["id", "part"])
