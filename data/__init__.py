@@ -10,9 +10,9 @@ from .examples import Manifest, Part, Sink, open_examples, sinks, splits
 from .executors import executor
 from .expectations.check import check_expectations
 from .expectations.from_schema import schema_to_expectations
-from .expectations.sql_rows import check_sql
 from .expectations.suite import ExpectationResults, Suite, read_suite
 from .expectations.to_schema import schema_from_suite
+from .expectations.unexpected_rows import check_sql
 from .local import LocalExecutor
 from .reading.files import open_files
 from .reading.source_of import source_of

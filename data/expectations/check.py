@@ -11,7 +11,7 @@ from ..schemas.checks import SQL_TYPE
 from ..sources import Source
 from ..stats.document import Statistics
 from .from_statistics import decide
-from .suite import ExpectationResults, Outcome, Suite, Way, result_of, subject
+from .suite import ExpectationOutcome, ExpectationResults, Suite, Way, result_of, subject
 
 
 def check_expectations(
@@ -29,29 +29,30 @@ def check_expectations(
         statistics: From `statistics` (or loaded).
         suite: From `read_suite`.
         sources: The rows by data set; None: there are none, so every expectation must be one that statistics decide.
-        progress: Told of the rows read.
+        progress: Called with the rows read.
 
     Raises:
-        InputError: An expectation needs rows and there are none, or GX does not know it or its arguments.
+        InputError: An expectation needs rows and there are none, or GX has no such expectation or refuses its
+            arguments.
         DrivetrainError: An expectation needs rows and GX is not installed, or one of SQL and DuckDB is not.
     """
     results: list[Mapping[str, Any]] = []
     for split in statistics.splits:
         state = statistics.state(split)
-        found: dict[int, Outcome] = {}
+        outcomes: dict[int, ExpectationOutcome] = {}
         for index, expectation in enumerate(suite.expectations):
             outcome = decide(state, expectation)
             if outcome is not None:
-                found[index] = outcome
-        ways: dict[int, Way] = dict.fromkeys(found, "statistics")
-        rest = {index: one for index, one in enumerate(suite.expectations) if index not in found}
-        queries = {index: one for index, one in rest.items() if one.type == SQL_TYPE}
+                outcomes[index] = outcome
+        ways: dict[int, Way] = dict.fromkeys(outcomes, "statistics")
+        rest = {index: expectation for index, expectation in enumerate(suite.expectations) if index not in outcomes}
+        queries = {index: expectation for index, expectation in rest.items() if expectation.type == SQL_TYPE}
         if queries and sources is not None and split in sources:
-            from .sql_rows import run_sql
+            from .unexpected_rows import run_sql
 
-            found |= run_sql(sources[split], queries, progress=progress)
+            outcomes |= run_sql(sources[split], queries, progress=progress)
             ways |= dict.fromkeys(queries, "sql")
-            rest = {index: one for index, one in rest.items() if index not in queries}
+            rest = {index: expectation for index, expectation in rest.items() if index not in queries}
         if rest:
             if sources is None or split not in sources:
                 first = next(iter(rest.values()))
@@ -61,7 +62,10 @@ def check_expectations(
                 )
             from .gx import run_on_rows
 
-            found |= run_on_rows(sources[split], state, rest, progress=progress)
+            outcomes |= run_on_rows(sources[split], state, rest, progress=progress)
             ways |= dict.fromkeys(rest, "rows")
-        results += [result_of(one, found[index], split, ways[index]) for index, one in enumerate(suite.expectations)]
+        results += [
+            result_of(expectation, outcomes[index], split, ways[index])
+            for index, expectation in enumerate(suite.expectations)
+        ]
     return ExpectationResults.of(suite.name, statistics.splits, results)

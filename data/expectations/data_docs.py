@@ -12,7 +12,7 @@ from typing import Any, Final
 
 # Characters of no language stand for markup's own, and what begins a resource in a style, while GX renders; then they
 # become entities.
-_HIDDEN: Final = {mark: chr(0xF700 + place) for place, mark in enumerate("<>&\"'(@")}
+_HIDDEN: Final = {mark: chr(0xF700 + index) for index, mark in enumerate("<>&\"'(@")}
 _HIDE: Final = str.maketrans(_HIDDEN)
 _SHOW: Final = str.maketrans({hidden: escape(mark) for mark, hidden in _HIDDEN.items()})
 # GX shows a list as Python writes it, with what is not printable as `\uf700`.

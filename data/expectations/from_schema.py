@@ -57,9 +57,11 @@ def schema_to_expectations(schema: Schema, name: str = "schema") -> dict[str, An
         left_out.append("no new columns, as some columns may be absent")
     for feature in schema.features:
         left_out += _expect_feature(feature, expect, between)
-    for one in schema.expectations:
-        kwargs, noted = dict(one.kwargs), dict(one.meta)
-        expectations.append({"type": one.type, "kwargs": kwargs, "meta": noted, "severity": one.severity})
+    for expectation in schema.expectations:
+        kwargs, noted = dict(expectation.kwargs), dict(expectation.meta)
+        expectations.append(
+            {"type": expectation.type, "kwargs": kwargs, "meta": noted, "severity": expectation.severity}
+        )
     left_out += [f"the weighted feature {pair.name}" for pair in schema.weighted]
     left_out += [f"the check {check.sql} of {check.feature}" for check in schema.checks]
     drivetrain = {

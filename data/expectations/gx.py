@@ -19,7 +19,7 @@ from ..sources import Source
 from ..stats.accumulator import StatisticsAccumulator
 from ..stats.column import ColumnState
 from .data_docs import hidden, offline
-from .suite import SHOWN, ExpectationResults, Outcome, plain
+from .suite import SHOWN, ExpectationOutcome, ExpectationResults, plain
 
 os.environ["GX_ANALYTICS_ENABLED"] = "false"
 try:
@@ -53,8 +53,8 @@ def run_on_rows(
     expectations: Mapping[int, Expectation],
     *,
     progress: Progress = no_progress,
-) -> dict[int, Outcome]:
-    """What GX's pandas engine says of a data set's rows.
+) -> dict[int, ExpectationOutcome]:
+    """The outcomes of expectations on a data set's rows, by GX's pandas engine.
 
     Expectations that judge each row by itself read batch by batch; of the others, each keeps its own columns in memory.
 
@@ -62,32 +62,32 @@ def run_on_rows(
         source: The rows.
         state: Their statistics: they say which columns have missing values, and so what pandas makes of a batch.
         expectations: By any number; the outcomes have the same.
-        progress: Told of the rows read.
+        progress: Called with the rows read.
 
     Raises:
-        InputError: GX does not know an expectation, or its arguments.
+        InputError: GX has no such expectation, or refuses its arguments.
     """
     loaded = {index: _loaded(index, expectation) for index, expectation in expectations.items()}
-    engine = _Engine()
-    by_row = {index: loaded[index] for index, one in expectations.items() if one.type in _BY_ROW}
-    found: dict[int, Outcome] = {}
+    engine = _PandasEngine()
+    by_row = {index: loaded[index] for index, expectation in expectations.items() if expectation.type in _BY_ROW}
+    outcomes: dict[int, ExpectationOutcome] = {}
     if by_row:
         wanted = _columns([expectations[index] for index in by_row], source.columns)
         parts: dict[int, list[dict[str, Any]]] = {index: [] for index in by_row}
         for start, frame in _frames(source.select(wanted), state, progress):
             for index, result in engine.run(frame, by_row).items():
                 parts[index].append(_shifted(result, start))
-        found = {index: _merged(expectations[index], results) for index, results in parts.items()}
+        outcomes = {index: _merged(expectations[index], results) for index, results in parts.items()}
     groups: dict[tuple[str, ...], list[int]] = {}
-    for index, one in expectations.items():
+    for index, expectation in expectations.items():
         if index not in by_row:
-            groups.setdefault(_columns([one], source.columns), []).append(index)
+            groups.setdefault(_columns([expectation], source.columns), []).append(index)
     for columns, indices in groups.items():
         pieces = [frame for _, frame in _frames(source.select(columns), state, progress)]
         frame = pd.concat(pieces, ignore_index=True) if len(pieces) > 1 else pieces[0]
         results = engine.run(frame, {index: loaded[index] for index in indices})
-        found |= {index: _outcome(result) for index, result in results.items()}
-    return found
+        outcomes |= {index: _outcome(result) for index, result in results.items()}
+    return outcomes
 
 
 def data_docs(results: ExpectationResults, split: str) -> str:
@@ -98,7 +98,7 @@ def data_docs(results: ExpectationResults, split: str) -> str:
     from great_expectations.render.view.view import DefaultJinjaPageView
 
     document = hidden(results.split(split))
-    made = [
+    validation_results = [
         ExpectationValidationResult(
             success=result["success"],
             expectation_config=ExpectationConfiguration(**result["expectation_config"]),
@@ -113,7 +113,7 @@ def data_docs(results: ExpectationResults, split: str) -> str:
     run = {"run_name": hidden(split), "run_time": "1970-01-01T00:00:00+00:00"}
     validation = ExpectationSuiteValidationResult(
         success=document["success"],
-        results=made,
+        results=validation_results,
         suite_name=document["suite_name"],
         statistics=document["statistics"],
         meta={**document["meta"], "run_id": run, "expectation_suite_name": document["suite_name"]},
@@ -128,8 +128,10 @@ def _shown(result: dict[str, Any]) -> dict[str, Any]:
     if "unexpected_percent" in result or not ("unexpected_count" in result or "missing_count" in result):
         return result
     off, missing = result.get("partial_unexpected_list", []), result.get("partial_missing_list", [])
-    said = [f"{what}: {', '.join(map(str, values))}" for what, values in (("off", off), ("missing", missing)) if values]
-    return {"observed_value": "; ".join(said) or None}
+    lists = [
+        f"{what}: {', '.join(map(str, values))}" for what, values in (("off", off), ("missing", missing)) if values
+    ]
+    return {"observed_value": "; ".join(lists) or None}
 
 
 def _loaded(index: int, expectation: Expectation) -> Any:
@@ -145,7 +147,7 @@ def _loaded(index: int, expectation: Expectation) -> Any:
         raise InputError(f"{expectation.type}: {cause}", fix="correct the suite") from error
 
 
-class _Engine:
+class _PandasEngine:
     """GX's pandas engine."""
 
     def __init__(self) -> None:
@@ -159,27 +161,27 @@ class _Engine:
         # GX 1.24 gives two quantile expectations of one column the same quantiles, so no two of a kind run together.
         rounds: list[dict[int, Any]] = []
         seen: Counter[tuple[str, Any]] = Counter()
-        for index, one in expectations.items():
-            kind = (type(one).__name__, getattr(one, "column", None))
+        for index, expectation in expectations.items():
+            kind = (type(expectation).__name__, getattr(expectation, "column", None))
             if seen[kind] == len(rounds):
                 rounds.append({})
-            rounds[seen[kind]][index] = one
+            rounds[seen[kind]][index] = expectation
             seen[kind] += 1
-        found: dict[int, dict[str, Any]] = {}
+        results: dict[int, dict[str, Any]] = {}
         for some in rounds:
-            found |= self._run(frame, list(some.values()))
-        return found
+            results |= self._run(frame, list(some.values()))
+        return results
 
     def _run(self, frame: pd.DataFrame, expectations: list[Any]) -> dict[int, dict[str, Any]]:
         suite = gx.ExpectationSuite(name="rows", expectations=expectations)
         batch: Any = self._batch.get_batch({"dataframe": frame})
-        found = {}
-        for one in batch.validate(suite, result_format="SUMMARY").results:
-            result = dict(plain(one.result or {}))
-            found[int(one.expectation_config.meta["index"])] = {
-                "success": bool(one.success), "result": result, "error": _error_of(one.exception_info),
+        results = {}
+        for validation in batch.validate(suite, result_format="SUMMARY").results:
+            result = dict(plain(validation.result or {}))
+            results[int(validation.expectation_config.meta["index"])] = {
+                "success": bool(validation.success), "result": result, "error": _error_of(validation.exception_info),
             }  # fmt: skip
-        return found
+        return results
 
 
 def _error_of(info: Any) -> str:
@@ -191,8 +193,8 @@ def _error_of(info: Any) -> str:
     return next(filter(None, map(_error_of, info.values())), "")
 
 
-def _outcome(result: Mapping[str, Any]) -> Outcome:
-    return Outcome(result["success"] and not result["error"], result["result"], result["error"])
+def _outcome(result: Mapping[str, Any]) -> ExpectationOutcome:
+    return ExpectationOutcome(result["success"] and not result["error"], result["result"], result["error"])
 
 
 def _shifted(result: dict[str, Any], start: int) -> dict[str, Any]:
@@ -205,7 +207,7 @@ def _shifted(result: dict[str, Any], start: int) -> dict[str, Any]:
     return result
 
 
-def _merged(expectation: Expectation, parts: Sequence[Mapping[str, Any]]) -> Outcome:
+def _merged(expectation: Expectation, parts: Sequence[Mapping[str, Any]]) -> ExpectationOutcome:
     error = next((part["error"] for part in parts if part["error"]), "")
     if error or len(parts) == 1:
         chosen = next((part for part in parts if part["error"]), parts[0])
@@ -235,16 +237,16 @@ def _merged(expectation: Expectation, parts: Sequence[Mapping[str, Any]]) -> Out
         }
     merged["partial_unexpected_index_list"] = first("partial_unexpected_index_list")
     success = not there or (float(there) - float(odd)) / float(there) >= expectation.kwargs.get("mostly", 1)
-    return Outcome(success, merged)
+    return ExpectationOutcome(success, merged)
 
 
 def _columns(expectations: Sequence[Expectation], columns: Sequence[str]) -> tuple[str, ...]:
     """The columns these expectations look at, in the data's order; all where that is not known."""
     wanted: set[Any] = set()
-    for one in expectations:
-        named = [one.kwargs[key] for key in ("column", "column_A", "column_B") if key in one.kwargs]
-        named += one.kwargs.get("column_list", []) if not one.type.startswith("expect_table") else []
-        if not named or {"row_condition", "column_index"} & set(one.kwargs):
+    for expectation in expectations:
+        named = [expectation.kwargs[key] for key in ("column", "column_A", "column_B") if key in expectation.kwargs]
+        named += expectation.kwargs.get("column_list", []) if not expectation.type.startswith("expect_table") else []
+        if not named or {"row_condition", "column_index"} & set(expectation.kwargs):
             return tuple(columns)
         wanted.update(named)
     chosen = tuple(name for name in columns if name in wanted)

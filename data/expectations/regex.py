@@ -32,8 +32,8 @@ def searched(values: Any, pattern: str) -> NDArray[np.bool_]:
         re.error: It is none.
     """
     wanted = re.compile(pattern)
-    found = np.zeros(len(values), np.bool_)
-    rest = found == 0
+    matching = np.zeros(len(values), np.bool_)
+    rest = matching == 0
     if re.fullmatch("[ -~]*", pattern) and not _OTHERWISE.search(pattern):
         plain = numpy_of(pc.match_substring_regex(values, _PRINTABLE)).astype(np.bool_)
         try:
@@ -41,8 +41,8 @@ def searched(values: Any, pattern: str) -> NDArray[np.bool_]:
         except pa.ArrowInvalid:
             pass
         else:
-            found[plain] = numpy_of(hits)
+            matching[plain] = numpy_of(hits)
             rest = ~plain
     texts = values.take(arrow_of(np.flatnonzero(rest))).to_pylist()
-    found[rest] = [wanted.search(text.decode()) is not None for text in texts]
-    return found
+    matching[rest] = [wanted.search(text.decode()) is not None for text in texts]
+    return matching

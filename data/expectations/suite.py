@@ -25,7 +25,7 @@ SHOWN: Final = 20  # unexpected values listed per expectation, as GX lists by de
 
 @dataclass(frozen=True)
 class Suite:
-    """A named list of expectations, and what its author noted; what `read_suite` gives."""
+    """A named list of expectations, and what its author noted; `read_suite` reads it."""
 
     name: str
     expectations: tuple[Expectation, ...]
@@ -33,8 +33,8 @@ class Suite:
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What became of one expectation on one data set.
+class ExpectationOutcome:
+    """The outcome of one expectation on one data set.
 
     Attributes:
         success: Whether the data meets it.
@@ -75,10 +75,10 @@ def read_suite(source: Mapping[str, Any] | Path | str, name: str | None = None) 
 def _in_folder(folder: Path, name: str | None) -> Path:
     roots = (folder, folder / "gx", folder / "great_expectations")
     root = next((root for root in roots if (root / "great_expectations.yml").exists()), None)
-    place = folder if root is None else root / "expectations"
+    suite_folder = folder if root is None else root / "expectations"
     suites = {
-        path.relative_to(place).with_suffix("").as_posix(): path
-        for path in sorted(place.rglob("*.json"))
+        path.relative_to(suite_folder).with_suffix("").as_posix(): path
+        for path in sorted(suite_folder.rglob("*.json"))
         if not path.name.startswith(".")
     }
     if name is not None and name in suites:
@@ -86,7 +86,7 @@ def _in_folder(folder: Path, name: str | None) -> Path:
     listed = ", ".join(suites) or "none"
     if name is not None or len(suites) != 1:
         wanted = f"no suite {name!r}" if name is not None else "not just one suite"
-        raise InputError(f"{place} has {wanted}; there are: {listed}", fix="name one of them")
+        raise InputError(f"{suite_folder} has {wanted}; there are: {listed}", fix="name one of them")
     return next(iter(suites.values()))
 
 
@@ -94,9 +94,9 @@ def _suite(data: Mapping[str, Any], where: str) -> Suite:
     items = data.get("expectations")
     if not isinstance(items, list):
         raise InputError(f"{where} is no expectation suite: it lists no expectations", fix="export it from GX 1.x")
-    made = tuple(_expectation(item, f"{where}, expectation {number}") for number, item in enumerate(items, 1))
+    expectations = tuple(_expectation(item, f"{where}, expectation {number}") for number, item in enumerate(items, 1))
     name = str(data.get("name") or data.get("expectation_suite_name") or "suite")
-    return Suite(name, made, _meta(data, where))
+    return Suite(name, expectations, _meta(data, where))
 
 
 def _expectation(item: Any, where: str) -> Expectation:
@@ -107,16 +107,16 @@ def _expectation(item: Any, where: str) -> Expectation:
     for key, value in kwargs.items():
         if isinstance(value, Mapping) and "$PARAMETER" in value:
             raise InputError(
-                f"{where} ({kind}): {key} is the suite parameter {value['$PARAMETER']!r}, of no known value",
+                f"{where} ({kind}): {key} is the suite parameter {value['$PARAMETER']!r}, which has no value here",
                 fix="write the value into the suite",
             )
     severity = item.get("severity", "critical")
     if severity not in GX_SEVERITIES:
         raise InputError(f"{where} has the severity {severity!r}", fix=f"use one of {', '.join(GX_SEVERITIES)}")
     # Empty arguments mean the default; batch_id names data that is not ours.
-    given = {key: value for key, value in kwargs.items() if value is not None and key != "batch_id"}
+    arguments = {key: value for key, value in kwargs.items() if value is not None and key != "batch_id"}
     described = {"description": item["description"]} if item.get("description") else {}
-    return Expectation(kind, given, {**described, **_meta(item, where)}, severity)
+    return Expectation(kind, arguments, {**described, **_meta(item, where)}, severity)
 
 
 def _meta(data: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -139,7 +139,7 @@ class ExpectationResults:
 
     @classmethod
     def of(cls, name: str, rows: Mapping[str, int], results: Sequence[Mapping[str, Any]]) -> ExpectationResults:
-        """From results that `result_of` made, and the rows per data set."""
+        """The results of `result_of`, and the rows per data set, as one document."""
         good = sum(result["success"] for result in results)
         ways = [result["meta"]["evaluated_on"] for result in results]
         document = {
@@ -253,15 +253,15 @@ class ExpectationResults:
 
 
 def _line(result: Mapping[str, Any]) -> tuple[Any, ...]:
-    config, found = result["expectation_config"], result["result"]
+    config, details = result["expectation_config"], result["result"]
     return (
         result["meta"]["split"], config["type"], config["kwargs"].get("column"), result["success"], config["severity"],
-        result["meta"]["evaluated_on"], found.get("observed_value"), found.get("unexpected_count"),
-        found.get("unexpected_percent"), result["exception_info"]["exception_message"],
+        result["meta"]["evaluated_on"], details.get("observed_value"), details.get("unexpected_count"),
+        details.get("unexpected_percent"), result["exception_info"]["exception_message"],
     )  # fmt: skip
 
 
-def result_of(expectation: Expectation, outcome: Outcome, split: str, way: Way) -> dict[str, Any]:
+def result_of(expectation: Expectation, outcome: ExpectationOutcome, split: str, way: Way) -> dict[str, Any]:
     """A GX `ExpectationValidationResult` as JSON-able values."""
     return {
         "success": outcome.success,

@@ -61,24 +61,31 @@ def schema_from_suite(
     Raises:
         InputError: It is no suite.
     """
-    given = suite if isinstance(suite, Suite) else read_suite(suite)
-    draft = _Draft(given, base)
-    left = dict(enumerate(given.expectations))
-    for index, one in sorted(left.items(), key=lambda item: _turn(item[1])):
-        if draft.take(one):
+    plain_suite = suite if isinstance(suite, Suite) else read_suite(suite)
+    draft = _SchemaDraft(plain_suite, base)
+    left = dict(enumerate(plain_suite.expectations))
+    for index, expectation in sorted(left.items(), key=lambda item: _turn(item[1])):
+        if draft.take(expectation):
             del left[index]
     rest = tuple(left[index] for index in sorted(left))
     return draft.schema(rest), rest
 
 
-def _turn(one: Expectation) -> int:
+def _turn(expectation: Expectation) -> int:
     """What a range means depends on the type, so types come first; a closed set of columns knows all others' lines."""
     turns = {"expect_column_to_exist": 1, "expect_table_columns_to_match_set": 3}
-    return 0 if "type" in one.type.split("_") else turns.get(one.type, 2)
+    return 0 if "type" in expectation.type.split("_") else turns.get(expectation.type, 2)
 
 
-class _Draft:
-    """A schema in the making."""
+class _SchemaDraft:
+    """A schema to which expectations are added one by one.
+
+    Attributes:
+        low: Fewest rows.
+        high: Most rows.
+        ours: Whether a schema wrote the suite, so that its expectations mean what they meant there.
+        closed: Whether a column that the schema does not have is an anomaly.
+    """
 
     def __init__(self, suite: Suite, base: Schema | None) -> None:
         self.name, self.base = suite.name, base or Schema()
@@ -91,7 +98,10 @@ class _Draft:
         self.closed = self.ours or base is not None
         for name, kind in columns.items() if isinstance(columns, Mapping) else ():
             self.features.setdefault(name, Feature(name, kind))
-        named = [one.kwargs.get("column_set") or [one.kwargs.get("column")] for one in suite.expectations]
+        named = [
+            expectation.kwargs.get("column_set") or [expectation.kwargs.get("column")]
+            for expectation in suite.expectations
+        ]
         later = [name for names in named for name in names if isinstance(name, str)]
         self.order = list(dict.fromkeys([*self.features, *later]))
 
@@ -105,18 +115,19 @@ class _Draft:
             expectations=(*self.base.expectations, *rest),
         )  # fmt: skip
 
-    def take(self, one: Expectation) -> bool:
-        """Whether the schema says it now."""
-        rule = _RULES.get(one.type)
-        given = one.kwargs.items()
-        kwargs = {key: value for key, value in given if not (key in _NOISE or value is None or value is False)}
+    def take(self, expectation: Expectation) -> bool:
+        """Add an expectation to the schema; False, and nothing changed, where the schema has no words for it."""
+        rule = _RULES.get(expectation.type)
+        arguments = expectation.kwargs.items()
+        kwargs = {key: value for key, value in arguments if not (key in _NOISE or value is None or value is False)}
         if kwargs.get("mostly") == 1:
             del kwargs["mostly"]
         if rule is None or set(kwargs) - rule[1]:
             return False
+        # A rule may fail halfway, so what it has changed by then is taken back.
         before = dict(self.features), dict(self.severity), self.low, self.high, self.closed
         try:
-            return not rule[0](self, kwargs, one)
+            return not rule[0](self, kwargs, expectation)
         except _LeftOverError:
             self.features, self.severity, self.low, self.high, self.closed = before
             return False
@@ -128,35 +139,36 @@ class _Draft:
         return self.features.get(name) or Feature(name)
 
     def put(
-        self, feature: Feature, one: Expectation, line: str, *anomalies: str, filled: bool = False, **lines: Any
+        self, feature: Feature, expectation: Expectation, line: str, *anomalies: str, filled: bool = False, **lines: Any
     ) -> None:
         """Set lines of a feature, all with the severity of the expectation.
 
         Args:
             feature: As it was.
-            one: Where it comes from.
+            expectation: Where it comes from.
             line: The evidence.
-            anomalies: What not to meet the lines is called.
-            filled: Whether the expectation fails where every row is missing; all do where the column is.
+            anomalies: The anomalies of data that does not meet the lines.
+            filled: Whether the expectation fails where the column has no value in any row; every one fails where there
+                is no such column.
             lines: Fields of the feature.
         """
         severity = dict(feature.severity)
         for anomaly in anomalies:
-            self.note(severity, anomaly, _WORDS[one.severity])
-        made = replace(feature, **lines)
+            self.note(severity, anomaly, _WORDS[expectation.severity])
+        changed = replace(feature, **lines)
         if not self.ours:
-            found = {"SCHEMA_MISSING_COLUMN": _WORDS[one.severity]}
-            found["FEATURE_TYPE_NOT_PRESENT"] = _WORDS[one.severity] if filled else "INFO"
-            for anomaly, word in found.items():
+            presence_severity = {"SCHEMA_MISSING_COLUMN": _WORDS[expectation.severity]}
+            presence_severity["FEATURE_TYPE_NOT_PRESENT"] = _WORDS[expectation.severity] if filled else "INFO"
+            for anomaly, word in presence_severity.items():
                 old = severity.get(anomaly, self.default(anomaly)) if feature.presence.required else word
                 self.note(severity, anomaly, min(word, old, key=SEVERITIES.index))
-            presence = replace(made.presence, min_count=max(made.presence.min_count or 0, 1))
+            presence = replace(changed.presence, min_count=max(changed.presence.min_count or 0, 1))
             evidence = f"{feature.evidence}; {line}" if feature.evidence else f"from suite {self.name}: {line}"
-            made = replace(made, presence=presence, evidence=evidence)
-        made = replace(made, severity=severity)
-        if any(feature_problems(made)):
+            changed = replace(changed, presence=presence, evidence=evidence)
+        changed = replace(changed, severity=severity)
+        if any(feature_problems(changed)):
             raise _LeftOverError
-        self.features[feature.name] = made
+        self.features[feature.name] = changed
 
     def default(self, anomaly: str) -> Severity:
         """The severity of an anomaly where the feature has none for it."""
@@ -169,13 +181,13 @@ class _Draft:
         if word != default:
             severity[anomaly] = word
 
-    def agree(self, feature: Feature | None, one: Expectation, *anomalies: str) -> None:
+    def agree(self, feature: Feature | None, expectation: Expectation, *anomalies: str) -> None:
         """Refuse another severity for a line that is there."""
         for anomaly in anomalies:
-            found = self.default(anomaly)
+            known_severity = self.default(anomaly)
             if feature is not None:
-                found = feature.severity.get(anomaly, found)
-            if found != _WORDS[one.severity]:
+                known_severity = feature.severity.get(anomaly, known_severity)
+            if known_severity != _WORDS[expectation.severity]:
                 raise _LeftOverError
 
 
@@ -197,19 +209,19 @@ def _whole(end: Any) -> int | None:
     return None if end is None else int(end)
 
 
-def _rows(draft: _Draft, kwargs: Kwargs, one: Expectation) -> None:
+def _rows(draft: _SchemaDraft, kwargs: Kwargs, expectation: Expectation) -> None:
     low, high = _whole_bounds(kwargs) if "value" not in kwargs else (_whole(kwargs["value"]), _whole(kwargs["value"]))
     if high is not None and high < 1:
         raise _LeftOverError
     low = low if low is not None and low > 1 else None  # no rows at all are an error in any case
     sides = {"DATASET_LOW_NUM_EXAMPLES": (low, draft.low), "DATASET_HIGH_NUM_EXAMPLES": (high, draft.high)}
-    draft.agree(None, one, *_both(sides))
+    draft.agree(None, expectation, *_both(sides))
     draft.low, draft.high = _tighter(draft.low, low, max), _tighter(draft.high, high, min)
     if draft.low is not None and draft.high is not None and draft.low > draft.high:
         raise _LeftOverError
     for anomaly, (new, _) in sides.items():
         if new is not None:
-            draft.note(draft.severity, anomaly, _WORDS[one.severity])
+            draft.note(draft.severity, anomaly, _WORDS[expectation.severity])
 
 
 def _both(sides: Mapping[str, tuple[Any, Any]]) -> list[str]:
@@ -217,30 +229,30 @@ def _both(sides: Mapping[str, tuple[Any, Any]]) -> list[str]:
     return [anomaly for anomaly, (new, old) in sides.items() if new is not None and old is not None]
 
 
-def _exists(draft: _Draft, kwargs: Kwargs, one: Expectation) -> None:
+def _exists(draft: _SchemaDraft, kwargs: Kwargs, expectation: Expectation) -> None:
     feature = draft.feature(kwargs)
     presence = replace(feature.presence, min_count=max(feature.presence.min_count or 0, 1))
-    draft.put(feature, one, "exists", *["SCHEMA_MISSING_COLUMN"] * draft.ours, presence=presence)
+    draft.put(feature, expectation, "exists", *["SCHEMA_MISSING_COLUMN"] * draft.ours, presence=presence)
 
 
-def _column_set(draft: _Draft, kwargs: Kwargs, one: Expectation) -> None:
+def _column_set(draft: _SchemaDraft, kwargs: Kwargs, expectation: Expectation) -> None:
     names = kwargs.get("column_set")
     if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
         raise _LeftOverError
-    closed = one.kwargs.get("exact_match", True)
+    closed = expectation.kwargs.get("exact_match", True)
     if closed and set(draft.features) - set(names):
         raise _LeftOverError  # others have lines of their own
     if draft.closed and closed and not draft.ours:
-        draft.agree(None, one, "SCHEMA_NEW_COLUMN")
+        draft.agree(None, expectation, "SCHEMA_NEW_COLUMN")
     for name in names:
         if not draft.ours:
-            _exists(draft, {"column": name}, one)
+            _exists(draft, {"column": name}, expectation)
     if closed:
-        draft.note(draft.severity, "SCHEMA_NEW_COLUMN", _WORDS[one.severity])
+        draft.note(draft.severity, "SCHEMA_NEW_COLUMN", _WORDS[expectation.severity])
         draft.closed = True
 
 
-def _type(draft: _Draft, kwargs: Kwargs, one: Expectation) -> None:
+def _type(draft: _SchemaDraft, kwargs: Kwargs, expectation: Expectation) -> None:
     feature, names = draft.feature(kwargs), kwargs.get("type_list") or [kwargs.get("type_")]
     if feature.many or not all(isinstance(name, str) for name in names):
         raise _LeftOverError
@@ -252,16 +264,16 @@ def _type(draft: _Draft, kwargs: Kwargs, one: Expectation) -> None:
         families = {"float"}
     if len(families) != 1 or "" in families:
         raise _LeftOverError
-    found = families.pop()
+    family = families.pop()
     if feature.type != "any" and not draft.ours:
-        if feature.type != found and (feature.type, found) != ("int", "float"):
+        if feature.type != family and (feature.type, family) != ("int", "float"):
             raise _LeftOverError
-        draft.agree(feature, one, "UNEXPECTED_DATA_TYPE")
+        draft.agree(feature, expectation, "UNEXPECTED_DATA_TYPE")
         return
-    draft.put(feature, one, f"of type {found}", "UNEXPECTED_DATA_TYPE", type=found)
+    draft.put(feature, expectation, f"of type {family}", "UNEXPECTED_DATA_TYPE", type=family)
 
 
-def _present(draft: _Draft, kwargs: Kwargs, one: Expectation) -> bool:
+def _present(draft: _SchemaDraft, kwargs: Kwargs, expectation: Expectation) -> bool:
     feature = draft.feature(kwargs)
     share = kwargs.get("mostly", kwargs.get("min_value", 1))
     if type(share) not in (int, float) or not 0 < share <= 1:
@@ -274,46 +286,46 @@ def _present(draft: _Draft, kwargs: Kwargs, one: Expectation) -> bool:
         nan = False
     old, low = feature.presence.min_fraction, "FEATURE_TYPE_LOW_FRACTION_PRESENT"
     if old is not None:
-        draft.agree(feature, one, low)
+        draft.agree(feature, expectation, low)
         share = max(old, share)
     lines["presence"] = replace(feature.presence, min_fraction=float(share))
     nans = ("FLOAT_TYPE_HAS_NAN",) if "domain" in lines else ()
-    draft.put(feature, one, "not null", low, *nans, filled=True, **lines)
+    draft.put(feature, expectation, "not null", low, *nans, filled=True, **lines)
     return nan
 
 
-def _in_set(draft: _Draft, kwargs: Kwargs, one: Expectation) -> None:
+def _in_set(draft: _SchemaDraft, kwargs: Kwargs, expectation: Expectation) -> None:
     feature, values = draft.feature(kwargs), kwargs.get("value_set")
     if not isinstance(values, (list, tuple)) or not values:
         raise _LeftOverError
-    marker, mostly = one.meta.get("anomaly", "") if draft.ours else "", kwargs.get("mostly", 1)
+    marker, mostly = expectation.meta.get("anomaly", "") if draft.ours else "", kwargs.get("mostly", 1)
     if all(type(value) in (int, bool) for value in values):
         kinds = ("int", "float", "bool") if marker else ("int", "bool")  # GX skips NaN, a bool of floats does not
         if set(values) != {0, 1} or feature.type not in kinds or feature.domain or mostly != 1:
             raise _LeftOverError
         anomalies = (marker,) if marker else ("BOOL_TYPE_SMALL_INT", "BOOL_TYPE_BIG_INT")
-        draft.put(feature, one, "in set", *anomalies, domain=Bool())
+        draft.put(feature, expectation, "in set", *anomalies, domain=Bool())
         return
     if not all(isinstance(value, str) for value in values):
         raise _LeftOverError
     text = feature if feature.type != "any" else replace(feature, type="string")
     unknown = ["UNEXPECTED_DATA_TYPE"] * (feature.type == "any")
     if marker == "BOOL_TYPE_UNEXPECTED_STRING":
-        draft.put(text, one, "in set", marker, domain=Bool(*values))
+        draft.put(text, expectation, "in set", marker, domain=Bool(*values))
         return
     off, texts = "ENUM_TYPE_UNEXPECTED_STRING_VALUES", tuple(dict.fromkeys(values))
     if isinstance(feature.domain, Values):
-        draft.agree(feature, one, off)
+        draft.agree(feature, expectation, off)
         if feature.domain.min_mass != 1 or mostly != 1:
             raise _LeftOverError
         texts = tuple(value for value in feature.domain.values if value in texts)
     elif feature.domain is not None:
         raise _LeftOverError
     more = () if marker else ("ENUM_TYPE_INVALID_UTF8", *unknown)
-    draft.put(text, one, "in set", off, *more, domain=Values(texts, float(mostly)))
+    draft.put(text, expectation, "in set", off, *more, domain=Values(texts, float(mostly)))
 
 
-def _between(draft: _Draft, kwargs: Kwargs, one: Expectation) -> None:
+def _between(draft: _SchemaDraft, kwargs: Kwargs, expectation: Expectation) -> None:
     feature, ends = draft.feature(kwargs), (kwargs.get("min_value"), kwargs.get("max_value"))
     old = feature.domain if isinstance(feature.domain, Range) else Range()
     if feature.domain is not None and (old is not feature.domain or old.parse):
@@ -329,10 +341,10 @@ def _between(draft: _Draft, kwargs: Kwargs, one: Expectation) -> None:
     family, size = ("INT_TYPE", "INT") if whole else ("FLOAT_TYPE", "FLOAT")
     sides = {f"{family}_SMALL_{size}": (low, old.min), f"{family}_BIG_{size}": (high, old.max)}
     anomalies = [name for name, (new, _) in sides.items() if new is not None]
-    draft.agree(feature, one, *_both(sides))
+    draft.agree(feature, expectation, *_both(sides))
     domain = replace(old, min=_tighter(old.min, low, max), max=_tighter(old.max, high, min))
     unknown = ["UNEXPECTED_DATA_TYPE"] * (feature.type == "any")
-    draft.put(number, one, _said(ends, kwargs), *anomalies, *unknown, domain=domain)
+    draft.put(number, expectation, _ends_text(ends, kwargs), *anomalies, *unknown, domain=domain)
 
 
 def _inside(end: float | None, strict: Any, whole: bool, away: float) -> float | None:
@@ -344,13 +356,13 @@ def _inside(end: float | None, strict: Any, whole: bool, away: float) -> float |
     return math.nextafter(float(end), away)
 
 
-def _said(ends: tuple[Any, Any], kwargs: Kwargs) -> str:
+def _ends_text(ends: tuple[Any, Any], kwargs: Kwargs) -> str:
     low = [] if ends[0] is None else [("above " if kwargs.get("strict_min") else "from ") + str(ends[0])]
     high = [] if ends[1] is None else [("below " if kwargs.get("strict_max") else "to ") + str(ends[1])]
     return " ".join(low + high)
 
 
-def _unique(draft: _Draft, kwargs: Kwargs, one: Expectation) -> bool:
+def _unique(draft: _SchemaDraft, kwargs: Kwargs, expectation: Expectation) -> bool:
     feature, (low, high) = draft.feature(kwargs), _whole_bounds(kwargs)
     nan = not draft.ours and feature.type in ("any", "float")  # a value of a schema's, missing in pandas
     high = None if nan else high
@@ -358,17 +370,17 @@ def _unique(draft: _Draft, kwargs: Kwargs, one: Expectation) -> bool:
     sides = {"FEATURE_TYPE_LOW_UNIQUE": (low, old.min), "FEATURE_TYPE_HIGH_UNIQUE": (high, old.max)}
     if low is None and high is None:
         raise _LeftOverError
-    draft.agree(feature, one, *_both(sides))
+    draft.agree(feature, expectation, *_both(sides))
     names = [name for name, (new, _) in sides.items() if new is not None]
     counts = Count(_tighter(old.min, low, max), _tighter(old.max, high, min))
-    draft.put(feature, one, "distinct values", *names, filled=(low or 0) > 0, unique=counts)
+    draft.put(feature, expectation, "distinct values", *names, filled=(low or 0) > 0, unique=counts)
     return nan
 
 
 # By GX's name: what takes it over (and says whether it must stay as well), and the arguments it knows.
 _ENDS: Final = frozenset({"min_value", "max_value", "strict_min", "strict_max"})
 _COLUMN: Final = frozenset({"column"})
-_RULES: Final[Mapping[str, tuple[Callable[[_Draft, Kwargs, Expectation], bool | None], frozenset[str]]]] = {
+_RULES: Final[Mapping[str, tuple[Callable[[_SchemaDraft, Kwargs, Expectation], bool | None], frozenset[str]]]] = {
     "expect_table_row_count_to_be_between": (_rows, _ENDS),
     "expect_table_row_count_to_equal": (_rows, frozenset({"value"})),
     "expect_column_to_exist": (_exists, _COLUMN),

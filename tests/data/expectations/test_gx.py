@@ -31,7 +31,7 @@ from drivetrain.data import (
 )
 from drivetrain.data.expectations.check import check_expectations
 from drivetrain.data.expectations.from_statistics import decide
-from drivetrain.data.expectations.suite import Outcome, Suite, read_suite
+from drivetrain.data.expectations.suite import ExpectationOutcome, Suite, read_suite
 from drivetrain.tests.data.flights import corrupted, month
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -64,7 +64,7 @@ def both(source: Source, expectations: list[Expectation]) -> int:
     return len(decided)
 
 
-def same(mine: Outcome, theirs: Outcome, expectation: Expectation) -> None:
+def same(mine: ExpectationOutcome, theirs: ExpectationOutcome, expectation: Expectation) -> None:
     assert mine.success == theirs.success, (expectation, mine, theirs)
     assert bool(mine.error) == bool(theirs.error), (expectation, mine, theirs)
     keys = (

@@ -20,11 +20,18 @@ import pyarrow.parquet as pq
 from ...errors import InputError
 from ...progress import Progress, no_progress
 from ..aggregates.tables import show_text
-from ..duckdb_session import TIMEOUT, ctrl_c, guarded, lock, open_session, require_select
+from ..duckdb_session import (
+    TIMEOUT,
+    ctrl_c,
+    guarded,
+    lock,
+    open_session,
+    require_select,
+)
 from ..reading.source_of import TableShard, source_of
 from ..schemas.checks import SQL_TYPE, Expectation
 from ..sources import ParquetShard, Source
-from .suite import SHOWN, ExpectationResults, Outcome, result_of
+from .suite import SHOWN, ExpectationOutcome, ExpectationResults, result_of
 
 if TYPE_CHECKING:
     import duckdb
@@ -50,7 +57,7 @@ def check_sql(
         checks: Queries, by a name for the report or not; the rows are the table `data`, or GX's `{batch}` (braces of
             the query's own are then doubled). One SELECT each.
         timeout: Seconds per query.
-        progress: Told of the rows written for DuckDB, where the data is no Parquet.
+        progress: Called with the rows written for DuckDB, where the data is no Parquet.
 
     Returns:
         A GX validation result: of each query the number of rows (`observed_value`) and up to twenty of them.
@@ -64,12 +71,12 @@ def check_sql(
         Expectation(SQL_TYPE, {"unexpected_rows_query": query}, {"description": name} if name else {})
         for name, query in pairs
     ]
-    given = data if isinstance(data, Mapping) else {"data": data}
-    sources = {str(name): source_of(one) for name, one in given.items()}
+    data_sets = data if isinstance(data, Mapping) else {"data": data}
+    sources = {str(name): source_of(expectation) for name, expectation in data_sets.items()}
     results = []
     for split, source in sources.items():
-        found = run_sql(source, dict(enumerate(wanted)), timeout=timeout, progress=progress)
-        results += [result_of(one, found[index], split, "sql") for index, one in enumerate(wanted)]
+        outcomes = run_sql(source, dict(enumerate(wanted)), timeout=timeout, progress=progress)
+        results += [result_of(expectation, outcomes[index], split, "sql") for index, expectation in enumerate(wanted)]
     return ExpectationResults.of("sql", {name: source.rows for name, source in sources.items()}, results)
 
 
@@ -79,28 +86,28 @@ def run_sql(
     *,
     timeout: float = TIMEOUT,
     progress: Progress = no_progress,
-) -> dict[int, Outcome]:
+) -> dict[int, ExpectationOutcome]:
     """What each `unexpected_rows_expectation` finds, by its number.
 
     Raises:
         InputError: See `check_sql`.
     """
-    found = {}
+    outcomes = {}
     with _table(source, progress) as session:
-        for index, one in expectations.items():
-            found[index] = _run(session, one, timeout)
-    return found
+        for index, expectation in expectations.items():
+            outcomes[index] = _run(session, expectation, timeout)
+    return outcomes
 
 
-def _run(session: duckdb.DuckDBPyConnection, one: Expectation, timeout: float) -> Outcome:
-    query = one.kwargs.get("unexpected_rows_query")
-    title = str(one.meta.get("description") or query)
+def _run(session: duckdb.DuckDBPyConnection, expectation: Expectation, timeout: float) -> ExpectationOutcome:
+    query = expectation.kwargs.get("unexpected_rows_query")
+    title = str(expectation.meta.get("description") or query)
     what = f"the SQL check {title if len(title) <= _LONG else title[:_LONG] + '…'!r}"
     if not isinstance(query, str):
         raise InputError(f"{what} has no unexpected_rows_query", fix="write one SELECT")
-    if len(one.kwargs) > 1:
-        odd = sorted(set(one.kwargs) - {"unexpected_rows_query"})[0]
-        raise InputError(f"{what} has the argument {odd!r}, which is not known", fix="write it into the query")
+    if len(expectation.kwargs) > 1:
+        odd = sorted(set(expectation.kwargs) - {"unexpected_rows_query"})[0]
+        raise InputError(f"{what} has the unknown argument {odd!r}", fix="write it into the query")
     if "{batch}" in query:
         query = _filled(query, what)
     count = 0
@@ -113,20 +120,20 @@ def _run(session: duckdb.DuckDBPyConnection, one: Expectation, timeout: float) -
                 values = (_shown(column[row].as_py()) for column in batch.columns)
                 shown.append(dict(zip(names, values, strict=True)))
             count += batch.num_rows
-    return Outcome(count == 0, {"observed_value": count, "details": {"unexpected_rows": shown}})
+    return ExpectationOutcome(count == 0, {"observed_value": count, "details": {"unexpected_rows": shown}})
 
 
 def _filled(query: str, what: str) -> str:
     """The query with the table's name for `{batch}`, and single braces for double ones, as GX does it."""
-    odd = next((one for one in _BRACES.findall(query) if one not in _FILLED), None)
+    odd = next((brace for brace in _BRACES.findall(query) if brace not in _FILLED), None)
     if odd is not None:
         raise InputError(f"{what}: {odd} in braces", fix="double braces other than {batch}")
-    return _BRACES.sub(lambda found: _FILLED[found[0]], query)
+    return _BRACES.sub(lambda match: _FILLED[match[0]], query)
 
 
 def _distinct(names: list[str]) -> list[str]:
     """A join gives names twice."""
-    return [name if names.index(name) == place else f"{name}:{place}" for place, name in enumerate(names)]
+    return [name if names.index(name) == index else f"{name}:{index}" for index, name in enumerate(names)]
 
 
 def _shown(value: Any) -> Any:
@@ -148,8 +155,8 @@ def _table(source: Source, progress: Progress) -> Iterator[duckdb.DuckDBPyConnec
         session = open_session(files, scratch=Path(folder) / "spill")
         try:
             if tables:
-                session.register("rows_given", pa.concat_tables(tables).select(source.columns))
-                origin = "rows_given"
+                session.register("source_rows", pa.concat_tables(tables).select(source.columns))
+                origin = "source_rows"
             else:
                 listed = ", ".join(_text(str(path)) for path in files)
                 origin = f"read_parquet([{listed}], union_by_name = true, hive_partitioning = false)"

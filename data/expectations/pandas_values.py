@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ..aggregates.sums import ExactMoments
 from ..aggregates.tables import NumberTable, TextTable
 from ..stats.column import ColumnState
-from .suite import SHOWN, Outcome
+from .suite import SHOWN, ExpectationOutcome
 
 Kwargs = Mapping[str, Any]
 _EXACT_FLOAT: Final = 2**53  # integers up to this are floats without loss
@@ -25,7 +25,7 @@ class Undecidable(Exception):  # noqa: N818 - an answer, not a mistake
     """Statistics do not tell."""
 
 
-class Values(NamedTuple):
+class KnownValues(NamedTuple):
     """A column's distinct values that are not missing in pandas' eyes, ascending, and the rows of each."""
 
     values: list[Any]
@@ -53,7 +53,7 @@ def shows_values(column: ColumnState) -> bool:
     return column.kind == "string" or column.kind == "int" or (column.kind == "float" and column.arrow == "double")
 
 
-def known_values(column: ColumnState) -> Values:
+def known_values(column: ColumnState) -> KnownValues:
     """All values of a text or number column."""
     return known_texts(column) if column.kind == "string" else known_numbers(column)
 
@@ -78,7 +78,7 @@ def require_exact(column: ColumnState) -> None:
         raise Undecidable
 
 
-def known_numbers(column: ColumnState) -> Values:
+def known_numbers(column: ColumnState) -> KnownValues:
     """All values of a number column, infinities at the ends."""
     require_number(column)
     if column.sketches is not None:
@@ -90,18 +90,18 @@ def known_numbers(column: ColumnState) -> Values:
         values, counts = np.append(-np.inf, values), np.append(column.negative_infinity, counts)
     if column.positive_infinity:
         values, counts = np.append(values, np.inf), np.append(counts, column.positive_infinity)
-    return Values(values.tolist(), values, counts)
+    return KnownValues(values.tolist(), values, counts)
 
 
-def known_texts(column: ColumnState) -> Values:
+def known_texts(column: ColumnState) -> KnownValues:
     """All values of a text column that is valid UTF-8."""
     if column.kind != "string" or column.sketches is not None:
         raise Undecidable
     table = column.table
     if not isinstance(table, TextTable):
-        return Values([], pa.array([], pa.large_binary()), np.zeros(0, np.int64))
+        return KnownValues([], pa.array([], pa.large_binary()), np.zeros(0, np.int64))
     try:
-        return Values([value.decode() for value in table.values.to_pylist()], table.values, table.counts)
+        return KnownValues([value.decode() for value in table.values.to_pylist()], table.values, table.counts)
     except UnicodeDecodeError as error:  # pandas cannot hold such text
         raise Undecidable from error
 
@@ -171,14 +171,14 @@ def inside(values: Any, kwargs: Kwargs, low: Any, high: Any) -> NDArray[np.bool_
     return inside
 
 
-def between(observed: Any, kwargs: Kwargs) -> Outcome:
+def between(observed: Any, kwargs: Kwargs) -> ExpectationOutcome:
     """Whether an observed number lies within the arguments' bounds; None never does."""
     low, high = number(kwargs.get("min_value")), number(kwargs.get("max_value"))
     if observed is None:
-        return Outcome(False, {"observed_value": None})
+        return ExpectationOutcome(False, {"observed_value": None})
     above = low is None or (observed > low if kwargs.get("strict_min") else observed >= low)
     below = high is None or (observed < high if kwargs.get("strict_max") else observed <= high)
-    return Outcome(bool(above and below), {"observed_value": observed})
+    return ExpectationOutcome(bool(above and below), {"observed_value": observed})
 
 
 def mostly_of(kwargs: Kwargs) -> float:
@@ -189,18 +189,20 @@ def mostly_of(kwargs: Kwargs) -> float:
     return float(mostly)
 
 
-def judged(column: ColumnState, kwargs: Kwargs, known: Values, odd: NDArray[np.bool_]) -> Outcome:
+def judged(column: ColumnState, kwargs: Kwargs, known: KnownValues, odd: NDArray[np.bool_]) -> ExpectationOutcome:
     """The outcome where the values marked odd do not meet the expectation."""
     return counted(column, kwargs, int(known.counts[odd].sum()), most_frequent(known, odd), known)
 
 
-def most_frequent(known: Values, odd: NDArray[np.bool_] | None) -> list[Any]:
+def most_frequent(known: KnownValues, odd: NDArray[np.bool_] | None) -> list[Any]:
     """The most frequent of the values, ties ascending."""
-    places = np.arange(len(known.counts)) if odd is None else np.flatnonzero(odd)
-    return [known.values[place] for place in places[np.argsort(-known.counts[places], kind="stable")][:SHOWN]]
+    indices = np.arange(len(known.counts)) if odd is None else np.flatnonzero(odd)
+    return [known.values[index] for index in indices[np.argsort(-known.counts[indices], kind="stable")][:SHOWN]]
 
 
-def counted(column: ColumnState, kwargs: Kwargs, odd: int, values: list[Any], known: Values | None = None) -> Outcome:
+def counted(
+    column: ColumnState, kwargs: Kwargs, odd: int, values: list[Any], known: KnownValues | None = None
+) -> ExpectationOutcome:
     """The outcome of an expectation about every value: so many odd rows, and some of their values."""
     missing = nulls(column)
     there = column.rows - missing
@@ -216,7 +218,7 @@ def counted(column: ColumnState, kwargs: Kwargs, odd: int, values: list[Any], kn
     if known is not None:
         counts = dict(zip(known.values, known.counts.tolist(), strict=True))
         result["partial_unexpected_counts"] = [{"value": value, "count": counts[value]} for value in values]
-    return Outcome(not there or (float(there) - float(odd)) / float(there) >= mostly, result)
+    return ExpectationOutcome(not there or (float(there) - float(odd)) / float(there) >= mostly, result)
 
 
 _TYPES: Final = {
@@ -226,20 +228,20 @@ _TYPES: Final = {
 _FLOATS: Final = {"halffloat": "float16", "float": "float32", "double": "float64"}
 
 
-def typed(column: ColumnState, wanted: Any) -> Outcome:
+def typed(column: ColumnState, wanted: Any) -> ExpectationOutcome:
     """Whether pandas gives the column one of the types, named as numpy or Python names numbers."""
     if not isinstance(wanted, list) or not wanted or not all(name in _TYPES for name in wanted):
         raise Undecidable
     if column.kind == "string":
-        found = "str"
+        dtype = "str"
     elif column.kind == "int":
         if column.missing:
             require_exact(column)
-        found = "float64" if column.missing else column.arrow
+        dtype = "float64" if column.missing else column.arrow
     elif column.kind == "float" and column.arrow in _FLOATS:
-        found = _FLOATS[column.arrow]
+        dtype = _FLOATS[column.arrow]
     elif column.kind == "bool" and not column.missing:
-        found = "bool"
+        dtype = "bool"
     else:
         raise Undecidable
-    return Outcome(found in {_TYPES[name] for name in wanted}, {"observed_value": found})
+    return ExpectationOutcome(dtype in {_TYPES[name] for name in wanted}, {"observed_value": dtype})
