@@ -1,7 +1,7 @@
-"""The pipeline room: the DSL, the compiled form, the launcher and the runners."""
+"""The pipeline room: the DSL, the IR, the launcher and the runners."""
 
 from .dsl.component import Component, component
-from .dsl.control import RunStatus, map_, not_, on_exit, one_of, optional, otherwise, when
+from .dsl.control import FinishedRun, map_, not_, on_exit, one_of, optional, otherwise, when
 from .dsl.pipeline import PipelineFunction, load_pipeline, pipeline
 from .ir.ir import Pipeline
 from .launcher.decisions import decide
@@ -36,6 +36,7 @@ __all__ = [
     "Component",
     "FileSet",
     "Files",
+    "FinishedRun",
     "Fn",
     "FunctionRef",
     "Home",
@@ -48,7 +49,6 @@ __all__ = [
     "Run",
     "RunOptions",
     "RunResult",
-    "RunStatus",
     "Secret",
     "Selection",
     "Spun",

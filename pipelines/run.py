@@ -115,13 +115,13 @@ def _carry_out(
 
 
 def _walk(launcher: Launcher, runner: Runner, nodes: list[str]) -> dict[str, NodeResult]:
-    """Launch the nodes; gives the result of every task, in topological order."""
+    """Launch the nodes. Returns the result of every task, in topological order, also of those that never began."""
     results: dict[str, NodeResult] = {}
     with suppress(KeyboardInterrupt):  # a second one, or one between two nodes: what was done by then counts
         results = runner(launcher, nodes)
     try:
         return _gathered(launcher, nodes, results)
-    except KeyboardInterrupt:  # too late to stop anything
+    except KeyboardInterrupt:  # while results were gathered: nothing runs any more that could be stopped
         return _gathered(launcher, nodes, results)
 
 
@@ -140,9 +140,10 @@ def _gathered(launcher: Launcher, nodes: list[str], ended: Mapping[str, NodeResu
 def _leave(
     launcher: Launcher, runner: Runner, nodes: list[str], results: Mapping[str, NodeResult]
 ) -> dict[str, NodeResult]:
-    """Launch what runs on exit, which is told how the rest ended.
+    """Launch the nodes that run on exit, with how the others ended as their `run`.
 
-    What did so before its run was interrupted has heard of this end, and does not hear of it again.
+    A run may end more than once, when it is resumed. A node on exit runs for each end, but once only: where it had run
+    for this very end before the run was interrupted, its result stays.
     """
     failed = [result for result in results.values() if result.state is EndState.FAILED]
     status = {
@@ -152,13 +153,13 @@ def _leave(
         "reason": failed[0].reason if failed else "",
     }
     run, told_before = tell_end(launcher.home, launcher.run, status)
-    # With the same logs: that they are incomplete is said once a run.
+    # With the same logs: a run warns only once that they are incomplete.
     leaving = Launcher(launcher.home, run, launcher.observer, resuming=told_before, logs=launcher.logs)
     return _walk(leaving, runner, nodes)
 
 
 def state_of(results: Iterable[NodeResult]) -> RunState:
-    """How a run ends whose tasks ended so."""
+    """How a run ended, from how its tasks did: the worst of them counts."""
     results = list(results)
     return run_state((result.state for result in results), vetoed=any(result.vetoed for result in results))
 
@@ -188,7 +189,7 @@ def _runner(options: RunOptions, home: Home) -> Runner:
 
 @contextmanager
 def _leased(home: Home, run: Run) -> Iterator[None]:
-    """Within the block other hosts, which cannot see this process, see that it works on the run."""
+    """Hold a lease on the run within the block: hosts that cannot see this process learn from it that it is alive."""
     claim = None
     with suppress(DrivetrainError):  # a store on a full disk: the run will say so itself
         claim = home.store.claim(run_lease(run.id), lease=LEASE)

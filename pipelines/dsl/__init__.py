@@ -1,1 +1,1 @@
-"""What a user writes: components, pipelines, control flow; and the builder that takes it down."""
+"""What a user writes: components, pipelines, control flow; and the builder that records it."""

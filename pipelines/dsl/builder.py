@@ -1,4 +1,10 @@
-"""The builder: records the calls of components as nodes. All that is wrong with a pipeline is found here."""
+"""The builder records the calls of components as nodes, and checks each of them where the user wrote it.
+
+While a pipeline function runs, nothing has a value: components return handles, and `with dt.when(...)` or `dt.map_`
+set what holds for the calls inside (`conditions`, `loops_open`, `exiting`, the prefix of ids). A call is complete when
+it is made, so almost every mistake is reported at once, at the user's line. The few that need all calls (who waits for
+a gate, who made what a query names, cycles) wait for `Draft.finish`.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +35,7 @@ from ..project.functions import reference, user_line
 from ..project.secret import Secret
 from .component import Component, InputSpec, ParameterSpec
 from .draft import Draft
-from .handles import ChoiceHandle, Expression, Handle, KnownValue, Property, QueryHandle, Scalar, encode, named
+from .handles import ChoiceHandle, Expression, Handle, KnownValue, Property, QueryHandle, Scalar, encode, named_kind
 from .hints import accepts, fits, spell, takes_query
 
 T = TypeVar("T")
@@ -65,14 +71,26 @@ class WithBlock(AbstractContextManager[T]):
 
 
 class PipelineBuilder:
-    """Records the components that a pipeline function calls."""
+    """Records the components that a pipeline function calls.
+
+    Attributes:
+        project: The pipeline's folder; functions are named relative to it.
+        nodes: What was recorded, by id, in the order of the calls.
+        loops: The loops, by id.
+        conditions: What must hold for a node that is added now: those of all branches around it, the outermost first.
+        refused: The conditions of the `when` right above and of each `otherwise` since. An `otherwise` means that none
+            of them held, so whatever comes between (a node, a loop, another pipeline) clears them.
+        loops_open: The loops around a node that is added now, the outermost first.
+        exiting: Whether nodes that are added now run on exit.
+        lines: The user's "file:line" that added a node, by its id.
+    """
 
     def __init__(self, project: Path) -> None:
         self.project = project
         self.nodes: dict[str, Node] = {}
         self.loops: dict[str, Loop] = {}
         self.conditions: list[Json] = []
-        self.refused: list[Json] = []  # of the `when` right above, and of each `otherwise` since
+        self.refused: list[Json] = []
         self.loops_open: list[str] = []
         self.exiting = False
         self._prefix: list[str] = []
@@ -81,7 +99,11 @@ class PipelineBuilder:
         self._unopened: dict[WithBlock[Any], str] = {}
 
     def finish(self) -> tuple[Node, ...]:
-        """The nodes in the order they can run, with the control edges of gates."""
+        """The nodes in the order they can run, with the control edges of gates.
+
+        Raises:
+            BuildError: A block was never opened by `with`; or what `Draft.finish` raises.
+        """
         for block, where in self._unopened.items():
             raise BuildError(
                 f"{block.name} stands alone, so nothing is inside of it",
@@ -95,7 +117,7 @@ class PipelineBuilder:
         return Draft(self.nodes, self.loops, self.lines, self._within)
 
     def block(self, name: str, inner: AbstractContextManager[T]) -> WithBlock[T]:
-        """What a `with` opens, and must."""
+        """A block that the user must open by `with`, remembered until that happens."""
         block = WithBlock(name, inner, self._unopened)
         self._unopened[block] = user_line()
         return block
@@ -114,7 +136,7 @@ class PipelineBuilder:
 
     @contextmanager
     def alternative(self, condition: Json | None) -> Iterator[None]:
-        """A branch where no condition of the ones right above held."""
+        """Nodes added inside run where none of the conditions right above held, and this one, if any, does."""
         before = self.refused
         added = [] if condition is None else [condition]
         with self.branch(*({"$op": ["not", each]} for each in before), *added):
@@ -129,7 +151,7 @@ class PipelineBuilder:
         if name in self.loops or not _ID.fullmatch(name):
             raise BuildError(f"{name!r} is no id for a loop, or is taken", where=where, fix="give it another id=")
         within = self.loops_open[-1] if self.loops_open else ""
-        self._reached(name, [over, *self.conditions], where)
+        self._checked_uses(name, [over, *self.conditions], where)
         self._check_items(name, over, where)
         self.loops[name] = Loop(name, over, within, parallel, tuple(self.conditions))
         self.loops_open.append(name)
@@ -154,10 +176,10 @@ class PipelineBuilder:
     def _prefixed(self, name: str) -> str:
         return ".".join([*self._prefix, name])
 
-    def _reached(self, consumer: str, expression: Json, where: str) -> Json:
-        """The expression, seen to use what is there."""
+    def _checked_uses(self, consumer: str, expression: Json, where: str) -> Json:
+        """The same expression, once all that it uses is known to exist where it is used."""
         for need in dependencies(expression):
-            self._reach(consumer, need.node, need.collected, where)
+            self._check_use(consumer, need.node, need.collected, where)
         for loop in items(expression):
             if loop not in self.loops_open:
                 raise BuildError(
@@ -167,8 +189,13 @@ class PipelineBuilder:
                 )
         return expression
 
-    def _reach(self, consumer: str, producer: str, collected: bool, where: str) -> None:
-        """See that what is used here is what there is one of, or that it was collected."""
+    def _check_use(self, consumer: str, producer: str, collected: bool, where: str) -> None:
+        """Check that an output can be used here: there must be one of it, or all of a loop's must be there.
+
+        A node in loops has one output for each item. Inside the same loops, `collected` False means that of the same
+        item. From outside, only the list of all items' outputs makes sense, and only right around the innermost of the
+        producer's loops, where that list is complete.
+        """
         if producer not in self.nodes:
             raise BuildError(f"{producer} belongs to another pipeline", where=where, fix="call its component here")
         scope, here = self._recorded.scope(producer), self.loops_open
@@ -189,7 +216,14 @@ class PipelineBuilder:
             raise BuildError(f"{consumer} uses what {producer} makes on exit", where=where, fix="move it inside")
 
     def add(self, component: Component[Any, Any], args: Sequence[object], kwargs: Mapping[str, object]) -> object:
-        """Add a node; gives what stands for its outputs."""
+        """Add a node.
+
+        Returns:
+            Handles of its outputs: one, or a NamedTuple of them where the component returns one.
+
+        Raises:
+            BuildError: The id is taken or no id, an argument does not fit, or an output is used where it is not there.
+        """
         where = user_line()
         options = component.options_
         name = self._prefixed(options.id or component.name)
@@ -205,12 +239,13 @@ class PipelineBuilder:
         bound = self._bind(component, args, kwargs, where)
         ref = reference(component.fn, self.project)
         inputs = [(key, self._sources(name, component, key, bound[key], where)) for key in component.inputs]
-        self._reached(name, self.conditions, where)
+        self._checked_uses(name, self.conditions, where)
         node = Node(
             id=name,
             component=ref.name if ref.project else component.ref,
             code=source_code.closure(ref).digest if ref.project else None,
-            # An optional input that is not given is left out: where a component gets another one, no key changes.
+            # An optional input that was not given is left out, so that a release that adds one to a component changes
+            # no cache key of pipelines that do not use it.
             inputs=tuple((key, sources) for key, sources in inputs if sources or not component.inputs[key].optional),
             parameters=tuple(
                 (key, self._parameter(name, spec, bound[key], where)) for key, spec in component.parameters.items()
@@ -218,8 +253,11 @@ class PipelineBuilder:
             outputs=tuple((key, kind.__name__) for key, kind in component.outputs.items()),
             conditions=tuple(self.conditions),
             gates=component.gates,
-            after=tuple(dict.fromkeys(each for output in options.after for each in self._before(name, output, where))),
-            cache=component.cached and not self.exiting and not component.asks,  # each run asks, and waits for no other
+            after=tuple(
+                dict.fromkeys(each for output in options.after for each in self._upstream_of(name, output, where))
+            ),
+            # On exit, each end of a run counts; and what one person decided for another run decides nothing here.
+            cache=component.cached and not self.exiting and not component.asks,
             asks=component.asks,
             kind=component.kind,
             loop=self.loops_open[-1] if self.loops_open else "",
@@ -239,21 +277,21 @@ class PipelineBuilder:
             else Handle(name, key, kind)
             for key, kind in component.outputs.items()
         }
-        named = component.result_type
-        return named(**handles) if hasattr(named, "_fields") else next(iter(handles.values()))
+        returned = component.result_type
+        return returned(**handles) if hasattr(returned, "_fields") else next(iter(handles.values()))
 
-    def _before(self, node: str, output: object, where: str) -> Iterator[str]:
+    def _upstream_of(self, node: str, output: object, where: str) -> Iterator[str]:
         """The nodes that must have ended before another one, named by an output, or a tuple of outputs."""
         if isinstance(output, tuple) and output:
             for each in output:
-                yield from self._before(node, each, where)
+                yield from self._upstream_of(node, each, where)
             return
         if not isinstance(output, (Handle, Property)):
             raise BuildError(f"{node}: after= takes outputs, not {output!r:.60}", where=where, fix="pass an output")
         before, collected = (
             (output._node, output._collected) if isinstance(output, Handle) else (output.node, output.collected)
         )
-        self._reach(node, before, collected, where)
+        self._check_use(node, before, collected, where)
         yield before
 
     def _check_exit(self, node: Node, where: str) -> None:
@@ -273,7 +311,7 @@ class PipelineBuilder:
                     where=where,
                     fix="give dt.optional(...) of it to a component here, and go over what that returns",
                 )
-        if (kind := named(over)) is not None:
+        if (kind := named_kind(over)) is not None:
             raise BuildError(
                 f"{loop} goes over {kind}, which no item of a list can be",
                 where=where,
@@ -322,7 +360,7 @@ class PipelineBuilder:
     def _source(self, node: str, spec: InputSpec, value: object, inputs: Mapping[str, InputSpec], where: str) -> Source:
         wanted = spec.type
         if isinstance(value, Expression):  # an item of a loop, which names artifacts by their uids
-            return UidSource(self._reached(node, value.expression, where))
+            return UidSource(self._checked_uses(node, value.expression, where))
         if isinstance(value, tuple) and hasattr(value, "_fields"):
             fitting = [item for item in value if isinstance(item, Handle) and issubclass(item._type, wanted)]
             if len(fitting) != 1:
@@ -351,8 +389,8 @@ class PipelineBuilder:
                     fix=f"declare it `{spec.name}: list[{wanted.__name__}]`",
                 )
             if value.query.of is not None:
-                self._reach(node, value.query.of.node, value.collected, where)
-            self._reached(node, [argument for _, argument in value.query.arguments], where)
+                self._check_use(node, value.query.of.node, value.collected, where)
+            self._checked_uses(node, [argument for _, argument in value.query.arguments], where)
             if not spec.optional and not spec.many:
                 raise BuildError(
                     f"{node}: the input {spec.name!r} must be given, and {value!r} may find nothing",
@@ -378,7 +416,7 @@ class PipelineBuilder:
                 where=where,
                 fix=f"declare it `{spec.name}: list[{wanted.__name__}]`",
             )
-        self._reach(node, value._node, value._collected, where)
+        self._check_use(node, value._node, value._collected, where)
         return Edge(value._node, value._output)
 
     def _parameter(self, node: str, spec: ParameterSpec, value: object, where: str) -> Json:
@@ -405,7 +443,7 @@ class PipelineBuilder:
                     f"and {value!r} is {spell(value.hint)}",
                     where=where,
                 )
-            return self._reached(node, encode(value, where), where)
+            return self._checked_uses(node, encode(value, where), where)
         if value is None and accepts(spec.hint, None):
             return None
         if spec.kind == "function":
@@ -413,14 +451,14 @@ class PipelineBuilder:
         if isinstance(value, SqlQuery) and not takes_query(spec.hint):
             raise BuildError(f"{node}: the parameter {spec.name!r} takes files, not a query", where=where)
         if spec.kind == "files":
-            return self._reached(node, encode(FileSet(value) if isinstance(value, str) else value, where), where)
+            return self._checked_uses(node, encode(FileSet(value) if isinstance(value, str) else value, where), where)
         if not accepts(spec.hint, value):
             raise BuildError(
                 f"{node}: the parameter {spec.name!r} takes {spell(spec.hint)}, not {value!r:.60}",
                 where=where,
                 fix=f"declare it `{spec.name}: dt.Secret`" if isinstance(value, Secret) else None,
             )
-        return self._reached(node, encode(value, where), where)
+        return self._checked_uses(node, encode(value, where), where)
 
     def _function(self, value: object, where: str) -> Json:
         try:
@@ -435,14 +473,14 @@ class PipelineBuilder:
 
 
 def _takes(component: Component[Any, Any]) -> str:
-    """The fix for arguments that do not fit: what there is, and what is given by name."""
+    """The fix for arguments that do not fit: the component's signature, keyword-only parameters as `name=...`."""
     parameters = component.signature.parameters.values()
     spelled = [f"{each.name}=..." if each.kind is each.KEYWORD_ONLY else each.name for each in parameters]
     return f"it takes {component.name}({', '.join(spelled)})"
 
 
 def _instead(spec: InputSpec, value: object) -> str:
-    """The fix for what is no output at all."""
+    """The fix where the argument for an input is not an output at all."""
     if isinstance(value, Component):
         return f"call it: `{value.name}(...)`"
     if isinstance(value, (list, tuple)):

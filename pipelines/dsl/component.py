@@ -64,7 +64,7 @@ class ParameterSpec:
 
 @dataclass(frozen=True)
 class Options:
-    """What one use of a component sets beside its parameters.
+    """What one call of a component in a pipeline sets beside its parameters.
 
     Attributes:
         id: The node's id in the pipeline; the component's name where None.
@@ -80,10 +80,10 @@ class Options:
 
 
 class Recorder(Protocol):
-    """What records the calls of components while a pipeline is built."""
+    """Records the calls of components while a pipeline is built."""
 
     def add(self, component: Component[Any, Any], args: Sequence[object], kwargs: Mapping[str, object], /) -> object:
-        """Take a call down; gives what stands for its outputs."""
+        """Record a call; returns handles of its outputs."""
         ...
 
 

@@ -105,7 +105,7 @@ def unzip(items: list[tuple[T, R]]) -> tuple[list[T], list[R]]:
     return cast("tuple[list[T], list[R]]", items)
 
 
-class RunStatus:
+class FinishedRun:
     """How the run ended, for what runs on exit.
 
     Attributes:
@@ -125,7 +125,7 @@ class RunStatus:
             setattr(self, name, Expression({"$status": name}, hint))
 
 
-def on_exit() -> AbstractContextManager[RunStatus]:
+def on_exit() -> AbstractContextManager[FinishedRun]:
     """Nodes inside run when all others have ended, however they did: `with dt.on_exit() as run: Notify(run.state)`.
 
     They are never taken from the cache. Of other nodes' outputs they can take `dt.optional(...)` only.
@@ -142,11 +142,11 @@ def on_exit() -> AbstractContextManager[RunStatus]:
 
 
 @contextmanager
-def _exiting(builder: PipelineBuilder) -> Iterator[RunStatus]:
+def _exiting(builder: PipelineBuilder) -> Iterator[FinishedRun]:
     builder.exiting = True
     builder.refused = []
     try:
-        yield RunStatus()
+        yield FinishedRun()
     finally:
         builder.exiting = False
         builder.refused = []

@@ -1,4 +1,8 @@
-"""What is known only when all calls are recorded: who waits for a gate, the order, and that nothing waits for ever."""
+"""From all the recorded calls to the nodes of the IR: what can only be decided once the last call is known.
+
+These are: which nodes wait for a gate (it may be called after them), which node a query means by a name (it may be
+added later), the topological order, that nothing waits for ever, and that the names fit into records and folders.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +31,7 @@ _MORE: Final = ".sent"
 
 @dataclass(frozen=True)
 class Draft:
-    """What a builder recorded.
+    """What a builder recorded of a pipeline.
 
     Attributes:
         nodes: By id, in the order of their calls.
@@ -42,7 +46,11 @@ class Draft:
     within: Mapping[str, tuple[str, ...]]
 
     def finish(self) -> tuple[Node, ...]:
-        """The nodes, with a control edge from each gate to the consumers of what it gates that are no gates of it.
+        """The nodes in topological order, with the control edges of gates.
+
+        A gate may veto an artifact, so every other consumer of it must wait for the gate's verdict. Not those that
+        gate the same artifact themselves (two gates would wait for each other), nor the gate's own ancestors, nor
+        what runs on exit.
 
         Raises:
             BuildError: Nodes wait for each other, or one looks back at what no node makes.
@@ -67,7 +75,11 @@ class Draft:
         return loops
 
     def _check_bounds(self, nodes: tuple[Node, ...]) -> None:
-        """Where a loop's items are bounded, one must be able to end before the next begins."""
+        """Refuse a loop with max_parallel whose items could never end.
+
+        With a bound, an item begins only when an earlier one has ended. Where a node in the loop waits, through a gate
+        or a list of outputs, for every item, the first one never ends, and a run would hang without an error.
+        """
         deadlock = deadlocked_loop(Pipeline("", (), nodes, tuple(self.loops.values())))
         if deadlock is not None:
             loop, waits = deadlock
@@ -80,7 +92,7 @@ class Draft:
             )
 
     def _held_by(self, gate: Node) -> Iterator[Node]:
-        """The consumers of what a gate gates, that are neither gates of it nor before it."""
+        """The nodes that wait for a gate's verdict, see `finish`."""
         gated = {(edge.node, edge.output) for edge in _edges(gate, gate.gates)}
         if gated:
             before = self._ancestors(gate.id)
@@ -91,25 +103,22 @@ class Draft:
                     yield node
 
     def _upstream(self, node: Node) -> set[str]:
-        """What it and its loops wait for."""
+        """The ids of the nodes that a node waits for, itself or through a loop around it."""
         loops = [self.loops[name] for name in self.scope(node.id)]
         return set(node.upstream).union(need.node for loop in loops for need in loop.dependencies)
 
     def _looking_back(self, node: Node) -> Iterator[tuple[str, tuple[Source, ...]]]:
-        """The inputs of a node, seen to look back at what nodes there are."""
+        """The inputs of a node, its queries with the full id of the node that they name."""
         for name, sources in node.inputs:
             yield name, tuple(self._with_maker(node.id, each) if isinstance(each, Query) else each for each in sources)
 
     def _with_maker(self, node: str, query: Query) -> Query:
-        """A query with the node that is meant; of another pipeline's nodes nothing is known here."""
+        """A query with the full id of its node; one of another pipeline stays, of whose nodes nothing is known here."""
         of_this_pipeline = query.made_by and "pipeline" not in dict(query.arguments)
         return replace(query, made_by=self._maker(node, query)) if of_this_pipeline else query
 
     def _maker(self, node: str, query: Query) -> str:
-        """Whom a query means by a name: a node of its own pipeline, else one of those around it.
-
-        Only now: it may be added after the one that looks back at it.
-        """
+        """The id of the node that a query means: of the consumer's own pipeline, else of the nearest one around it."""
         around = self.within[node]
         names = (".".join([*around[:depth], query.made_by]) for depth in range(len(around), -1, -1))
         maker = next((self.nodes[name] for name in names if name in self.nodes), None)
@@ -138,7 +147,10 @@ def _edges(node: Node, name: str | None) -> list[Edge]:
 
 
 def _ordered(nodes: dict[str, tuple[Node, set[str]]]) -> Iterator[Node]:
-    """Topological order that keeps the order of the calls where it can (a gate may be called after a consumer)."""
+    """Topological order that keeps the order of the calls where it can; what runs on exit comes last.
+
+    A heap of what is ready, by position: the result depends on the calls alone, so that the IR has the same bytes.
+    """
     position = {name: (node.on_exit, index) for index, (name, (node, _)) in enumerate(nodes.items())}
     waiting = {name: len(upstream) for name, (_, upstream) in nodes.items()}
     consumers: dict[str, list[str]] = {name: [] for name in nodes}
@@ -162,7 +174,7 @@ def _ordered(nodes: dict[str, tuple[Node, set[str]]]) -> Iterator[Node]:
 
 
 def check_names(pipeline: str, nodes: Iterable[Node], lines: Mapping[str, str]) -> None:
-    """See that what is made of the names in a pipeline can be recorded and written.
+    """Check that the store takes the records' names, and a disk the folders', that are made of a pipeline's names.
 
     Args:
         pipeline: Its name.

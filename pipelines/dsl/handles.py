@@ -23,7 +23,7 @@ class Scalar(SymbolicValue):
 
     @property
     def expression(self) -> Json:
-        """As IR."""
+        """The value as an expression of the IR, see `ir.expressions`."""
         raise NotImplementedError
 
     def _compared(self, name: str, other: object) -> Expression:
@@ -115,34 +115,38 @@ def operand(value: object) -> Json:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Expression(Scalar):
-    """What is made of other scalars."""
+    """A value computed from other scalars, or one item or field of the run."""
 
     body: Json
     hint: Any  # Any: a type expression
 
     @property
     def expression(self) -> Json:
-        """As IR."""
+        """See `Scalar`."""
         return self.body
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class KnownValue(Expression):
-    """A value given to a pipeline within another one: symbolic there, so that the two ways of running it agree."""
+    """A value that was passed to a pipeline inside another one.
+
+    It is known, and yet symbolic: run by itself, that pipeline gets a `Parameter` in its place, so an `if` on it must
+    fail in both ways of running it, or in neither.
+    """
 
     value: object
 
 
 @dataclass(frozen=True, eq=False)
 class Parameter(Scalar):
-    """A pipeline parameter."""
+    """A parameter of the pipeline, of which a run says the value."""
 
     name: str
     hint: Any  # Any: a type expression
 
     @property
     def expression(self) -> Json:
-        """As IR."""
+        """See `Scalar`."""
         return {"$param": self.name}
 
     def __repr__(self) -> str:
@@ -161,7 +165,7 @@ class Property(Scalar):
 
     @property
     def expression(self) -> Json:
-        """As IR."""
+        """See `Scalar`."""
         return {"$collect" if self.collected else "$property": [self.node, self.output, self.name]}
 
 
@@ -215,7 +219,12 @@ class QueryHandle(SymbolicArtifact):
 
 @dataclass(frozen=True, eq=False)
 class ChoiceHandle(SymbolicArtifact):
-    """Another handle, whose producer may be skipped: None stands in where it is `optional`, else the next `choice`."""
+    """Handles of which some producers may be skipped: `dt.optional(x)` and `dt.one_of(x, y)`.
+
+    Attributes:
+        choices: The outputs or scalars; the first whose node was not skipped is used.
+        optional: Whether None stands in where all of them were skipped; otherwise the consumer is skipped, too.
+    """
 
     choices: tuple[Handle | Scalar, ...]
     optional: bool
@@ -228,7 +237,11 @@ _NAMED = {"$secret": "secrets", "$files": "files", "$query": "rows of a query"}
 
 
 def encode(value: object, where: str) -> Json:
-    """A value, or what stands for one to come, as IR; where is the user's line.
+    """A parameter's value, or what stands for one to come, as JSON of the IR.
+
+    Args:
+        value: As the user wrote it.
+        where: The user's "file:line", for the error.
 
     Raises:
         BuildError: It is neither JSON nor anything that a pipeline knows by name.
@@ -264,12 +277,15 @@ def encode(value: object, where: str) -> Json:
     )
 
 
-def named(encoded: Json) -> str | None:
-    """What an encoded value holds that is only resolved where a parameter of its own names it; None where nothing."""
+def named_kind(encoded: Json) -> str | None:
+    """What kind of thing by name an encoded value holds, e.g. "secrets"; None where it holds none.
+
+    Secrets, files and queries are resolved only where they are a whole parameter, so no list of a loop may hold them.
+    """
     if isinstance(encoded, Mapping):
         ((kind, body),) = encoded.items()
-        return _NAMED.get(kind) or named(body)
-    kinds = (named(item) for item in encoded) if isinstance(encoded, list) else ()
+        return _NAMED.get(kind) or named_kind(body)
+    kinds = (named_kind(item) for item in encoded) if isinstance(encoded, list) else ()
     return next((kind for kind in kinds if kind), None)
 
 

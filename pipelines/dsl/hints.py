@@ -29,8 +29,8 @@ def is_value(hint: Any) -> bool:
     return all((typing.get_origin(member) or member) in _JSON for member in members(hint))
 
 
-def is_sayable(hint: Any) -> bool:
-    """Whether a shell or a file can say some value of a type expression, beside None."""
+def is_writable(hint: Any) -> bool:
+    """Whether a command line or a settings file can give some value of this type, other than None."""
     kinds = [typing.get_origin(member) or member for member in members(hint)]
     return any(
         kind in _JSON or kind in (tuple, object) or typing.is_typeddict(kind)
@@ -84,7 +84,7 @@ def accepts(hint: Any, value: object) -> bool:
 
 
 def fits(hint: Any, wanted: Any) -> bool:
-    """Whether every JSON value of one type expression is one of another, as far as both say what they hold."""
+    """Whether every JSON value of type `hint` is one of type `wanted`; a `list` without an item type fits any list."""
     if hint is Any or wanted is Any or wanted is object or hint == wanted:
         return True
     if len(members(hint)) > 1:
@@ -112,7 +112,7 @@ def comparable(left: Any, right: Any, *, ordered: bool) -> bool:
 
 
 def _kinds(hint: Any) -> set[type]:
-    """The sorts of values that a type holds: those of a sort compare with each other. `object` is any."""
+    """The groups of types whose values compare with each other, e.g. int and float; `object` stands for any type."""
     kinds: set[type] = set()
     for member in members(hint):
         if typing.get_origin(member) is Literal:
@@ -151,7 +151,7 @@ def read_value(name: str, hint: Any, value: object) -> object:
 
 
 def _is_finite(value: object) -> bool:
-    """Whether a value, and all that it holds, is none of the numbers that JSON has no word for."""
+    """Whether a value holds neither NaN nor an infinity, at any depth: JSON has no word for them."""
     if isinstance(value, float):
         return math.isfinite(value)
     inside = value.values() if isinstance(value, Mapping) else value if isinstance(value, (list, tuple)) else ()

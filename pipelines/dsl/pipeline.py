@@ -17,7 +17,7 @@ from .builder import PipelineBuilder
 from .component import recorder
 from .draft import check_names
 from .handles import KnownValue, Parameter, encode
-from .hints import accepts, is_sayable, read_value, spell
+from .hints import accepts, is_writable, read_value, spell
 from .symbolic import Symbolic
 
 P = ParamSpec("P")
@@ -25,7 +25,7 @@ R = TypeVar("R")
 
 
 class PipelineFunction(Generic[P, R]):
-    """A pipeline as its author wrote it; `build` gives the compiled form. Called in another one, it is part of that.
+    """A pipeline as its author wrote it; `build` compiles it. Called in another one, it becomes part of that.
 
     Attributes:
         lines: Once it was built: node -> the user's "file:line" that called it; "" -> that of the pipeline.
@@ -86,7 +86,7 @@ class PipelineFunction(Generic[P, R]):
             return self.fn(**arguments)  # type: ignore[arg-type, call-arg]
 
     def _as_parameter(self, name: str, value: object, where: str) -> object:
-        """An argument as the function sees it: as symbolic as it is where the pipeline is run by itself."""
+        """An argument as the function sees it: symbolic, as its parameter is where the pipeline is run by itself."""
         hint = self.parameters[name].annotation
         if isinstance(value, Symbolic) or not accepts(hint, value):
             if isinstance(value, Symbolic) or hint is Any or not _is_json(value):
@@ -95,7 +95,7 @@ class PipelineFunction(Generic[P, R]):
         return KnownValue(encode(value, where), hint, value) if _is_json(value) else value
 
     def build(self) -> Pipeline:
-        """The compiled form.
+        """Compile the pipeline: call the function once with symbolic parameters, and check what it recorded.
 
         Raises:
             BuildError: Whatever is wrong with the pipeline, naming the user's own line.
@@ -109,7 +109,7 @@ class PipelineFunction(Generic[P, R]):
             recorder.reset(token)
         parameters = []
         for name, parameter in self.parameters.items():
-            if not is_sayable(parameter.annotation):
+            if not is_writable(parameter.annotation):
                 raise BuildError(
                     f"the parameter {name!r} of the pipeline is {spell(parameter.annotation)}, which is not JSON",
                     where=self._where,
@@ -133,7 +133,7 @@ class PipelineFunction(Generic[P, R]):
         return Pipeline(self.name, tuple(parameters), nodes, tuple(builder.loops.values()))
 
     def values(self, arguments: Mapping[str, object]) -> dict[str, object]:
-        """The parameters of a run: what is given over the defaults. Text is read as the parameter's type.
+        """The parameters of a run: the arguments, and defaults for the others. Text is read as the parameter's type.
 
         Raises:
             InputError: An unknown or missing parameter, or a value of another type.
@@ -154,7 +154,7 @@ class PipelineFunction(Generic[P, R]):
         return values
 
     def _repr_html_(self) -> str:
-        """The compiled form, drawn."""
+        """The compiled pipeline, drawn as SVG for a notebook."""
         from ...report.dag import drawing
 
         return drawing(dag(self.build())).markup

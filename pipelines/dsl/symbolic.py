@@ -54,7 +54,7 @@ class Symbolic:
 
 
 class SymbolicArtifact(Symbolic):
-    """An artifact to come, which cannot be compared."""
+    """An artifact that does not exist yet; even `==` is an error, which would else be silently False."""
 
     def __eq__(self, other: object) -> NoReturn:
         self._comparison()
@@ -67,6 +67,6 @@ class SymbolicArtifact(Symbolic):
 
 
 class SymbolicValue(Symbolic):
-    """A JSON value to come, of which the type is known."""
+    """A JSON value that does not exist yet, but whose type is known."""
 
     hint: Any  # Any: a type expression

@@ -1,4 +1,4 @@
-"""A command run for a node: in a process group of its own, heard line by line, and ended with all that it started."""
+"""Runs a command for a node: in a process group of its own, its output read line by line, ended with all it started."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from .declare import CommandError
 
 _GRACE = 3.0
 """Seconds that a command gets to end once it is asked to."""
-_TOLD = 10
-"""Lines of what it printed that an error repeats."""
+_REPEATED = 10
+"""How many of the last lines of its output an error repeats."""
 _LONGEST = 2000
 """Characters of one of them."""
 
-Hear = Callable[[str], bool]
-"""Told a line without its line feed; whether it was meant for it, and not for people."""
+LineHandler = Callable[[str], bool]
+"""Called with a line without its line feed; returns whether it was a message to us, which people do not get to see."""
 
 
 def run(
@@ -39,8 +39,8 @@ def run(
     env: Mapping[str, str],
     cwd: Path,
     *,
-    hear: Hear | None = None,
-    abandon: Callable[[], None] = lambda: None,
+    on_line: LineHandler | None = None,
+    on_stop: Callable[[], None] = lambda: None,
     marked: bool = True,
 ) -> None:
     """Run a command until it and what it started has ended.
@@ -51,9 +51,9 @@ def run(
         argv: The command as it is started.
         env: Its whole environment.
         cwd: Its working directory.
-        hear: Gets each line first.
-        abandon: Called where it is ended before it did so itself.
-        marked: Whether to end what has left its process tree too.
+        on_line: Called with each line first.
+        on_stop: Called first where the command has to be ended by us.
+        marked: Whether to find and end, by a mark in their environment, processes that left its process tree too.
 
     Raises:
         CommandError: It ended with another exit code than 0, or by a signal.
@@ -62,30 +62,30 @@ def run(
     import shlex
 
     mark, marks = processes.marked() if marked else ("", {})
-    said = _Output(hear)
+    output = _Output(on_line)
     process: subprocess.Popen[bytes] | None = None
     try:
-        with processes.unstopped():
+        with processes.unstopped():  # a stop between the start and the assignment would leave a process nobody knows
             process = _start(name, argv, {**env, **marks}, cwd)
-            said.listen(process)
-        _wait(process, said)
+            output.listen(process)
+        _wait(process, output)
     except BaseException:
         if process is not None:
             try:
-                abandon()
+                on_stop()
             finally:
-                _ask(process)
+                _terminate(process)
         raise
     finally:
         if process is not None:
-            _end(process)
+            _kill(process)
             processes.end(process.pid, mark, 0)
-        said.finish()
-    said.show()
+        output.finish()
+    output.show()
     if process.returncode:
         code = process.returncode
         how = f"ended with exit code {code}" if code > 0 else f"was ended by {_signal(-code)}"
-        last = "".join(f"\n  | {line}" for line in said.last)
+        last = "".join(f"\n  | {line}" for line in output.last)
         raise CommandError(f"{name}: `{shlex.join(shown)}` {how}{last}", fix="see what it printed: `drivetrain logs`")
 
 
@@ -106,10 +106,10 @@ def _start(name: str, argv: Sequence[str], env: Mapping[str, str], cwd: Path) ->
 
 @dataclass
 class _Output:
-    """What a command prints: on to the log in whole lines, the last ones kept."""
+    """The output of a command: passed on to the log in whole lines; the last ones are kept for an error."""
 
-    hear: Hear | None
-    last: deque[str] = field(default_factory=lambda: deque(maxlen=_TOLD))
+    on_line: LineHandler | None
+    last: deque[str] = field(default_factory=lambda: deque(maxlen=_REPEATED))
     now: str = ""
 
     def __post_init__(self) -> None:
@@ -118,7 +118,7 @@ class _Output:
         self._thread: threading.Thread | None = None
 
     def listen(self, process: subprocess.Popen[bytes]) -> None:
-        """Take down what a process prints from now on."""
+        """Read what a process prints from now on, in a thread."""
         self._thread = threading.Thread(target=self._read, args=[process.stdout], name="drivetrain-hear", daemon=True)
         self._thread.start()
 
@@ -130,7 +130,7 @@ class _Output:
             self._printed("", now)
 
     def finish(self) -> None:
-        """See that all of it was heard."""
+        """Wait until all of the output was read."""
         if self._thread is not None and self._thread.ident is not None:
             self._thread.join(_GRACE)  # what no mark reaches may hold the pipe open
 
@@ -147,7 +147,11 @@ class _Output:
         self._take([rest] if rest else [])
 
     def _cut(self, rest: str) -> tuple[str, str]:
-        """Where to end a line that has no end yet: not within what may be a secret."""
+        """Cut a line that has no end yet in two: what is passed on now, and the rest.
+
+        The end of the text may be the beginning of a secret, which would not be recognised in two halves: so as many
+        characters as the longest secret has, less one, stay in the rest.
+        """
         if "\r" in rest:
             over, _, rest = rest.rpartition("\r")
             return over, rest
@@ -157,23 +161,27 @@ class _Output:
     def _take(self, lines: Sequence[str]) -> None:
         # Of what was drawn over on a terminal, what stood there last.
         drawn = (redact(line).rstrip("\r").rpartition("\r")[2] for line in lines)
-        heard = [line for line in drawn if self.hear is None or not self.hear(line)]
-        if heard:
-            self.last.extend(line[:_LONGEST] for line in heard if line.strip())
+        kept = [line for line in drawn if self.on_line is None or not self.on_line(line)]
+        if kept:
+            self.last.extend(line[:_LONGEST] for line in kept if line.strip())
             self.now = self.last[-1] if self.last else ""
-            self._printed("\n".join(heard), "")
+            self._printed("\n".join(kept), "")
 
 
-def _wait(process: subprocess.Popen[bytes], said: _Output) -> None:
-    """Until it has ended; whoever asks the node to stop is heard here."""
+def _wait(process: subprocess.Popen[bytes], output: _Output) -> None:
+    """Wait until the process has ended, or the run is stopped.
+
+    Raises:
+        Canceled: The run was asked to stop.
+    """
     context = current()
-    while not _ended(process, within=0.2):
+    while not _ends(process, within=0.2):
         context.check()
-        said.show()
+        output.show()
 
 
-def _ended(process: subprocess.Popen[bytes], within: float) -> bool:
-    """Whether it ends within so many seconds."""
+def _ends(process: subprocess.Popen[bytes], within: float) -> bool:
+    """Whether the process ends within so many seconds."""
     pause, begin = 0.001, time.monotonic()
     while True:
         with processes.unstopped():  # stopped amid a look, a Popen is never to be waited for again
@@ -186,15 +194,15 @@ def _ended(process: subprocess.Popen[bytes], within: float) -> bool:
         pause = min(2 * pause, 0.05)
 
 
-def _ask(process: subprocess.Popen[bytes]) -> None:
-    """Ask the group to end; what left it is found by its mark."""
+def _terminate(process: subprocess.Popen[bytes]) -> None:
+    """Send SIGTERM to the process group, and wait a little."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGTERM)
-    _ended(process, within=_GRACE)
+    _ends(process, within=_GRACE)
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the group that did not do so itself, or did not get the time to: a second stop waits no longer."""
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """Kill the process group if it is still there: it ignored SIGTERM, or a second stop cut the waiting short."""
     with processes.unstopped():
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)

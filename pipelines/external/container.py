@@ -105,7 +105,7 @@ def container_component(
 def contained(
     name: str, image: str, body: Mapping[str, Any], env: Mapping[str, Any], *, network: bool = False, **declared: Any
 ) -> Component[..., Any]:
-    """The component of a command that is known to be right; `declared` is passed on to `declare`."""
+    """The component of a command that was checked already; `declared` is passed on to `declare`."""
     if not _PINNED.search(image):
         file, _, line = user_line().rpartition(":")
         text = f"{name}: the image {image} has no digest, so the cache cannot see when its content changes"
@@ -116,7 +116,7 @@ def contained(
 
 @dataclass(frozen=True)
 class Engine:
-    """What runs containers.
+    """The program that runs containers.
 
     Attributes:
         path: The program.
@@ -128,10 +128,10 @@ class Engine:
 
 
 def engine() -> Engine:
-    """The first of docker and podman that answers; or what the environment names.
+    """The program that `DRIVETRAIN_CONTAINERS` names, or the first of docker and podman that answers.
 
     Raises:
-        InputError: Neither does.
+        InputError: None answers; says of each why.
     """
     return _engine(os.environ.get(ENGINE, ""), os.environ.get("PATH", ""))
 
@@ -208,11 +208,11 @@ def _carry_out(call: Call) -> None:
     shown = [call.spec["image"], *command, *args]
     # What the engine leaves running to clean up after a container is not the command's.
     environ = {**os.environ, **{key: value for key, value in env.items() if key not in engines}}
-    commands.run(call.name, shown, argv, environ, call.scratch, abandon=remove, marked=False)
+    commands.run(call.name, shown, argv, environ, call.scratch, on_stop=remove, marked=False)
 
 
 def _is_secret(value: str | Secret | Placeholder, parameters: Types) -> bool:
-    """Whether a variable's value is one, or has one in it."""
+    """Whether a variable's value is a secret, or is joined with one."""
     if isinstance(value, (str, Secret)):
         return isinstance(value, Secret)
     hints = [parameters.get(reference.name) for reference in placeholders.references([value])]
@@ -220,7 +220,7 @@ def _is_secret(value: str | Secret | Placeholder, parameters: Types) -> bool:
 
 
 def _values(call: Call, mounts: _Mounts) -> PlaceholderValues:
-    """What the pieces of the command stand for inside the container."""
+    """The arguments that placeholders stand for: paths inside the container, where everything is mounted here."""
     inputs: dict[str, list[str] | None] = {}
     data: dict[str, list[str] | None] = {}
     for name, artifacts in call.inputs.items():

@@ -1,4 +1,8 @@
-"""From a declaration to a component: what a form takes and gives, and the object that stands for its function."""
+"""From a declaration to a component whose work is done by something other than a Python function.
+
+`declare` makes the signature that the DSL reads, and an `ExternalFunction` that stands in for the function: called, it
+prepares files and folders, has a `carry_out` (a command, a container, a notebook) do the work, and reads what it wrote.
+"""
 
 from __future__ import annotations
 
@@ -34,11 +38,11 @@ DONE = "done"
 
 @dataclass(frozen=True)
 class Call:
-    """One call of a form.
+    """One call of an external function.
 
     Attributes:
         name: The component's name.
-        spec: What it is told to do, as it stands in the compiled form.
+        spec: What it is to do, as it stands in the IR.
         inputs: The artifacts by name; a list where it is one, empty where an optional one is not given.
         parameters: The values by name.
         files: The paths of its files by name.
@@ -62,7 +66,11 @@ class Call:
 
 
 class ExternalFunction:
-    """Stands for a component's function. `__qualname__` is the variable that the component was assigned to."""
+    """Stands in for a component's function, with the attributes of one that the DSL and the launcher read.
+
+    Other processes find a component by the name of the variable that it was assigned to, which is not known yet when it
+    is declared. So `__qualname__` is looked up in the module each time; it does not exist before the assignment.
+    """
 
     def __init__(
         self,
@@ -95,7 +103,10 @@ class ExternalFunction:
         return f"{self.__name__} ({self.__code__.co_filename}:{self.__code__.co_firstlineno})"
 
     def __call__(self, *args: object, **kwargs: object) -> object:
-        """Do what was declared; gives the outputs as a NamedTuple.
+        """Carry out what was declared.
+
+        Returns:
+            The outputs, as the NamedTuple of the signature.
 
         Raises:
             DrivetrainError: It failed.
@@ -126,12 +137,12 @@ class ExternalFunction:
         return self.__signature__.return_annotation(**outputs, **read)
 
     def _paths(self, value: Files) -> tuple[Path, ...]:
-        """The paths of files; outside a pipeline they may still be a pattern, then beside where it is declared."""
+        """The paths of files. Outside a pipeline they may still be a pattern, looked up beside the declaring file."""
         folders = (Path(self.__code__.co_filename).parent, current().base)
         return tuple(file.path for file in resolve_files(value, folders).files)
 
     def _value(self, key: str, path: Path, hint: Any) -> object:
-        """A value that was written: JSON; or where text is wanted, that as it is, without the last line feed."""
+        """A value that was written: JSON; where the type is str, the text as it is, without its last line feed."""
         if not path.is_file():
             raise InputError(
                 f"{self.__name__} did not write its output {key!r}", fix=f"write {spell(hint)} to the file it is given"
@@ -179,7 +190,7 @@ class ExternalFunction:
 
 
 class CommandError(DrivetrainError):
-    """What a form started did not end well. Unlike what a user must mend, it is worth another try."""
+    """A command, a container or a notebook failed. Unlike an `InputError`, it is worth another attempt."""
 
 
 def declare(
@@ -230,9 +241,9 @@ def declare(
     # mypy wants the fields spelled out; they are known only now.
     returned = typing.NamedTuple(f"{name}Outputs", list(returns.items()))  # type: ignore[misc]
     signature = inspect.Signature(fields, return_annotation=returned)
-    form = ExternalFunction(name, kind, signature, frozenset(files or ()), carry_out, frame)
-    form.__doc__ = doc or None
-    component: Component[..., Any] = Component(form, gates=gates, deterministic=deterministic, kind=kind)
+    function = ExternalFunction(name, kind, signature, frozenset(files or ()), carry_out, frame)
+    function.__doc__ = doc or None
+    component: Component[..., Any] = Component(function, gates=gates, deterministic=deterministic, kind=kind)
     for key, each in component.inputs.items():
         if key not in (inputs or {}):
             raise BuildError(f"{key!r} is {spell(each.type)}, no value", where=user_line(), fix="name it in inputs=")
@@ -257,7 +268,7 @@ def declaring_module() -> str:
 
 
 def _frame() -> FrameType:
-    """Who declares: the nearest frame that is not of the orchestrator."""
+    """The frame that declares a component: the nearest one outside of the orchestrator."""
     frame = inspect.currentframe()
     while frame is not None and str(frame.f_globals.get("__name__", "")).startswith(f"{_HERE}."):
         frame = frame.f_back
@@ -280,7 +291,7 @@ def _is_name(name: str) -> bool:
 
 
 def _parameter(name: str, type_or_default: Any) -> tuple[Any, Any]:
-    """A parameter's type and default, from either."""
+    """A parameter's type and its default, from the one of them that the user gave."""
     if isinstance(type_or_default, type) or typing.get_origin(type_or_default) is not None or type_or_default is Any:
         return type_or_default, None if _optional(type_or_default) else inspect.Parameter.empty
     if isinstance(type_or_default, (bool, int, float, str, list, dict)):
@@ -300,8 +311,8 @@ def _is_artifact(hint: Any) -> bool:
     return isinstance(hint, type) and issubclass(hint, Artifact)
 
 
-def _takes_artifacts(form: ExternalFunction, name: str) -> bool:
-    hint = form.__annotations__[name]
+def _takes_artifacts(function: ExternalFunction, name: str) -> bool:
+    hint = function.__annotations__[name]
     return any(_is_artifact(each) for each in (hint, *_flat(hint)))
 
 

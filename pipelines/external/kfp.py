@@ -62,13 +62,13 @@ def kfp_component(
 
 
 def _name(kfp_name: str) -> str:
-    """A component's name from what KFP calls it."""
+    """A component's name as one word, from KFP's, which may be a sentence."""
     name = re.sub(r"\W+", "", kfp_name.title())
     return name if name[:1].isalpha() else f"Component{name}"
 
 
 def _read(source: str | Path) -> tuple[str, str]:
-    """The text and what to call it."""
+    """The text of a component.yaml, and what errors call it: its path, or the user's line."""
     if isinstance(source, str) and "\n" in source:
         return source, f"{user_line()}, its text"
     here = Path(user_line().rpartition(":")[0]).parent
@@ -83,7 +83,7 @@ def _read(source: str | Path) -> tuple[str, str]:
 def _inputs(
     ports: tuple[Port, ...], types: Mapping[str, type[Artifact]], where: str
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The artifacts and the parameters."""
+    """The inputs that are artifacts, and those that are parameters."""
     inputs: dict[str, Any] = {}
     parameters: dict[str, Any] = {}
     for port in ports:

@@ -105,7 +105,7 @@ def notebook_component(
 
 
 def _name(stem: str) -> str:
-    """A component's name from a file's, whatever that holds."""
+    """A component's name in CamelCase, from a file's stem."""
     name = "".join(part.title() for part in re.split(r"[\W_]+", stem))
     return name if name[:1].isalpha() else f"Notebook{name}"
 
@@ -135,7 +135,7 @@ def _text(source: str | list[str]) -> str:
 
 
 def _project(file: Path) -> Path:
-    """The folder of the project that declares now: of its package; of a module without one, the file's."""
+    """The folder of the project that declares the notebook: its package's, or the file's where there is no package."""
     package = sys.modules.get(declaring_module().partition(".")[0])
     folders = [Path(folder) for folder in getattr(package, "__path__", ())]
     return next((folder for folder in folders if file.is_relative_to(folder)), file.parent)
@@ -207,7 +207,7 @@ def _carry_out(path: Path, project: Path, call: Call) -> None:
     argv = [sys.executable, "-m", f"{__package__}.notebook_child", str(call.scratch / "job.json")]
     progress = current().progress
 
-    def hear(line: str) -> bool:
+    def on_line(line: str) -> bool:
         if not line.startswith(EVENT):
             return False
         done, total = json.loads(line[1:])
@@ -216,7 +216,7 @@ def _carry_out(path: Path, project: Path, call: Call) -> None:
         return True
 
     try:
-        commands.run(call.name, ["papermill", spec["file"]], argv, env, work, hear=hear)
+        commands.run(call.name, ["papermill", spec["file"]], argv, env, work, on_line=on_line)
     except CommandError as error:
         raise _failed(call, failure, executed, work) or error from None
     for artifact in call.outputs.values():
@@ -224,7 +224,10 @@ def _carry_out(path: Path, project: Path, call: Call) -> None:
 
 
 def _whole(path: Path, spec: Mapping[str, Any]) -> dict[str, Any]:
-    """The notebook to run: the code as it was built, between the text that is there now if the code is the same."""
+    """The notebook to run: the code cells of the IR, at their numbers.
+
+    The text between them is not part of the IR. It is taken from the file where the file's code is still the same.
+    """
     code = {cell["number"]: cell for cell in spec["cells"]}
     cells: list[dict[str, Any]] = []
     try:
@@ -245,7 +248,7 @@ def _whole(path: Path, spec: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _failed(call: Call, failure: Path, executed: Path, work: Path) -> CommandError | InputError | None:
-    """What went wrong in which cell, if that is known; the notebook as far as it came is kept."""
+    """The error of the cell that failed, None where none is known. The partly executed notebook is kept in `work`."""
     if not failure.is_file():
         return None
     report = json.loads(failure.read_bytes())

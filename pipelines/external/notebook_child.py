@@ -1,4 +1,4 @@
-"""What runs a notebook for a node: `python -m drivetrain.pipelines.external.notebook_child JOB.json`."""
+"""The process that runs a notebook for a node: `python -m drivetrain.pipelines.external.notebook_child JOB.json`."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from .notebook import EVENT
 
 
 def main(job: dict[str, Any]) -> int:
-    """Run the notebook of a job; 1 where a cell failed, which is written down."""
+    """Run the notebook of a job. Returns 1 where a cell failed or the kernel is missing, which `failure` then tells."""
     from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
     from papermill.engines import NBClientEngine, papermill_engines
     from papermill.exceptions import PapermillExecutionError
     from papermill.execute import execute_notebook
 
     class _ReportingEngine(NBClientEngine):  # type: ignore[misc]  # papermill ships no types
-        """Runs cells, and says after each how many are done."""
+        """papermill's engine, which also prints after each cell how many are done."""
 
         @classmethod
         def execute_managed_notebook(cls, nb_man: Any, kernel_name: str, **kwargs: Any) -> Any:
-            """Run them all."""
+            """Run all cells."""
             complete = nb_man.cell_complete
             total = len(nb_man.nb.cells)
 

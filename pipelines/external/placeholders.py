@@ -1,4 +1,7 @@
-"""The words of a command: text, and what is known only when it runs. Each is one argument, whatever it holds."""
+"""The words of a command: text, and placeholders for what is known only when it runs.
+
+Each word is one argument, whatever it holds: nothing is ever split or read by a shell.
+"""
 
 from __future__ import annotations
 

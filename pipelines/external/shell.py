@@ -15,7 +15,7 @@ from . import placeholders
 from .declare import Call, Types, declare, text
 from .placeholders import Placeholder, PlaceholderValues, Word
 
-_TOLD = {"given": "input or parameter", "properties": "output"}
+_NAMES_OF_KINDS = {"given": "input or parameter", "properties": "output"}
 
 
 def shell_component(
@@ -79,7 +79,12 @@ def checked(
     parameters: Types | None,
     files: Mapping[str, str] | None,
 ) -> tuple[Word, ...]:
-    """The words of a command, seen to use what is declared; a `BuildError` where they do not."""
+    """The words of a command, once all that they and the environment name is known to be declared.
+
+    Raises:
+        BuildError: The command is no list of words, names what is not declared, holds a secret, or needs an optional
+            input that may be missing.
+    """
     where = user_line()
     if isinstance(command, (str, Placeholder)) or not command:
         raise BuildError(f"{name}: the command is no list", where=where, fix='write ["program", "argument"]')
@@ -100,7 +105,7 @@ def checked(
     for reference in placeholders.references([*command, *extra]):
         names = known[reference.kind]
         if reference.name not in names:
-            what = _TOLD.get(reference.kind, reference.kind)
+            what = _NAMES_OF_KINDS.get(reference.kind, reference.kind)
             raise BuildError(
                 f"{name}: the command names the {what} {reference.name!r}, which is not declared",
                 where=where,
@@ -125,7 +130,7 @@ def checked(
 
 
 def environment(env: Mapping[str, str | Secret | Placeholder] | None) -> dict[str, Any]:
-    """Environment variables as they stand in the compiled form."""
+    """Environment variables as they stand in the IR: a secret, or the placeholders of a text."""
     return {
         name: value if isinstance(value, Secret) else {"words": placeholders.encode([value])}
         for name, value in (env or {}).items()
@@ -133,7 +138,7 @@ def environment(env: Mapping[str, str | Secret | Placeholder] | None) -> dict[st
 
 
 def revealed(env: Mapping[str, Any], values: PlaceholderValues) -> dict[str, str]:
-    """Environment variables with what they stand for."""
+    """Environment variables with their values, secrets included."""
     return {
         name: value.reveal()
         if isinstance(value, Secret)

@@ -1,1 +1,1 @@
-"""The compiled form: what a pipeline is once it is built, and all that a launch reads."""
+"""The IR: a compiled pipeline as immutable values and as JSON, and all that a launch reads of it."""

@@ -1,4 +1,4 @@
-"""Loops that bound how many of their items are worked on at once: their nodes go together, item by item."""
+"""Loops with max_parallel: all nodes of one item are done before another item begins, so their nodes form a group."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from .ir import Pipeline
 
 @dataclass(frozen=True)
 class NodeGroup:
-    """Nodes that are worked on together.
+    """Nodes that are scheduled as one: those of a loop with max_parallel, or a single node.
 
     Attributes:
         nodes: Ids, in topological order.
-        loop: The outermost loop around them that bounds its items; "" where none does, and then it is one node.
+        loop: The outermost loop with max_parallel around them; "" for none, and then it is one node.
         upstream: What must have ended first, by first nodes.
     """
 
@@ -25,12 +25,12 @@ class NodeGroup:
 
 
 def node_groups(pipeline: Pipeline, nodes: Iterable[str], within: str = "") -> list[NodeGroup]:
-    """These nodes as what goes together, in topological order.
+    """Groups of these nodes, in topological order.
 
     Args:
         pipeline: Theirs.
         nodes: Ids, in topological order.
-        within: A loop that they are all in; what bounds it and those around is not looked at.
+        within: A loop that they are all in; its own bound, and those of loops around it, do not count.
 
     Raises:
         graphlib.CycleError: Items wait for what waits for all of them.
@@ -49,7 +49,7 @@ def node_groups(pipeline: Pipeline, nodes: Iterable[str], within: str = "") -> l
 
 
 def deadlocked_loop(pipeline: Pipeline) -> tuple[str, list[str]] | None:
-    """A loop whose items could not end before others begin, as its bound asks, and the nodes that it waits for."""
+    """A loop with max_parallel whose items could never end, and the nodes that they wait for; None for none."""
     return next(_deadlocks(pipeline, pipeline.ids, ""), None)
 
 
@@ -68,7 +68,7 @@ def _deadlocks(pipeline: Pipeline, nodes: tuple[str, ...], within: str) -> Itera
 
 
 def _bound(pipeline: Pipeline, node: str, within: str) -> str:
-    """The outermost loop around a node, within another one, that bounds its items."""
+    """The outermost loop with max_parallel around a node, inside of the loop `within`; "" for none."""
     scope = pipeline.scope(node)
     inside = scope[scope.index(within) + 1 :] if within else scope
     return next((loop for loop in inside if pipeline.loop(loop).parallel), "")

@@ -1,4 +1,4 @@
-"""Scalar expressions of the compiled form: what a condition, a loop or a parameter says about values still to come.
+"""Scalar expressions of the IR: what a condition, a loop or a parameter says about values still to come.
 
 JSON with one `$` key each: `{"$param": name}`, `{"$property": [node, output, property]}`,
 `{"$collect": [node, output, property]}` (of every item of a loop, as a list), `{"$item": loop}`,
@@ -46,7 +46,7 @@ class Dependency:
 
 
 class Bindings(Protocol):
-    """Where the values come from."""
+    """Where the values of an expression come from: a run, for one item of each loop."""
 
     def parameter(self, name: str) -> Json:
         """Of the run."""
@@ -173,7 +173,7 @@ def items(expression: Json) -> Iterator[str]:
 
 
 def spelled(expression: Json) -> str:
-    """An expression as its author wrote it, nearly."""
+    """An expression in Python's notation, for messages and drawings."""
     if not isinstance(expression, Mapping):
         return repr(expression)
     ((kind, body),) = expression.items()

@@ -1,4 +1,4 @@
-"""The compiled form of a pipeline: immutable, byte-stable JSON, all that `launch` reads.
+"""The IR, a compiled pipeline: immutable, byte-stable JSON, all that `launch` reads.
 
 Maps whose order means something are lists of pairs; a value still to come is an expression (`expressions`), and beside
 those a parameter may be `{"$fn": "module:attribute", "code": digest}`, `{"$files": pattern}` or
@@ -45,7 +45,7 @@ class Edge:
     choice: int = 0
 
     def to_json(self) -> Json:
-        """As IR."""
+        """As it stands in the IR, without what has its default."""
         more = {"optional": self.optional, "choice": self.choice}
         return {"node": self.node, "output": self.output} | {name: value for name, value in more.items() if value}
 
@@ -55,7 +55,7 @@ class Query:
     """Artifacts chosen from history when the node is launched.
 
     Attributes:
-        strategy: How: a name that `history.choosing` knows, e.g. "latest".
+        strategy: How: a name that `resolvers.choosing` knows, e.g. "latest".
         type: Of this type.
         made_by: The node that made it, "" for any.
         arguments: What the strategy needs, in order: expressions.
@@ -73,7 +73,7 @@ class Query:
         return f"dt.{name}(...)" if name in ("artifact", "latest", "latest_blessed") else f"dt.resolvers.{name}(...)"
 
     def to_json(self) -> Json:
-        """As IR."""
+        """As it stands in the IR, without what has its default."""
         more = {
             "made_by": self.made_by,
             "arguments": [list(pair) for pair in self.arguments],
@@ -89,7 +89,7 @@ class UidSource:
     uids: Json
 
     def to_json(self) -> Json:
-        """As IR."""
+        """As it stands in the IR, without what has its default."""
         return {"uids": self.uids}
 
 
@@ -120,7 +120,7 @@ class Loop:
         return (*dependencies(self.conditions), *dependencies(self.over))
 
     def to_json(self) -> Json:
-        """As IR."""
+        """As it stands in the IR, without what has its default."""
         return asdict(self) | {"conditions": list(self.conditions)}
 
 
@@ -196,7 +196,7 @@ class Node:
         return tuple(dict.fromkeys(need.node for need in self.dependencies))
 
     def to_json(self) -> Json:
-        """As IR."""
+        """As it stands in the IR, without what has its default."""
         return {
             "id": self.id,
             "component": self.component,
@@ -233,7 +233,7 @@ class Pipeline:
             if missing:
                 raise BuildError(
                     f"{node.id} comes before {missing[0]}, which it needs",
-                    fix="the compiled form is damaged or holds a cycle; build it again",
+                    fix="the compiled pipeline is damaged or holds a cycle; build it again",
                 )
             if node.id in seen:
                 raise BuildError(f"two nodes are called {node.id!r}", fix="build the pipeline again")

@@ -24,7 +24,7 @@ from .functions import FunctionRef, package_name
 
 _HOME = Path(__file__).parents[2]
 _DRIVETRAIN = package_name(None)
-# Rooms of ours that cannot change what a payload holds, so that a release that only touches them keeps the cache.
+# Rooms of ours that cannot change what a payload holds: a release that changes only these keeps users' caches.
 _NEUTRAL = ("console", "metadata", "pipelines", "report", "__main__")
 # Distributions that carry work about or show it, and never touch a value.
 _CARRIERS = frozenset({"apache_beam", "click", "rich", "great_expectations"})
@@ -47,7 +47,7 @@ class Code:
 
     @property
     def digest(self) -> str:
-        """One digest over the project's own files; drivetrain's version counts at launch, not in the compiled form."""
+        """One digest over the project's own files; drivetrain's version counts at launch, not in the IR."""
         return _digest(tuple(file for file in self.files if not file[0].startswith(f"{_DRIVETRAIN}/")))
 
 
@@ -195,7 +195,7 @@ def _statements(body: Iterable[ast.stmt]) -> Iterable[ast.stmt]:
 
 
 def _by_name(tree: ast.Module) -> Iterable[str]:
-    """What `import_module("a.b")` names, where it is spelled out."""
+    """The modules that calls such as `import_module("a.b")` name, where the name is a literal."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and node.args and isinstance(node.args[0], ast.Constant):
             called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
@@ -218,7 +218,7 @@ def _bound(body: list[ast.stmt]) -> Iterable[str]:
 
 
 def _targets(module: _Module, name: str, is_package: bool) -> Iterable[tuple[str, tuple[str, ...]]]:
-    """What a module imports: the full name of another, and the names taken from it."""
+    """What a module imports, as (full name of a module, the names taken from it)."""
     for level, target, names in module.imports:
         yield _absolute(name, level, target, is_package), tuple(taken for taken, _ in names)
 
@@ -231,7 +231,7 @@ def _absolute(name: str, level: int, target: str, is_package: bool) -> str:
 
 
 def _modules(target: str, names: Iterable[str], roots: dict[str, Path]) -> list[str]:
-    """The modules that an import reaches; of `from a import b`, b may be a module or an attribute of a."""
+    """The modules that an import reaches. Of `from a import b`, b may be a module or an attribute: files decide."""
     if _is_neutral(target) and target != _DRIVETRAIN:
         return []
     path = _find(target, roots)
@@ -243,7 +243,11 @@ def _modules(target: str, names: Iterable[str], roots: dict[str, Path]) -> list[
 
 
 def _origin(package: str, name: str, init: Path, roots: dict[str, Path]) -> list[str]:
-    """Where one of our rooms has a name from: what a room re-exports beside it does not count."""
+    """The module of ours that really defines a name which a room's `__init__` re-exports.
+
+    Following the room itself would make every module that it re-exports part of the closure, and any change of ours
+    would invalidate every user's cache.
+    """
     for level, target, names in _read(str(init), *_stamp(init)).imports:
         for taken, bound in names:
             source = _absolute(package, level, target, is_package=True)
@@ -266,7 +270,7 @@ def _find(name: str, roots: dict[str, Path]) -> Path | None:
 
 @lru_cache(4096)
 def _find_ours(rest: str) -> Path | None:
-    """Our own files do not come and go while a process runs; a user's may, in a notebook."""
+    """As `_find_below`, remembered: our own files do not change while a process runs, as a user's may in a notebook."""
     return _find_below(_HOME, rest)
 
 

@@ -15,15 +15,15 @@ from ...progress import Progress, no_progress
 
 
 def _unheard(text: str) -> None:
-    """Nobody listens."""
+    """A `note` that does nothing."""
 
 
 def _undecided() -> None:
-    """Nobody is asked."""
+    """A `decision` that nobody has made."""
 
 
 def _unstopped() -> None:
-    """Nobody asks to stop."""
+    """A `check` that nobody stops."""
 
 
 def _print(text: str, last: str) -> None:

@@ -39,7 +39,7 @@ from .spans import (
 _UNUSED = 7 * 86400.0
 """Seconds after which a copy that no run has used is removed."""
 _HALF = 86400.0
-"""And one that was never finished."""
+"""Seconds after which a copy that was never completed is removed."""
 
 _FETCH_FILES = FunctionRef(None, READERS["fetch_files"])
 _LIST_FILES = FunctionRef(None, READERS["list_files"])
@@ -49,7 +49,7 @@ _FETCH_WATERMARK = FunctionRef(None, READERS["fetch_watermark"])
 
 @dataclass(frozen=True)
 class InputFile:
-    """One resolved file: size in bytes, SHA-256 of its bytes; its name, where that is not told by its path."""
+    """One resolved file: size in bytes, SHA-256 of its bytes; its name, where its path is that of a copy."""
 
     path: Path
     size: int
@@ -128,10 +128,10 @@ def query(
 
 
 def refuse_password(connection: object) -> None:
-    """See that a connection can be stored and shown; a symbolic one is checked when it has a value.
+    """Check that a connection may be stored and shown; a symbolic one is checked when it has a value.
 
     Raises:
-        InputError: It holds a password; does not show it.
+        InputError: It holds a password, which the message does not show.
     """
     held = isinstance(connection, str) and not connection.startswith("env:")
     if held and re.search(r"://[^@/]*:[^@]*@|\bpassword\s*=", str(connection)):
@@ -194,7 +194,7 @@ def resolve_files(
 
 
 def takes_spans(value: FileSet) -> bool:
-    """Whether it is still to be found which span's files are meant."""
+    """Whether the span must still be found: the pattern names one, or the user asked for one."""
     return not value.files and (has_specs(value.pattern) or (value.span, value.version) != (None, None))
 
 
@@ -254,14 +254,18 @@ def resolve_query(
 
 
 def _bound(value: SqlQuery) -> dict[str, object]:
-    """The parameters of both statements: what they use of a span's, and what is given."""
+    """The parameters of both statements: the user's, and those of the span that the statements use."""
     words = set(re.findall(r"\w+", f"{value.sql} {value.watermark}"))
     dated = {} if value.span is None else query_parameters(value.span)
     return {name: bound for name, bound in dated.items() if name in words} | dict(value.parameters)
 
 
 def _asked(value: SqlQuery, folders: tuple[Path, ...], fetched: Path, progress: Progress) -> list[tuple[str, Path]]:
-    """The rows as files, in a folder named by their content."""
+    """The rows as files, in a folder named by their content.
+
+    They are fetched into a folder of another name first and renamed when complete, so that two runs may fetch the same
+    rows at once, and a run that was killed leaves none that are incomplete under the final name.
+    """
     refuse_password(value.connection)
     if value.connection.startswith("env:"):
         mark_secret(os.environ.get(value.connection.removeprefix("env:"), ""))
@@ -280,7 +284,7 @@ def _asked(value: SqlQuery, folders: tuple[Path, ...], fetched: Path, progress: 
 
 
 def remove_fetched(folder: Path) -> None:
-    """Remove what no run has used for a week, and what ended processes left half; call it while no node runs.
+    """Remove what no run has used for a week, and what was never completed; call it while no node runs.
 
     A copy that is still used saves fetching it again, since the store says that it has not changed.
     """

@@ -54,7 +54,7 @@ class FunctionRef:
         return f"{package_name(self.project)}.{name}" if self.project else name
 
     def load(self) -> Any:  # Any: whatever the user's attribute is
-        """The object itself.
+        """Import the module and return its attribute.
 
         Raises:
             BuildError: The module or its attribute does not exist. What the user's module raises passes through.
@@ -71,7 +71,7 @@ class FunctionRef:
             ) from None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Load and call."""
+        """Load the function and call it."""
         return self.load()(*args, **kwargs)
 
 
@@ -157,7 +157,7 @@ class _ProjectLoader(SourceFileLoader):
 
 
 class _ProjectFinder(MetaPathFinder):
-    """Gives the modules of the imported projects, and of nothing else, that loader."""
+    """Has `_ProjectLoader` load the modules of imported projects, and of nothing else."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -206,7 +206,7 @@ def _load_package(project: Path, package: str) -> None:
 
 
 def _taken(package: str, project: Path) -> bool:
-    """Whether a package of that name, that is not the project itself, can be imported without us."""
+    """Whether a package of that name, other than the project itself, can be imported: it must not be replaced."""
     if package in sys.stdlib_module_names or package == _PACKAGE:
         return True
     if package in sys.modules:
@@ -228,7 +228,7 @@ def _import(module: str, project: Path | None = None) -> ModuleType:
 
 
 def _changed(package: str) -> bool:
-    """Whether the source of a loaded module is another than the one it was read from."""
+    """Whether a source file that a loaded project was read from has changed since."""
     stamps = {name: read for name, read in _READ.items() if name == package or name.startswith(f"{package}.")}
     if any(name in sys.modules and _stamp(sys.modules[name].__file__) != read for name, read in stamps.items()):
         return True
@@ -236,7 +236,7 @@ def _changed(package: str) -> bool:
 
 
 def read_too(module: str, path: Path) -> None:
-    """Note that a module of a project reads a file while it is imported: once that changes, it is imported anew."""
+    """Note that a module of a project reads a file while it is imported: where the file changes, so does the module."""
     if module in _READ:
         _ALSO.setdefault(module, {})[str(path)] = _stamp(str(path))
 
@@ -264,7 +264,7 @@ def _forget(package: str) -> None:
 
 
 def _module_name(project: Path, file: Path) -> str | None:
-    """The module of a project that a file is, under whatever name it was imported; None for a file of elsewhere."""
+    """The module's name within its project, from its file, however it was imported; None for a file of elsewhere."""
     try:
         inside = file.resolve().relative_to(project)
     except ValueError:
@@ -291,7 +291,7 @@ def _installed(module: str) -> bool:
 
 @contextmanager
 def blamed(project: Path) -> Iterator[None]:
-    """Turn what a project's own code raises within the block, while it is only read, into an error at its line.
+    """Turn an exception of a project's own code, which is only being imported or built here, into an error at its line.
 
     Raises:
         BuildError: Naming the last "file:line" of the project on the way to the exception.

@@ -22,7 +22,7 @@ class Secret:
     name: str
 
     def reveal(self) -> str:
-        """The value. From now on, this process blots it out of what it records of failures.
+        """The value. From now on, this process redacts it from logs and recorded failures.
 
         Raises:
             InputError: It is neither in the environment nor a file.
@@ -56,20 +56,20 @@ def secret(name: str) -> Secret:
 
 
 def mark_secret(value: str) -> None:
-    """From now on, this process blots a value out."""
+    """From now on, `redact` removes this value in this process."""
     if value:
         with _LOCK:
             _REVEALED.add(value)
 
 
 def marked_secrets() -> list[str]:
-    """What this process blots out, the longest first."""
+    """The values that this process redacts, the longest first, so that one that holds another goes as a whole."""
     with _LOCK:
         return sorted(_REVEALED, key=len, reverse=True)
 
 
 def redact(text: str) -> str:
-    """A text without the secrets that this process has revealed."""
+    """A text with `***` in place of each secret that this process has revealed."""
     for value in marked_secrets():
         text = text.replace(value, "***")
     return text

@@ -62,7 +62,7 @@ class SpanPattern:
         return bool(self.names - {"VERSION"})
 
     def filled(self, digits: Mapping[str, str], *, loosely: bool = False) -> str:
-        """The glob pattern with these digits, and what stands for any in place of the others."""
+        """The glob pattern with these digits filled in, and wildcards in place of the other specs."""
         parts, at = [], 0
         for spec in self.specs:
             any_digits = "[0-9]" * spec.width if spec.width and not loosely else "*"
@@ -81,7 +81,7 @@ class SpanPattern:
         return re.compile("".join([*parts, _expression(self.text[at:])]), re.DOTALL)
 
     def digits(self, span: int | None, version: int | None) -> dict[str, str]:
-        """What stands for a span and a version in a path; of the ones that are None, nothing.
+        """The digits that stand for a span and a version in a path; none for those that are None.
 
         Raises:
             InputError: One is negative, or needs more digits than its spec has; the pattern names none.
@@ -281,7 +281,7 @@ def query_parameters(span: int) -> dict[str, object]:
 
 
 def _nothing(parsed: SpanPattern, span: int | None, version: int | None, files: Lister, places: str) -> InputError:
-    """What to say where nothing is there: with what is, spelled in another way or of other spans."""
+    """The error where no file matches: it names what is there instead, of other spans or spelled in another way."""
     every, _ = files(parsed.filled({}, loosely=True))
     others = {read[:2] for path in every if (read := parsed.read(path)) is not None}
     if span is not None and any(other_span == span for other_span, _ in others) and version is None:
@@ -326,7 +326,7 @@ def _expression(glob: str) -> str:
 
 
 def listed(paths: Iterable[str], prefix: str) -> list[str]:
-    """Addresses of a store as a pattern with this scheme spells them: whatever slashes either begins with."""
+    """Addresses of a store, spelled as a pattern does: stores drop the scheme, or begin with other slashes."""
     begin = re.match(r"[A-Za-z][A-Za-z0-9+.-]*://", prefix)
     scheme = begin[0] if begin else ""
     slashes = re.match(r"/*", prefix[len(scheme) :])

@@ -1,4 +1,4 @@
-"""A project's folder as a wheel, for other machines: its modules and what it names, and nothing by guessing.
+"""A project's folder as a wheel, for other machines: its modules, and other files only where the user names them.
 
 The same files give the same bytes, wherever and whenever it is built.
 """
@@ -133,7 +133,7 @@ def _table(pyproject: Mapping[str, Any], folder: Path) -> dict[str, list[str]]:
 
 
 def _walk(folder: Path) -> tuple[list[str], dict[str, str]]:
-    """The plain files below a folder, and what is passed over, with the reason."""
+    """The plain files below a folder; and what is left out, with the reason."""
     files: list[str] = []
     passed: dict[str, str] = {}
     for here, folders, names in os.walk(folder):
@@ -227,7 +227,7 @@ def _metadata(pyproject: Mapping[str, Any], name: str, version: str) -> str:
 
 
 def _zipped(files: Mapping[str, bytes], stem: str, metadata: str) -> bytes:
-    """The archive; stored as it is, since what a compressor makes depends on its release."""
+    """The archive, not compressed: what a compressor writes depends on its release, and equal files must stay equal."""
     info = f"{stem}.dist-info"
     tag = "Wheel-Version: 1.0\nGenerator: drivetrain\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
     whole = {**files, f"{info}/METADATA": metadata.encode(), f"{info}/WHEEL": tag.encode()}

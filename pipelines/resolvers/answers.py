@@ -1,4 +1,7 @@
-"""What a run was told of things that change: asked once, the same for all its processes, retries and resumptions."""
+"""What a run found out about things that change (which spans there are, which model is the newest), recorded once.
+
+All processes of the run, its retries and its resumptions get the recorded answer, so that they do the same work.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,12 @@ from ..ir.ir import Json
 
 
 class Answers:
-    """The answers that a run has had, kept in its store.
+    """The answers that a run has got, recorded in its store.
 
     Args:
         store: Where they are kept.
         run: The run's record.
-        kept: Whether what is asked for the first time is kept, so that whoever asks next hears the same.
+        kept: Whether a new answer is recorded; False for someone who only looks at the run.
     """
 
     def __init__(self, store: MetadataStore, run: ContextRecord, *, kept: bool = True) -> None:
@@ -24,7 +27,11 @@ class Answers:
         self._kept = kept
 
     def once(self, question: Json, ask: Callable[[], Json]) -> Json:
-        """What the run was told when it first asked this; of two processes that ask at once, both hear the first."""
+        """The answer to a question: the recorded one, else what `ask` returns, which is recorded.
+
+        Of two processes that ask at the same moment, both get the answer that was recorded first: the store keeps one
+        context of a name, and returns it to whoever comes second.
+        """
         name = f"{self._run.name}/{digest('drivetrain-question-v1', question)[:32]}"
         there = self._store.find_context("answer", name)
         if there is None and not self._kept:

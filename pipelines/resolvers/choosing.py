@@ -1,4 +1,4 @@
-"""How a query of the compiled form is answered from what earlier runs made: one function for each strategy."""
+"""How a query of the IR is answered from what earlier runs made: one function for each strategy."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from .windows import Absent, Spanned
 
 @dataclass(frozen=True)
 class BoundQuery:
-    """A query at the moment that it is asked.
+    """A query whose arguments have values, and what else its answer depends on.
 
     Attributes:
         query: The query.
         arguments: Its arguments' values.
         this_run: What this run made that it is chosen for.
         output: The key of the outputs it is about; any where empty.
-        taken: Fingerprints of what the component gets anyway.
+        taken: Fingerprints of what the component gets by its other inputs.
         candidates: Fingerprints of the models that are judged.
     """
 
@@ -39,7 +39,7 @@ class BoundQuery:
 
     @property
     def question(self) -> Json:
-        """All that the answer depends on, but for the history."""
+        """All that the answer depends on except the history, as JSON: the key under which it is recorded."""
         return [
             self.query.to_json(),
             dict(self.arguments),
@@ -81,7 +81,7 @@ def choose(history: History, answers: Answers, bound: BoundQuery) -> list[Artifa
 
 
 def _latest(history: History, bound: BoundQuery) -> list[ArtifactRecord]:
-    """The newest n that the component does not get anyway; by their making, or by span and version."""
+    """The newest n, by creation or by span and version, without what the component gets by its other inputs."""
     count = bound.arguments.get("count")
     windows.at_least("count", 1 if count is None else count, 1)
     candidates = _each_once(record for record in _history(history, bound) if record.fingerprint not in bound.taken)
@@ -215,7 +215,7 @@ _COMPARED: Final[Mapping[str, Callable[[Any, Any], bool]]] = {  # Any: JSON valu
 
 
 def _meets(record: ArtifactRecord, name: str, sign: str, value: Json) -> bool:
-    """Whether a property is what is wanted; one that is not set, or null, is only ever != to something."""
+    """Whether a property passes a test. One that is unset or null is != to everything, and passes no other test."""
     held = record.properties.get(name)
     if held is None and sign not in ("!=", "in"):
         return False

@@ -1,4 +1,4 @@
-"""What earlier runs of a pipeline made, as one run may see it: nothing that came after its start, nothing deleted."""
+"""What earlier runs of a pipeline made, as one run may see it: nothing from after its start, nothing deleted."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from ...metadata import AnalyzerCache, ArtifactRecord, ContextRecord, MetadataSt
 from ..ir.ir import CANDIDATE
 
 _CACHE = AnalyzerCache.__name__
-"""Holds what was learnt of other spans, and changes no result."""
+"""Its artifacts hold work saved from other spans, which changes no result: they are no ancestors of a model."""
 
 
 @dataclass(frozen=True)
 class History:
-    """The history of a pipeline before one of its runs.
+    """The history of a pipeline before one of its runs began.
 
-    Not what this run makes: that would depend on which branch ends first, and on whether it was interrupted. Nor what
-    another run publishes while this one is under way.
+    It holds nothing that this run made: what a query finds would depend on which branch ends first, and on whether the
+    run was interrupted. Nor does it hold what other runs publish while this one is under way.
 
     Attributes:
         store: Where it is kept.
@@ -74,14 +74,17 @@ class History:
                             )
 
     def judged(self, verdict: ArtifactRecord) -> list[ArtifactRecord]:
-        """The models that came by the input "model" into what made an artifact, as far as they are still there."""
+        """The models that an `Evaluation` or a `PushedModel` is about, unless they were deleted.
+
+        They are those that came by the input "model" into the execution that made it.
+        """
         if verdict.producer is None:
             return []
         models = self.store.inputs(self.store.execution(verdict.producer)).get(CANDIDATE, [])
         return [model for model in models if model.state == "LIVE" and self.present(model.uri)]
 
     def ancestors(self, record: ArtifactRecord) -> list[ArtifactRecord]:
-        """All that an artifact was made from, however far back; but for what only came by a cache."""
+        """All that an artifact was made from, however far back, except what came only through an analyzer cache."""
         graph = self.store.lineage(record, "upstream")
         makers = {edge.artifact: edge.execution for edge in graph.edges if edge.direction == "OUTPUT"}
         inputs: dict[int, list[int]] = {}
@@ -97,12 +100,20 @@ class History:
         return [graph.artifacts[number] for number in sorted(seen - {record.id})]
 
     def _is_before(self, record: ArtifactRecord) -> bool:
-        """Whether it was there when the run began, whatever the clock did; older runs noted only the time."""
+        """Whether an artifact was there when the run began.
+
+        Runs record the largest artifact id of their start, since a clock may be set back. Runs of the first release
+        recorded only the time.
+        """
         newest = self.run.properties.get("newest")
         return record.created_at < self.run.created_at if newest is None else record.id <= newest
 
     def _known(self, record: ArtifactRecord, maker: ContextRecord) -> bool:
-        """Whether it was the maker's before this run, which may only now have taken it from the cache of another."""
+        """Whether an artifact was already the maker's when this run began.
+
+        An artifact counts for the node whose execution made it. A node that takes another node's artifact from the
+        cache has it as an output too; where only this run did so, it is no part of the history.
+        """
         if record.producer is not None and maker in self.store.contexts_of(self.store.execution(record.producer)):
             return True
         runs = (context for context in self.store.contexts_of(record) if context.type == "run")
@@ -120,7 +131,7 @@ class History:
         return record in self.store.outputs(self.store.execution(record.producer)).get(key, [])
 
     def _maker(self, node: str) -> ContextRecord | None:
-        """The context of what may be chosen: this pipeline's, or that of one of its nodes."""
+        """The context whose artifacts may be chosen: the pipeline's or one of its nodes'; None where it never ran."""
         if node:
             return self.store.find_context("node", f"{self.pipeline}.{node}")
         return self.store.find_context("pipeline", self.pipeline)

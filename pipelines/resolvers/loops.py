@@ -39,7 +39,7 @@ def Splits(*, rows: dict[str, int], exclude: list[str]) -> list[str]:
     return [split for split in sorted(rows) if split not in exclude]
 
 
-# Of what has the same content the uids still differ, and what they name may be deleted: nothing earlier may stand in.
+# Not from the cache: these give uids, which differ between artifacts of equal content and may name deleted ones.
 @component(deterministic=False)
 def SlidingWindows(artifacts: list[Artifact], *, size: int, stride: int) -> Value:
     """Windows over artifacts of different spans."""
@@ -263,7 +263,11 @@ def _lists(windows: Sequence[Sequence[Spanned[Artifact]]]) -> Value:
 
 
 def _items(uids: list[Any], contents: list[Any]) -> Value:  # Any: lists and maps of them
-    """The items of a loop by uid, as they are looked up; its content by what is the same in every store."""
+    """The items of a loop.
+
+    Nodes look them up by uid, in the property. The content, which is fingerprinted, holds what is the same in every
+    store instead: spans, versions and fingerprints.
+    """
     value = Value.new(value=uids)
     (value.content / "value.json").write_bytes(canonical_json(contents))
     return value

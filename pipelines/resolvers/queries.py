@@ -362,7 +362,7 @@ def _query(
 
 
 def _of_another(name: str, pipeline: object) -> dict[str, object]:
-    """The argument that names another pipeline."""
+    """The argument of a query that names another pipeline; none where it asks its own."""
     if pipeline is None:
         return {}
     if not isinstance(pipeline, str) or not pipeline:
@@ -393,10 +393,10 @@ def _spanned(name: str, kind: type[Artifact]) -> None:
 
 
 def declares(name: str, kind: type[Artifact], wanted: str) -> None:
-    """See that artifacts of a type have a property that is wanted of them.
+    """Check that artifacts of a type have a property.
 
     Raises:
-        BuildError: They have not.
+        BuildError: They do not.
     """
     if wanted not in kind.declared():
         raise BuildError(
@@ -407,7 +407,7 @@ def declares(name: str, kind: type[Artifact], wanted: str) -> None:
 
 
 def _at_least(name: str, what: str, value: object, least: int) -> object:
-    """A whole number, or one that comes when the pipeline runs."""
+    """A whole number that is large enough, or a symbolic one, which is checked when the pipeline runs."""
     if isinstance(value, (int, float, str, type(None))) and (
         not isinstance(value, int) or isinstance(value, bool) or value < least
     ):

@@ -1,7 +1,7 @@
 """Windows over spans, as pure functions: which of the things that carry a span and a version are taken together.
 
 The semantics are those of TFX's resolver functions of the same names. Of each span the newest version counts, unless
-all versions are kept; of several of the same version, the last that is given. What is missing too much gives `Absent`.
+all versions are kept; of several of the same version, the last one in the order given. Too few spans raise `Absent`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Spanned(NamedTuple, Generic[T]):
-    """A thing with its span and its version; one without a version is older than any with one."""
+    """Something with its span and its version; without a version, it is older than with any."""
 
     span: int
     version: int | None
@@ -24,12 +24,12 @@ class Spanned(NamedTuple, Generic[T]):
 
     @property
     def order(self) -> tuple[int, int]:
-        """Sorts by span, then version."""
+        """A key that sorts by span, then version."""
         return self.span, -1 if self.version is None else self.version
 
 
 class Absent(InputError):  # noqa: N818 - no fault of anybody
-    """Too little is there: what needs it is skipped, not failed. The message says how much is missing."""
+    """Too few spans are there: the node that asked is skipped, not failed. The message says which are missing."""
 
 
 def latest_version(things: Iterable[Spanned[T]], n: int = 1) -> list[Spanned[T]]:
@@ -228,7 +228,7 @@ def _shown(spans: Sequence[int]) -> str:
 
 
 def at_least(name: str, value: int, least: int) -> None:
-    """See that a number is whole and large enough.
+    """Check that a number is whole and large enough.
 
     Raises:
         InputError: It is not.

@@ -1,4 +1,4 @@
-"""Branches and loops as they are built: what is wrong, gates over loops, the compiled form."""
+"""Branches and loops as they are built: what is wrong, gates over loops, the IR."""
 
 from __future__ import annotations
 

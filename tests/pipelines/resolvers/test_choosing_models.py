@@ -130,7 +130,7 @@ def test_what_another_pipeline_made(home: Home, shop: Pipe) -> None:
     }  # fmt: skip
     again = run_pipeline(home, shop(body, name="serve"))
     assert (again.nodes["Model_"].state, value(again, "Own")) == ("CACHED", "[(9, None, 1)]")
-    # What it asks is part of the compiled form, which says nothing new of pipelines that do not.
+    # What it asks is part of the IR, which says nothing new of pipelines that do not.
     assert '"pipeline"' not in shop("Model_(dt.latest(Model))").build().to_json()
     with pytest.raises(BuildError, match=r"dt\.latest: pipeline is ''"):
         shop("Model_(dt.latest(Model, pipeline=''))").build()

@@ -1,4 +1,4 @@
-"""Choices from history as they are built: their types, what is wrong, the compiled form."""
+"""Choices from history as they are built: their types, what is wrong, the IR."""
 
 from __future__ import annotations
 
