@@ -43,6 +43,6 @@ def Approval(artifact: Artifact | None = None, *, message: str = "", wait: float
             )
         launch.progress(int(waited), None if wait is None else int(wait), "s waited")
         time.sleep(_POLL)
-    given = Decision.new(**decision)
-    (given.content / "decision.json").write_text(given.as_json())
-    return given
+    answer = Decision.new(**decision)
+    (answer.content / "decision.json").write_text(answer.as_json())
+    return answer

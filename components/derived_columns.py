@@ -18,8 +18,8 @@ def with_derived(sources: Mapping[str, Source], derive: Fn | None) -> dict[str, 
         return dict(sources)
     from ..data import derived
 
-    made: Any = _Derive(derive) if isinstance(derive, FunctionRef) else load(derive)  # Any: whatever the user wrote
-    return {name: derived(source, made) for name, source in sources.items()}
+    function: Any = _Derive(derive) if isinstance(derive, FunctionRef) else load(derive)  # Any: whatever the user wrote
+    return {name: derived(source, function) for name, source in sources.items()}
 
 
 @dataclass(frozen=True)

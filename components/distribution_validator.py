@@ -67,26 +67,26 @@ def DistributionValidator(
     if baseline is None:
         summary = "passed: there is no baseline yet, nothing to compare with"
         current().note(summary)
-        made = Anomalies.new(summary=summary)
-        found = AnomaliesValue(loaded.splits, ())
-        found.save(made.content / "anomalies.json")
-        (made.extra / "report.html").write_text(found.to_html(), "utf-8")
-        return made
+        anomalies = Anomalies.new(summary=summary)
+        drift_anomalies = AnomaliesValue(loaded.splits, ())
+        drift_anomalies.save(anomalies.content / "anomalies.json")
+        (anomalies.extra / "report.html").write_text(drift_anomalies.to_html(), "utf-8")
+        return anomalies
     control = StatisticsValue.load(baseline.content)
     accepted = SchemaValue() if schema is None else load_schema(schema.content / "schema.yaml")
     validate(from_states({}), replace(accepted, checks=()), environment=environment)  # is there one of that name?
     bounds = _bounded(accepted, loaded, comparator, thresholds or {}, environment)
     chosen = None if pairs is None else [(str(new), str(old)) for new, old in pairs]
     report = drift(loaded, control, schema=bounds, comparator=comparator, pairs=chosen)
-    found = AnomaliesValue(loaded.splits, _anomalies(loaded, control, bounds, comparator, chosen))
-    summary = f"{found.summary}; {_changed(report, bounds, comparator)}"
-    made = Anomalies.new(passed=found.passed, errors=found.errors, summary=summary)
-    found.save(made.content / "anomalies.json")
-    write_durably(made.content / "drift.json", report.to_json().encode())
-    page = drift_page(report.to_dict(), passed=found.passed, summary=summary)
-    (made.extra / "report.html").write_text(page, "utf-8")
-    (made.extra / "anomalies.html").write_text(found.to_html(), "utf-8")
-    return made
+    drift_anomalies = AnomaliesValue(loaded.splits, _anomalies(loaded, control, bounds, comparator, chosen))
+    summary = f"{drift_anomalies.summary}; {_changed(report, bounds, comparator)}"
+    anomalies = Anomalies.new(passed=drift_anomalies.passed, errors=drift_anomalies.errors, summary=summary)
+    drift_anomalies.save(anomalies.content / "anomalies.json")
+    write_durably(anomalies.content / "drift.json", report.to_json().encode())
+    page = drift_page(report.to_dict(), passed=drift_anomalies.passed, summary=summary)
+    (anomalies.extra / "report.html").write_text(page, "utf-8")
+    (anomalies.extra / "anomalies.html").write_text(drift_anomalies.to_html(), "utf-8")
+    return anomalies
 
 
 def _bounded(
@@ -123,8 +123,8 @@ def _bounded(
         }
         most = {**getattr(spec, comparator), **(everywhere if name in kinds else {}), **thresholds.get(name, {})}
         there = name not in specs or schema.in_environment(spec, environment)
-        given = most if there and spec.stage not in UNCHECKED else {}
-        features.append(replace(spec, drift=given) if comparator == "drift" else replace(spec, skew=given))
+        applied = most if there and spec.stage not in UNCHECKED else {}
+        features.append(replace(spec, drift=applied) if comparator == "drift" else replace(spec, skew=applied))
     return replace(schema, features=tuple(features), weighted=())
 
 
@@ -143,7 +143,7 @@ def _anomalies(
     if pairs is not None:
         sides = [(from_states({a: statistics.state(a)}), from_states({b: control.state(b)})) for a, b in pairs]
     for new, old in sides:
-        yield from _absent(new, schema, {path: spec for one in bounded for path, spec in _bounds_in(one, comparator)})
+        yield from _absent(new, schema, {path: spec for spec in bounded for path, spec in _bounds_in(spec, comparator)})
         yield from drift_anomalies(new, old, schema, bounded, comparator)
         if comparator == "drift" and schema.rows_drift is not None:
             yield from row_count_anomalies(new.splits, old.splits, schema.rows_drift, "the baseline", schema)
@@ -153,7 +153,7 @@ def _bounds_in(spec: Feature, comparator: str) -> list[tuple[tuple[str, ...], Fe
     """The feature, and the fields of structs within it, that have bounds, by path."""
     from ..data.schemas.struct_fields import with_fields
 
-    return [(path, one) for path, one in with_fields([spec], checked=True) if getattr(one, comparator)]
+    return [(path, feature) for path, feature in with_fields([spec], checked=True) if getattr(feature, comparator)]
 
 
 def _absent(

@@ -42,10 +42,10 @@ def Evaluator(
     from .evaluation.config import EvaluationConfig
     from .evaluation.run import evaluate, write
 
-    judged = load(config)
-    if not isinstance(judged, EvaluationConfig):
+    evaluation_config = load(config)
+    if not isinstance(evaluation_config, EvaluationConfig):
         raise InputError(
-            f"Evaluator: config names a {type(judged).__name__}, not an EvaluationConfig",
+            f"Evaluator: config names a {type(evaluation_config).__name__}, not an EvaluationConfig",
             fix='evaluation = EvaluationConfig(label="…", prediction="…") in model.py and config="model:evaluation"',
         )
     known = splits(examples.content)
@@ -58,18 +58,18 @@ def Evaluator(
     if baseline is not None:
         before = Bundle.load(baseline.content).signatures["predict"].read_from(columns)
         inputs = dict.fromkeys(before, "the baseline") | inputs
-    found = evaluate(
+    measured = evaluate(
         source,
-        judged,
+        evaluation_config,
         executor(launch.executor, launch.executor_options),
         BundleFn(model.content, "evaluate"),
         None if baseline is None else BundleFn(baseline.content, "predict"),
         inputs=inputs,
         progress=launch.progress,
     )
-    evaluation = Evaluation.new(blessed=found["validation"]["blessed"], summary=found["summary"])
-    write(found, evaluation.content, evaluation.extra, title=f"Evaluation on {split}")
-    launch.note(found["summary"])
+    evaluation = Evaluation.new(blessed=measured["validation"]["blessed"], summary=measured["summary"])
+    write(measured, evaluation.content, evaluation.extra, title=f"Evaluation on {split}")
+    launch.note(measured["summary"])
     return evaluation
 
 

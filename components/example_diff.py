@@ -61,8 +61,8 @@ def ExampleDiff(
     if test is None:
         chosen = []
     else:
-        sides = [{name: open_examples(one.content, name) for name in splits(one.content)} for one in (base, test)]
-    found = diff_examples(
+        sides = [{name: open_examples(side.content, name) for name in splits(side.content)} for side in (base, test)]
+    differences = diff_examples(
         sides[0],
         sides[1],
         key,
@@ -77,14 +77,14 @@ def ExampleDiff(
         scratch=context.work_dir,
         progress=context.progress,
     )
-    summary = found.summary if test is not None else "there are no other examples yet, nothing to compare with"
+    summary = differences.summary if test is not None else "there are no other examples yet, nothing to compare with"
     context.note(summary)
-    counts = [pair["counts"] for pair in found.document["pairs"]]
-    made = ExamplesDiff.new(
+    counts = [pair["counts"] for pair in differences.document["pairs"]]
+    examples_diff = ExamplesDiff.new(
         pairs=sum(count["pairs"] for count in counts),
         different=sum(count["different_pairs"] for count in counts),
         summary=summary,
     )
-    found.save(made.content)
-    (made.extra / "report.html").write_text(found.to_html(), "utf-8")
-    return made
+    differences.save(examples_diff.content)
+    (examples_diff.extra / "report.html").write_text(differences.to_html(), "utf-8")
+    return examples_diff

@@ -80,10 +80,10 @@ def ExampleGen(
     context = current()
     walk = executor(context.executor, context.executor_options)
     divided = isinstance(data, Mapping)
-    told = [divided, splits != _SPLITS or split_by is not None, split_column is not None]
-    if sum(told) > 1:
+    ways = [divided, splits != _SPLITS or split_by is not None, split_column is not None]
+    if sum(ways) > 1:
         raise InputError(
-            "the splits are told in more than one way",
+            "the splits are given in more than one way",
             fix="give files by split, or splits= (with split_by=), or split_column=",
         )
     options = {
@@ -91,12 +91,12 @@ def ExampleGen(
         "delimiter": delimiter,
         "null_values": None if null_values is None else tuple(null_values),
         "column_types": column_types,
-        "labels": None if labels is None else _one(labels),
+        "labels": None if labels is None else _one_file(labels),
         "on_error": None if on_error == "raise" else on_error,
     }
-    given = _resolved(data)
-    number, version = _span(given, span)
-    source, parts = _opened(given, {name: value for name, value in options.items() if value is not None})
+    resolved = _resolved(data)
+    number, version = _span(resolved, span)
+    source, parts = _opened(resolved, {name: value for name, value in options.items() if value is not None})
     examples = Examples.new(span=number, version=version)
     if not divided:
         if split_by is not None and split_by not in source.columns:
@@ -110,7 +110,7 @@ def ExampleGen(
     else:
         manifests: list[Manifest] = []
         for name, part in parts.items():
-            before = sum(sum(one.rows.values()) for one in manifests)
+            before = sum(sum(earlier.rows.values()) for earlier in manifests)
 
             def progress(done: int, _: int | None, unit: str, before: int = before) -> None:
                 context.progress(before + done, source.rows, unit)
@@ -131,8 +131,8 @@ def _resolved(data: Rows | Mapping[str, Rows]) -> Rows | Mapping[str, Rows]:
     files = {name: value for name, value in named.items() if isinstance(value, str | FileSet | SqlQuery)}
     if not files or len(files) < len(named):
         return data
-    found = {name: resolve_files(value) for name, value in files.items()}
-    return found if isinstance(data, Mapping) else found[""]
+    file_sets = {name: resolve_files(value) for name, value in files.items()}
+    return file_sets if isinstance(data, Mapping) else file_sets[""]
 
 
 def _span(data: Rows | Mapping[str, Rows], wanted: int | None) -> tuple[int, int | None]:
@@ -174,10 +174,10 @@ def _opened(data: Rows | Mapping[str, Rows], options: Mapping[str, Any]) -> tupl
     def opened(some: list[Path]) -> Source:
         return open_files(some, note=context.note, progress=context.progress, **options)
 
-    source = opened([path for found in paths.values() for path in found])
-    split_of = {str(path): name for name, found in paths.items() for path in found}
+    source = opened([path for split_paths in paths.values() for path in split_paths])
+    split_of = {str(path): name for name, split_paths in paths.items() for path in split_paths}
     if any(shard.path not in split_of for shard in source.shards):  # images, whose shards are not files
-        parts = {name: opened(found) for name, found in paths.items()}
+        parts = {name: opened(split_paths) for name, split_paths in paths.items()}
         return replace(source, shards=tuple(shard for part in parts.values() for shard in part.shards)), parts
     return source, {
         name: replace(source, shards=tuple(shard for shard in source.shards if split_of[shard.path] == name))
@@ -196,16 +196,16 @@ def _tables(named: Mapping[str, Table], options: Mapping[str, Any]) -> tuple[Sou
     if options:
         raise InputError(f"{next(iter(options))}: a table in memory is read as it is", fix="leave it out")
     parts = {name: source_of(value) for name, value in named.items()}
-    (first, one), *others = parts.items()
-    schema = one.schema
+    (first, first_source), *others = parts.items()
+    schema = first_source.schema
     for name, other in others:
         schema = unify(schema, f"the split {first!r}", other.schema, f"the split {name!r}")
     parts = {name: replace(part, schema=schema) for name, part in parts.items()}
     return Source(tuple(shard for part in parts.values() for shard in part.shards), schema), parts
 
 
-def _one(files: Files) -> Path:
-    found = resolve_files(files).files
-    if len(found) != 1:
-        raise InputError(f"labels: {len(found)} files match", fix="name one CSV")
-    return found[0].path
+def _one_file(files: Files) -> Path:
+    matching = resolve_files(files).files
+    if len(matching) != 1:
+        raise InputError(f"labels: {len(matching)} files match", fix="name one CSV")
+    return matching[0].path

@@ -67,41 +67,45 @@ def ExampleValidator(
     from ..data import anomalous_rows, load_schema, open_examples, splits, validate
 
     context = current()
-    wanted = load_schema(schema.content / "schema.yaml")
-    loaded = StatisticsValue.load(statistics.content)
-    given = {"previous": previous, "serving": serving, "previous_version": previous_version}
-    controls = {name: StatisticsValue.load(one.content) for name, one in given.items() if one is not None}
-    found = validate(loaded, wanted, environment=environment, **controls)
+    schema_value = load_schema(schema.content / "schema.yaml")
+    statistics_value = StatisticsValue.load(statistics.content)
+    optional_controls = {"previous": previous, "serving": serving, "previous_version": previous_version}
+    controls = {
+        name: StatisticsValue.load(control.content)
+        for name, control in optional_controls.items()
+        if control is not None
+    }
+    anomalies = validate(statistics_value, schema_value, environment=environment, **controls)
     for name, change in (("previous", "drift"), ("serving", "skew")):
-        bounded = [spec.name for spec in wanted.features if getattr(spec, change)]
+        bounded = [spec.name for spec in schema_value.features if getattr(spec, change)]
         if bounded and name not in controls:
             context.note(f"no {name} statistics: the {change} of {', '.join(bounded)} is not checked")
     sources = {}
-    suite = _suite(wanted, expectations)
-    if found.anomalies or suite is not None:
+    suite = _suite(schema_value, expectations)
+    if anomalies.anomalies or suite is not None:
         sources = {name: open_examples(examples.content, name) for name in splits(examples.content)}
         sources = with_derived(sources, derive)
-    if found.anomalies:
-        found = anomalous_rows(sources, found, wanted, progress=context.progress)
+    if anomalies.anomalies:
+        anomalies = anomalous_rows(sources, anomalies, schema_value, progress=context.progress)
     if suite is None:
-        made = Anomalies.new(passed=found.passed, errors=found.errors, summary=found.summary)
+        artifact = Anomalies.new(passed=anomalies.passed, errors=anomalies.errors, summary=anomalies.summary)
     else:
         from ..data import check_expectations
 
-        results = check_expectations(loaded, suite, sources, progress=context.progress)
-        errors = found.errors + results.errors
-        made = Anomalies.new(passed=not errors, errors=errors, summary=f"{found.summary}; {results.summary}")
-        results.save(made.content / "expectations_result.json")
-        (made.extra / "expectations.html").write_text(results.to_html(), "utf-8")
+        results = check_expectations(statistics_value, suite, sources, progress=context.progress)
+        errors = anomalies.errors + results.errors
+        artifact = Anomalies.new(passed=not errors, errors=errors, summary=f"{anomalies.summary}; {results.summary}")
+        results.save(artifact.content / "expectations_result.json")
+        (artifact.extra / "expectations.html").write_text(results.to_html(), "utf-8")
         if data_docs or results.ways["rows"]:
             from ..data.expectations.gx import data_docs as page  # GX takes seconds to import: not if not asked
 
-            (made.extra / "data_docs").mkdir()
-            for name in loaded.splits:
-                (made.extra / "data_docs" / f"{name}.html").write_text(page(results, name), "utf-8")
-    found.save(made.content / "anomalies.json")
-    (made.extra / "report.html").write_text(found.to_html(), "utf-8")
-    return made
+            (artifact.extra / "data_docs").mkdir()
+            for name in statistics_value.splits:
+                (artifact.extra / "data_docs" / f"{name}.html").write_text(page(results, name), "utf-8")
+    anomalies.save(artifact.content / "anomalies.json")
+    (artifact.extra / "report.html").write_text(anomalies.to_html(), "utf-8")
+    return artifact
 
 
 def _suite(schema: SchemaValue, expectations: Files | None) -> Suite | None:
@@ -110,12 +114,12 @@ def _suite(schema: SchemaValue, expectations: Files | None) -> Suite | None:
 
     if expectations is None:
         return Suite("schema", schema.expectations) if schema.expectations else None
-    given = read_suite(_one(expectations))
-    more = tuple(one for one in given.expectations if one not in schema.expectations)
-    return Suite(given.name, (*schema.expectations, *more))
+    suite = read_suite(_one_file(expectations))
+    more = tuple(expectation for expectation in suite.expectations if expectation not in schema.expectations)
+    return Suite(suite.name, (*schema.expectations, *more))
 
 
-def _one(expectations: Files) -> Path:
+def _one_file(expectations: Files) -> Path:
     files = resolve_files(expectations).files
     if len(files) != 1:
         raise InputError(f"the expectations are {len(files)} files, not one suite", fix="name one suite's JSON file")

@@ -26,20 +26,20 @@ def ImportSchema(path: Files, *, expectations: Files | None = None) -> Schema:
     """
     from ..data import load_pbtxt, load_schema, schema_from_suite
 
-    file = _one(path, "a schema")
+    file = _one_file(path, "a schema")
     schema, notes = load_pbtxt(file) if file.suffix == ".pbtxt" else (load_schema(file), ())
     for note in notes:
         current().note(note)
     if expectations is not None:
-        schema, left = schema_from_suite(_one(expectations, "a suite"), schema)
+        schema, left = schema_from_suite(_one_file(expectations, "a suite"), schema)
         current().note(f"{len(left)} expectations have no other words in the schema, and stay as they are")
-    made = Schema.new()
-    write_schema(schema, made.content, made.extra)
-    return made
+    artifact = Schema.new()
+    write_schema(schema, artifact.content, artifact.extra)
+    return artifact
 
 
-def _one(files: Files, what: str) -> Path:
-    found = resolve_files(files).files
-    if len(found) != 1:
-        raise InputError(f"{what} is one file, {files} means {len(found)}", fix="name one file")
-    return found[0].path
+def _one_file(files: Files, what: str) -> Path:
+    matching = resolve_files(files).files
+    if len(matching) != 1:
+        raise InputError(f"{what} is one file, {files} means {len(matching)}", fix="name one file")
+    return matching[0].path

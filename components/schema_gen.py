@@ -34,10 +34,10 @@ def SchemaGen(
     from ..data import Statistics as StatisticsValue
     from ..data import infer_schema
 
-    found = infer_schema(StatisticsValue.load(statistics.content), split=split, max_values=max_values, slack=slack)
-    made = Schema.new()
-    write_schema(found, made.content, made.extra)
-    return made
+    inferred = infer_schema(StatisticsValue.load(statistics.content), split=split, max_values=max_values, slack=slack)
+    artifact = Schema.new()
+    write_schema(inferred, artifact.content, artifact.extra)
+    return artifact
 
 
 def write_schema(schema: SchemaValue, content: Path, extra: Path) -> None:

@@ -61,15 +61,15 @@ def StatisticsGen(
     sources = {name: open_examples(examples.content, name) for name in splits(examples.content)}
     sources = with_derived(sources, derive)
     walk = executor(context.executor, context.executor_options)
-    found = statistics(
+    measured = statistics(
         sources, walk, columns=columns, weight=weight, slices=slices, label=label, lift=lift,
         correlations=correlations, sample_rate=sample_rate, seed=seed, custom=_factories(custom),
         schema=None if schema is None else load_schema(schema.content / "schema.yaml"), progress=context.progress,
     )  # fmt: skip
-    made = Statistics.new(span=examples.span)
-    found.save(made.content)
-    (made.extra / "report.html").write_text(found.to_html(), "utf-8")
-    return made
+    artifact = Statistics.new(span=examples.span)
+    measured.save(artifact.content)
+    (artifact.extra / "report.html").write_text(measured.to_html(), "utf-8")
+    return artifact
 
 
 @dataclass(frozen=True)

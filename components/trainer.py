@@ -166,7 +166,7 @@ def write_report(trained: Trained, extra: Path, *, settings: Mapping[str, object
 
 
 def _page(trained: Trained, settings: Mapping[str, object]) -> str:
-    from ..report import Column, curves, figures, join, number, page, section, table
+    from ..report import TableColumn, curves, figures, join, number, page, section, table
 
     series = {"training": list(trained.curve)}
     ends, step = [], 0
@@ -177,7 +177,7 @@ def _page(trained: Trained, settings: Mapping[str, object]) -> str:
     if ends:
         series["eval split"] = ends
     resumed = f"Resumed at step {trained.first_step}." if trained.first_step else ""
-    columns = [Column(name, numeric=True) for name in ("epoch", "steps", "loss", "eval loss")]
+    columns = [TableColumn(name, numeric=True) for name in ("epoch", "steps", "loss", "eval loss")]
     rows = [
         [epoch.epoch, epoch.steps, number(epoch.loss), "" if epoch.eval_loss is None else number(epoch.eval_loss)]
         for epoch in trained.history

@@ -68,8 +68,8 @@ def Transform(
 
     launch = current()
     executor = data.executor(launch.executor, launch.executor_options)
-    every = [one.content for one in sorted([*(history or ()), examples], key=lambda one: one.span)]
-    known = [name for name in data.splits(examples.content) if all(name in data.splits(one) for one in every)]
+    every = [each.content for each in sorted([*(history or ()), examples], key=lambda each: each.span)]
+    known = [name for name in data.splits(examples.content) if all(name in data.splits(each) for each in every)]
     learnt_from = _splits("analyze", analyze, known)
     written = known if transform is None else _splits("transform", transform, known)
     spans = [engine.Span.of(content, learnt_from) for content in every]
@@ -98,11 +98,11 @@ def Transform(
     def applying(rows: int, total: int | None, unit: str) -> None:
         launch.progress(before + rows, None if total is None else total + before, unit)
 
-    made = engine.apply(outputs.graph.content, sources, transformed.content, executor, applying, span=examples.span)
-    transformed.rows = made.rows
-    given = bundle.output_schema()
-    write_schema(given, outputs.schema.content, outputs.schema.extra)
-    (outputs.graph.content / "schema.yaml").write_text(schema_to_yaml(given), "utf-8")
+    manifest = engine.apply(outputs.graph.content, sources, transformed.content, executor, applying, span=examples.span)
+    transformed.rows = manifest.rows
+    output_schema = bundle.output_schema()
+    write_schema(output_schema, outputs.schema.content, outputs.schema.extra)
+    (outputs.graph.content / "schema.yaml").write_text(schema_to_yaml(output_schema), "utf-8")
     return outputs
 
 
@@ -141,10 +141,10 @@ def _types(raw: pa.Schema, schema: DataSchema, empty: Container[str]) -> pa.Sche
             field = pa.field(field.name, pa.float64())
         if expected is not None and expected.shape and pa.types.is_list(field.type):
             field = pa.field(field.name, pa.list_(field.type.value_type, math.prod(expected.shape)))
-        found = _kind(field.type)
-        if wanted not in ("any", found) and found is not None:
+        column_kind = _kind(field.type)
+        if wanted not in ("any", column_kind) and column_kind is not None:
             raise InputError(
-                f"Transform: column {field.name!r} is {found}, the schema says {wanted}",
+                f"Transform: column {field.name!r} is {column_kind}, the schema says {wanted}",
                 fix="run ExampleValidator to see the rows, then mend the data or the schema",
             )
         fields.append(field)

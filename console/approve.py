@@ -12,7 +12,7 @@ from ..pipelines import Home, Run, decide, list_runs, open_run, waiting_tasks
 from ..pipelines.ir.expressions import evaluate
 from ..pipelines.ir.tasks import parse_task, task_name
 from ..pipelines.launcher.flow import Flow
-from .options import OK, Settings, shared
+from .options import OK, ConsoleSettings, shared
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -31,19 +31,25 @@ if TYPE_CHECKING:
 @click.option("--list", "listed", is_flag=True, help="Only say what waits.")
 @shared
 def approve(
-    settings: Settings, run_id: str | None, node: str | None, deny: bool, comment: str, by: str | None, listed: bool
+    settings: ConsoleSettings,
+    run_id: str | None,
+    node: str | None,
+    deny: bool,
+    comment: str,
+    by: str | None,
+    listed: bool,
 ) -> int:
     """Approve the NODE of RUN that waits for it; where only one waits, it need not be named.
 
     A decision may be given before the node asks. The first one stands.
     """
     with settings.home() as home:
-        found = _waiting(home, run_id)
+        waiting = _waiting(home, run_id)
         if listed:
-            asked = [_asked(home, run, name) for run, name in found]
-            settings.answer({"waiting": asked}, lambda console: _show(console, asked))
+            questions = [_question(home, run, name) for run, name in waiting]
+            settings.answer({"waiting": questions}, lambda console: _show(console, questions))
             return OK
-        run, name = _one(home, found, run_id, node)
+        run, name = _chosen(home, waiting, run_id, node)
         decide(home, run, name, approved=not deny, by=by or _user(), comment=comment)
         said = "denied" if deny else "approved"
         settings.answer(
@@ -65,7 +71,7 @@ def _waiting(home: Home, run_id: str | None) -> list[tuple[Run, str]]:
     return [(run, name) for run in runs for name in waiting_tasks(home, run)]
 
 
-def _one(home: Home, found: list[tuple[Run, str]], run_id: str | None, node: str | None) -> tuple[Run, str]:
+def _chosen(home: Home, waiting: list[tuple[Run, str]], run_id: str | None, node: str | None) -> tuple[Run, str]:
     if node is not None:
         run = open_run(home, run_id)
         name, index = parse_task(node)
@@ -83,16 +89,16 @@ def _one(home: Home, found: list[tuple[Run, str]], run_id: str | None, node: str
                 fix=f"name e.g. {task_name(name, (0,) * len(run.pipeline.scope(name)))}",
             )
         return run, node
-    if not found:
+    if not waiting:
         raise InputError("nothing waits for a decision", fix="to decide beforehand: `drivetrain approve RUN NODE`")
-    if len(found) > 1:
-        names = ", ".join(f"{run.id} {name}" for run, name in found)
-        raise InputError(f"{len(found)} nodes wait: {names}", fix="name one of them: `drivetrain approve RUN NODE`")
-    return found[0]
+    if len(waiting) > 1:
+        names = ", ".join(f"{run.id} {name}" for run, name in waiting)
+        raise InputError(f"{len(waiting)} nodes wait: {names}", fix="name one of them: `drivetrain approve RUN NODE`")
+    return waiting[0]
 
 
-def _asked(home: Home, run: Run, name: str) -> dict[str, Any]:
-    """What waits, what it asks, and where that lies which is to be looked at."""
+def _question(home: Home, run: Run, name: str) -> dict[str, Any]:
+    """A question as JSON: who asks, the message, and where the artifacts lie that it is about."""
     node, index = parse_task(name)
     flow = Flow(home.store, run)
     execution = flow.execution(node, index)
@@ -111,11 +117,13 @@ def _asked(home: Home, run: Run, name: str) -> dict[str, Any]:
     }
 
 
-def _show(console: Console, asked: list[dict[str, Any]]) -> None:
-    if not asked:
+def _show(console: Console, questions: list[dict[str, Any]]) -> None:
+    if not questions:
         console.print("nothing waits for a decision")
-    for one in asked:
-        line = f"drivetrain approve {one['run']} {one['node']}  {one['message'] or ''}".rstrip()
+    for question in questions:
+        line = f"drivetrain approve {question['run']} {question['node']}  {question['message'] or ''}".rstrip()
         console.print(line, markup=False, soft_wrap=True)
-        for each in one["artifacts"]:
-            console.print(f"  {each['input']}: {each['type']} {each['place']}", markup=False, soft_wrap=True)
+        for artifact in question["artifacts"]:
+            console.print(
+                f"  {artifact['input']}: {artifact['type']} {artifact['place']}", markup=False, soft_wrap=True
+            )

@@ -13,7 +13,7 @@ import click
 from ..errors import InputError
 from ..pipelines import RunOptions, RunResult, load_pipeline, run_pipeline
 from .live import STYLES
-from .options import CANCELED, EXIT_CODES, OK, Settings, carried, gathered, shared, terminal
+from .options import CANCELED, EXIT_CODES, OK, ConsoleSettings, gather_parameters, run_options, shared, terminal
 from .run import exit_code
 
 if TYPE_CHECKING:
@@ -41,10 +41,10 @@ if TYPE_CHECKING:
     help="Set parameters by a file: JSON, YAML or TOML. A variable DRIVETRAIN_PARAM_NAME sets one too.",
 )
 @click.option("--keep-going", is_flag=True, help="Go on with the next span where one did not complete.")
-@carried
+@run_options
 @shared
 def backfill(
-    settings: Settings,
+    settings: ConsoleSettings,
     folder: Path,
     spans: str,
     span_param: str,
@@ -64,12 +64,12 @@ def backfill(
             f"the pipeline {pipeline.name} has no parameter {span_param!r}, which would take the span",
             fix=f"give it `{span_param}: int | None = None`, or name another one by --span-param",
         )
-    given = gathered(pipeline.parameters, params, file)
+    parameters_given = gather_parameters(pipeline.parameters, params, file)
     done: list[tuple[int, RunResult]] = []
     worst = OK
     with settings.home(readonly=False) as home:
         for span in parse_spans(spans):
-            result = run_pipeline(home, pipeline, given | {span_param: span}, options)
+            result = run_pipeline(home, pipeline, parameters_given | {span_param: span}, options)
             done.append((span, result))
             code = exit_code(result)
             worst = worst or code
@@ -87,14 +87,14 @@ def parse_spans(text: str) -> list[int]:
     Raises:
         InputError: It names none.
     """
-    found: set[int] = set()
+    spans: set[int] = set()
     for part in text.split(","):
         ends = [end for each in part.split(":") if (end := _span(each)) is not None]
         between = range(ends[0], ends[-1] + 1) if ends else range(0)
         if not between or len(ends) > 2 or len(ends) <= part.count(":"):
             raise InputError(f"{part!r} names no spans", fix="write 1:12, 3, 3,5,7:9, or 2013-01-01:2013-01-31")
-        found |= set(between)
-    return sorted(found)
+        spans |= set(between)
+    return sorted(spans)
 
 
 def _span(text: str) -> int | None:

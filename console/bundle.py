@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from .options import CRASH, OK, Settings, Verbs, shared, write_page
+from .options import CRASH, OK, ConsoleSettings, Verbs, shared, write_page
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -38,16 +38,18 @@ def bundle() -> None:
     help="Write a page: the graph drawn, every node with its cost.",
 )
 @shared
-def show(settings: Settings, path: Path, page: Path | None) -> int:
+def show(settings: ConsoleSettings, path: Path, page: Path | None) -> int:
     """Print a bundle's signatures, operations, weights, files with sizes and digests, and what exported it."""
     from ..engine import Bundle
 
-    found = Bundle.load(path)
-    said = found.describe()
+    loaded = Bundle.load(path)
+    description = loaded.describe()
     if page is not None:
-        write_page(page, found.to_html())
+        write_page(page, loaded.to_html())
     written = {"html": str(page)} if page is not None else {}
-    settings.answer({"path": str(path), **said, **written}, lambda console: _show(console, path, found, said))
+    settings.answer(
+        {"path": str(path), **description, **written}, lambda console: _show(console, path, loaded, description)
+    )
     return OK
 
 
@@ -57,7 +59,7 @@ def show(settings: Settings, path: Path, page: Path | None) -> int:
 )
 @_PATH
 @shared
-def verify(settings: Settings, path: Path) -> int:
+def verify(settings: ConsoleSettings, path: Path) -> int:
     """Check every digest and every program, and run each signature once on a row of nulls."""
     from ..engine import verify_bundle
 
@@ -84,7 +86,7 @@ def verify(settings: Settings, path: Path) -> int:
 @_PATH
 @click.argument("out", type=click.Path(path_type=Path, file_okay=False))
 @shared
-def refresh(settings: Settings, path: Path, out: Path) -> int:
+def refresh(settings: ConsoleSettings, path: Path, out: Path) -> int:
     """Save the bundle of PATH in OUT with programs written by this JAX: before a coming one refuses the old.
 
     Results stay equal to the bit, which is tried; graph, weights and vocabularies are taken over.
@@ -103,20 +105,20 @@ def refresh(settings: Settings, path: Path, out: Path) -> int:
     return OK
 
 
-def _show(console: Console, path: Path, found: Bundle, said: dict[str, Any]) -> None:  # Any: JSON
+def _show(console: Console, path: Path, loaded: Bundle, description: dict[str, Any]) -> None:  # Any: JSON
     from rich.table import Table
 
     def line(text: str) -> None:
         console.print(text, markup=False, soft_wrap=True)
 
-    export = said["export"]
-    line(f"{path}: bundle format {said['version']}, digest {said['digest'][:12]}")
+    export = description["export"]
+    line(f"{path}: bundle format {description['version']}, digest {description['digest'][:12]}")
     line(f"exported by JAX {export.get('jax')} for {', '.join(export.get('platforms', ()))}")
     if source := export.get("refreshed_from"):
         line(f"refreshed from {source['digest'][:12]}, exported by JAX {source['jax']}")
-    if said["required_extensions"]:
-        line(f"requires {said['required_extensions']}")
-    for name, signature in found.signatures.items():
+    if description["required_extensions"]:
+        line(f"requires {description['required_extensions']}")
+    for name, signature in loaded.signatures.items():
         line(f"\n{name}")
         for label, specs in (("in", signature.inputs), ("out", signature.outputs)):
             for column, spec in specs.items():
@@ -124,18 +126,18 @@ def _show(console: Console, path: Path, found: Bundle, said: dict[str, Any]) -> 
                 ids = f", {spec.size} ids" if spec.size is not None else ""
                 default = f" = {signature.defaults[column]!r}" if column in signature.defaults and label == "in" else ""
                 line(f"  {label:>3}  {column}: {spec.dtype}{shape}{ids}{default}")
-    line("\nhost ops: " + (", ".join(f"{count} × {op}" for op, count in said["host_ops"].items()) or "none"))
-    for name, facts in said["programs"].items():
+    line("\nhost ops: " + (", ".join(f"{count} × {op}" for op, count in description["host_ops"].items()) or "none"))
+    for name, facts in description["programs"].items():
         ops = ", ".join(f"{count} × {op.split('.', 1)[1]}" for op, count in facts["ops"].items())
         line(f"program {name} (StableHLO {facts['stablehlo']}, convention {facts['calling_convention']}): {ops}")
-    numbers = sum(math.prod(shape) for _, _, shape in said["weights"])
-    line(f"weights: {len(said['weights'])} arrays, {numbers:,} numbers")
-    line("vocabularies: " + (", ".join(f"{name} ({rows:,})" for name, rows in said["assets"]) or "none"))
+    numbers = sum(math.prod(shape) for _, _, shape in description["weights"])
+    line(f"weights: {len(description['weights'])} arrays, {numbers:,} numbers")
+    line("vocabularies: " + (", ".join(f"{name} ({rows:,})" for name, rows in description["assets"]) or "none"))
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("file")
     table.add_column("bytes", justify="right")
     table.add_column("sha256")
-    for name, size, checksum in said["files"]:
+    for name, size, checksum in description["files"]:
         table.add_row(name, f"{size:,}", checksum[:12])
     console.print()
     console.print(table)

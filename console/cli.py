@@ -92,8 +92,8 @@ def main() -> NoReturn:
     try:
         cli.main(prog_name="drivetrain")
     except SystemExit as end:
-        # A component that does not look up would keep a cancelled interpreter from ending; the store knows what it
-        # did as the work of a dead process.
+        # Python waits for its threads at exit. A component that never checks for cancellation would keep this process
+        # alive, so it ends here. The store later records such a task as the work of a dead process.
         if end.code == CANCELED and any(thread.name.startswith("drivetrain-node") for thread in threading.enumerate()):
             sys.stdout.flush()
             sys.stderr.flush()

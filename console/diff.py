@@ -9,7 +9,7 @@ import click
 
 from ..metadata import explain
 from ..pipelines import Home, Run, open_run
-from .options import OK, Settings, shared
+from .options import OK, ConsoleSettings, shared
 from .session import NodeView, view
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @click.argument("first")
 @click.argument("second")
 @shared
-def diff(settings: Settings, first: str, second: str) -> int:
+def diff(settings: ConsoleSettings, first: str, second: str) -> int:
     """Say what changed from run FIRST to run SECOND: parameters, and of each node its state, code, data and metrics."""
     with settings.home() as home:
         answer = compare_runs(home, open_run(home, first), open_run(home, second))
@@ -92,20 +92,20 @@ def _changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, list[A
 def _show(console: Console, answer: Mapping[str, Any]) -> None:
     from rich.markup import escape
 
-    (one, two), (old, new) = answer["runs"], answer["states"]
-    console.print(f"{one} ({old}) -> {two} ({new})", markup=False)
+    (first_run, second_run), (old, new) = answer["runs"], answer["states"]
+    console.print(f"{first_run} ({old}) -> {second_run} ({new})", markup=False)
     for name, (before, after) in answer["parameters"].items():
         console.print(f"  parameter {name}: {before} -> {after}", markup=False, soft_wrap=True)
-    for name, found in answer["nodes"].items():
+    for name, differences in answer["nodes"].items():
         console.print(f"[bold]{escape(name)}[/]")
-        if "only_in" in found:
-            console.print(f"  only in the {found['only_in']} run ({found['state']})", markup=False)
+        if "only_in" in differences:
+            console.print(f"  only in the {differences['only_in']} run ({differences['state']})", markup=False)
             continue
-        if "state" in found:
-            console.print(f"  state: {found['state'][0]} -> {found['state'][1]}", markup=False)
-        for line in found.get("changes", ()):
+        if "state" in differences:
+            console.print(f"  state: {differences['state'][0]} -> {differences['state'][1]}", markup=False)
+        for line in differences.get("changes", ()):
             console.print(f"  {line}", markup=False, soft_wrap=True)
-        for facts in (found.get("properties", {}), found.get("metrics", {})):
+        for facts in (differences.get("properties", {}), differences.get("metrics", {})):
             for key, (before, after) in facts.items():
                 console.print(f"  {key}: {_short(before)} -> {_short(after)}", markup=False, soft_wrap=True)
     if not answer["parameters"] and not answer["nodes"]:

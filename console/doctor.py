@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import click
 
 from ..errors import DrivetrainError
-from .options import CRASH, OK, Settings, shared
+from .options import CRASH, OK, ConsoleSettings, shared
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -31,7 +31,7 @@ PLUGINS: Final = "jax_plugins"
 
 
 @dataclass(frozen=True)
-class Finding:
+class HealthCheck:
     """One thing that was looked at: "ok", "missing" (something optional), or "bad" (something will not work)."""
 
     what: str
@@ -44,7 +44,7 @@ class Finding:
     "  drivetrain doctor --json\n"
 )
 @shared
-def doctor(settings: Settings) -> int:
+def doctor(settings: ConsoleSettings) -> int:
     """Look at Python, the platform, installed extras, devices, the root and the disk. Nothing leaves this machine."""
     findings = [*_python(), *_packages(), *_devices(), *_root(settings)]
     bad = any(finding.state == "bad" for finding in findings)
@@ -53,39 +53,45 @@ def doctor(settings: Settings) -> int:
     return CRASH if bad else OK
 
 
-def _python() -> Iterator[Finding]:
-    yield Finding("drivetrain", "ok", f"{importlib.metadata.version('drivetrain')} in {Path(__file__).parent.parent}")
+def _python() -> Iterator[HealthCheck]:
+    yield HealthCheck(
+        "drivetrain", "ok", f"{importlib.metadata.version('drivetrain')} in {Path(__file__).parent.parent}"
+    )
     fits = (3, 11) <= sys.version_info[:2] < (3, 14)
-    said = f"{platform.python_version()} at {sys.executable}"
-    yield Finding("python", "ok" if fits else "bad", said if fits else f"{said}; drivetrain needs 3.11 to 3.13")
+    version = f"{platform.python_version()} at {sys.executable}"
+    yield HealthCheck(
+        "python", "ok" if fits else "bad", version if fits else f"{version}; drivetrain needs 3.11 to 3.13"
+    )
     posix = sys.platform != "win32"
-    yield Finding("platform", "ok" if posix else "bad", platform.platform() + ("" if posix else "; use WSL"))
+    yield HealthCheck("platform", "ok" if posix else "bad", platform.platform() + ("" if posix else "; use WSL"))
 
 
-def _packages() -> Iterator[Finding]:
+def _packages() -> Iterator[HealthCheck]:
     needed = _needed()
     for name in needed.pop("", []):
         version = _version(name)
-        yield Finding(name, "ok" if version else "bad", version or "not installed; reinstall drivetrain")
+        yield HealthCheck(name, "ok" if version else "bad", version or "not installed; reinstall drivetrain")
     for extra, names in needed.items():
         versions = {name: _version(name) for name in names}
         missing = [name for name, version in versions.items() if version is None]
         if missing:
             text = f"without {', '.join(missing)}; pip install 'drivetrain[{extra}]'"
-            yield Finding(f"extra {extra}", "missing", text)
+            yield HealthCheck(f"extra {extra}", "missing", text)
         else:
-            yield Finding(f"extra {extra}", "ok", ", ".join(f"{name} {version}" for name, version in versions.items()))
+            yield HealthCheck(
+                f"extra {extra}", "ok", ", ".join(f"{name} {version}" for name, version in versions.items())
+            )
 
 
 def _needed() -> dict[str, list[str]]:
     """The distributions of each extra, and under "" those that are always needed, as drivetrain was installed."""
-    found: dict[str, list[str]] = {}
+    distributions: dict[str, list[str]] = {}
     for line in importlib.metadata.requires("drivetrain") or ():
         name = re.split(r"[\s\[;<>=!~]", line, maxsplit=1)[0]
         extra = re.search(r'extra == "([^"]+)"', line)
         if name != "drivetrain":  # `all` names our own extras
-            found.setdefault(extra[1] if extra else "", []).append(name)
-    return found
+            distributions.setdefault(extra[1] if extra else "", []).append(name)
+    return distributions
 
 
 def _version(distribution: str) -> str | None:
@@ -95,7 +101,7 @@ def _version(distribution: str) -> str | None:
         return None
 
 
-def _devices() -> Iterator[Finding]:
+def _devices() -> Iterator[HealthCheck]:
     """JAX, each device, each PJRT plugin and each distribution of ops; nothing where JAX is not installed."""
     if importlib.util.find_spec("jax") is None:
         return
@@ -108,23 +114,25 @@ def _devices() -> Iterator[Finding]:
     )
     jaxlib = importlib.metadata.version("jaxlib")
     versions = f"{jaxlib} under jax {jax.__version__}; reads exports of calling convention {window[0]} to {window[1]}"
-    yield Finding("jaxlib", "ok", versions)
+    yield HealthCheck("jaxlib", "ok", versions)
     try:
         default = jax.default_backend()
         platforms = sorted(backends(), key=lambda platform: platform != default)
-        found = [device for platform in platforms for device in jax.devices(platform)]
+        jax_devices = [device for platform in platforms for device in jax.devices(platform)]
     except RuntimeError as error:  # a backend was asked for (JAX_PLATFORMS) that is not there
-        yield Finding("devices", "bad", str(error).partition("\n")[0])
-        found = []
-    for device in found:
-        said = [str(device.device_kind), _memory(device), "" if device.platform == default else "not the default"]
-        yield Finding(f"device {device.platform}:{device.id}", "ok", ", ".join(filter(None, said)))
+        yield HealthCheck("devices", "bad", str(error).partition("\n")[0])
+        jax_devices = []
+    for device in jax_devices:
+        facts = [str(device.device_kind), _memory(device), "" if device.platform == default else "not the default"]
+        yield HealthCheck(f"device {device.platform}:{device.id}", "ok", ", ".join(filter(None, facts)))
     for group, kind in ((PLUGINS, "PJRT plugin"), (OPS, "ops of")):
         for point in sorted(importlib.metadata.entry_points(group=group)):
             by = f"{point.dist.name} {point.dist.version}" if point.dist is not None else point.value
-            there = importlib.util.find_spec(point.module.partition(".")[0]) is not None
-            yield Finding(
-                f"{kind} {point.name}", "ok" if there else "bad", by if there else f"{by}: its module is missing"
+            importable = importlib.util.find_spec(point.module.partition(".")[0]) is not None
+            yield HealthCheck(
+                f"{kind} {point.name}",
+                "ok" if importable else "bad",
+                by if importable else f"{by}: its module is missing",
             )
 
 
@@ -137,9 +145,9 @@ def _memory(device: Any) -> str:  # Any: jax.Device, whose statistics JAX does n
     return ""
 
 
-def _root(settings: Settings) -> Iterator[Finding]:
-    place = settings.root.absolute()
-    if place.is_dir():
+def _root(settings: ConsoleSettings) -> Iterator[HealthCheck]:
+    root = settings.root.absolute()
+    if root.is_dir():
         try:
             with settings.home() as home:
                 from ..pipelines import list_runs
@@ -149,25 +157,25 @@ def _root(settings: Settings) -> Iterator[Finding]:
                 whole = {lying.uri for lying in home.payloads.published() if lying.whole}
                 gone = [artifact.uri for artifact in artifacts if artifact.uri not in whole]
                 runs = len(list_runs(home, 10_000))
-            said = f"{place}: {runs} runs, {len(artifacts)} artifacts"
-            said += f" in {home.payloads.url}" if home.payloads.url else ""
+            state = f"{root}: {runs} runs, {len(artifacts)} artifacts"
+            state += f" in {home.payloads.url}" if home.payloads.url else ""
             if problems or gone:
-                said += "".join(f"; {problem}" for problem in problems[:3])
-                said += f"; payloads missing: {len(gone)}" if gone else ""
-                yield Finding("root", "bad", f"{said}; see `drivetrain fsck`")
+                state += "".join(f"; {problem}" for problem in problems[:3])
+                state += f"; payloads missing: {len(gone)}" if gone else ""
+                yield HealthCheck("root", "bad", f"{state}; see `drivetrain fsck`")
             else:
-                yield Finding("root", "ok", said)
+                yield HealthCheck("root", "ok", state)
         except DrivetrainError as error:
-            yield Finding("root", "bad", str(error).replace("\n ", ";"))
+            yield HealthCheck("root", "bad", str(error).replace("\n ", ";"))
     else:
-        yield Finding("root", "ok", f"{place} is made by the first run")
-    there = next(folder for folder in (place, *place.parents) if folder.is_dir())
-    usage = shutil.disk_usage(there)
-    said = f"{usage.free / 1024**3:,.1f} GiB of {usage.total / 1024**3:,.1f} GiB free at {there}"
-    yield Finding("disk", "ok" if usage.free > _LOW else "bad", said if usage.free > _LOW else f"only {said}")
+        yield HealthCheck("root", "ok", f"{root} is made by the first run")
+    existing = next(folder for folder in (root, *root.parents) if folder.is_dir())
+    usage = shutil.disk_usage(existing)
+    state = f"{usage.free / 1024**3:,.1f} GiB of {usage.total / 1024**3:,.1f} GiB free at {existing}"
+    yield HealthCheck("disk", "ok" if usage.free > _LOW else "bad", state if usage.free > _LOW else f"only {state}")
 
 
-def _show_findings(console: Console, findings: list[Finding]) -> None:
+def _show_findings(console: Console, findings: list[HealthCheck]) -> None:
     from rich.markup import escape
     from rich.table import Table
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .options import CRASH, OK, Settings, shared
+from .options import CRASH, OK, ConsoleSettings, shared
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 )
 @click.option("--repair", is_flag=True, help="Put in order what was found; the next run makes lost artifacts anew.")
 @shared
-def fsck(settings: Settings, repair: bool) -> int:
+def fsck(settings: ConsoleSettings, repair: bool) -> int:
     """Check every payload against its digest, and look for what crashes left behind.
 
     Safe while pipelines run.
@@ -37,7 +37,7 @@ def fsck(settings: Settings, repair: bool) -> int:
 def _show_report(console: Console, report: FsckReport) -> None:
     from rich.markup import escape
 
-    found: dict[str, list[str]] = {
+    problems: dict[str, list[str]] = {
         "the database is damaged": list(report.database),
         "payload missing": list(report.missing),
         "payload changed": [f"{uri}: {problem}" for uri, problem in report.corrupt],
@@ -46,7 +46,7 @@ def _show_report(console: Console, report: FsckReport) -> None:
         "claim of a dead process": list(report.claims),
         "execution of a dead process": [str(number) for number in report.executions],
     }
-    for what, items in found.items():
+    for what, items in problems.items():
         for item in items:
             console.print(f"[red]{what}[/]: {escape(item)}", soft_wrap=True)
     checked = f"{report.checked} payloads checked" + (f", {report.external} external" if report.external else "")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from .options import CRASH, OK, Settings, Verbs, shared
+from .options import CRASH, OK, ConsoleSettings, Verbs, shared
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,10 +25,10 @@ class _Age(click.ParamType[timedelta]):
     name = "age"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
-        found = re.fullmatch(r"([0-9]{1,9})([smhd])", str(value))
-        if found is None or int(found[1]) * _UNITS[found[2]] > 10**9:  # 30 years
+        match = re.fullmatch(r"([0-9]{1,9})([smhd])", str(value))
+        if match is None or int(match[1]) * _UNITS[match[2]] > 10**9:  # 30 years
             self.fail(f"{value!r} is no age: write 90s, 30m, 12h or 1d", param, ctx)
-        return timedelta(seconds=int(found[1]) * _UNITS[found[2]])
+        return timedelta(seconds=int(match[1]) * _UNITS[match[2]])
 
 
 _VERSION = click.option("--version", "number", type=click.IntRange(1), help="Its number; by default the newest.")
@@ -48,12 +48,12 @@ def hub() -> None:
 )
 @_ADDRESS
 @shared
-def list_(settings: Settings, address: str) -> int:
+def list_(settings: ConsoleSettings, address: str) -> int:
     """List the versions published at ADDRESS, oldest first."""
     from ..engine.hub import versions
 
-    found = versions(address)
-    answer = {"address": address, "versions": [_json(one) for one in found]}
+    published = versions(address)
+    answer = {"address": address, "versions": [_json(version) for version in published]}
 
     def tell(console: Console) -> None:
         from rich.table import Table
@@ -61,9 +61,9 @@ def list_(settings: Settings, address: str) -> int:
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
         for heading in ("version", "name", "bytes", "digest"):
             table.add_column(heading, justify="right" if heading == "bytes" else "left")
-        for one in found:
-            table.add_row(str(one.number), one.card.name, f"{one.size:,}", one.digest[:12])
-        console.print(table if found else f"{address}: nothing is published here")
+        for version in published:
+            table.add_row(str(version.number), version.card.name, f"{version.size:,}", version.digest[:12])
+        console.print(table if published else f"{address}: nothing is published here")
 
     settings.answer(answer, tell)
     return OK
@@ -73,21 +73,27 @@ def list_(settings: Settings, address: str) -> int:
 @_ADDRESS
 @_VERSION
 @shared
-def show(settings: Settings, address: str, number: int | None) -> int:
+def show(settings: ConsoleSettings, address: str, number: int | None) -> int:
     """Print a version's card, signatures, digest and files; every file is checked."""
     from ..engine.hub import load
     from ..engine.hub.publishing import chosen, hub_store
 
-    one = chosen(hub_store(address), number)
-    bundle = load(address, version=one.number, digest=one.digest).bundle
+    chosen_version = chosen(hub_store(address), number)
+    bundle = load(address, version=chosen_version.number, digest=chosen_version.digest).bundle
     signatures = [f"{name}{signature}" for name, signature in bundle.signatures.items()]
-    answer = {**_json(one), "signatures": signatures, "files": [list(entry) for entry in one.files]}
+    answer = {
+        **_json(chosen_version),
+        "signatures": signatures,
+        "files": [list(entry) for entry in chosen_version.files],
+    }
 
     def tell(console: Console) -> None:
-        page = one.card.to_markdown("\n".join(signatures))
-        console.print(f"{address}, version {one.number}, digest {one.digest}", markup=False, soft_wrap=True)
+        page = chosen_version.card.to_markdown("\n".join(signatures))
+        console.print(
+            f"{address}, version {chosen_version.number}, digest {chosen_version.digest}", markup=False, soft_wrap=True
+        )
         console.print(f"\n{page}", markup=False, soft_wrap=True)
-        for name, size, checksum in one.files:
+        for name, size, checksum in chosen_version.files:
             console.print(f"{checksum[:12]}  {size:>12,}  {name}", markup=False, soft_wrap=True)
 
     settings.answer(answer, tell)
@@ -100,13 +106,13 @@ def show(settings: Settings, address: str, number: int | None) -> int:
 @_ADDRESS
 @_VERSION
 @shared
-def verify(settings: Settings, address: str, number: int | None) -> int:
+def verify(settings: ConsoleSettings, address: str, number: int | None) -> int:
     """Check a version: every digest, every program, each signature once."""
     from ..engine.hub import verify as verify_version
 
     checks = verify_version(address, version=number)
     whole = all(check.ok for check in checks)
-    told = [{"what": check.what, "ok": check.ok, "text": check.text} for check in checks]
+    findings = [{"what": check.what, "ok": check.ok, "text": check.text} for check in checks]
 
     def tell(console: Console) -> None:
         from rich.markup import escape
@@ -115,7 +121,7 @@ def verify(settings: Settings, address: str, number: int | None) -> int:
             mark = "[green]ok[/] " if check.ok else "[red]bad[/]"
             console.print(f"{mark} {escape(check.what)}: {escape(check.text)}", soft_wrap=True)
 
-    settings.answer({"address": address, "whole": whole, "checks": told}, tell)
+    settings.answer({"address": address, "whole": whole, "checks": findings}, tell)
     return OK if whole else CRASH
 
 
@@ -126,7 +132,7 @@ def verify(settings: Settings, address: str, number: int | None) -> int:
 @click.option("--older-than", type=_Age(), default="1d", show_default=True, help="How long a publication may take.")
 @click.option("--dry-run", is_flag=True, help="Remove nothing; tell what would be.")
 @shared
-def clean(settings: Settings, address: str, older_than: timedelta, dry_run: bool) -> int:
+def clean(settings: ConsoleSettings, address: str, older_than: timedelta, dry_run: bool) -> int:
     """Remove what killed publishers left at ADDRESS: files that no version's record names."""
     from ..engine.hub import clean as clean_up
 
@@ -142,5 +148,5 @@ def clean(settings: Settings, address: str, older_than: timedelta, dry_run: bool
     return OK
 
 
-def _json(one: Version) -> dict[str, Any]:  # Any: JSON
-    return {"version": one.number, "digest": one.digest, "bytes": one.size, "card": one.card.to_json()}
+def _json(version: Version) -> dict[str, Any]:  # Any: JSON
+    return {"version": version.number, "digest": version.digest, "bytes": version.size, "card": version.card.to_json()}

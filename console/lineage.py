@@ -12,7 +12,7 @@ from ..pipelines import Home, open_run
 from ..pipelines.ir.tasks import parse_task
 from ..pipelines.launcher.flow import Flow
 from .live import STYLES
-from .options import OK, Settings, shared
+from .options import OK, ConsoleSettings, shared
 from .session import run_of
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @click.option("--down", is_flag=True, help="What was made from it, instead of what it was made from.")
 @click.option("--run", "run_id", metavar="RUN", help="The run that NODE is of; the newest unless given.")
 @shared
-def lineage(settings: Settings, start: str, down: bool, run_id: str | None) -> int:
+def lineage(settings: ConsoleSettings, start: str, down: bool, run_id: str | None) -> int:
     """Trace what led to an artifact or a node, or with --down what was made from it, through all runs.
 
     ARTIFACT is a URI, a uid, or the beginning of a fingerprint, as `drivetrain show` prints them; NODE is a node of
@@ -44,27 +44,27 @@ def lineage(settings: Settings, start: str, down: bool, run_id: str | None) -> i
 def find_artifact(home: Home, start: str) -> ArtifactRecord | None:
     """The artifact of a URI (or a path that ends in one), a uid, or the beginning of a fingerprint.
 
-    An imported one is found by the URI that it has where it is from, too; of several the newest.
+    An imported artifact is also found by the URI that it has where it comes from. Of several, the newest.
     """
     uri = start[start.index("artifacts/") :].rstrip("/") if "artifacts/" in start else start
-    if (found := home.store.artifact_by_uri(uri)) is not None:
-        return found
+    if (by_uri := home.store.artifact_by_uri(uri)) is not None:
+        return by_uri
     try:
         return home.store.artifact(start)
     except NotFound:
         pass
     imported = home.store.artifacts(state="REFERENCE")
-    if (found := next((one for one in imported if one.external == start), None)) is not None:
-        return found
+    if (by_origin := next((artifact for artifact in imported if artifact.external == start), None)) is not None:
+        return by_origin
     if len(start) >= 8 and not start.strip("0123456789abcdef"):
-        made = [artifact for artifact in home.store.artifacts() if artifact.fingerprint.startswith(start)]
-        return made[0] if made else None
+        matching = [artifact for artifact in home.store.artifacts() if artifact.fingerprint.startswith(start)]
+        return matching[0] if matching else None
     return None
 
 
 def _start(home: Home, start: str, run_id: str | None) -> ArtifactRecord | ExecutionRecord:
-    if (found := find_artifact(home, start)) is not None:
-        return found
+    if (artifact := find_artifact(home, start)) is not None:
+        return artifact
     run = open_run(home, run_id)
     node, index = parse_task(start)
     if node not in run.pipeline.ids:
@@ -123,8 +123,8 @@ def _tree(home: Home, start: ArtifactRecord | ExecutionRecord, graph: LineageGra
         if kind == "artifact":
             artifact = graph.artifacts[number]
             name = f"{key}: " if key else ""
-            place = escape(artifact.external or artifact.uri)
-            return f"{name}[bold]{escape(artifact.type)}[/] {artifact.fingerprint[:12]} [dim]{place}[/]".replace(
+            location = escape(artifact.external or artifact.uri)
+            return f"{name}[bold]{escape(artifact.type)}[/] {artifact.fingerprint[:12]} [dim]{location}[/]".replace(
                 "  ", " "
             )
         execution = graph.executions[number]

@@ -36,8 +36,11 @@ WORST_FIRST: Final = (
     "SKIPPED",
 )  # fmt: skip
 _WINDOW: Final = 10.0
+"""Seconds over which a rate is measured."""
 _QUIET: Final = 1.0
+"""Seconds that a node may run before a line says that it does."""
 _BETWEEN: Final = 10.0
+"""Seconds between lines about the progress of one node."""
 
 
 @dataclass
@@ -108,7 +111,7 @@ class _Progress:
     shown: float = 0.0
 
 
-class Tree:
+class TreeProgress:
     """An observer that redraws the DAG a few times a second: state, time, progress, rate, what is left."""
 
     def __init__(self, run: Run) -> None:
@@ -118,22 +121,22 @@ class Tree:
         self._lock = threading.Lock()
 
     def started(self, node: str) -> None:
-        """Begin its clock."""
+        """Start the node's clock."""
         with self._lock:
             self._nodes[node] = _Progress(time.monotonic())
 
     def progress(self, node: str, done: int, total: int | None, unit: str) -> None:
-        """Take a reading."""
+        """Update the node's meter."""
         with self._lock:
             _of(self._nodes, node).meter.update(done, total, unit, time.monotonic())
 
     def note(self, node: str, text: str) -> None:
-        """Show it until the next one."""
+        """Show the text until the next note."""
         with self._lock:
             _of(self._nodes, node).note = text
 
     def ended(self, result: NodeResult) -> None:
-        """Show how it ended."""
+        """Show the node's state, time and reason."""
         with self._lock:
             _of(self._nodes, result.node).result = result
 
@@ -159,23 +162,23 @@ class Tree:
 
 
 def _of(nodes: dict[str, _Progress], name: str) -> _Progress:
-    """What is known of a node; of one that was not started, nothing so far."""
+    """A node's progress. A node may report before it was started: a note of what it waits for."""
     return nodes.setdefault(name, _Progress())
 
 
 def _together(items: list[_Progress]) -> tuple[str, str, str]:
-    """State, time and what there is to say of all items of a node that have begun."""
+    """State, time and text of all items of a node that have begun, as one line."""
     if len(items) < 2:
         return _now(items[0] if items else None)
     states = Counter(_now(item)[0] for item in items)
     begun = min((item.begin for item in items if item.begin is not None), default=None)
     state = "RUNNING" if states["RUNNING"] else next(state for state in WORST_FIRST if states[state])
-    told = ", ".join(f"{states[state]:,} {state.lower()}" for state in STYLES if states[state])
-    return state, span(time.monotonic() - begun) if begun is not None and states["RUNNING"] else "", told
+    counts = ", ".join(f"{states[state]:,} {state.lower()}" for state in STYLES if states[state])
+    return state, span(time.monotonic() - begun) if begun is not None and states["RUNNING"] else "", counts
 
 
 def _now(node: _Progress | None) -> tuple[str, str, str]:
-    """State, time and what there is to say of a node at this moment."""
+    """State, time and text of one node or item at this moment."""
     if node is None:
         return "WAITING", "", ""
     if node.result is not None:
@@ -184,18 +187,18 @@ def _now(node: _Progress | None) -> tuple[str, str, str]:
     return ("WAITING", "", said) if node.begin is None else ("RUNNING", span(time.monotonic() - node.begin), said)
 
 
-class Lines:
+class LineProgress:
     """An observer that prints a line when a node ends, and one now and then while a long one runs."""
 
     def __init__(self, run: Run, say: Callable[[str], None]) -> None:
         self._say = say
         self._width = max(len(name) for name in run.pipeline.ids)
         self._nodes: dict[str, _Progress] = {}
-        self._lock = threading.RLock()
+        self._lock = threading.RLock()  # reentrant: a line may be printed while a meter is updated
         say(f"{run.pipeline.name}, run {run.id}")
 
     def started(self, node: str) -> None:
-        """Say so, unless it ends at once."""
+        """Print a line a second later, unless the node has ended by then."""
         with self._lock:
             self._nodes[node] = _Progress(time.monotonic(), shown=time.monotonic())
         timer = threading.Timer(_QUIET, self._running, (node,))
@@ -203,24 +206,24 @@ class Lines:
         timer.start()
 
     def progress(self, node: str, done: int, total: int | None, unit: str) -> None:
-        """Take a reading; print it if the last one is ten seconds old."""
+        """Update the node's meter, and print it if the last line about the node is ten seconds old."""
         with self._lock:
-            found, now = _of(self._nodes, node), time.monotonic()
-            found.meter.update(done, total, unit, now)
-            if now - found.shown >= _BETWEEN:
-                found.shown = now
-                self._line(node, "running", str(found.meter))
+            task, now = _of(self._nodes, node), time.monotonic()
+            task.meter.update(done, total, unit, now)
+            if now - task.shown >= _BETWEEN:
+                task.shown = now
+                self._line(node, "running", str(task.meter))
 
     def note(self, node: str, text: str) -> None:
-        """Print it, unless it is what was said last."""
+        """Print the text, unless it is the last one that was printed."""
         with self._lock:
-            found = _of(self._nodes, node)
-            if found.note != text:
-                found.note = text
+            task = _of(self._nodes, node)
+            if task.note != text:
+                task.note = text
                 self._line(node, "note", text)
 
     def ended(self, result: NodeResult) -> None:
-        """Print how it ended."""
+        """Print the node's state, time and the first line of its reason."""
         with self._lock:
             _of(self._nodes, result.node).result = result
             reason = result.reason.partition("\n")[0]
@@ -237,23 +240,23 @@ class Lines:
 
 @contextmanager
 def watch(console: Console | None) -> Iterator[Callable[[Run], Observer] | None]:
-    """Something to watch a run with, for the time of the block; None gives None: nobody watches.
+    """Gives what makes an observer for a run, to be used while the block runs; None where `console` is None.
 
-    In a terminal the tree goes when the block ends, to make room for the final table. What `!` runs in a notebook
-    writes to a terminal that cannot go back: there it is lines.
+    In a terminal it is a tree, which is removed when the block ends to make room for the final table. Elsewhere it is
+    lines; also in a notebook's `!command`, which calls itself a terminal and cannot move the cursor back.
     """
     if console is None:
         yield None
         return
     if not console.is_terminal or "JPY_PARENT_PID" in os.environ:
-        yield lambda run: Lines(run, lambda text: print(text, file=console.file, flush=True))
+        yield lambda run: LineProgress(run, lambda text: print(text, file=console.file, flush=True))
         return
     from rich.live import Live
 
     with Live(console=console, refresh_per_second=8, transient=True) as live:
 
         def begin(run: Run) -> Observer:
-            tree = Tree(run)
+            tree = TreeProgress(run)
             live.update(tree)
             return tree
 

@@ -18,17 +18,17 @@ from ..pipelines.launcher.flow import Flow
 from ..pipelines.launcher.logs import Logs
 from ..pipelines.launcher.retries import postponed
 from ..pipelines.project.secret import marked_secrets, redact
-from .options import OK, Settings, shared
+from .options import OK, ConsoleSettings, shared
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-_LOOK = 0.2
-"""Seconds between looks at a log that is followed."""
-_RETRIED = 2.0
-"""Seconds within which a task that failed, and may be tried again, says so."""
-_MUCH = 1 << 20
-"""Bytes of a log that are held at once."""
+_POLL = 0.2
+"""Seconds between two reads of a log that is followed."""
+_RETRY_GRACE = 2.0
+"""Seconds within which a failed task that will be tried again has recorded that it will."""
+_CHUNK = 1 << 20
+"""Bytes of a log that are read at once."""
 
 
 @click.command(
@@ -39,7 +39,7 @@ _MUCH = 1 << 20
 @click.argument("task", metavar="[NODE]", required=False)
 @click.option("--follow", "-f", is_flag=True, help="Go on until the node has ended.")
 @shared
-def logs(settings: Settings, run_id: str | None, task: str | None, follow: bool) -> int:
+def logs(settings: ConsoleSettings, run_id: str | None, task: str | None, follow: bool) -> int:
     """Print what NODE printed in RUN; without NODE, list the logs of RUN (the newest unless given) and their sizes.
 
     Of a node in a loop, Trainer[3] is one item, Trainer is all. Runs on other runners than inline have everything;
@@ -47,15 +47,15 @@ def logs(settings: Settings, run_id: str | None, task: str | None, follow: bool)
     """
     with settings.home() as home:
         run = open_run(home, run_id)
-        found = Logs(home.root, run.id)
+        run_logs = Logs(home.root, run.id)
         if task is None:
             if follow:
                 raise click.UsageError("--follow needs a RUN and a NODE")
-            settings.answer(_listed(home, run, found), lambda console: _list(console, home, run, found))
+            settings.answer(_listed(home, run, run_logs), lambda console: _list(console, home, run, run_logs))
             return OK
-        names = _named(run, found, task, follow=follow)
-        _conceal(run, task)
-        text = (part for name in names for part in _parts(home, run, found, name, follow=follow))
+        names = _named(run, run_logs, task, follow=follow)
+        _redact_secrets_of(run, task)
+        text = (part for name in names for part in _parts(home, run, run_logs, name, follow=follow))
         if settings.json:
             settings.answer({"run": run.id, "node": task, "text": "".join(text)}, lambda console: None)
         else:
@@ -65,18 +65,18 @@ def logs(settings: Settings, run_id: str | None, task: str | None, follow: bool)
     return OK
 
 
-def _listed(home: Home, run: Run, found: Logs) -> dict[str, object]:
+def _listed(home: Home, run: Run, run_logs: Logs) -> dict[str, object]:
     flow = Flow(home.store, run)
-    each = [
+    entries = [
         {"node": name, "state": _state(home, flow, name), "bytes": path.stat().st_size, "path": str(path)}
-        for name, path in found.tasks().items()
+        for name, path in run_logs.tasks().items()
     ]
-    return {"run": run.id, "logs": each}
+    return {"run": run.id, "logs": entries}
 
 
-def _list(console: Console, home: Home, run: Run, found: Logs) -> None:
+def _list(console: Console, home: Home, run: Run, run_logs: Logs) -> None:
     flow = Flow(home.store, run)
-    tasks = found.tasks()
+    tasks = run_logs.tasks()
     if not tasks:
         console.print(f"run {run.id} has no logs", markup=False)
         return
@@ -86,7 +86,7 @@ def _list(console: Console, home: Home, run: Run, found: Logs) -> None:
         console.print(line, markup=False, soft_wrap=True)
 
 
-def _named(run: Run, found: Logs, task: str, *, follow: bool) -> list[str]:
+def _named(run: Run, run_logs: Logs, task: str, *, follow: bool) -> list[str]:
     """The tasks whose logs are meant.
 
     Raises:
@@ -94,64 +94,75 @@ def _named(run: Run, found: Logs, task: str, *, follow: bool) -> list[str]:
     """
     node, index = parse_task(task)
     run.pipeline[node]  # raises where there is none
-    there = found.tasks()
-    names = [task] if index or task in there else [name for name in there if parse_task(name)[0] == node]
+    existing = run_logs.tasks()
+    names = [task] if index or task in existing else [name for name in existing if parse_task(name)[0] == node]
     if follow and not names and not run.pipeline.scope(node):
-        names = [task]  # it is still to begin
+        names = [task]  # it has yet to begin
     if follow and len(names) > 1:
         raise InputError(f"{task} has {len(names)} logs", fix=f"follow one, e.g. {names[0]!r}")
-    if not names or (not follow and names[0] not in there):
+    if not names or (not follow and names[0] not in existing):
         raise InputError(f"{task} has no log in run {run.id}", fix="see `drivetrain logs` for those there are")
     return names
 
 
-def _parts(home: Home, run: Run, found: Logs, name: str, *, follow: bool) -> Iterator[str]:
-    """What is there, without secrets; and what comes, until the task has ended."""
-    place, rest, over, path = 0, b"", False, found.path(name)
-    while not over:
-        over = not follow or _over(home, run, name)  # asked before the look: the last words must be seen
-        while data := _read(path, place):
-            place, rest = place + len(data), rest + data
+def _parts(home: Home, run: Run, run_logs: Logs, name: str, *, follow: bool) -> Iterator[str]:
+    """The text of a log with secrets redacted; with `follow` also what is added, until the task has ended."""
+    offset, rest, ended, path = 0, b"", False, run_logs.path(name)
+    while not ended:
+        ended = not follow or _has_ended(
+            home, run, name
+        )  # before the read: what was written between the two must be read too
+        while data := _read(path, offset):
+            offset, rest = offset + len(data), rest + data
             cut = _cut(rest)
             yield redact(rest[:cut].decode("utf-8", "replace"))
             rest = rest[cut:]
-        if not over:
-            time.sleep(_LOOK)
+        if not ended:
+            time.sleep(_POLL)
     yield redact(rest.decode("utf-8", "replace"))
 
 
-def _read(path: Path, place: int) -> bytes:
+def _read(path: Path, offset: int) -> bytes:
     with suppress(FileNotFoundError), path.open("rb") as file:
-        file.seek(place)
-        return file.read(_MUCH)
+        file.seek(offset)
+        return file.read(_CHUNK)
     return b""
 
 
 def _cut(text: bytes) -> int:
-    """How much of a text that may go on can be shown: whole lines, and nothing that may be the begin of a secret."""
+    """How many bytes of a text that may go on can be redacted and printed now.
+
+    What may be the beginning of a secret is held back, because a secret that is cut in two is not recognised. So is a
+    line that has no end yet, unless it is longer than a chunk.
+    """
     secrets = [value.encode() for value in marked_secrets()]
     cut = len(text) - max((len(secret) for secret in secrets), default=1) + 1
-    if (line := text.rfind(b"\n", 0, max(0, cut)) + 1) or len(text) < _MUCH:
+    if (line := text.rfind(b"\n", 0, max(0, cut)) + 1) or len(text) < _CHUNK:
         cut = line
-    found = True
-    while found:
-        found = False
+    # No secret may lie across the cut: the cut moves to the beginning of one that does, which may put it into another
+    # secret, so all are looked at again until it stays.
+    moved = True
+    while moved:
+        moved = False
         for secret in secrets:
             start = text.find(secret, max(0, cut - len(secret) + 1))
             if 0 <= start < cut:
-                cut, found = start, True
-    while cut > 0 and cut < len(text) and text[cut] & 0xC0 == 0x80:  # amid a character
+                cut, moved = start, True
+    while (
+        cut > 0 and cut < len(text) and text[cut] & 0xC0 == 0x80
+    ):  # a continuation byte of UTF-8: the cut lies within a character
         cut -= 1
     return max(0, cut)
 
 
-def _over(home: Home, run: Run, name: str) -> bool:
-    """Whether a task prints no more: it ended and is not to be tried again, or the run did."""
+def _has_ended(home: Home, run: Run, name: str) -> bool:
+    """Whether a task will print no more: the run has ended, or the task has and will not be tried again."""
     if open_run(home, run.id).state != "RUNNING":
         return True
-    begin, patience = time.monotonic(), _RETRIED if run.pipeline[parse_task(name)[0]].options.retries else 0.0
+    # The launcher records FAILED first and the retry after it: a task that may be tried again gets time to say so.
+    begin, patience = time.monotonic(), _RETRY_GRACE if run.pipeline[parse_task(name)[0]].options.retries else 0.0
     while (state := _state(home, Flow(home.store, run), name)) == "FAILED" and time.monotonic() - begin < patience:
-        time.sleep(_LOOK)
+        time.sleep(_POLL)
     return state not in ("WAITING", "RUNNING")
 
 
@@ -162,8 +173,8 @@ def _state(home: Home, flow: Flow, name: str) -> str:
     return execution.state
 
 
-def _conceal(run: Run, task: str) -> None:
-    """Blot out the node's secrets, as far as this process can know them."""
+def _redact_secrets_of(run: Run, task: str) -> None:
+    """Have the node's secrets redacted in what follows, as far as this process can know their values."""
     node = run.pipeline[parse_task(task)[0]]
     for _, value in (*node.parameters, *node.options.env):
         if isinstance(value, dict) and "$secret" in value:

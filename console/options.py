@@ -46,7 +46,7 @@ RUN: Final = click.option("--run", "run_id", metavar="RUN", help="Of which run; 
 
 
 @dataclass(frozen=True)
-class Settings:
+class ConsoleSettings:
     """Where a verb works and how it answers.
 
     Attributes:
@@ -62,10 +62,10 @@ class Settings:
     json: bool
 
     @property
-    def spelled(self) -> str:
-        """The options as they would be typed, for a command that is advised; empty where they are the defaults.
+    def as_options(self) -> str:
+        """`--root` and `--store` as they are typed, for commands in advice; empty where they are the defaults.
 
-        A password is left out: PGPASSWORD or ~/.pgpass can give it.
+        A password in the store's URL is left out: PGPASSWORD or ~/.pgpass can give it.
         """
         root = "" if self.root == ROOT else f" --root {shlex.quote(str(self.root))}"
         store = _PASSWORD.sub(r"\1", self.store or "")
@@ -73,7 +73,7 @@ class Settings:
 
     @contextmanager
     def home(self, *, readonly: bool = True) -> Iterator[Home]:
-        """The root, opened for as long as the block runs; made if need be unless `readonly`."""
+        """The root, open while the block runs. It is created where it does not exist, unless `readonly`."""
         home = Home(self.root, store=self.store, artifacts=self.artifacts, readonly=readonly)
         try:
             yield home
@@ -89,7 +89,7 @@ class Settings:
 
 
 def terminal(*, stderr: bool = False) -> Console:
-    """The terminal, or a stream that is none: then wide enough for tables, without colour."""
+    """Standard output or standard error. Where it is no terminal it is 120 characters wide and has no colour."""
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
@@ -121,7 +121,7 @@ def shared(verb: Callable[..., int | None]) -> Callable[..., int | None]:
     def wrapped(
         *args: Any, root: Path, store: str | None, artifacts: str | None, as_json: bool, **kwargs: Any
     ) -> int | None:
-        return verb(Settings(root, store, artifacts, as_json), *args, **kwargs)
+        return verb(ConsoleSettings(root, store, artifacts, as_json), *args, **kwargs)
 
     return wrapped
 
@@ -137,7 +137,9 @@ def complain(error: DrivetrainError) -> None:
 
 
 def write_page(page: Path, text: str) -> None:
-    """Write what `--html` asks for, which may be a device, and say so on standard error.
+    """Write the page that `--html` asks for, and say so on standard error.
+
+    It is written in place, not renamed into it, because the path may be a device such as /dev/stdout.
 
     Raises:
         InputError: It cannot be written.
@@ -149,30 +151,32 @@ def write_page(page: Path, text: str) -> None:
     click.echo(f"wrote {page}", err=True)
 
 
-def gathered(
-    names: Iterable[str], given: Iterable[str], file: Path | None, environ: Mapping[str, str] = os.environ
+def gather_parameters(
+    names: Iterable[str], assignments: Iterable[str], file: Path | None, environ: Mapping[str, str] = os.environ
 ) -> dict[str, object]:
-    """The values of a pipeline's parameters: the shell's over the file's over the environment's.
+    """The values of a pipeline's parameters by name: the shell's over the file's over the environment's.
+
+    Values of the shell and of the environment are text; the pipeline reads them as its parameters' types.
 
     Args:
-        names: Of the pipeline's parameters.
-        given: NAME=VALUE, each.
+        names: The names of the pipeline's parameters.
+        assignments: What the shell says, NAME=VALUE each.
         file: JSON, YAML or TOML by its suffix: an object of parameters.
         environ: Where `DRIVETRAIN_PARAM_NAME` is looked up, the name in capitals.
 
     Raises:
         InputError: The file cannot be read, or holds no object.
     """
-    found: dict[str, object] = {
+    values: dict[str, object] = {
         name: environ[PREFIX + name.upper()] for name in names if PREFIX + name.upper() in environ
     }
     if file is not None:
-        found |= _read(file)
-    return found | dict(parameter(text) for text in given)
+        values |= _read(file)
+    return values | dict(parameter(text) for text in assignments)
 
 
 def parameter(text: str) -> tuple[str, str]:
-    """A parameter given as NAME=VALUE."""
+    """Split NAME=VALUE. Raises click.UsageError where it is not of that form."""
     name, separator, value = text.partition("=")
     if not separator or not name:
         raise click.UsageError(f"--param takes NAME=VALUE, not {text!r}")
@@ -194,7 +198,7 @@ def _read(file: Path) -> dict[str, object]:
     return body
 
 
-def carried(verb: Callable[..., int | None]) -> Callable[..., int | None]:
+def run_options(verb: Callable[..., int | None]) -> Callable[..., int | None]:
     """Give a verb `--runner`, `--executor`, `--beam-option`, `--parallel` and `--no-cache`, as its `options`."""
 
     @click.option(

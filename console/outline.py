@@ -8,11 +8,11 @@ from ..pipelines import Pipeline
 
 
 def tasks_by_node(tasks: Iterable[str]) -> dict[str, list[str]]:
-    """The tasks of each node, in order."""
-    found: dict[str, list[str]] = {}
+    """Node id → its tasks, in the given order: itself outside loops, its items in one."""
+    tasks_of: dict[str, list[str]] = {}
     for name in tasks:
-        found.setdefault(name.partition("[")[0], []).append(name)
-    return found
+        tasks_of.setdefault(name.partition("[")[0], []).append(name)
+    return tasks_of
 
 
 def expanded(lines: Iterable[tuple[str, str]], nodes: Mapping[str, object]) -> Iterator[tuple[str, str]]:

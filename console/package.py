@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..errors import DrivetrainError, InputError
-from .options import OK, Settings, shared
+from .options import OK, ConsoleSettings, shared
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 @click.option("--max-size", default="10MB", show_default=True, metavar="SIZE", help="Of a file, at most.")
 @shared
 def package(
-    settings: Settings, folder: Path, out: Path, include: tuple[str, ...], allow: tuple[str, ...], max_size: str
+    settings: ConsoleSettings, folder: Path, out: Path, include: tuple[str, ...], allow: tuple[str, ...], max_size: str
 ) -> int:
     """Build a wheel of a project for other machines: its modules, and the files that it names.
 
@@ -60,7 +60,7 @@ def package(
     except DrivetrainError as error:
         raise InputError(error.message, fix=error.fix) from None
     wheel = build_wheel(folder, include, largest, files=needed_files(folder), allow=allow)
-    digest = verified(folder, wheel)
+    digest = verified_digest(folder, wheel)
     path = out / wheel.name
     out.mkdir(parents=True, exist_ok=True)
     write_durably(path, wheel.data)
@@ -93,7 +93,7 @@ def needed_files(folder: Path) -> list[str]:
     return sorted({*named, *(path.relative_to(root).as_posix() for path in read if path.is_relative_to(root))})
 
 
-def verified(folder: Path, wheel: Wheel) -> str:
+def verified_digest(folder: Path, wheel: Wheel) -> str:
     """The digest of the pipeline that is built from the wheel alone.
 
     Raises:

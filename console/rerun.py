@@ -11,7 +11,7 @@ import click
 from ..errors import InputError
 from ..pipelines import Home, Run, RunResult, Selection, load_pipeline, open_run, run_pipeline
 from ..pipelines.launcher.home import refuse_imported
-from .options import EXIT_CODES, Settings, parameter, shared
+from .options import EXIT_CODES, ConsoleSettings, parameter, shared
 from .run import carry_out
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @click.option("--no-cache", is_flag=True, help="Run every node, whatever ran before.")
 @shared
 def rerun(
-    settings: Settings, run_id: str | None, first: tuple[str, ...], params: tuple[str, ...], no_cache: bool
+    settings: ConsoleSettings, run_id: str | None, first: tuple[str, ...], params: tuple[str, ...], no_cache: bool
 ) -> int:
     """Run the pipeline of a run again (of the newest unless RUN is given): its parameters, today's code.
 
@@ -39,10 +39,10 @@ def rerun(
     def go(home: Home, watched: object) -> RunResult:
         old = open_run(home, run_id)
         pipeline = pipeline_today(old)
-        given = kept_parameters(old, pipeline) | dict(parameter(text) for text in params)
+        parameters = kept_parameters(old, pipeline) | dict(parameter(text) for text in params)
         options = replace(old.options, only=(), base="", cache=not (no_cache or first))
         part = Selection(first, base=old.id if first else "")
-        return run_pipeline(home, pipeline, given, options, watched, part)  # type: ignore[arg-type]
+        return run_pipeline(home, pipeline, parameters, options, watched, part)  # type: ignore[arg-type]
 
     return carry_out(settings, go, new=False)
 

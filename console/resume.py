@@ -6,7 +6,7 @@ import click
 
 from ..pipelines import open_run
 from ..pipelines import resume as resume_run
-from .options import EXIT_CODES, Settings, shared
+from .options import EXIT_CODES, ConsoleSettings, shared
 from .run import carry_out
 
 
@@ -15,7 +15,7 @@ from .run import carry_out
 )
 @click.argument("run_id", metavar="[RUN]", required=False)
 @shared
-def resume(settings: Settings, run_id: str | None) -> int:
+def resume(settings: ConsoleSettings, run_id: str | None) -> int:
     """Finish a run that failed, was stopped or was killed (the newest one unless RUN is given).
 
     Nodes that ended well stay as they are; a Trainer goes on from its last checkpoint. Of a run on a cluster what did

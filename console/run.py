@@ -10,7 +10,19 @@ import click
 
 from ..pipelines import Home, Observer, Run, RunOptions, RunResult, Selection, load_pipeline, open_run, run_pipeline
 from .live import watch
-from .options import CANCELED, CRASH, EXIT_CODES, OK, STOPPED, USER_ERROR, Settings, carried, gathered, shared, terminal
+from .options import (
+    CANCELED,
+    CRASH,
+    EXIT_CODES,
+    OK,
+    STOPPED,
+    USER_ERROR,
+    ConsoleSettings,
+    gather_parameters,
+    run_options,
+    shared,
+    terminal,
+)
 from .outline import outline
 from .session import view_task
 from .show import nodes_table, show_nodes, show_summaries
@@ -19,7 +31,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-Watched = Callable[[Run], Observer] | None
+ObserverFactory = Callable[[Run], Observer] | None
 
 
 @click.command(
@@ -38,7 +50,7 @@ Watched = Callable[[Run], Observer] | None
     type=click.Path(path_type=Path, dir_okay=False),
     help="Set parameters by a file: JSON, YAML or TOML. A variable DRIVETRAIN_PARAM_NAME sets one too.",
 )
-@carried
+@run_options
 @click.option("--from", "first", multiple=True, metavar="NODE", help="Run this node and what follows it only.")
 @click.option("--to", "last", multiple=True, metavar="NODE", help="Run this node and what it needs only.")
 @click.option("--only", multiple=True, metavar="NODE", help="Run this node only.")
@@ -46,7 +58,7 @@ Watched = Callable[[Run], Observer] | None
 @click.option("--base", default="", metavar="RUN", help="The earlier run that gives what is not run; else the newest.")
 @shared
 def run(
-    settings: Settings,
+    settings: ConsoleSettings,
     folder: Path,
     params: tuple[str, ...],
     file: Path | None,
@@ -63,12 +75,12 @@ def run(
     output is {"run", "state", "nodes": {node: {"state", "seconds", "reason", "outputs"}}}.
     """
     pipeline = load_pipeline(folder)
-    given = gathered(pipeline.parameters, params, file)
-    part = Selection(first, last, only, skip, base)
-    if base and not part:
+    parameters = gather_parameters(pipeline.parameters, params, file)
+    selection = Selection(first, last, only, skip, base)
+    if base and not selection:
         raise click.UsageError("--base is for a partial run: give --from, --to, --only or --skip too")
     return carry_out(
-        settings, lambda home, watched: run_pipeline(home, pipeline, given, options, watched, part), new=True
+        settings, lambda home, watched: run_pipeline(home, pipeline, parameters, options, watched, selection), new=True
     )
 
 
@@ -80,7 +92,7 @@ def exit_code(result: RunResult) -> int:
     return {"COMPLETE": OK, "STOPPED": STOPPED, "CANCELED": CANCELED}[result.state]
 
 
-def carry_out(settings: Settings, go: Callable[[Home, Watched], RunResult], *, new: bool) -> int:
+def carry_out(settings: ConsoleSettings, go: Callable[[Home, ObserverFactory], RunResult], *, new: bool) -> int:
     """Carry a run out while it is watched, say how it ended; gives the exit code."""
     with settings.home(readonly=not new) as home:
         console = None if settings.json else terminal()
@@ -94,19 +106,19 @@ def carry_out(settings: Settings, go: Callable[[Home, Watched], RunResult], *, n
         return exit_code(result)
 
 
-def _show(console: Console, settings: Settings, home: Home, result: RunResult) -> None:
+def _show(console: Console, settings: ConsoleSettings, home: Home, result: RunResult) -> None:
     """The table, then what was made says of itself, then what to do next."""
     run = open_run(home, result.run)
     table = nodes_table(outline(run.pipeline), result.nodes)
     show_nodes(console, f"{run.pipeline.name}, run {run.id}:", result.state, table)
-    made = {name: view_task(home, run, name) for name, node in result.nodes.items() if node.outputs}
-    show_summaries(console, home, made)
+    views = {name: view_task(home, run, name) for name, node in result.nodes.items() if node.outputs}
+    show_summaries(console, home, views)
     for line in _advice(result, settings):
         console.print(line, markup=False, soft_wrap=True)
 
 
-def _advice(result: RunResult, settings: Settings) -> list[str]:
-    place = settings.spelled
+def _advice(result: RunResult, settings: ConsoleSettings) -> list[str]:
+    options = settings.as_options
     if result.state == "STOPPED":
         return [
             "What waits for this check did not run. Mend the data and run again; or, where the data is right, change "
@@ -114,11 +126,11 @@ def _advice(result: RunResult, settings: Settings) -> list[str]:
             "component's thresholds) and run again."
         ]
     if result.state == "FAILED":
-        traceback = f"The traceback: `drivetrain show {result.run}{place}`. " if exit_code(result) == CRASH else ""
+        traceback = f"The traceback: `drivetrain show {result.run}{options}`. " if exit_code(result) == CRASH else ""
         return [
             f"{traceback}Mend it, then run again: what ended well is reused. With the code as it was: "
-            f"`drivetrain resume {result.run}{place}`."
+            f"`drivetrain resume {result.run}{options}`."
         ]
     if result.state == "CANCELED":
-        return [f"To go on: `drivetrain resume {result.run}{place}`."]
+        return [f"To go on: `drivetrain resume {result.run}{options}`."]
     return []

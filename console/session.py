@@ -82,7 +82,7 @@ class NodeView:
         return summary_of(self.outputs[output])
 
     def to_json(self) -> dict[str, object]:
-        """As `run --json` and `show --json` print it."""
+        """State, seconds, reason and outputs, as `run --json` and `show --json` print them."""
         return {
             "state": self.state,
             "seconds": round(self.seconds, 3),
@@ -157,18 +157,20 @@ class RunView:
         Raises:
             InputError: There is no such node or output, or more than one to choose from.
         """
-        found = self[node]
+        node_view = self[node]
         if output is not None:
-            return found[output]
-        if len(found.outputs) != 1:
+            return node_view[output]
+        if len(node_view.outputs) != 1:
             raise InputError(
-                f"{node} ({found.state.lower()}) has {len(found.outputs) or 'no'} outputs",
-                fix=f"name one of {', '.join(found.outputs)}" if found.outputs else f"its reason: {found.reason}",
+                f"{node} ({node_view.state.lower()}) has {len(node_view.outputs) or 'no'} outputs",
+                fix=f"name one of {', '.join(node_view.outputs)}"
+                if node_view.outputs
+                else f"its reason: {node_view.reason}",
             )
-        return next(iter(found.outputs.values()))
+        return next(iter(node_view.outputs.values()))
 
     def to_json(self) -> dict[str, object]:
-        """As `show --json` prints it: what `run --json` does, and when and with which parameters it ran."""
+        """What `show --json` prints: what `run --json` prints, and when and with which parameters the run ran."""
         return {
             "run": self.id,
             "state": self.state,
@@ -188,7 +190,7 @@ class RunView:
         return framed(page, height=height)
 
     def _page(self) -> tuple[str, int]:
-        """The page, and about how many pixels it is tall."""
+        """The page, and its approximate height in pixels, for the frame in a notebook."""
         facts = self.to_json()
         drawn = draw(self.dag, {node.id: {"state": node.state, "seconds": node.seconds} for node in self})
         headlines = {node.id: "; ".join(summary.headline for summary in node.summaries.values()) for node in self}
@@ -265,7 +267,7 @@ def view_task(home: Home, run: Run, name: str, flow: Flow | None = None) -> Node
     elif (waits := postponed(home.store, run, execution)) is not None:
         state, reason = "WAITING", f"{waits}: {reason}"
     # A component declares each output as one artifact, so a key never holds more.
-    records = {key: found[0] for key, found in home.store.outputs(execution).items() if found}
+    records = {key: artifacts[0] for key, artifacts in home.store.outputs(execution).items() if artifacts}
     return NodeView(
         id=name,
         state=state,

@@ -13,7 +13,7 @@ import click
 
 from ..pipelines import Home, open_run
 from .live import STYLES, WORST_FIRST, span
-from .options import OK, Settings, shared, write_page
+from .options import OK, ConsoleSettings, shared, write_page
 from .outline import tasks_by_node
 from .session import NodeView, RunView, view
 
@@ -31,42 +31,44 @@ _FEW: Final = 6
 @click.argument("run_id", metavar="[RUN]", required=False)
 @click.option("--html", "page", type=click.Path(path_type=Path, dir_okay=False), help="Also draw it, on a page.")
 @shared
-def show(settings: Settings, run_id: str | None, page: Path | None) -> int:
+def show(settings: ConsoleSettings, run_id: str | None, page: Path | None) -> int:
     """Show a run (the newest unless RUN is given): nodes, states, seconds, reasons, artifacts, tracebacks."""
     with settings.home() as home:
-        found = view(home, open_run(home, run_id))
+        run_view = view(home, open_run(home, run_id))
         if page is not None:
-            write_page(page, found.to_html())
-        settings.answer(found.to_json(), lambda console: _show_run(console, home, found))
+            write_page(page, run_view.to_html())
+        settings.answer(run_view.to_json(), lambda console: _show_run(console, home, run_view))
     return OK
 
 
-def _show_run(console: Console, home: Home, found: RunView) -> None:
+def _show_run(console: Console, home: Home, run_view: RunView) -> None:
     from rich.markup import escape
 
-    table = nodes_table(found.outline, found.nodes)
-    # A clock that was set back meanwhile makes no run shorter than nothing.
-    took = max(0.0, (found.finished - found.started).total_seconds()) if found.finished else None
-    show_nodes(console, f"{found.pipeline}, run {found.id}:", found.state, table, took)
-    given = ", ".join(f"{name}={value}" for name, value in found.parameters.items())
-    console.print(escape(f"started {found.started:%Y-%m-%d %H:%M} UTC" + (f", with {given}" if given else "")))
-    made = [(f"{node.id}.{key}", record) for node in found for key, record in node.records.items()]
-    if made:
+    table = nodes_table(run_view.outline, run_view.nodes)
+    # The clock may have been set back meanwhile; no run took less than no time.
+    took = max(0.0, (run_view.finished - run_view.started).total_seconds()) if run_view.finished else None
+    show_nodes(console, f"{run_view.pipeline}, run {run_view.id}:", run_view.state, table, took)
+    parameters = ", ".join(f"{name}={value}" for name, value in run_view.parameters.items())
+    console.print(
+        escape(f"started {run_view.started:%Y-%m-%d %H:%M} UTC" + (f", with {parameters}" if parameters else ""))
+    )
+    outputs = [(f"{node.id}.{key}", record) for node in run_view for key, record in node.records.items()]
+    if outputs:
         # Lines, not a table: a URI that is to be copied must not be folded.
-        names, kinds = (max(map(len, column)) for column in zip(*((n, r.type) for n, r in made), strict=True))
+        names, kinds = (max(map(len, column)) for column in zip(*((n, r.type) for n, r in outputs), strict=True))
         console.print()
-        for name, record in made:
+        for name, record in outputs:
             line = f"{name:<{names}}  {record.type:<{kinds}}  {record.fingerprint[:12]:<12}"
             console.print(f"{line}  {record.external or record.uri}", markup=False, soft_wrap=True)
-    show_summaries(console, home, found.nodes)
-    for node in found:
+    show_summaries(console, home, run_view.nodes)
+    for node in run_view:
         if node.error:
             console.print()
             console.print(f"[red]{escape(node.id)} failed[/]")
             console.print(node.error.rstrip(), markup=False, soft_wrap=True)
 
 
-class Ended(Protocol):
+class NodeOutcome(Protocol):
     """How a node ended, in the run at hand or in a past one."""
 
     @property
@@ -86,15 +88,15 @@ class Ended(Protocol):
 
 
 @dataclass(frozen=True)
-class _Items:
-    """The items of a node, told together."""
+class _LoopItems:
+    """The items of a node in a loop, as one line."""
 
     state: str
     seconds: float
     reason: str
 
 
-def nodes_table(outline: Iterable[tuple[str, str]], nodes: Mapping[str, Ended]) -> Table:
+def nodes_table(outline: Iterable[tuple[str, str]], nodes: Mapping[str, NodeOutcome]) -> Table:
     """Nodes, states, seconds and reasons; the DAG as indentation. Many items of one node share a line."""
     from rich.markup import escape
     from rich.table import Table
@@ -117,21 +119,21 @@ def nodes_table(outline: Iterable[tuple[str, str]], nodes: Mapping[str, Ended]) 
     return table
 
 
-def _lines(node: str, items: Mapping[str, Ended]) -> Iterator[tuple[str, Ended]]:
+def _lines(node: str, items: Mapping[str, NodeOutcome]) -> Iterator[tuple[str, NodeOutcome]]:
     """A node's lines: one for each item where they are few, else one for all and one for each that went wrong."""
     if not items:
-        yield node, _Items("SKIPPED", 0.0, "there are no items")
+        yield node, _LoopItems("SKIPPED", 0.0, "there are no items")
     elif len(items) <= _FEW:
         yield from items.items()
     else:
         states = Counter(ended.state for ended in items.values())
-        told = ", ".join(f"{states[state]:,} {state.lower()}" for state in STYLES if states[state])
+        counts = ", ".join(f"{states[state]:,} {state.lower()}" for state in STYLES if states[state])
         worst = next(state for state in WORST_FIRST if states[state])
-        yield f"{node}[{len(items):,}]", _Items(worst, sum(ended.seconds for ended in items.values()), told)
+        yield f"{node}[{len(items):,}]", _LoopItems(worst, sum(ended.seconds for ended in items.values()), counts)
         wrong = [(name, ended) for name, ended in items.items() if ended.state in WORST_FIRST[:3]]
         yield from ((f"  {name}", ended) for name, ended in wrong[:_FEW])
         if len(wrong) > _FEW:
-            yield "  ...", _Items(worst, 0.0, f"and {len(wrong) - _FEW:,} more")
+            yield "  ...", _LoopItems(worst, 0.0, f"and {len(wrong) - _FEW:,} more")
 
 
 def show_nodes(console: Console, title: str, state: str, table: Table, seconds: float | None = None) -> None:

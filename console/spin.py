@@ -11,7 +11,7 @@ import click
 
 from ..pipelines import Spun, open_run
 from ..pipelines import spin as spin_task
-from .options import OK, Settings, parameter, shared
+from .options import OK, ConsoleSettings, parameter, shared
 from .rerun import kept_parameters, pipeline_today
 
 if TYPE_CHECKING:
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
 @click.option("--param", "-p", "params", multiple=True, metavar="NAME=VALUE", help="Set a parameter of the component.")
 @click.option("--pdb", "debug", is_flag=True, help="Open the debugger where it fails.")
 @shared
-def spin(settings: Settings, node: str, run_id: str | None, params: tuple[str, ...], debug: bool) -> int:
+def spin(settings: ConsoleSettings, node: str, run_id: str | None, params: tuple[str, ...], debug: bool) -> int:
     """Call one NODE (of a loop: NODE[3]) on an earlier run's inputs, with today's code. Records nothing.
 
     What it makes lies below the root's work/spin/NODE until the next spin of it. A breakpoint() in the component works.
     """
     with settings.home() as home:
         run = open_run(home, run_id)
-        given = dict(parameter(text) for text in params)
+        parameters = dict(parameter(text) for text in params)
         pipeline = pipeline_today(run)
         kept_parameters(run, pipeline)
-        spun = spin_task(home, run, pipeline, node, parameters=given, trap=_debugger if debug else None)
+        spun = spin_task(home, run, pipeline, node, parameters=parameters, trap=_debugger if debug else None)
         settings.answer(spun.to_json(), lambda shown: _show(shown, spun))
     return OK
 

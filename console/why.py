@@ -10,7 +10,7 @@ import click
 from ..metadata import ExecutionRecord, explain
 from ..pipelines import Home, Run, open_run
 from .live import STYLES
-from .options import OK, Settings, shared
+from .options import OK, ConsoleSettings, shared
 from .session import origin, run_of, view
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.argument("node")
 @click.option("--run", "run_id", metavar="RUN", help="In which run; the newest unless given.")
 @shared
-def why(settings: Settings, node: str, run_id: str | None) -> int:
+def why(settings: ConsoleSettings, node: str, run_id: str | None) -> int:
     """Say why NODE ran, or why not: which part of its cache key changed since its last execution before that run."""
     with settings.home() as home:
         answer = _why(home, open_run(home, run_id), node)
@@ -30,11 +30,11 @@ def why(settings: Settings, node: str, run_id: str | None) -> int:
 
 
 def _why(home: Home, run: Run, node: str) -> dict[str, object]:
-    found = view(home, run)[node]
-    answer: dict[str, object] = {"run": run.id, "node": node, "state": found.state, "reason": found.reason}
-    if found.execution is None:
+    node_view = view(home, run)[node]
+    answer: dict[str, object] = {"run": run.id, "node": node, "state": node_view.state, "reason": node_view.reason}
+    if node_view.execution is None:
         return answer
-    execution = home.store.execution(found.execution)
+    execution = home.store.execution(node_view.execution)
     answer["cache_key"] = execution.cache_key
     if execution.state == "CACHED":
         return answer | {"cached_from": origin(home, execution)}

@@ -1,8 +1,8 @@
 """Plain dicts in, self-contained HTML out: works offline, in a notebook, in a file, in the UI."""
 
 from .html import (
-    Column,
     Html,
+    TableColumn,
     badge,
     bar,
     bars,
@@ -21,8 +21,8 @@ from .html import (
 )
 
 __all__ = [
-    "Column",
     "Html",
+    "TableColumn",
     "badge",
     "bar",
     "bars",

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from .filtered import FILTER, field, is_many, searched
-from .html import Column, Html, Kind, badge, bars, details, figures, join, number, page, section, table
+from .html import Html, Kind, TableColumn, badge, bars, details, figures, join, number, page, section, table
 
 _KINDS: Final[Mapping[str, Kind]] = {"ERROR": "bad", "WARNING": "warn", "INFO": "info"}
 _COLUMNS: Final = 8  # of a quoted row; all are in the JSON
@@ -47,8 +47,8 @@ def anomalies_page(document: Mapping[str, Any], *, title: str = "Validation") ->
 def _card(anomaly: Mapping[str, Any]) -> Html:
     severity = anomaly["severity"]
     tags = [badge(severity, _KINDS.get(severity, "plain")), badge(anomaly["type"])]
-    place = join([Html('<span class="soft">in '), anomaly["split"], Html("</span>")])
-    text = join([Html('<div class="tags">'), *tags, place, Html("</div>"), _facts(anomaly)])
+    split = join([Html('<span class="soft">in '), anomaly["split"], Html("</span>")])
+    text = join([Html('<div class="tags">'), *tags, split, Html("</div>"), _facts(anomaly)])
     if anomaly["values"]:
         pairs = [(repr(item["value"]), item["count"]) for item in anomaly["values"]]
         drawn = join([Html("<h4>rows by value</h4>"), bars(pairs, limit=_VALUES)])
@@ -71,7 +71,7 @@ def _rows(rows: list[Mapping[str, Any]]) -> Html:
     names = list(rows[0]["values"])[:_COLUMNS]
     more = len(rows[0]["values"]) - len(names)
     shown = table(
-        [Column("row", numeric=True), *names],
+        [TableColumn("row", numeric=True), *names],
         ([row["row"], *(_cell(row["values"].get(name)) for name in names)] for row in rows),
     )
     note = Html(f'<p class="note">{number(more)} more columns are in anomalies.json.</p>') if more > 0 else ""

@@ -57,7 +57,7 @@ def drawing(dag: Mapping[str, Any], states: Mapping[str, tuple[Kind, str]] | Non
     states = states or {}
     across = _arrange(dag, states, "", down=False)
     below = _arrange(dag, states, "", down=True) if across.width > _WIDE else across
-    part = min(across, below, key=lambda found: found.width)
+    part = min(across, below, key=lambda part: part.width)
     keys = _keys(dag)
     width = max([part.width, *(_CHARACTER * len(key) for key in keys)]) + 16
     height = part.height + 15 * len(keys) + 28
@@ -109,11 +109,17 @@ def _arrange(dag: Mapping[str, Any], states: Mapping[str, tuple[Kind, str]], sco
     items = list(dict.fromkeys(c[depth] for c in chains.values() if len(c) > depth and c[:depth] == prefix))
     links: dict[tuple[str, str], bool] = {}
     for source, target, flows in dag["edges"]:
-        one, other = chains[source], chains[target]
-        if min(len(one), len(other)) > depth and one[:depth] == other[:depth] == prefix and one[depth] != other[depth]:
-            links[one[depth], other[depth]] = links.get((one[depth], other[depth]), False) or flows
+        source_chain, target_chain = chains[source], chains[target]
+        if (
+            min(len(source_chain), len(target_chain)) > depth
+            and source_chain[:depth] == target_chain[:depth] == prefix
+            and source_chain[depth] != target_chain[depth]
+        ):
+            links[source_chain[depth], target_chain[depth]] = (
+                links.get((source_chain[depth], target_chain[depth]), False) or flows
+            )
     items = _ordered(items, list(links), [node["id"] for node in dag["nodes"]], chains)
-    place = {name: at for at, name in enumerate(items)}
+    position = {name: at for at, name in enumerate(items)}
     drawn = [
         _node(nodes[name], states.get(name))
         if name in nodes
@@ -121,12 +127,14 @@ def _arrange(dag: Mapping[str, Any], states: Mapping[str, tuple[Kind, str]], sco
         for name in items
     ]
     sizes = [(part.width, part.height) for part in drawn]
-    edges = [(place[a], place[b]) for a, b in links if place[a] < place[b]]
-    found = layout([(h, w) for w, h in sizes], edges, between=34, beside=18).turned() if down else layout(sizes, edges)
-    pieces = [_lines(found, {(place[a], place[b]): flows for (a, b), flows in links.items()}, down)]
-    for (x, y), part in zip(found.places, drawn, strict=True):
+    edges = [(position[a], position[b]) for a, b in links if position[a] < position[b]]
+    arranged = (
+        layout([(h, w) for w, h in sizes], edges, between=34, beside=18).turned() if down else layout(sizes, edges)
+    )
+    pieces = [_lines(arranged, {(position[a], position[b]): flows for (a, b), flows in links.items()}, down)]
+    for (x, y), part in zip(arranged.places, drawn, strict=True):
         pieces.append(f'<g transform="translate({x:.1f} {y:.1f})">{"".join(part.pieces)}</g>')
-    return _Part(pieces, found.width, found.height)
+    return _Part(pieces, arranged.width, arranged.height)
 
 
 def _ordered(
@@ -137,16 +145,16 @@ def _ordered(
     waits = {name: sum(b == name for _, b in links) for name in items}
     ready = [(first.get(name, len(order)), name) for name in items if not waits[name]]
     heapify(ready)
-    found = []
+    ordered = []
     while ready:
         _, name = heappop(ready)
-        found.append(name)
+        ordered.append(name)
         for source, target in links:
             if source == name:
                 waits[target] -= 1
                 if not waits[target]:
                     heappush(ready, (first.get(target, len(order)), target))
-    return found
+    return ordered
 
 
 def _node(node: Mapping[str, Any], state: tuple[Kind, str] | None) -> _Part:
@@ -157,8 +165,8 @@ def _node(node: Mapping[str, Any], state: tuple[Kind, str] | None) -> _Part:
     lines += [_clip(f"← {chosen}") for chosen in node["history"][:2]]
     if state:
         lines.append(_clip(state[1]))
-    told = [f"{node['id']}: {node['component']}", *(f"if {c}" for c in node["conditions"]), *node["told"]]
-    told += [f"from earlier runs: {chosen}" for chosen in node["history"]] + ([state[1]] if state else [])
+    hover = [f"{node['id']}: {node['component']}", *(f"if {c}" for c in node["conditions"]), *node["told"]]
+    hover += [f"from earlier runs: {chosen}" for chosen in node["history"]] + ([state[1]] if state else [])
     width, height = max(map(len, lines)) * _CHARACTER + 26, 15.0 * len(lines) + 15
     shape = f'<rect class="e" width="{width:.1f}" height="{height:.1f}" rx="6"/>'
     if node["gate"]:
@@ -168,7 +176,7 @@ def _node(node: Mapping[str, Any], state: tuple[Kind, str] | None) -> _Part:
         f'<text x="{width / 2:.1f}" y="{17 + 15 * row}"{"" if row else _TITLE}>{html(text)}</text>'
         for row, text in enumerate(lines)
     )
-    piece = f'<g class="{looks}"><title>{html(chr(10).join(told))}</title>{shape}{texts}</g>'
+    piece = f'<g class="{looks}"><title>{html(chr(10).join(hover))}</title>{shape}{texts}</g>'
     return _Part([piece], width, height)
 
 
@@ -195,10 +203,10 @@ def _group(loop: Mapping[str, Any] | None, inner: _Part) -> _Part:
     return _Part([piece], width, height)
 
 
-def _lines(found: Layout, flows: Mapping[tuple[int, int], bool], down: bool) -> str:
+def _lines(arranged: Layout, flows: Mapping[tuple[int, int], bool], down: bool) -> str:
     pieces = []
     for kind in (True, False):
-        drawn = [line(points, down) for ends, points in found.lines.items() if flows[ends] is kind]
+        drawn = [line(points, down) for ends, points in arranged.lines.items() if flows[ends] is kind]
         if drawn:
             path = "".join(dict.fromkeys(path for path, _ in drawn))
             head = "".join(dict.fromkeys(head for _, head in drawn))

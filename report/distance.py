@@ -11,16 +11,16 @@ from typing import Any
 _Side = tuple[Mapping[str, Any] | None, int]  # a feature's description, and the rows of its data set
 
 
-def distance(one: _Side, other: _Side) -> float | None:
+def distance(first_side: _Side, second_side: _Side) -> float | None:
     """Jensen–Shannon divergence in bits, 0 to 1, of the shares of values; None where nothing compares.
 
     Missing rows are a value of their own. Numbers are compared in the cells between both sides' quantiles, so that no
     outlier stretches them; texts by their top values, what is below the top being one value.
     """
-    first, second = one[0], other[0]
-    if first is None or second is None or not one[1] or not other[1]:
-        return None if (first is None and second is None) or not (one[1] and other[1]) else 1.0
-    gone = first["missing"] / one[1], second["missing"] / other[1]
+    first, second = first_side[0], second_side[0]
+    if first is None or second is None or not first_side[1] or not second_side[1]:
+        return None if (first is None and second is None) or not (first_side[1] and second_side[1]) else 1.0
+    gone = first["missing"] / first_side[1], second["missing"] / second_side[1]
     inner = _described(first), _described(second)
     cells = _cells(*inner)
     if cells is None:
@@ -30,27 +30,27 @@ def distance(one: _Side, other: _Side) -> float | None:
 
 def _described(feature: Mapping[str, Any]) -> Mapping[str, Any]:
     if feature["type"] == "list":
-        found: Mapping[str, Any] = feature.get("values") or feature.get("lengths") or feature
-        return found if found.get("type") != "list" else found.get("lengths", found)
+        described: Mapping[str, Any] = feature.get("values") or feature.get("lengths") or feature
+        return described if described.get("type") != "list" else described.get("lengths", described)
     return feature
 
 
-def _cells(one: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[list[float], list[float]] | None:
-    spreads = [_finite(side.get("quantiles", {}).get("value")) for side in (one, other)]
-    if spreads[0] and spreads[1] and one.get("type") != "bool":
+def _cells(first: Mapping[str, Any], second: Mapping[str, Any]) -> tuple[list[float], list[float]] | None:
+    spreads = [_finite(side.get("quantiles", {}).get("value")) for side in (first, second)]
+    if spreads[0] and spreads[1] and first.get("type") != "bool":
         edges = sorted({*spreads[0], *spreads[1]})
         return _shares(spreads[0], edges), _shares(spreads[1], edges)
     tops = [
         {str(item["value"]): item["count"] for item in side.get("top_values", {}).get("value") or ()}
-        for side in (one, other)
+        for side in (first, second)
     ]
     if not tops[0] or not tops[1]:
         return None
-    found = []
-    for side, top in zip((one, other), tops, strict=True):
+    shares_of_sides = []
+    for side, top in zip((first, second), tops, strict=True):
         shares = [top.get(value, 0) / (side.get("count") or sum(top.values())) for value in {**tops[0], **tops[1]}]
-        found.append([*shares, max(1 - sum(shares), 0.0)])
-    return found[0], found[1]
+        shares_of_sides.append([*shares, max(1 - sum(shares), 0.0)])
+    return shares_of_sides[0], shares_of_sides[1]
 
 
 def _finite(values: Sequence[Any] | None) -> list[float]:
@@ -80,23 +80,23 @@ def _shares(spread: Sequence[float], edges: Sequence[float]) -> list[float]:
 def _level(spread: Sequence[float], value: float, *, strictly: bool) -> float:
     """The share of what lies below a value, or up to it."""
     steps = len(spread) - 1
-    place = bisect_left(spread, value) if strictly else bisect_right(spread, value)
-    if place < len(spread) and spread[place] == value:
-        return place / steps  # below an atom, or below what starts here
-    if place and spread[place - 1] == value:
-        return (place - 1) / steps
-    if place == 0:
+    index = bisect_left(spread, value) if strictly else bisect_right(spread, value)
+    if index < len(spread) and spread[index] == value:
+        return index / steps  # below an atom, or below what starts here
+    if index and spread[index - 1] == value:
+        return (index - 1) / steps
+    if index == 0:
         return 0.0
-    if place > steps:
+    if index > steps:
         return 1.0
-    low, high = spread[place - 1], spread[place]
-    return (place - 1 + (value - low) / (high - low)) / steps
+    low, high = spread[index - 1], spread[index]
+    return (index - 1 + (value - low) / (high - low)) / steps
 
 
-def divergence(one: Sequence[float], other: Sequence[float]) -> float:
+def divergence(first: Sequence[float], second: Sequence[float]) -> float:
     """Jensen–Shannon divergence in bits of two lists of shares that each sum to 1 (Lin 1991)."""
     total = 0.0
-    for p, q in zip(one, other, strict=True):
+    for p, q in zip(first, second, strict=True):
         middle = (p + q) / 2
         total += sum(share * math.log2(share / middle) / 2 for share in (p, q) if share > 0)
     return min(max(total, 0.0), 1.0)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from .explorer import Choice, explorer
-from .html import Column, Html, badge, figures, join, number, page, percent, section, table
+from .html import Html, TableColumn, badge, figures, join, number, page, percent, section, table
 from .script_drift import SCRIPT
 
 _SHOWN: Final = (
@@ -52,7 +52,7 @@ def drift_page(
     sorts = {"drifted": "drifted first", "schema": "schema order", "name": "name"}
     sorts |= {key: label for key, label in _SHOWN if key != "test"} | {"test": "test's effect"}
     choices = [Choice("sort", "Sort by", sorts), Choice("drifted", "only drifted")]
-    groups = {str(place): _headline(pair) for place, pair in enumerate(pairs)}
+    groups = {str(index): _headline(pair) for index, pair in enumerate(pairs)}
     body: list[object] = [
         figures(numbers),
         explorer(choices, groups, [feature["group"] for feature in features], _static(features)),
@@ -78,7 +78,7 @@ def _data(pairs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {
         "measures": [label for _, label in _SHOWN],
         "pairs": [_sides(pair) for pair in pairs],
-        "features": [_feature(feature, str(place)) for place, pair in enumerate(pairs) for feature in pair["features"]],
+        "features": [_feature(feature, str(index)) for index, pair in enumerate(pairs) for feature in pair["features"]],
     }
 
 
@@ -120,14 +120,14 @@ def _cell(measures: Mapping[str, Mapping[str, Any]], name: str, feature: Mapping
     value = measure.get("effect") if name in ("test", "wasserstein") else measure["value"]
     if value is None:
         return None
-    found: dict[str, Any] = {"value": _short(value), "exact": measure["exact"]}
+    cell: dict[str, Any] = {"value": _short(value), "exact": measure["exact"]}
     if name == "test":
-        found["text"] = f"{measure['effect_name']} {number(value)}"
+        cell["text"] = f"{measure['effect_name']} {number(value)}"
     if name == "missing_rate":
-        found["text"] = " → ".join(_missing(feature[side]) for side in ("previous", "current"))
+        cell["text"] = " → ".join(_missing(feature[side]) for side in ("previous", "current"))
     if name in ("test", "missing_rate") and (p_value := measure.get("adjusted_p")) is not None:
-        found["p"] = "p < 1e-300" if p_value < 1e-300 else f"p = {p_value:.2g}"
-    return found
+        cell["p"] = "p < 1e-300" if p_value < 1e-300 else f"p = {p_value:.2g}"
+    return cell
 
 
 def _value(value: object, kind: str) -> str:
@@ -146,16 +146,20 @@ def _missing(side: Mapping[str, Any]) -> str:
 def _static(features: Sequence[Mapping[str, Any]]) -> Html:
     """What stands there without scripts: drifted features first."""
     ordered = sorted(features, key=lambda feature: -feature["sort"]["drifted"])[:_STATIC]
-    columns = [Column("feature"), Column("drifted"), *(Column(label, numeric=True) for _, label in _SHOWN)]
-    columns.append(Column("what moved most"))
+    columns = [
+        TableColumn("feature"),
+        TableColumn("drifted"),
+        *(TableColumn(label, numeric=True) for _, label in _SHOWN),
+    ]
+    columns.append(TableColumn("what moved most"))
     rows = [
         [
-            one["name"],
-            one["reason"],
-            *(cell and cell.get("text", cell["value"]) for cell in one["measures"]),
-            next((f"{value}: {percent(old)} → {percent(new)}" for value, old, new in one["moved"]), ""),
+            feature["name"],
+            feature["reason"],
+            *(cell and cell.get("text", cell["value"]) for cell in feature["measures"]),
+            next((f"{value}: {percent(old)} → {percent(new)}" for value, old, new in feature["moved"]), ""),
         ]
-        for one in ordered
+        for feature in ordered
     ]
     left = len(features) - len(ordered)
     note = Html(f'<p class="note">{number(left)} more features are shown with scripts.</p>') if left else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from .html import Column, Html, badge, bar, curves, figures, html, join, number, page, section, table
+from .html import Html, TableColumn, badge, bar, curves, figures, html, join, number, page, section, table
 
 _BARS = ("auc", "pr_auc", "accuracy", "precision", "recall")
 
@@ -49,7 +49,7 @@ def _thresholds(verdict: Mapping[str, Any], titles: Mapping[str, str]) -> Html:
         for check in sorted(verdict["thresholds"], key=lambda check: check["passed"] is not False)
     ]
     rows += [(_passed(False), "", name, 0, "", "", "no examples") for name in verdict["missing_slices"]]
-    heads: list[Column | str] = ["", "Metric", "Slice", _n("Examples"), _n("Value"), _n("Baseline"), "Why"]
+    heads: list[TableColumn | str] = ["", "Metric", "Slice", _n("Examples"), _n("Value"), _n("Baseline"), "Why"]
     return table(heads, rows, empty="No thresholds are configured, so no model can be blessed.")
 
 
@@ -132,5 +132,5 @@ def _curves(plots: Mapping[str, Any]) -> Html:
     )
 
 
-def _n(title: str) -> Column:
-    return Column(title, numeric=True)
+def _n(title: str) -> TableColumn:
+    return TableColumn(title, numeric=True)

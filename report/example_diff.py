@@ -5,7 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from .html import Column, Html, badge, bar, details, figures, histogram, join, number, page, percent, section, table
+from .html import (
+    Html,
+    TableColumn,
+    badge,
+    bar,
+    details,
+    figures,
+    histogram,
+    join,
+    number,
+    page,
+    percent,
+    section,
+    table,
+)
 
 _KEYS: Final = {
     "only_in_base": "only in the base data",
@@ -46,10 +60,16 @@ def _pair(pair: Mapping[str, Any]) -> Html:
         }
     )
     ordered = sorted(pair["features"], key=lambda feature: -_different(feature))
-    columns: list[Column | str] = [
-        "feature", Column("differ", numeric=True), Column("mismatch", numeric=True), Column("only base", numeric=True),
-        Column("only test", numeric=True), "difference", "what became what", "rows",
-    ]  # fmt: skip
+    columns: list[TableColumn | str] = [
+        "feature",
+        TableColumn("differ", numeric=True),
+        TableColumn("mismatch", numeric=True),
+        TableColumn("only base", numeric=True),
+        TableColumn("only test", numeric=True),
+        "difference",
+        "what became what",
+        "rows",
+    ]
     features = table(columns, [_row(feature, counts["pairs"]) for feature in ordered])
     samples = [
         details(f"keys {text} ({number(counts[name])})", _keys(pair["key_samples"][name]))
@@ -96,7 +116,7 @@ def _confusion(feature: Mapping[str, Any]) -> Html:
         return Html("")
     rows = [[_value(item["base"]), _value(item["test"]), item["count"]] for item in odd[:_CONFUSED]]
     first = join([_value(odd[0]["base"]), " → ", _value(odd[0]["test"]), f": {number(odd[0]['count'])}"])
-    return details(first, table(["base", "test", Column("rows", numeric=True)], rows))
+    return details(first, table(["base", "test", TableColumn("rows", numeric=True)], rows))
 
 
 def _samples(samples: Sequence[Mapping[str, Any]]) -> Html:
@@ -108,7 +128,7 @@ def _samples(samples: Sequence[Mapping[str, Any]]) -> Html:
 
 def _keys(samples: Sequence[Mapping[str, Any]]) -> Html:
     rows = [[_key(item["key"]), item["base_rows"], item["test_rows"]] for item in samples]
-    return table(["key", Column("base rows", numeric=True), Column("test rows", numeric=True)], rows)
+    return table(["key", TableColumn("base rows", numeric=True), TableColumn("test rows", numeric=True)], rows)
 
 
 def _key(key: Mapping[str, Any]) -> str:

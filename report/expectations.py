@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from .html import Column, Html, Kind, badge, bars, details, figures, html, join, number, page, section, table
+from .html import Html, Kind, TableColumn, badge, bars, details, figures, html, join, number, page, section, table
 
 _KINDS: Final[Mapping[str, Kind]] = {"critical": "bad", "warning": "warn", "info": "info"}
 _WAYS: Final = {"statistics": "statistics", "rows": "rows, by GX", "sql": "rows, by SQL"}
@@ -22,7 +22,9 @@ def expectations_page(document: Mapping[str, Any], *, title: str = "Expectations
         title: The heading.
     """
     results = document["results"]
-    blocking = sum(not one["success"] and one["expectation_config"]["severity"] == "critical" for one in results)
+    blocking = sum(
+        not result["success"] and result["expectation_config"]["severity"] == "critical" for result in results
+    )
     counts = document["statistics"]
     rows = document["meta"]["drivetrain"]["rows"]
     ways = document["meta"]["drivetrain"]["evaluated_on"]
@@ -33,7 +35,7 @@ def expectations_page(document: Mapping[str, Any], *, title: str = "Expectations
     parts = [
         section(
             split,
-            join([_table([one for one in results if one["meta"]["split"] == split])]),
+            join([_table([result for result in results if result["meta"]["split"] == split])]),
             note=f"{number(count)} rows",
         )
         for split, count in rows.items()
@@ -43,21 +45,24 @@ def expectations_page(document: Mapping[str, Any], *, title: str = "Expectations
 
 
 def _table(results: list[Mapping[str, Any]]) -> Html:
-    ordered = sorted(results, key=lambda one: one["success"])  # what failed comes first, else the suite's order
+    ordered = sorted(results, key=lambda result: result["success"])  # what failed comes first, else the suite's order
     return table(
         ["", "expectation", "observed", "decided by"],
-        ([_status(one), _expected(one), _observed(one), _WAYS[one["meta"]["evaluated_on"]]] for one in ordered),
+        (
+            [_status(result), _expected(result), _observed(result), _WAYS[result["meta"]["evaluated_on"]]]
+            for result in ordered
+        ),
         empty="The suite expects nothing.",
     )
 
 
-def _status(one: Mapping[str, Any]) -> Html:
-    severity = one["expectation_config"]["severity"]
-    return badge("met", "good") if one["success"] else badge(severity, _KINDS.get(severity, "plain"))
+def _status(result: Mapping[str, Any]) -> Html:
+    severity = result["expectation_config"]["severity"]
+    return badge("met", "good") if result["success"] else badge(severity, _KINDS.get(severity, "plain"))
 
 
-def _expected(one: Mapping[str, Any]) -> Html:
-    config = one["expectation_config"]
+def _expected(result: Mapping[str, Any]) -> Html:
+    config = result["expectation_config"]
     kwargs = dict(config["kwargs"])
     title = config["meta"].get("description") or config["type"].removeprefix("expect_").replace("_", " ")
     subject = kwargs.pop("column", None)
@@ -72,27 +77,27 @@ def _expected(one: Mapping[str, Any]) -> Html:
     return join(shown)
 
 
-def _observed(one: Mapping[str, Any]) -> Html:
-    result = one["result"]
+def _observed(result: Mapping[str, Any]) -> Html:
+    details_of = result["result"]
     parts: list[object] = []
-    if one["exception_info"]["raised_exception"]:
-        parts.append(one["exception_info"]["exception_message"])
-    rows = (result.get("details") or {}).get("unexpected_rows")
+    if result["exception_info"]["raised_exception"]:
+        parts.append(result["exception_info"]["exception_message"])
+    rows = (details_of.get("details") or {}).get("unexpected_rows")
     if rows is not None:
-        parts.append(f"{number(result['observed_value'])} rows")
+        parts.append(f"{number(details_of['observed_value'])} rows")
         if rows:
             parts.append(details(f"the first {number(len(rows))}", _rows(rows)))
-    elif result.get("observed_value") is not None:
-        parts.append(_text(result["observed_value"]))
-    elif result.get("element_count") is not None:
-        share = result.get("unexpected_percent")
-        odd = f"{number(result['unexpected_count'])} of {number(result['element_count'])} rows do not meet it"
+    elif details_of.get("observed_value") is not None:
+        parts.append(_text(details_of["observed_value"]))
+    elif details_of.get("element_count") is not None:
+        share = details_of.get("unexpected_percent")
+        odd = f"{number(details_of['unexpected_count'])} of {number(details_of['element_count'])} rows do not meet it"
         parts.append(odd + (f" ({number(share)} % of those present)" if share else ""))
-    counts = result.get("partial_unexpected_counts")
+    counts = details_of.get("partial_unexpected_counts")
     if counts:
         parts.append(bars([(_text(item["value"]), item["count"]) for item in counts]))
-    elif result.get("partial_unexpected_list"):
-        values = dict.fromkeys(map(_text, result["partial_unexpected_list"]))
+    elif details_of.get("partial_unexpected_list"):
+        values = dict.fromkeys(map(_text, details_of["partial_unexpected_list"]))
         parts += [Html('<br><span class="soft">'), f"e.g. {_cut(', '.join(values))}", Html("</span>")]
     return join(parts)
 
@@ -102,7 +107,7 @@ def _rows(rows: list[Mapping[str, Any]]) -> Html:
     cells = ([html(None) if row[name] is None else _text(row[name]) for name in names[:_COLUMNS]] for row in rows)
     more = len(names) - _COLUMNS
     note = Html(f'<p class="note">{number(more)} more columns are in the JSON.</p>') if more > 0 else ""
-    return join([table([Column(name) for name in names[:_COLUMNS]], cells), note])
+    return join([table([TableColumn(name) for name in names[:_COLUMNS]], cells), note])
 
 
 def _text(value: object) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from .graph_shapes import STYLE, Kind, legend, line, shape
-from .html import Column, Html, figures, html, join, number, page, section, table
+from .html import Html, TableColumn, figures, html, join, number, page, section, table
 from .layers import Layout, extent, layout
 from .segments import Segment, segments
 
@@ -29,7 +29,7 @@ class Box:
 
     kind: Kind
     lines: list[str]
-    told: list[str]
+    hover: list[str]
     many: bool = False
     share: float = 0.0
     reads: list[str] = field(default_factory=list)
@@ -88,13 +88,13 @@ def units(value: float, unit: str, exact: bool = True) -> str:
 def drawing(graph: Mapping[str, Any], *, limit: int = LIMIT) -> Html:
     """The graph as one SVG with its style inside, light and dark; see `render` for the argument."""
     boxes = _boxes(graph, limit)
-    made = {name: place for place, box in enumerate(boxes) for name in box.makes}
+    makers = {name: position for position, box in enumerate(boxes) for name in box.makes}
     edges = list(
         dict.fromkeys(
-            (made[name], place)
-            for place, box in enumerate(boxes)
+            (makers[name], position)
+            for position, box in enumerate(boxes)
             for name in box.reads
-            if made.get(name, place) < place
+            if makers.get(name, position) < position
         )
     )
     sizes = [box.size for box in boxes]
@@ -104,7 +104,7 @@ def drawing(graph: Mapping[str, Any], *, limit: int = LIMIT) -> Html:
     keys, key_width = legend([box.kind for box in boxes], any(box.many for box in boxes))
     width, height = max(chosen.width, key_width) + 16, chosen.height + 56
     parts = [_edges(chosen, downwards)]
-    parts += [_box(box, place, size) for box, place, size in zip(boxes, chosen.places, sizes, strict=True)]
+    parts += [_box(box, position, size) for box, position, size in zip(boxes, chosen.places, sizes, strict=True)]
     return Html(
         f'<div class="scroll" tabindex="0" aria-label="drawing of the graph"><svg xmlns="http://www.w3.org/2000/svg" '
         f'class="graph" viewBox="-8 -8 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}" role="img" '
@@ -125,7 +125,7 @@ def _boxes(graph: Mapping[str, Any], limit: int) -> list[Box]:
         for item in graph["inputs"]
     ]
     if len(boxes) > limit:
-        said = [line for box in boxes[:20] for line in box.told]
+        said = [line for box in boxes[:20] for line in box.hover]
         boxes = [
             Box("input", [f"{len(boxes)} inputs"], [*said, "…"], True, makes=[item["id"] for item in graph["inputs"]])
         ]
@@ -136,61 +136,61 @@ def _boxes(graph: Mapping[str, Any], limit: int) -> list[Box]:
     read = Counter(name for node in nodes for name in node["inputs"])
     last = {tensor for signature in graph["signatures"].values() for tensor in _asked(signature)}
     for part in segments(keys, limit):
-        inside = [nodes[place] for place in range(part.start, part.stop)]
-        box = _one(inside[0], graph["rows"]) if len(inside) == 1 else _several(inside, part)
-        own = [tensor["id"] for node in inside for tensor in node["outputs"]]
-        box.makes = [name for name in own if read[name] or name in last]
-        box.reads = [name for node in inside for name in node["inputs"] if name not in own]
+        inside = [nodes[index] for index in range(part.start, part.stop)]
+        box = _node_box(inside[0], graph["rows"]) if len(inside) == 1 else _segment_box(inside, part)
+        outputs = [tensor["id"] for node in inside for tensor in node["outputs"]]
+        box.makes = [name for name in outputs if read[name] or name in last]
+        box.reads = [name for node in inside for name in node["inputs"] if name not in outputs]
         taken = list(
             dict.fromkeys([name for name in box.reads if name in weights] + [w for n in inside for w in n["weights"]])
         )
         box.lines += _weights(taken, weights)
         if taken:
-            box.told.append("weights: " + _list([f"{w} {weights[w]['type']}" if w in weights else w for w in taken]))
+            box.hover.append("weights: " + _list([f"{w} {weights[w]['type']}" if w in weights else w for w in taken]))
         work = sum(node["flops"] for node in inside)
         if total and largest and work / total >= 0.01:
             box.share = work / total
-            box.told.append(f"{work / total:.0%} of all operations")
+            box.hover.append(f"{work / total:.0%} of all operations")
         boxes.append(box)
     return boxes + _ends(graph, types, weights)
 
 
-def _one(node: Mapping[str, Any], rows: int) -> Box:
+def _node_box(node: Mapping[str, Any], rows: int) -> Box:
     outputs = node["outputs"]
-    given = outputs[0]["type"] if len(outputs) == 1 else f"{len(outputs)} results" if outputs else "nothing"
+    output_text = outputs[0]["type"] if len(outputs) == 1 else f"{len(outputs)} results" if outputs else "nothing"
     called = node["called"] or node["op"]
     constants = f" {node['settings']}" if node["kind"] == "device" and node["settings"] else ""
-    lines = [_clip(called + constants), given]
-    told = [
+    lines = [_clip(called + constants), output_text]
+    hover = [
         f"{node['kind']}: {node['op']}" + (f" {called}" if node["called"] else "") + constants,
         "gives " + _list([f"{o['id']} {o['type']}" for o in outputs]),
     ]
     if node["inputs"]:
-        told.insert(1, "reads " + _list(node["inputs"]))
+        hover.insert(1, "reads " + _list(node["inputs"]))
     if node["settings"] and not constants:
-        told.append(_clip(node["settings"], 200))
+        hover.append(_clip(node["settings"], 200))
     if node["ops"]:
         counted = [f"{count} {op}" if count > 1 else op for op, count in node["ops"].items()]
         lines += [_clip(", ".join(counted[at : at + 2])) for at in range(0, min(len(counted), 8), 2)]
         if len(counted) > 8:
             lines.append(f"and {sum(list(node['ops'].values())[8:])} more ops")
-        told.append("ops: " + ", ".join(counted))
+        hover.append("ops: " + ", ".join(counted))
     cost = []
     if node["flops"]:
         cost.append(units(node["flops"], "FLOP", node["exact"] or node["kind"] == "stage"))
     cost.append(f"{units(node['bytes'], 'B')} read and written")
-    told.append(f"for {number(rows)} rows: {', '.join(cost)}")
+    hover.append(f"for {number(rows)} rows: {', '.join(cost)}")
     if node["kind"] == "stage" and node["flops"]:
         lines.append(f"{units(node['flops'] / rows, 'FLOP')} per row")
     if node["device"]:
         lines.append(f"on {node['device']}")
-        told.append(f"on {node['device']}")
+        hover.append(f"on {node['device']}")
     if node["where"]:
-        told.append(node["where"])
-    return Box(node["kind"], lines, told)
+        hover.append(node["where"])
+    return Box(node["kind"], lines, hover)
 
 
-def _several(nodes: Sequence[Mapping[str, Any]], part: Segment) -> Box:
+def _segment_box(nodes: Sequence[Mapping[str, Any]], part: Segment) -> Box:
     kinds = Counter(node["kind"] for node in nodes)
     ops = Counter(node["called"] or node["op"] for node in nodes)
     places = dict.fromkeys(_short(node["where"]) for node in nodes if node["where"])
@@ -200,10 +200,10 @@ def _several(nodes: Sequence[Mapping[str, Any]], part: Segment) -> Box:
     lines += [_clip(", ".join(counted[at : at + 2])) for at in range(0, min(len(counted), 4), 2)]
     if len(counted) > 4:
         lines[-1] = _clip(lines[-1], _LONGEST - 3) + ", …"
-    told = [", ".join(f"{count} {kind}" for kind, count in kinds.items()) + " nodes", ", ".join(counted)]
-    told.append(f"{units(sum(node['flops'] for node in nodes), 'FLOP', all(node['exact'] for node in nodes))}")
-    told += list(places)[:12]
-    return Box(kinds.most_common(1)[0][0], lines, told, many=True)
+    hover = [", ".join(f"{count} {kind}" for kind, count in kinds.items()) + " nodes", ", ".join(counted)]
+    hover.append(f"{units(sum(node['flops'] for node in nodes), 'FLOP', all(node['exact'] for node in nodes))}")
+    hover += list(places)[:12]
+    return Box(kinds.most_common(1)[0][0], lines, hover, many=True)
 
 
 def _weights(names: Sequence[str], known: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -222,29 +222,29 @@ def _asked(signature: Mapping[str, Any]) -> list[str]:
 
 def _ends(graph: Mapping[str, Any], types: Mapping[str, str], weights: Mapping[str, Any]) -> list[Box]:
     """Outputs, next values and checks; one box where several signatures ask for the same by one name."""
-    found: dict[tuple[Kind, str, str], list[str]] = {}
+    ends: dict[tuple[Kind, str, str], list[str]] = {}
     wheres: dict[str, str] = {}
     for name, signature in graph["signatures"].items():
         for key, tensor in signature["outputs"].items():
-            found.setdefault(("output", key, tensor), []).append(name)
+            ends.setdefault(("output", key, tensor), []).append(name)
         for key, tensor in signature["updates"].items():
-            found.setdefault(("update", key, tensor), []).append(name)
+            ends.setdefault(("update", key, tensor), []).append(name)
         for check in signature["checks"]:
-            found.setdefault(("check", check["message"], check["tensor"]), []).append(name)
+            ends.setdefault(("check", check["message"], check["tensor"]), []).append(name)
             wheres[check["message"]] = check["where"] or ""
     boxes = []
     several = len(graph["signatures"]) > 1
-    for (kind, key, tensor), names in found.items():
+    for (kind, key, tensor), names in ends.items():
         words = {"output": "output", "update": "next value of", "check": "each row must hold:"}[kind]
         lines = [_clip(f"next {key}" if kind == "update" else key)]
         if kind != "check":
             lines.append(types.get(tensor, ""))
         if tensor in weights:
             lines.append(_clip(f"▪ {tensor}"))
-        told = [f"{words} {key}", f"{tensor} {types.get(tensor, '')}", f"signature {', '.join(names)}"]
+        hover = [f"{words} {key}", f"{tensor} {types.get(tensor, '')}", f"signature {', '.join(names)}"]
         if kind == "check" and wheres[key]:
-            told.append(wheres[key])
-        boxes.append(Box(kind, lines + ([_clip(", ".join(names))] if several else []), told, reads=[tensor]))
+            hover.append(wheres[key])
+        boxes.append(Box(kind, lines + ([_clip(", ".join(names))] if several else []), hover, reads=[tensor]))
     return boxes
 
 
@@ -264,8 +264,8 @@ def _short(where: str) -> str:
 def _span(places: Sequence[str]) -> str:
     """Give "model.py:31" or "model.py:31–33" or "model.py, loss.py"."""
     files: dict[str, list[int]] = {}
-    for place in places:
-        file, _, line = place.rpartition(":")
+    for line_of_code in places:
+        file, _, line = line_of_code.rpartition(":")
         files.setdefault(file, []).append(int(line) if line.isdigit() else 0)
     if len(files) > 1:
         return ", ".join(files)
@@ -276,8 +276,8 @@ def _span(places: Sequence[str]) -> str:
 # --- drawing ---
 
 
-def _box(box: Box, place: tuple[float, float], size: tuple[float, float]) -> str:
-    (x, y), (width, height) = place, size
+def _box(box: Box, position: tuple[float, float], size: tuple[float, float]) -> str:
+    (x, y), (width, height) = position, size
     first = ' class="t"'
     texts = "".join(
         f'<text x="{width / 2:.1f}" y="{17 + 15 * row}"{"" if row else first}>{html(line)}</text>'
@@ -287,7 +287,7 @@ def _box(box: Box, place: tuple[float, float], size: tuple[float, float]) -> str
     if box.share:
         bar = f'<rect class="share" x="8" y="{height - 5:.1f}" width="{(width - 16) * box.share:.1f}" height="2.5"/>'
     return (
-        f'<g class="{box.kind}" transform="translate({x:.1f} {y:.1f})"><title>{html(chr(10).join(box.told))}</title>'
+        f'<g class="{box.kind}" transform="translate({x:.1f} {y:.1f})"><title>{html(chr(10).join(box.hover))}</title>'
         f"{shape(box.kind, width, height, box.many)}{bar}{texts}</g>"
     )
 
@@ -311,10 +311,15 @@ def _signatures(graph: Mapping[str, Any]) -> Html:
 
 
 def _table(graph: Mapping[str, Any]) -> Html:
-    heads: list[Column | str] = [
-        "Op", "Where it runs", "Reads", "Gives", Column("Operations", numeric=True), Column("Bytes", numeric=True),
+    heads: list[TableColumn | str] = [
+        "Op",
+        "Where it runs",
+        "Reads",
+        "Gives",
+        TableColumn("Operations", numeric=True),
+        TableColumn("Bytes", numeric=True),
         "Line",
-    ]  # fmt: skip
+    ]
     rows = [
         (
             node["op"],

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import combinations
 from typing import Final
 
-from .html import Column, Html, bar, details, html, join, number, table
+from .html import Html, TableColumn, bar, details, html, join, number, table
 
 _MOST: Final = 24  # features drawn; the pairs are listed whatever their number
 _PAIRS: Final = 20
@@ -39,7 +39,7 @@ def heat_map(names: Sequence[str], matrix: Sequence[Sequence[float | None]]) -> 
         [join([names[i], " · ", names[j]]), value, bar(abs(value), kind="info" if value > 0 else "bad", width=90)]
         for value, i, j in pairs[:_PAIRS]
     ]
-    shown = table(["features", Column("r", numeric=True), "strength"], rows, empty="no pair has a coefficient")
+    shown = table(["features", TableColumn("r", numeric=True), "strength"], rows, empty="no pair has a coefficient")
     return join([drawn, details("strongest pairs", shown)])
 
 

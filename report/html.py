@@ -26,7 +26,7 @@ class Html(str):
 
 
 @dataclass(frozen=True)
-class Column:
+class TableColumn:
     """A table's column: its heading, and whether its cells are numbers (right-aligned, tabular figures)."""
 
     title: str
@@ -161,7 +161,7 @@ def figures(pairs: Mapping[str, object]) -> Html:
 
 
 def table(
-    columns: Sequence[Column | str],
+    columns: Sequence[TableColumn | str],
     rows: Iterable[Sequence[object]],
     *,
     empty: str = "nothing to show",
@@ -170,12 +170,12 @@ def table(
     """A table; cells are `Html`, numbers or text.
 
     Args:
-        columns: Headings; a `Column` says whether its cells are numbers.
+        columns: Headings; a `TableColumn` says whether its cells are numbers.
         rows: Cells, as many per row as there are columns.
         empty: What stands there when there is no row.
         stacked: Whether a narrow screen shows each row as a block, its cells below one another.
     """
-    heads = [column if isinstance(column, Column) else Column(column) for column in columns]
+    heads = [column if isinstance(column, TableColumn) else TableColumn(column) for column in columns]
     css = [' class="n"' if column.numeric else "" for column in heads]
     top = "".join(f'<th scope="col"{kind}>{html(column.title)}</th>' for kind, column in zip(css, heads, strict=True))
     if stacked:
@@ -289,7 +289,7 @@ def curves(
     left, bottom, top, right = 34 + 7 * max(map(len, labels.values()), default=1), 44, 10, 24
     wide, tall = width - left - right, height - top - bottom
 
-    def place(px: float, py: float) -> str:
+    def point_at(px: float, py: float) -> str:
         return f"{left + (px - x0) / (x1 - x0) * wide:.1f},{top + (1 - (py - y0) / (y1 - y0)) * tall:.1f}"
 
     marks = []
@@ -301,9 +301,9 @@ def curves(
         at = left + (tick - x0) / (x1 - x0) * wide
         marks.append(f'<text x="{at:.1f}" y="{top + tall + 17}" text-anchor="middle">{number(tick)}</text>')
     if diagonal:
-        marks.append(f'<polyline class="diagonal" points="{place(x0, y0)} {place(x1, y1)}"/>')
+        marks.append(f'<polyline class="diagonal" points="{point_at(x0, y0)} {point_at(x1, y1)}"/>')
     for index, (name, points) in enumerate(finite.items()):
-        path = " ".join(place(*point) for point in points)
+        path = " ".join(point_at(*point) for point in points)
         marks.append(f'<polyline class="s{index % 6}" points="{path}"><title>{html(name)}</title></polyline>')
     marks.append(f'<text x="{left + wide / 2:.0f}" y="{height - 6}" text-anchor="middle">{html(x)}</text>')
     marks.append(
@@ -317,8 +317,8 @@ def curves(
 
 
 def _range(values: Iterable[float]) -> tuple[float, float]:
-    found = list(values)
-    low, high = min(found, default=0.0), max(found, default=1.0)
+    numbers = list(values)
+    low, high = min(numbers, default=0.0), max(numbers, default=1.0)
     return (low, high) if high > low else (low - 0.5, high + 0.5)
 
 
@@ -327,7 +327,7 @@ def _ticks(low: float, high: float) -> list[float]:
     power = 10.0 ** math.floor(math.log10((high - low) / 6))
     step = next(size * power for size in (1.0, 2.0, 2.5, 5.0, 10.0) if size * power >= (high - low) / 6 * (1 - 1e-9))
     first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
-    return [float(f"{place * step:.12g}") for place in range(first, last + 1)]
+    return [float(f"{multiple * step:.12g}") for multiple in range(first, last + 1)]
 
 
 def framed(document: str, height: int = 640) -> str:

@@ -52,7 +52,7 @@ def layout(
     lines: dict[tuple[int, int], list[tuple[float, float]]] = {}
     width, y = 0.0, 0.0
     for part in _parts(len(sizes), edges):
-        number = {item: place for place, item in enumerate(part)}
+        number = {item: index for index, item in enumerate(part)}
         inside = [(number[a], number[b]) for a, b in edges if a in number]
         drawn = _whole([sizes[item] for item in part], inside, between, beside)
         for item, (left, top) in zip(part, drawn.places, strict=True):
@@ -168,31 +168,31 @@ def _layers(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
 
 def _ordered(rows: list[list[int]], above: list[list[int]], below: list[list[int]]) -> list[list[int]]:
     """The order in each layer with the fewest crossings that barycentre sweeps found."""
-    place = {item: float(at) for row in rows for at, item in enumerate(row)}
-    best, fewest = [list(row) for row in rows], _crossings(rows, below, place)
+    position = {item: float(at) for row in rows for at, item in enumerate(row)}
+    best, fewest = [list(row) for row in rows], _crossings(rows, below, position)
     for sweep in range(_SWEEPS):
         near, order = (above, rows) if sweep % 2 == 0 else (below, rows[::-1])
         for row in order:
             weight = {
-                item: sum(place[other] for other in near[item]) / len(near[item]) if near[item] else place[item]
+                item: sum(position[other] for other in near[item]) / len(near[item]) if near[item] else position[item]
                 for item in row
             }
             row.sort(key=weight.__getitem__)
-            place.update((item, float(at)) for at, item in enumerate(row))
-        found = _crossings(rows, below, place)
-        if found < fewest:
-            best, fewest = [list(row) for row in rows], found
+            position.update((item, float(at)) for at, item in enumerate(row))
+        crossings = _crossings(rows, below, position)
+        if crossings < fewest:
+            best, fewest = [list(row) for row in rows], crossings
         if not fewest:
             break
     return best
 
 
-def _crossings(rows: list[list[int]], below: list[list[int]], place: dict[int, float]) -> int:
+def _crossings(rows: list[list[int]], below: list[list[int]], position: dict[int, float]) -> int:
     total = 0
     for row in rows:
         seen: list[float] = []
         for item in row:
-            ends = [place[other] for other in below[item]]
+            ends = [position[other] for other in below[item]]
             total += sum(len(seen) - bisect_right(seen, end) for end in ends)
             for end in ends:
                 insort(seen, end)
@@ -228,14 +228,14 @@ def _across(
     sides = tied(above), tied(below)
     for sweep in range(2 * _SWEEPS + 4):
         near = both if sweep >= 2 * _SWEEPS else sides[sweep % 2]
-        for place in reversed(range(len(rows))) if sweep % 2 else range(len(rows)):
+        for layer in reversed(range(len(rows))) if sweep % 2 else range(len(rows)):
             wanted, weights = [], []
-            for item, shift in zip(rows[place], offsets[place], strict=True):
+            for item, shift in zip(rows[layer], offsets[layer], strict=True):
                 pull, total = near[item]
                 mean = sum([weight * middle[other] for other, weight in pull]) / total if pull else middle[item]
                 wanted.append(mean - shift)
                 weights.append(total or 0.1)
-            for item, shift, base in zip(rows[place], offsets[place], _rising(wanted, weights), strict=True):
+            for item, shift, base in zip(rows[layer], offsets[layer], _rising(wanted, weights), strict=True):
                 middle[item] = base + shift
     top = min((middle[item] - deep[item] / 2 for item in range(len(deep))), default=0.0)
     return [each - top for each in middle]
@@ -285,12 +285,12 @@ def _ports(
     into: dict[int, list[tuple[float, int]]] = {}
     for source, target, last in ends:
         into.setdefault(target, []).append((middle[last], source))
-    found = {}
+    ports = {}
     for target, coming in into.items():
         step = min(9.0, (sizes[target][1] - 16) / max(len(coming) - 1, 1))
-        for place, (_, source) in enumerate(sorted(coming)):
-            found[source, target] = middle[target] + (place - (len(coming) - 1) / 2) * step
-    return found
+        for slot, (_, source) in enumerate(sorted(coming)):
+            ports[source, target] = middle[target] + (slot - (len(coming) - 1) / 2) * step
+    return ports
 
 
 def _rising(wanted: list[float], weights: list[float]) -> list[float]:

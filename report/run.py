@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from .dag import Drawing, drawing
-from .html import Column, Html, Kind, badge, html, join, page, section, table
+from .html import Html, Kind, TableColumn, badge, html, join, page, section, table
 
 KINDS: Final[Mapping[str, Kind]] = {
     "COMPLETE": "good",
@@ -42,14 +42,16 @@ def render(
     rows = []
     for guide, name in outline:
         node = run["nodes"][name]
-        made = ", ".join(item["type"] for items in node["outputs"].values() for item in items)
+        types = ", ".join(item["type"] for items in node["outputs"].values() for item in items)
         if headline := (headlines or {}).get(name):
-            made = f"{made}: {headline}"
+            types = f"{types}: {headline}"
         before = Html(f'<span class="mono soft" style="white-space:pre">{html(guide)}</span>')
-        rows.append((join([before, name]), _state(node["state"]), f"{node['seconds']:.2f}", node["reason"], made))
-    given = ", ".join(f"{name} = {value!r}" for name, value in run["parameters"].items())
-    said = f"run {run['run']}, started {run['started'][:16].replace('T', ' ')} UTC" + (f"; {given}" if given else "")
-    heads: list[Column | str] = ["Node", "State", Column("Seconds", numeric=True), "Reason", "Made"]
+        rows.append((join([before, name]), _state(node["state"]), f"{node['seconds']:.2f}", node["reason"], types))
+    parameters = ", ".join(f"{name} = {value!r}" for name, value in run["parameters"].items())
+    said = f"run {run['run']}, started {run['started'][:16].replace('T', ' ')} UTC" + (
+        f"; {parameters}" if parameters else ""
+    )
+    heads: list[TableColumn | str] = ["Node", "State", TableColumn("Seconds", numeric=True), "Reason", "Made"]
     nodes = table(heads, rows)
     body = join([section("Drawing", drawn.markup), section("Nodes", nodes)]) if drawn else nodes
     return page(run["pipeline"], body, subtitle=said, badges=[_state(run["state"])])
@@ -75,9 +77,9 @@ def _said(tasks: Sequence[Mapping[str, Any]]) -> tuple[Kind, str]:
     """The colour of the worst of a node's tasks, and how many there are of each state."""
     states = Counter(task["state"] for task in tasks)
     worst = min(states, key=lambda state: (_WORST_FIRST.index(KINDS.get(state, "plain")), -states[state]))
-    told = ", ".join(state.lower() if len(tasks) == 1 else f"{n} {state.lower()}" for state, n in states.items())
+    text = ", ".join(state.lower() if len(tasks) == 1 else f"{n} {state.lower()}" for state, n in states.items())
     ran = sum(task["seconds"] for task in tasks if task["state"] not in ("CACHED", "SKIPPED"))
-    return KINDS.get(worst, "plain"), told + (f", {ran:.2f} s" if ran else "")
+    return KINDS.get(worst, "plain"), text + (f", {ran:.2f} s" if ran else "")
 
 
 def render_node(

@@ -31,9 +31,9 @@ def schema_page(document: Mapping[str, Any], *, title: str = "Schema") -> str:
     columns = ["feature", "type", "presence", "valency", "domain", "bounds", "evidence"]
     parts = [figures(numbers), _whole(document)]
     cells = [_row(feature) for feature in features]
-    used = [place for place in range(len(columns)) if any(row[place] for row in cells)]
-    rows = [[row[place] for place in used] for row in cells]
-    shown = table([columns[place] for place in used], rows, stacked=True, empty="it demands nothing of any feature")
+    used = [index for index in range(len(columns)) if any(row[index] for row in cells)]
+    rows = [[row[index] for index in used] for row in cells]
+    shown = table([columns[index] for index in used], rows, stacked=True, empty="it demands nothing of any feature")
     many = is_many(len(features))
     parts.append(section("Features", join([field(), searched(shown, "tbody>tr")]) if many else shown))
     domains = [feature for feature in features if feature["values"]]
@@ -52,8 +52,11 @@ def schema_page(document: Mapping[str, Any], *, title: str = "Schema") -> str:
         parts.append(section("Checks", table(["feature", "SQL", "severity", "says"], rows, stacked=True)))
     if document.get("expectations"):
         rows = [
-            [_code(one["type"]), _code(", ".join(f"{key}={value!r}" for key, value in one["kwargs"].items()))]
-            for one in document["expectations"]
+            [
+                _code(expectation["type"]),
+                _code(", ".join(f"{key}={value!r}" for key, value in expectation["kwargs"].items())),
+            ]
+            for expectation in document["expectations"]
         ]
         parts.append(section("Expectations", table(["expectation", "with"], rows, stacked=True)))
     return page(title, join(parts), small_script=FILTER if many else "")
@@ -96,8 +99,8 @@ def _row(feature: Mapping[str, Any]) -> list[object]:
 
 
 def _badges(texts: Iterable[str], first: Iterable[Html] = ()) -> Html:
-    found = [*first, *map(badge, texts)]
-    return join([Html('<span class="tags">'), *found, Html("</span>")]) if found else Html("")
+    badges = [*first, *map(badge, texts)]
+    return join([Html('<span class="tags">'), *badges, Html("</span>")]) if badges else Html("")
 
 
 def _presence(feature: Mapping[str, Any]) -> str:

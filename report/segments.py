@@ -26,8 +26,8 @@ def segments(keys: Sequence[Hashable], limit: int) -> list[Segment]:
     Single items if they are few enough, else runs of one key, else repeated patterns of runs, else even parts.
     """
     if len(keys) <= limit:
-        return [Segment(place, place + 1) for place in range(len(keys))]
-    cuts = [place for place, key in enumerate(keys) if not place or key != keys[place - 1]]
+        return [Segment(index, index + 1) for index in range(len(keys))]
+    cuts = [index for index, key in enumerate(keys) if not index or key != keys[index - 1]]
     runs = [Segment(a, b) for a, b in zip(cuts, [*cuts[1:], len(keys)], strict=True)]
     if len(runs) > limit:
         runs = _repeats(runs, keys)
@@ -39,20 +39,20 @@ def segments(keys: Sequence[Hashable], limit: int) -> list[Segment]:
 
 def _repeats(runs: Sequence[Segment], keys: Sequence[Hashable]) -> list[Segment]:
     names = [keys[run.start] for run in runs]
-    found: list[Segment] = []
-    place = 0
-    while place < len(runs):
+    repeats: list[Segment] = []
+    at = 0
+    while at < len(runs):
         best = (0, 1, 1)  # covered, period, times
-        for period in range(1, min(_LONGEST, (len(runs) - place) // _LEAST) + 1):
-            stop = place + period
+        for period in range(1, min(_LONGEST, (len(runs) - at) // _LEAST) + 1):
+            stop = at + period
             while stop < len(runs) and names[stop] == names[stop - period]:
                 stop += 1
-            times = (stop - place) // period
+            times = (stop - at) // period
             if times >= _LEAST and times * period > best[0]:
                 best = (times * period, period, times)
         if best[0]:
-            found.append(Segment(runs[place].start, runs[place + best[0] - 1].stop, best[2]))
+            repeats.append(Segment(runs[at].start, runs[at + best[0] - 1].stop, best[2]))
         else:
-            found.append(runs[place])
-        place += best[0] or 1
-    return found
+            repeats.append(runs[at])
+        at += best[0] or 1
+    return repeats

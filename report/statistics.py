@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from .explorer import Choice, explorer
 from .heatmap import heat_map
-from .html import Column, Html, bars, details, figures, join, number, page, percent, section, table
+from .html import Html, TableColumn, bars, details, figures, join, number, page, percent, section, table
 from .script_statistics import SCRIPT
 from .statistics_data import page_data
 
@@ -44,7 +44,9 @@ def statistics_page(
     data = page_data(document, distances)
     datasets = document["datasets"]
     several = len(datasets) > 1 or any(dataset.get("slices") for dataset in datasets)
-    head = figures({f"rows in {one['name']}": one["rows"] for one in datasets} | {"features": len(data["features"])})
+    head = figures(
+        {f"rows in {dataset['name']}": dataset["rows"] for dataset in datasets} | {"features": len(data["features"])}
+    )
     sorts = {"schema": "schema order", "name": "name", "missing": "missing", "skew": "skewness, non-uniformity"}
     sorts |= {"zeros": "zeros"} | ({"drift": "drift between data sets"} if len(data["sets"]) > 1 else {})
     choices = [
@@ -54,12 +56,12 @@ def statistics_page(
                {"counts": "counts", "percent": "percent"}),
         Choice("log", "log scale"),
     ]  # fmt: skip
-    if any("weighted" in one for one in data["sets"]):
+    if any("weighted" in dataset for dataset in data["sets"]):
         choices.append(Choice("weighted", "weighted"))
     if len(data["sets"]) > 1:
         choices += [
-            Choice(f"set{place}", one["name"], is_on=one["on"], css=f"s{place % 6}", group="Data sets")
-            for place, one in enumerate(data["sets"])
+            Choice(f"set{index}", dataset["name"], is_on=dataset["on"], css=f"s{index % 6}", group="Data sets")
+            for index, dataset in enumerate(data["sets"])
         ]
     body = explorer(choices, _GROUPS, [feature["group"] for feature in data["features"]], _static(data))
     extras = [_extras(dataset, several=len(datasets) > 1) for dataset in datasets]
@@ -90,14 +92,18 @@ def is_exact(feature: Mapping[str, Any]) -> bool:
 
 def _static(data: Mapping[str, Any]) -> Html:
     """What stands there without scripts: a mail's preview, a locked-down browser."""
-    columns = [Column("feature"), Column("type")]
-    columns += [Column(f"{word}, {one['name']}", numeric=True) for one in data["sets"] for word in ("count", "missing")]
+    columns = [TableColumn("feature"), TableColumn("type")]
+    columns += [
+        TableColumn(f"{word}, {dataset['name']}", numeric=True)
+        for dataset in data["sets"]
+        for word in ("count", "missing")
+    ]
     rows = []
     for feature in data["features"][:_STATIC]:
         row: list[object] = [feature["name"], feature["type"]]
-        for one, found in zip(data["sets"], feature["sets"], strict=True):
-            share = percent(found["missing"] / one["rows"]) if found and one["rows"] else ""
-            row += [found["count"] if found else "", share]
+        for dataset, description in zip(data["sets"], feature["sets"], strict=True):
+            share = percent(description["missing"] / dataset["rows"]) if description and dataset["rows"] else ""
+            row += [description["count"] if description else "", share]
         rows.append(row)
     more = len(data["features"]) - _STATIC
     note = f"{number(more)} more features are shown with scripts." if more > 0 else "Scripts would draw the charts."
@@ -108,18 +114,22 @@ def _extras(dataset: Mapping[str, Any], *, several: bool) -> Html:
     """Correlations, mutual information, lift and a user's statistics of one data set."""
     of = f", {dataset['name']}" if several else ""
     parts = []
-    if found := dataset.get("correlations"):
+    if correlations := dataset.get("correlations"):
         note = "Pearson's coefficient over the rows that have both."
-        parts.append(section(f"Correlations{of}", heat_map(found["features"], found["pearson"]), note=note))
-    if found := dataset.get("mutual_information"):
-        pairs = [(one["name"], one["value"]) for one in found["features"] if one["value"] is not None]
+        parts.append(
+            section(f"Correlations{of}", heat_map(correlations["features"], correlations["pearson"]), note=note)
+        )
+    if information := dataset.get("mutual_information"):
+        pairs = [
+            (feature["name"], feature["value"]) for feature in information["features"] if feature["value"] is not None
+        ]
         pairs.sort(key=lambda pair: -pair[1])
-        about = "all" if found["exact"] else f"a sample of {number(found['rows'])} of"
-        note = f"In nats, over {about} {number(found['population'])} rows; the {min(len(pairs), 50)} largest."
-        title = f"Mutual information with {found['label']}{of}"
+        about = "all" if information["exact"] else f"a sample of {number(information['rows'])} of"
+        note = f"In nats, over {about} {number(information['population'])} rows; the {min(len(pairs), 50)} largest."
+        title = f"Mutual information with {information['label']}{of}"
         parts.append(section(title, bars(pairs, limit=50), note=note))
-    if found := dataset.get("lift"):
-        parts.append(section(f"Lift for {found['label']}{of}", _lift(found), note=_LIFT))
+    if lift := dataset.get("lift"):
+        parts.append(section(f"Lift for {lift['label']}{of}", _lift(lift), note=_LIFT))
     for name, value in dataset.get("custom", {}).items():
         text = json.dumps(value, indent=1, ensure_ascii=False)
         cut = text if len(text) <= _LONGEST else text[:_LONGEST] + "\n… more in statistics.json"
@@ -128,19 +138,19 @@ def _extras(dataset: Mapping[str, Any], *, several: bool) -> Html:
     return join(parts)
 
 
-def _lift(found: Mapping[str, Any]) -> Html:
+def _lift(document: Mapping[str, Any]) -> Html:
     """For each feature and value of the label the values of the largest and the smallest lift."""
-    columns = [Column(found["label"]), Column("feature"), Column("value")]
-    columns += [Column(title, numeric=True) for title in ("rows", "of them with the label", "lift")]
+    columns = [TableColumn(document["label"]), TableColumn("feature"), TableColumn("value")]
+    columns += [TableColumn(title, numeric=True) for title in ("rows", "of them with the label", "lift")]
     rows = [
-        [str(of["y"]), feature["name"], str(one["x"]), one["x_count"], one["count"], one["lift"]]
-        for feature in found["features"]
+        [str(of["y"]), feature["name"], str(document["x"]), document["x_count"], document["count"], document["lift"]]
+        for feature in document["features"]
         for of in feature["values"]
-        for one in (of["lift"] if len(of["lift"]) <= 2 else [of["lift"][0], of["lift"][-1]])
+        for document in (of["lift"] if len(of["lift"]) <= 2 else [of["lift"][0], of["lift"][-1]])
     ]
     said = []
     if len(rows) > _LIFTS:
         said.append(f"{number(len(rows) - _LIFTS)} more rows are in statistics.json.")
-    if found["left_out"]:
-        said.append(f"Left out, of too many values: {', '.join(found['left_out'][:50])}.")
+    if document["left_out"]:
+        said.append(f"Left out, of too many values: {', '.join(document['left_out'][:50])}.")
     return join([table(columns, rows[:_LIFTS]), Html('<p class="note">'), " ".join(said), Html("</p>")])

@@ -30,18 +30,21 @@ def page_data(document: Mapping[str, Any], distances: Mapping[str, float] | None
     flat = [dict(_flat(dataset["features"])) for dataset, _ in chosen]
     names = dict.fromkeys(name for features in flat for name in features)
     sets = []
-    for place, (dataset, is_slice) in enumerate(chosen):
+    for index, (dataset, is_slice) in enumerate(chosen):
         said = {"name": dataset["name"], "rows": dataset["rows"], "slice": is_slice}
         if "weighted_rows" in dataset:
             said["weighted"] = _short(dataset["weighted_rows"])
         if "quantile_levels" in dataset:
             said["levels"] = dataset["quantile_levels"]
-        sets.append(said | {"on": not is_slice and place < 6})
+        sets.append(said | {"on": not is_slice and index < 6})
     whole = len(document["datasets"])
     compared = whole if whole > 1 else len(sets)  # of one data set, its slices
     features = [
         _feature(
-            name, [(side.get(name), one["rows"]) for side, one in zip(flat, sets, strict=True)], compared, distances
+            name,
+            [(side.get(name), dataset["rows"]) for side, dataset in zip(flat, sets, strict=True)],
+            compared,
+            distances,
         )
         for name in names
     ]
@@ -89,13 +92,21 @@ def _feature(
     first = next(side for side, _ in sides if side is not None)
     values = first.get("values") if first["type"] == "list" else None
     kind = values["type"] if values and values["type"] != "list" else first["type"]
-    found = [None if side is None else _one(side) for side, _ in sides]
-    present = [(one, rows) for one, (_, rows) in zip(found, sides, strict=True) if one is not None]
+    descriptions = [None if side is None else _side_data(side) for side, _ in sides]
+    present = [
+        (description, rows)
+        for description, (_, rows) in zip(descriptions, sides, strict=True)
+        if description is not None
+    ]
     sort: dict[str, float | None] = {
-        "missing": max((one["missing"] / rows for one, rows in present if rows), default=0.0),
+        "missing": max((description["missing"] / rows for description, rows in present if rows), default=0.0),
         "skew": max((s for side, _ in sides if side and (s := skewness(side)) is not None), default=None),
         "zeros": max(
-            (_plain(one["zeros"]) / one["count"] for one, _ in present if one.get("zeros") and one["count"]),
+            (
+                _plain(description["zeros"]) / description["count"]
+                for description, _ in present
+                if description.get("zeros") and description["count"]
+            ),
             default=None,
         ),
     }
@@ -110,7 +121,7 @@ def _feature(
         "type": f"list of {values['type']}" if values else first["type"],
         "group": _group(kind, first),
         "sort": {key: _short(value) for key, value in sort.items() if value is not None},
-        "sets": found,
+        "sets": descriptions,
     }
 
 
@@ -123,45 +134,47 @@ def _group(kind: str, feature: Mapping[str, Any]) -> str:
     return "numeric" if "mean" in described else "other"
 
 
-def _one(feature: Mapping[str, Any]) -> dict[str, Any]:
+def _side_data(feature: Mapping[str, Any]) -> dict[str, Any]:
     """One data set's description of one feature."""
     values = feature.get("values") if feature["type"] == "list" else None
     described = values if values and values["type"] != "list" else feature
-    found: dict[str, Any] = {"count": feature["count"], "missing": feature["missing"], **_numbers(described)}
+    described_set: dict[str, Any] = {"count": feature["count"], "missing": feature["missing"], **_numbers(described)}
     if described is not feature:
-        found["items"] = described["count"]
+        described_set["items"] = described["count"]
     if "lengths" in feature:
-        found["lengths"] = _numbers(feature["lengths"])
+        described_set["lengths"] = _numbers(feature["lengths"])
     if weighted := feature.get("weighted"):
         inner = weighted["values"] if described is not feature and "values" in weighted else weighted
-        found["weighted"] = {key: _short(weighted[key]) for key in ("count", "missing")} | _numbers(inner)
-        if "items" in found:
-            found["weighted"]["items"] = _short(inner["count"])
+        described_set["weighted"] = {key: _short(weighted[key]) for key in ("count", "missing")} | _numbers(inner)
+        if "items" in described_set:
+            described_set["weighted"]["items"] = _short(inner["count"])
     if images := described.get("images"):  # rather than bytes that say nothing
-        found["top"] = [[item["value"], item["count"]] for item in images["formats"]]
+        described_set["top"] = [[item["value"], item["count"]] for item in images["formats"]]
     if notes := _notes(described, feature):
-        found["notes"] = notes
-    return found
+        described_set["notes"] = notes
+    return described_set
 
 
 def _numbers(feature: Mapping[str, Any]) -> dict[str, Any]:
     keys = (("mean",) * 2, ("std",) * 2, ("zeros",) * 2, ("min",) * 2, ("median",) * 2, ("max",) * 2,
             ("unique",) * 2, ("avg_length", "length"))  # fmt: skip
-    found: dict[str, Any] = {}
+    numbers: dict[str, Any] = {}
     for key, short in keys:
         entry = feature.get(key)
         if entry is not None and entry["value"] is not None:
             value = _short(entry["value"])
-            found[short] = value if entry["exact"] else [value]
+            numbers[short] = value if entry["exact"] else [value]
     if buckets := feature.get("histogram", {}).get("value"):
-        found["edges"] = [_short(bucket["low"]) for bucket in buckets] + [_short(buckets[-1]["high"])]
-        found["counts"] = [_short(bucket["count"]) for bucket in buckets]
+        numbers["edges"] = [_short(bucket["low"]) for bucket in buckets] + [_short(buckets[-1]["high"])]
+        numbers["counts"] = [_short(bucket["count"]) for bucket in buckets]
     if spread := feature.get("quantiles", {}).get("value"):
         # Of decimals those that no float64 holds are text.
-        found["quantiles"] = [_short(float(one) if feature.get("type") == "float" else one) for one in spread]
+        numbers["quantiles"] = [
+            _short(float(quantile) if feature.get("type") == "float" else quantile) for quantile in spread
+        ]
     if top := feature.get("top_values", {}).get("value"):
-        found["top"] = [[_short(item["value"]), _short(item["count"])] for item in top[: _FEW if buckets else _TOP]]
-    return found
+        numbers["top"] = [[_short(item["value"]), _short(item["count"])] for item in top[: _FEW if buckets else _TOP]]
+    return numbers
 
 
 def _notes(feature: Mapping[str, Any], whole: Mapping[str, Any]) -> list[str]:

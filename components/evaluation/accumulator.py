@@ -199,7 +199,10 @@ class MetricsAccumulator:
                 "models": self.models,
                 "rows": self.rows,
                 "slices": [[spec, list(values)] for spec, values in self._slices.codes],
-                "histograms": [[code, [one.to_json() for one in ours]] for code, ours in self._histograms.items()],
+                "histograms": [
+                    [code, [histogram.to_json() for histogram in histograms]]
+                    for code, histograms in self._histograms.items()
+                ],
                 "problems": self._problems.to_json(),
             },
             sort_keys=True,
@@ -212,20 +215,20 @@ class MetricsAccumulator:
         return _STATE.pack(head, _ipc(table), _ipc(self._bins()))
 
     def _bins(self) -> dict[str, NDArray[Any]]:
-        found = [
-            (code, model, label, bins, one.mass[label, bins])
-            for code, ours in self._histograms.items()
-            for model, one in enumerate(ours)
+        occupied = [
+            (code, model, label, bins, histogram.mass[label, bins])
+            for code, histograms in self._histograms.items()
+            for model, histogram in enumerate(histograms)
             for label in (0, 1)
-            for bins in [np.flatnonzero(one.mass[label])]
+            for bins in [np.flatnonzero(histogram.mass[label])]
         ]
-        lengths = [len(item[3]) for item in found]
+        lengths = [len(item[3]) for item in occupied]
         table: dict[str, NDArray[Any]] = {
-            name: np.repeat(np.array([item[at] for item in found], dtype=np.int64), lengths)
+            name: np.repeat(np.array([item[at] for item in occupied], dtype=np.int64), lengths)
             for at, name in enumerate(("code", "model", "label"))
         }
-        table["bin"] = np.concatenate([item[3] for item in found]) if found else np.zeros(0, dtype=np.int64)
-        table["mass"] = np.concatenate([item[4] for item in found]) if found else np.zeros(0)
+        table["bin"] = np.concatenate([item[3] for item in occupied]) if occupied else np.zeros(0, dtype=np.int64)
+        table["mass"] = np.concatenate([item[4] for item in occupied]) if occupied else np.zeros(0)
         return table
 
     @classmethod
@@ -242,20 +245,20 @@ class MetricsAccumulator:
     def _restored(
         cls, head: Mapping[str, Any], rows: Mapping[str, NDArray[Any]], bins: Mapping[str, NDArray[Any]]
     ) -> Self:
-        made = cls(EvaluationConfig.from_json(head["config"]), baseline=BASELINE in head["models"])
-        made.rows = head["rows"]
-        made._problems = Problems.from_json(head["problems"])
-        made._slices.codes = {(spec, tuple(values)): code for code, (spec, values) in enumerate(head["slices"])}
-        made._counts = np.bincount(rows["code"], minlength=len(made._slices)).astype(np.int64)
-        scores = np.stack([rows[model] for model in made.models])
-        made._kept = [_Rows(rows["code"], rows["label"].astype(np.bool_), rows.get("weight"), scores)]
-        for code, ours in head["histograms"]:
-            made._histograms[code] = [Histogram.from_json(one) for one in ours]
-            made._counts[code] = made._histograms[code][0].rows
-            for model, one in enumerate(made._histograms[code]):
+        accumulator = cls(EvaluationConfig.from_json(head["config"]), baseline=BASELINE in head["models"])
+        accumulator.rows = head["rows"]
+        accumulator._problems = Problems.from_json(head["problems"])
+        accumulator._slices.codes = {(spec, tuple(values)): code for code, (spec, values) in enumerate(head["slices"])}
+        accumulator._counts = np.bincount(rows["code"], minlength=len(accumulator._slices)).astype(np.int64)
+        scores = np.stack([rows[model] for model in accumulator.models])
+        accumulator._kept = [_Rows(rows["code"], rows["label"].astype(np.bool_), rows.get("weight"), scores)]
+        for code, states in head["histograms"]:
+            accumulator._histograms[code] = [Histogram.from_json(histogram) for histogram in states]
+            accumulator._counts[code] = accumulator._histograms[code][0].rows
+            for model, histogram in enumerate(accumulator._histograms[code]):
                 mine = (bins["code"] == code) & (bins["model"] == model)
-                one.mass[bins["label"][mine], bins["bin"][mine]] = bins["mass"][mine]
-        return made
+                histogram.mass[bins["label"][mine], bins["bin"][mine]] = bins["mass"][mine]
+        return accumulator
 
 
 def _joined(parts: Sequence[_Rows], models: int, weighted: bool) -> _Rows:

@@ -20,7 +20,7 @@ _QUOTED: Final = 5
 class Problems:
     """For each kind of trouble: how many rows have it, and the first of them as (row of the split, value)."""
 
-    found: dict[str, tuple[int, list[tuple[int, str]]]] = field(default_factory=dict)
+    kinds: dict[str, tuple[int, list[tuple[int, str]]]] = field(default_factory=dict)
 
     def add(self, kind: str, bad: NDArray[np.bool_], values: Floats, offset: int) -> None:
         """Note the rows where `bad`; `offset` is the number of rows before this batch."""
@@ -31,12 +31,12 @@ class Problems:
 
     def merge(self, other: Problems, offset: int) -> None:
         """Note the trouble of the rows that follow `offset` rows."""
-        for kind, (count, first) in other.found.items():
+        for kind, (count, first) in other.kinds.items():
             self._note(kind, count, [(offset + row, value) for row, value in first])
 
     def _note(self, kind: str, count: int, first: list[tuple[int, str]]) -> None:
-        before, quoted = self.found.get(kind, (0, []))
-        self.found[kind] = (before + count, (quoted + first)[:_QUOTED])
+        before, quoted = self.kinds.get(kind, (0, []))
+        self.kinds[kind] = (before + count, (quoted + first)[:_QUOTED])
 
     def check(self, rows: int) -> None:
         """Raise one error that names every kind of trouble, if there is any.
@@ -44,17 +44,17 @@ class Problems:
         Raises:
             InputError: Some rows cannot be judged.
         """
-        if not self.found:
+        if not self.kinds:
             return
         lines = []
-        for kind, (count, first) in self.found.items():
+        for kind, (count, first) in self.kinds.items():
             quoted = ", ".join(f"row {row} ({value})" for row, value in first)
             lines.append(f"{kind} in {count:,} of {rows:,} rows: {quoted}{', …' if count > len(first) else ''}")
-        raise InputError("; ".join(lines), fix=_fix(next(iter(self.found))))
+        raise InputError("; ".join(lines), fix=_fix(next(iter(self.kinds))))
 
     def to_json(self) -> list[Any]:
         """As plain JSON."""
-        return [[kind, count, [list(pair) for pair in first]] for kind, (count, first) in sorted(self.found.items())]
+        return [[kind, count, [list(pair) for pair in first]] for kind, (count, first) in sorted(self.kinds.items())]
 
     @classmethod
     def from_json(cls, value: list[Any]) -> Self:

@@ -128,9 +128,9 @@ class EvaluationConfig:
 
     def __post_init__(self) -> None:
         for name in ("label", "prediction"):
-            given: Any = getattr(self, name)
-            if not isinstance(given, str) or not given:
-                raise InputError(f"EvaluationConfig: {name} must name a column, not {given!r}")
+            column: Any = getattr(self, name)
+            if not isinstance(column, str) or not column:
+                raise InputError(f"EvaluationConfig: {name} must name a column, not {column!r}")
         if not _is_number(self.threshold) or not 0 <= self.threshold <= 1:
             raise InputError(f"EvaluationConfig: threshold must lie in [0, 1], not {self.threshold!r}")
         if not _is_number(self.exact_rows) or int(self.exact_rows) != self.exact_rows or self.exact_rows < 0:
@@ -199,19 +199,19 @@ def _specs(slices: Sequence[Sequence[str]]) -> tuple[SliceSpec, ...]:
     given_slices: Any = slices  # Any: what a user wrote need not be what the annotation says
     if isinstance(given_slices, str) or not isinstance(given_slices, Iterable):
         raise InputError(f"EvaluationConfig: slices must be a list of lists of columns, not {slices!r}")
-    given = []
+    named_slices = []
     for spec in given_slices:
         if isinstance(spec, str) or not isinstance(spec, Sequence) or not all(isinstance(name, str) for name in spec):
             raise InputError(f"EvaluationConfig: a slice is a list of column names, not {spec!r}", fix=f"[{spec!r}]")
-        given.append(_unique(spec, f"EvaluationConfig: in slice {list(spec)} column"))
-    _unique([tuple(sorted(spec)) for spec in given], "EvaluationConfig: slice")
-    return tuple(specs + [spec for spec in given if spec])
+        named_slices.append(_unique(spec, f"EvaluationConfig: in slice {list(spec)} column"))
+    _unique([tuple(sorted(spec)) for spec in named_slices], "EvaluationConfig: slice")
+    return tuple(specs + [spec for spec in named_slices if spec])
 
 
-def _matcher(given: Any, who: str) -> tuple[str | tuple[str, SliceValue], ...]:
-    items: Iterable[Any] = given.items() if isinstance(given, Mapping) else given
-    if isinstance(given, str) or not isinstance(items, Iterable):
-        raise InputError(f"{who}: slice must be a list of columns or a mapping of column to value, not {given!r}")
+def _matcher(selection: Any, who: str) -> tuple[str | tuple[str, SliceValue], ...]:
+    items: Iterable[Any] = selection.items() if isinstance(selection, Mapping) else selection
+    if isinstance(selection, str) or not isinstance(items, Iterable):
+        raise InputError(f"{who}: slice must be a list of columns or a mapping of column to value, not {selection!r}")
     matcher: list[str | tuple[str, SliceValue]] = []
     for item in items:
         if isinstance(item, str):

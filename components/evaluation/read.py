@@ -45,17 +45,17 @@ def read_slices(content: Path) -> list[SliceMetrics]:
         rows = pq.read_table(content / "metrics.parquet").to_pylist()
     except (OSError, pa.ArrowInvalid) as error:
         raise InputError(f"{content} holds no evaluation: {error}", fix="run Evaluator again") from error
-    found: dict[str, SliceMetrics] = {}
+    slices: dict[str, SliceMetrics] = {}
     for row in rows:
         key = row["slice_key"]
-        if key not in found:
+        if key not in slices:
             pairs = tuple((name, value) for name, value in json.loads(key))
-            found[key] = SliceMetrics(row["slice"], pairs, row["n"], {}, {}, {})
-        found[key].values[row["metric"]] = row["value"]
-        found[key].baseline[row["metric"]] = row["baseline"]
+            slices[key] = SliceMetrics(row["slice"], pairs, row["n"], {}, {}, {})
+        slices[key].values[row["metric"]] = row["value"]
+        slices[key].baseline[row["metric"]] = row["baseline"]
         if row["undefined"] is not None:
-            found[key].undefined[row["metric"]] = row["undefined"]
-    return list(found.values())
+            slices[key].undefined[row["metric"]] = row["undefined"]
+    return list(slices.values())
 
 
 def read_validation(content: Path) -> dict[str, Any]:

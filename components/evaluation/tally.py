@@ -131,13 +131,13 @@ class Histogram:
     @classmethod
     def from_json(cls, value: Mapping[str, object]) -> Histogram:
         """A histogram with empty bins and the sums that `to_json` wrote."""
-        made = cls()
+        histogram = cls()
         rows, sums = value["rows"], value["sums"]
         if not isinstance(rows, int) or not isinstance(sums, Mapping):
             raise TypeError("rows and sums are missing")
-        made.rows = rows
-        made.sums = {name: ExactSum.from_bytes(bytes.fromhex(sums[name])) for name in SUMS}
-        return made
+        histogram.rows = rows
+        histogram.sums = {name: ExactSum.from_bytes(bytes.fromhex(sums[name])) for name in SUMS}
+        return histogram
 
 
 SUMS: Final = (

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ...pipelines.kubeflow.settings import Settings as Cluster
 
 
-def reaching(verb: Callable[..., int | None]) -> Callable[..., int | None]:
+def cluster_options(verb: Callable[..., int | None]) -> Callable[..., int | None]:
     """Give a verb the options that say which cluster is meant."""
     verb = click.option(
         "--namespace", metavar="NAME", help="The user's namespace; else api.namespace of kubeflow.yaml."
@@ -25,22 +25,22 @@ def reaching(verb: Callable[..., int | None]) -> Callable[..., int | None]:
     return click.option("--host", metavar="URL", help="Where KFP's API answers; else api.host of kubeflow.yaml.")(verb)
 
 
-def meaning(verb: Callable[..., int | None]) -> Callable[..., int | None]:
+def run_cluster_options(verb: Callable[..., int | None]) -> Callable[..., int | None]:
     """Give a verb for a run the options that say where its cluster is."""
     return click.option(
         "--project",
         type=click.Path(path_type=Path, exists=True, file_okay=False),
         help="The project whose kubeflow.yaml says where the cluster is; else the one that the run was submitted from.",
-    )(reaching(verb))
+    )(cluster_options(verb))
 
 
 def cluster_of(project: Path, host: str | None, namespace: str | None) -> Cluster:
     """The settings of a project's cluster, with what the shell says over them."""
     from ...pipelines.kubeflow.settings import Settings as Cluster
 
-    found = Cluster.load(project)
-    api = replace(found.api, host=host or found.api.host, namespace=namespace or found.api.namespace)
-    return replace(found, api=api)
+    cluster = Cluster.load(project)
+    api = replace(cluster.api, host=host or cluster.api.host, namespace=namespace or cluster.api.namespace)
+    return replace(cluster, api=api)
 
 
 def cluster_of_run(run: Run, project: Path | None, host: str | None, namespace: str | None) -> Cluster:

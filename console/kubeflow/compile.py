@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ...errors import InputError
-from ..options import OK, Settings, shared
+from ..options import OK, ConsoleSettings, shared
 
 if TYPE_CHECKING:
     from ...pipelines.kubeflow.compiler import Compiled
@@ -49,25 +49,36 @@ def source_text(source: Path) -> tuple[str, str]:
 @click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
 @click.option("-o", "--output", type=click.Path(path_type=Path, dir_okay=False), help="The file; else it is printed.")
 @shared
-def compile_(settings: Settings, folder: Path, output: Path | None) -> int:
+def compile_(settings: ConsoleSettings, folder: Path, output: Path | None) -> int:
     """Compile the pipeline in FOLDER for Kubeflow Pipelines: one YAML file of two documents.
 
     The same project gives the same bytes. What Kubeflow cannot keep is refused at your own line.
     """
     from ...digest import write_durably
 
-    made = compiled(folder)
+    compiled_pipeline = compiled(folder)
     if output is not None:
         try:
-            write_durably(output, made.yaml.encode())
+            write_durably(output, compiled_pipeline.yaml.encode())
         except OSError as error:
             raise InputError(f"{output} cannot be written: {error.strerror}", fix="name a file elsewhere") from None
     if settings.json:
-        answer = {"name": made.name, "pipeline": made.digest, "nodes": dict(made.nodes)}
-        where = {"path": str(output)} if output is not None else {"spec": made.spec, "platform": made.platform}
+        answer = {
+            "name": compiled_pipeline.name,
+            "pipeline": compiled_pipeline.digest,
+            "nodes": dict(compiled_pipeline.nodes),
+        }
+        where = (
+            {"path": str(output)}
+            if output is not None
+            else {"spec": compiled_pipeline.spec, "platform": compiled_pipeline.platform}
+        )
         settings.answer(answer | where, lambda console: None)
     elif output is None:
-        click.echo(made.yaml, nl=False)
+        click.echo(compiled_pipeline.yaml, nl=False)
     else:
-        click.echo(f"{output}: {made.name}, {len(made.nodes)} nodes, version {made.digest[:12]}")
+        click.echo(
+            f"{output}: {compiled_pipeline.name}, {len(compiled_pipeline.nodes)} nodes, "
+            f"version {compiled_pipeline.digest[:12]}"
+        )
     return OK

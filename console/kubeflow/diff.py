@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..options import OK, Settings, shared
+from ..options import OK, ConsoleSettings, shared
 from .compile import source_text
 
 if TYPE_CHECKING:
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 @click.argument("old", type=click.Path(path_type=Path))
 @click.argument("new", type=click.Path(path_type=Path))
 @shared
-def diff(settings: Settings, old: Path, new: Path) -> int:
+def diff(settings: ConsoleSettings, old: Path, new: Path) -> int:
     """Say what changed from OLD to NEW, compiled files or projects: by node its code, parameters, wiring, resources."""
     from ...pipelines.kubeflow.diff import compare
 
-    (one, name), (two, other) = source_text(old), source_text(new)
-    answer = compare(one, two, (name, other))
+    (old_text, old_name), (new_text, new_name) = source_text(old), source_text(new)
+    answer = compare(old_text, new_text, (old_name, new_name))
 
     def tell(console: Console) -> None:
         parts = {"pipeline": answer["pipeline"], **answer["nodes"]}

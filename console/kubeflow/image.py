@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from ...pipelines import load_pipeline
-from ..options import OK, Settings, shared
-from ..package import needed_files, verified
+from ..options import OK, ConsoleSettings, shared
+from ..package import needed_files, verified_digest
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 )
 @shared
 def image(
-    settings: Settings,
+    settings: ConsoleSettings,
     project: Path,
     out: Path,
     tar: Path | None,
@@ -60,27 +60,27 @@ def image(
     from ...pipelines.project.wheel import build_wheel
 
     packed = build_wheel(project, include, files=needed_files(project))
-    digest = verified(project, packed)
-    known = Cluster.load(project) if (project / "kubeflow.yaml").exists() else None
+    digest = verified_digest(project, packed)
+    cluster = Cluster.load(project) if (project / "kubeflow.yaml").exists() else None
     name = load_pipeline(project).build().name
-    made = context(
+    build_context = context(
         packed,
         digest,
         name=name,
-        project=known.project if known else "",
+        project=cluster.project if cluster else "",
         base=base,
         drivetrain=wheel,
         extras={*EXTRAS, *extras},
-        artifacts=known.artifacts if known else "",
+        artifacts=cluster.artifacts if cluster else "",
     )
-    made.write(out)
+    build_context.write(out)
     if tar is not None:
-        write_durably(tar, made.tar())
-    podman, docker = commands(made.tag, out)
+        write_durably(tar, build_context.tar())
+    podman, docker = commands(build_context.tag, out)
     pinned = "@sha256:" in base
 
     def show(console: Console) -> None:
-        console.print(f"{out}: {len(made.files)} files for {made.tag}", markup=False, soft_wrap=True)
+        console.print(f"{out}: {len(build_context.files)} files for {build_context.tag}", markup=False, soft_wrap=True)
         console.print(f"  {podman}\n  {docker}", markup=False, soft_wrap=True)
         if not pinned:
             note = "note: the base is named by a tag, which moves; give --base IMAGE@sha256:… for the same image twice"
@@ -88,8 +88,12 @@ def image(
         console.print("Push it, and write its digest as image: in kubeflow.yaml.", markup=False, soft_wrap=True)
 
     answer = {
-        "path": str(out), "tag": made.tag, "pipeline": digest, "files": sorted(made.files), "pinned": pinned,
+        "path": str(out),
+        "tag": build_context.tag,
+        "pipeline": digest,
+        "files": sorted(build_context.files),
+        "pinned": pinned,
         "commands": [podman, docker],
-    }  # fmt: skip
+    }
     settings.answer(answer, show)
     return OK

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..options import OK, USER_ERROR, Settings, shared
+from ..options import OK, USER_ERROR, ConsoleSettings, shared
 from .compile import source_text
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 )
 @click.argument("source", type=click.Path(path_type=Path))
 @shared
-def lint(settings: Settings, source: Path) -> int:
+def lint(settings: ConsoleSettings, source: Path) -> int:
     """Look for what is wrong in SOURCE, a compiled file or a project's folder: each finding with its place and a fix.
 
     It finds what KFP's own loader takes and a cluster stumbles over: references to nothing, dependencies that are not
@@ -29,13 +29,13 @@ def lint(settings: Settings, source: Path) -> int:
     from ...pipelines.kubeflow.lint import lint as look
 
     text, name = source_text(source)
-    found = look(text)
+    findings = look(text)
 
     def tell(console: Console) -> None:
-        for finding in found:
+        for finding in findings:
             console.print(str(finding), markup=False, soft_wrap=True)
-        count = f"{len(found)} findings" if len(found) != 1 else "1 finding"
-        console.print(f"{name}: {count if found else 'nothing is wrong'}", markup=False, soft_wrap=True)
+        count = f"{len(findings)} findings" if len(findings) != 1 else "1 finding"
+        console.print(f"{name}: {count if findings else 'nothing is wrong'}", markup=False, soft_wrap=True)
 
-    settings.answer({"source": name, "findings": [finding.to_json() for finding in found]}, tell)
-    return USER_ERROR if found else OK
+    settings.answer({"source": name, "findings": [finding.to_json() for finding in findings]}, tell)
+    return USER_ERROR if findings else OK

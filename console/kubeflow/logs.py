@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from ..options import OK, Settings, shared
-from .cluster import cluster_of_run, kubernetes_of, meaning
+from ..options import OK, ConsoleSettings, shared
+from .cluster import cluster_of_run, kubernetes_of, run_cluster_options
 
 
 @click.command(
@@ -18,10 +18,10 @@ from .cluster import cluster_of_run, kubernetes_of, meaning
 @click.argument("run_id", metavar="RUN")
 @click.argument("task", metavar="NODE")
 @click.option("--tail", type=click.IntRange(min=1), metavar="N", help="The last N lines only.")
-@meaning
+@run_cluster_options
 @shared
 def logs(
-    settings: Settings,
+    settings: ConsoleSettings,
     run_id: str,
     task: str,
     tail: int | None,
@@ -39,9 +39,9 @@ def logs(
     with settings.home() as home:
         run = following.find(home, run_id)
         cluster = cluster_of_run(run, project, host, namespace)
-        found = following.log(home, run, task, kubernetes_of(cluster), lines=tail)
+        log = following.log(home, run, task, kubernetes_of(cluster), lines=tail)
         if settings.json:
-            settings.answer({"run": run.id, "node": task, "pod": found.pod, "text": found.text}, lambda console: None)
+            settings.answer({"run": run.id, "node": task, "pod": log.pod, "text": log.text}, lambda console: None)
         else:
-            sys.stdout.write(found.text)
+            sys.stdout.write(log.text)
     return OK

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from ...pipelines import load_pipeline
-from ..options import OK, Settings, Verbs, gathered, shared
-from .cluster import client_of, cluster_of, reaching
+from ..options import OK, ConsoleSettings, Verbs, gather_parameters, shared
+from .cluster import client_of, cluster_of, cluster_options
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -48,10 +48,10 @@ def schedule() -> None:
 @click.option("--name", default="", help="What it is called; else the pipeline's name.")
 @click.option("--experiment", default="", metavar="NAME", help="KFP's experiment; else the pipeline's name.")
 @click.option("--replace", is_flag=True, help="Let another schedule of that name give way.")
-@reaching
+@cluster_options
 @shared
 def create(
-    settings: Settings,
+    settings: ConsoleSettings,
     project: Path,
     cron: str,
     tz: str,
@@ -80,7 +80,7 @@ def create(
     when.resolve()
     pipeline = load_pipeline(project)
     cluster = cluster_of(project, host, namespace)
-    values = gathered(pipeline.parameters, params, file)
+    values = gather_parameters(pipeline.parameters, params, file)
     done = make(client_of(cluster), pipeline, cluster, when, values, name=name, experiment=experiment, replace=replace)
 
     def show(console: Console) -> None:
@@ -94,30 +94,32 @@ def create(
 
 @schedule.command(name="list", epilog="\b\nExample:\n  drivetrain kubeflow schedule list examples/flights\n")
 @click.argument("project", type=click.Path(path_type=Path, exists=True))
-@reaching
+@cluster_options
 @shared
-def list_(settings: Settings, project: Path, host: str | None, namespace: str | None) -> int:
+def list_(settings: ConsoleSettings, project: Path, host: str | None, namespace: str | None) -> int:
     """List the schedules on the cluster of PROJECT (its folder, or a kubeflow.yaml)."""
     from ...pipelines.kubeflow.recurring import to_json
 
-    found = client_of(cluster_of(project, host, namespace)).schedules()
-    settings.answer({"schedules": [to_json(one) for one in found]}, lambda console: _list(console, found))
+    schedules = client_of(cluster_of(project, host, namespace)).schedules()
+    settings.answer(
+        {"schedules": [to_json(recurring) for recurring in schedules]}, lambda console: _list(console, schedules)
+    )
     return OK
 
 
 def _verb(name: str, to: str, words: str) -> click.Command:
     @click.argument("project", type=click.Path(path_type=Path, exists=True))
     @click.argument("which", metavar="NAME|ID")
-    @reaching
+    @cluster_options
     @shared
-    def change(settings: Settings, project: Path, which: str, host: str | None, namespace: str | None) -> int:
+    def change(settings: ConsoleSettings, project: Path, which: str, host: str | None, namespace: str | None) -> int:
         from ...pipelines.kubeflow.recurring import named
 
         client = client_of(cluster_of(project, host, namespace))
-        found = named(client, which)
-        client.change_schedule(found.id, to)
-        answer = {"id": found.id, "name": found.name, "change": to}
-        settings.answer(answer, lambda console: console.print(f"{found.name}: {to}", markup=False))
+        recurring = named(client, which)
+        client.change_schedule(recurring.id, to)
+        answer = {"id": recurring.id, "name": recurring.name, "change": to}
+        settings.answer(answer, lambda console: console.print(f"{recurring.name}: {to}", markup=False))
         return OK
 
     epilog = f"\b\nExample:\n  drivetrain kubeflow schedule {name} examples/flights flights\n"
@@ -129,17 +131,17 @@ schedule.add_command(_verb("resume", "enabled", "Let a paused schedule go on; wh
 schedule.add_command(_verb("delete", "deleted", "Delete a schedule; the runs that it started stay."))
 
 
-def _list(console: Console, found: list[Recurring]) -> None:
+def _list(console: Console, schedules: list[Recurring]) -> None:
     from rich.table import Table
 
     from ...pipelines.kubeflow.recurring import told
 
-    if not found:
+    if not schedules:
         console.print("the cluster has no schedules", markup=False)
         return
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for title in ("name", "state", "due", "at once", "id"):
         table.add_column(title)
-    for one in found:
-        table.add_row(one.name, one.state, told(one), str(one.max_concurrency), one.id)
+    for recurring in schedules:
+        table.add_row(recurring.name, recurring.state, told(recurring), str(recurring.max_concurrency), recurring.id)
     console.print(table)

@@ -8,8 +8,8 @@ import click
 
 from ...errors import InputError
 from ...pipelines import Home, RunOptions, RunResult, load_pipeline
-from ..options import EXIT_CODES, Settings, gathered, shared
-from ..run import Watched, carry_out
+from ..options import EXIT_CODES, ConsoleSettings, gather_parameters, shared
+from ..run import ObserverFactory, carry_out
 from .compile import compiled
 
 
@@ -38,7 +38,7 @@ from .compile import compiled
 @click.option("--fail-fast", is_flag=True, help="Start nothing more of a DAG once a task of it failed, as Argo may.")
 @shared
 def simulate(
-    settings: Settings,
+    settings: ConsoleSettings,
     source: Path,
     project: Path | None,
     params: tuple[str, ...],
@@ -65,26 +65,28 @@ def simulate(
     if source.is_dir():
         if project is not None:
             raise click.UsageError("--project is for a compiled FILE")
-        made = compiled(source)
-        document = read((made.spec, made.platform))
+        compiled_pipeline = compiled(source)
+        document = read((compiled_pipeline.spec, compiled_pipeline.platform))
     elif project is None:
         raise click.UsageError("a compiled FILE needs --project, which stands for what the image holds")
     else:
         document = read(source)
         refuse(lint(source.read_text(encoding="utf-8")))
     pipeline = load_pipeline(project or source)
-    values, built = pipeline.values(gathered(pipeline.parameters, params, file)), pipeline.build()
+    values, built = pipeline.values(gather_parameters(pipeline.parameters, params, file)), pipeline.build()
     for name in evict:
         node, index = parse_task(name)
         if len(index) != len(built.scope(built[node].id)):
             raise InputError(f"{name} is no pod of {built.name}", fix="name a node; Trainer[3] for an item of a loop")
     cluster = Cluster(parallel, fail_fast, evictions=tuple(Eviction(name) for name in evict))
 
-    def go(home: Home, watched: Watched) -> RunResult:
+    def go(home: Home, watched: ObserverFactory) -> RunResult:
         options = RunOptions("kubeflow", (SIMULATED,), cache=not no_cache, parallel=parallel)
         run = new_run(home, built, pipeline.project, values, options)
-        given = arguments_of(run.pipeline, run.parameters)
+        arguments = arguments_of(run.pipeline, run.parameters)
         observer = watched(run) if watched else None
-        return outcome(home, run.id, carry_out_here(home, document, pipeline.project, given, run, cluster, observer))
+        return outcome(
+            home, run.id, carry_out_here(home, document, pipeline.project, arguments, run, cluster, observer)
+        )
 
     return carry_out(settings, go, new=True)

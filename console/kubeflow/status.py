@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from ...pipelines import Run
-from ..options import CANCELED, CRASH, EXIT_CODES, OK, STOPPED, Settings, shared
+from ..options import CANCELED, CRASH, EXIT_CODES, OK, STOPPED, ConsoleSettings, shared
 from ..outline import outline
 from ..show import nodes_table, show_nodes
-from .cluster import client_of, cluster_of_run, kubernetes_of, meaning
+from .cluster import client_of, cluster_of_run, kubernetes_of, run_cluster_options
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,10 +27,10 @@ EXIT_OF_STATE: Final = {"COMPLETE": OK, "STOPPED": STOPPED, "CANCELED": CANCELED
     "  drivetrain kubeflow status 20261121-093000-1a2b --json\n"
 )
 @click.argument("run_id", metavar="[RUN]", required=False)
-@meaning
+@run_cluster_options
 @shared
 def status(
-    settings: Settings, run_id: str | None, project: Path | None, host: str | None, namespace: str | None
+    settings: ConsoleSettings, run_id: str | None, project: Path | None, host: str | None, namespace: str | None
 ) -> int:
     """Say how far a RUN on a cluster is, by its id or KFP's (the newest one unless given).
 
@@ -41,21 +41,21 @@ def status(
     with settings.home() as home:
         run = following.find(home, run_id)
         cluster = cluster_of_run(run, project, host, namespace)
-        found = following.status(home, run, client_of(cluster), kubernetes_of(cluster))
-        return answer_status(settings, found, run)
+        run_status = following.status(home, run, client_of(cluster), kubernetes_of(cluster))
+        return answer_status(settings, run_status, run)
 
 
-def answer_status(settings: Settings, found: RunStatus, run: Run) -> int:
+def answer_status(settings: ConsoleSettings, run_status: RunStatus, run: Run) -> int:
     """Print a run's tasks and what KFP says of it, or answer with JSON; gives the exit code."""
 
     def show(console: Console) -> None:
-        table = nodes_table(outline(run.pipeline), {task.task: task for task in found.tasks})
-        show_nodes(console, f"{run.pipeline.name}, run {run.id}:", found.state, table)
-        if found.kfp is not None:
-            more = f": {found.kfp.error}" if found.kfp.error else ""
-            console.print(f"KFP's run {found.kfp.id}: {found.kfp.state}{more}", markup=False, soft_wrap=True)
-        for note in found.notes:
+        table = nodes_table(outline(run.pipeline), {task.task: task for task in run_status.tasks})
+        show_nodes(console, f"{run.pipeline.name}, run {run.id}:", run_status.state, table)
+        if run_status.kfp is not None:
+            more = f": {run_status.kfp.error}" if run_status.kfp.error else ""
+            console.print(f"KFP's run {run_status.kfp.id}: {run_status.kfp.state}{more}", markup=False, soft_wrap=True)
+        for note in run_status.notes:
             console.print(f"note: {note}", markup=False, soft_wrap=True)
 
-    settings.answer(found.to_json(), show)
-    return EXIT_OF_STATE.get(found.state, CRASH)
+    settings.answer(run_status.to_json(), show)
+    return EXIT_OF_STATE.get(run_status.state, CRASH)

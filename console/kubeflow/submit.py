@@ -12,8 +12,8 @@ import click
 
 from ...errors import InputError
 from ...pipelines import Home, Run, load_pipeline
-from ..options import EXIT_CODES, Settings, gathered, shared, terminal
-from .cluster import cluster_of, kubernetes_of, reaching
+from ..options import EXIT_CODES, ConsoleSettings, gather_parameters, shared, terminal
+from .cluster import cluster_of, cluster_options, kubernetes_of
 from .status import EXIT_OF_STATE, answer_status
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def home_for(settings: Settings, cluster: Cluster, *, readonly: bool) -> Iterator[Home]:
+def home_for(settings: ConsoleSettings, cluster: Cluster, *, readonly: bool) -> Iterator[Home]:
     """The home of a cluster's runs: its payloads are where pods keep them, unless it is said or known otherwise."""
     there = settings.artifacts
     if there is None and "://" in cluster.artifacts and not (settings.root / "metadata.db").exists():
@@ -52,10 +52,10 @@ def home_for(settings: Settings, cluster: Cluster, *, readonly: bool) -> Iterato
 @click.option("--no-cache", is_flag=True, help="Run every node, whatever ran before.")
 @click.option("--wait", is_flag=True, help="Wait for the run's end, and leave with its exit code.")
 @click.option("--timeout", type=float, metavar="SECONDS", help="Wait no longer than that.")
-@reaching
+@cluster_options
 @shared
 def submit(
-    settings: Settings,
+    settings: ConsoleSettings,
     project: Path,
     params: tuple[str, ...],
     file: Path | None,
@@ -78,13 +78,13 @@ def submit(
         raise click.UsageError("--timeout is for --wait")
     pipeline = load_pipeline(project)
     cluster = cluster_of(project, host, namespace)
-    values = gathered(pipeline.parameters, params, file)
+    values = gather_parameters(pipeline.parameters, params, file)
     with home_for(settings, cluster, readonly=False) as home:
         done = hand_over(home, pipeline, cluster, values, name=name, experiment=experiment, cache=not no_cache)
         return _followed(settings, home, cluster, done, timeout if wait else 0.0)
 
 
-def resubmit(settings: Settings, home: Home, run: Run) -> int:
+def resubmit(settings: ConsoleSettings, home: Home, run: Run) -> int:
     """Go on with a run of a cluster: what did not end well is submitted again."""
     from ...pipelines.kubeflow.submit import resubmit as hand_over
 
@@ -103,7 +103,7 @@ def _here(run: Run) -> Path:
     return project
 
 
-def _followed(settings: Settings, home: Home, cluster: Cluster, done: Submitted, timeout: float | None) -> int:
+def _followed(settings: ConsoleSettings, home: Home, cluster: Cluster, done: Submitted, timeout: float | None) -> int:
     """Say what was submitted, wait for its end where that is wanted; gives the exit code."""
     from ...pipelines.kubeflow import following
     from ...pipelines.kubeflow.client import Client
@@ -116,11 +116,11 @@ def _followed(settings: Settings, home: Home, cluster: Cluster, done: Submitted,
     if not settings.json:
         _show_submitted(terminal(), settings, done, unseen)
     client, run = Client(cluster.api), following.find(home, done.run)
-    run = following.wait(home, run, client, seen=_Said(quiet=settings.json), timeout=timeout)
+    run = following.wait(home, run, client, seen=_StatePrinter(quiet=settings.json), timeout=timeout)
     return answer_status(settings, following.status(home, run, client, kubernetes_of(cluster)), run)
 
 
-class _Said:
+class _StatePrinter:
     """Says each state of a KFP run once."""
 
     def __init__(self, *, quiet: bool) -> None:
@@ -132,7 +132,7 @@ class _Said:
             click.echo(f"KFP: {run.state}")
 
 
-def _show_submitted(console: Console, settings: Settings, done: Submitted, unseen: str) -> None:
+def _show_submitted(console: Console, settings: ConsoleSettings, done: Submitted, unseen: str) -> None:
     cached = sum(result.state == "CACHED" for result in done.ended.values())
     if done.kfp is None:
         console.print(f"run {done.run}: {done.state}, nothing was left for the cluster ({cached} cached)", markup=False)
@@ -141,7 +141,7 @@ def _show_submitted(console: Console, settings: Settings, done: Submitted, unsee
     console.print(f"run {done.run}: {done.pods} nodes go to the cluster{reused}", markup=False)
     console.print(f"  KFP's run {done.kfp.id}  {done.kfp.link}", markup=False, soft_wrap=True)
     console.print(
-        f"  to follow it: drivetrain kubeflow status {done.run}{settings.spelled}", markup=False, soft_wrap=True
+        f"  to follow it: drivetrain kubeflow status {done.run}{settings.as_options}", markup=False, soft_wrap=True
     )
     if unseen:
         note = f"note: the pods' artifacts, at {unseen}, are not this root's: pods alone find what ran before"

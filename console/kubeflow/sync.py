@@ -10,8 +10,8 @@ import click
 
 from ...errors import DrivetrainError, InputError
 from ...pipelines import open_run
-from ..options import OK, USER_ERROR, Settings, shared
-from .cluster import client_of, cluster_of_run, meaning
+from ..options import OK, USER_ERROR, ConsoleSettings, shared
+from .cluster import client_of, cluster_of_run, run_cluster_options
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     "--store postgresql://store/drivetrain\n"
 )
 @click.argument("run", metavar="RUN")
-@meaning
+@run_cluster_options
 @shared
-def sync(settings: Settings, run: str, project: Path | None, host: str | None, namespace: str | None) -> int:
+def sync(settings: ConsoleSettings, run: str, project: Path | None, host: str | None, namespace: str | None) -> int:
     """Take into the store what the pods of RUN recorded beside the payloads and could not tell it.
 
     A run that KFP has ended and no pod has closed is closed. Twice changes nothing. Exit code 2 where a record cannot
@@ -40,23 +40,25 @@ def sync(settings: Settings, run: str, project: Path | None, host: str | None, n
     with settings.home(readonly=False) as home:
         with suppress(InputError):  # of one that the store does not know there may be records
             run = following.find(home, run).id
-        found = take_in(home, run)
-        there = open_run(home, found.run)
-        if there.state == "RUNNING" and on_cluster(there):
+        synced = take_in(home, run)
+        closed_run = open_run(home, synced.run)
+        if closed_run.state == "RUNNING" and on_cluster(closed_run):
             try:
-                there = following.close(home, there, client_of(cluster_of_run(there, project, host, namespace)))
+                closed_run = following.close(
+                    home, closed_run, client_of(cluster_of_run(closed_run, project, host, namespace))
+                )
             except DrivetrainError as error:
                 notes.append(f"whether KFP has ended it is not known: {error.message}")
-    answer = found.to_json() | {"state": there.state, "notes": notes}
-    settings.answer(answer, lambda console: _show_synced(console, found, there.state, notes))
-    return USER_ERROR if found.ignored else OK
+    answer = synced.to_json() | {"state": closed_run.state, "notes": notes}
+    settings.answer(answer, lambda console: _show_synced(console, synced, closed_run.state, notes))
+    return USER_ERROR if synced.ignored else OK
 
 
-def _show_synced(console: Console, found: Synced, state: str, notes: list[str]) -> None:
-    new = f": {', '.join(found.brought)}" if found.brought else ""
-    count = f"{len(found.brought)} executions are" if len(found.brought) != 1 else "1 execution is"
-    lines = [f"run {found.run}, {state}: {count} new to the store{new}; it knew {found.known}"]
-    lines += [f"ignored {name}: {why}" for name, why in found.ignored]
+def _show_synced(console: Console, synced: Synced, state: str, notes: list[str]) -> None:
+    new = f": {', '.join(synced.brought)}" if synced.brought else ""
+    count = f"{len(synced.brought)} executions are" if len(synced.brought) != 1 else "1 execution is"
+    lines = [f"run {synced.run}, {state}: {count} new to the store{new}; it knew {synced.known}"]
+    lines += [f"ignored {name}: {why}" for name, why in synced.ignored]
     lines += [f"note: {note}" for note in notes]
     for line in lines:
         console.print(line, markup=False, soft_wrap=True)

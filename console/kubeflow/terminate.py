@@ -6,16 +6,18 @@ from pathlib import Path
 
 import click
 
-from ..options import EXIT_CODES, OK, Settings, shared
-from .cluster import client_of, cluster_of_run, meaning
+from ..options import EXIT_CODES, OK, ConsoleSettings, shared
+from .cluster import client_of, cluster_of_run, run_cluster_options
 from .status import answer_status
 
 
 @click.command(epilog=f"{EXIT_CODES}\n\b\nExample:\n  drivetrain kubeflow terminate 20261121-093000-1a2b\n")
 @click.argument("run_id", metavar="RUN")
-@meaning
+@run_cluster_options
 @shared
-def terminate(settings: Settings, run_id: str, project: Path | None, host: str | None, namespace: str | None) -> int:
+def terminate(
+    settings: ConsoleSettings, run_id: str, project: Path | None, host: str | None, namespace: str | None
+) -> int:
     """End a RUN on its cluster, by its id or KFP's, and record how its tasks ended."""
     from ...pipelines.kubeflow import following
 

@@ -10,8 +10,8 @@ import click
 from ...digest import write_durably
 from ...errors import InputError
 from ...pipelines import open_run
-from ..options import OK, RUN, Settings, shared
-from .infer import proposed
+from ..options import OK, RUN, ConsoleSettings, shared
+from .infer import proposed_schema
 
 
 @click.command(
@@ -30,7 +30,7 @@ from .infer import proposed
 @click.option("--replace", is_flag=True, help="Also where the file holds another schema.")
 @shared
 def accept(
-    settings: Settings, patch: Path | None, only: str | None, run_id: str | None, to: Path | None, replace: bool
+    settings: ConsoleSettings, patch: Path | None, only: str | None, run_id: str | None, to: Path | None, replace: bool
 ) -> int:
     """Write the proposed schema into the project, or make the changes of a PATCH in it.
 
@@ -42,7 +42,7 @@ def accept(
         raise InputError("--only is for a patch", fix="name the file that `drivetrain schema update` wrote")
     with settings.home() as home:
         run = open_run(home, run_id)
-        text = proposed(home, run)
+        text = proposed_schema(home, run)
     target = to or run.project / "schema.yaml"
     before = target.read_text(encoding="utf-8") if target.is_file() else ""
     changes = list(difflib.unified_diff(before.splitlines(), text.splitlines(), "accepted", "proposed", lineterm=""))
@@ -75,7 +75,7 @@ def write_text(target: Path, text: str, option: str) -> None:
         ) from None
 
 
-def accept_patch(settings: Settings, path: Path, only: str | None, to: Path | None) -> int:
+def accept_patch(settings: ConsoleSettings, path: Path, only: str | None, to: Path | None) -> int:
     """Make a patch's changes in the project's schema.yaml; its comments stay."""
     from ... import data
 
@@ -87,11 +87,13 @@ def accept_patch(settings: Settings, path: Path, only: str | None, to: Path | No
     text, kept = data.edit_yaml(before, schema, str(target))
     if text != before:
         write_text(target, text, "--to")
-    made = [change.id for change in patch.changes if ids is None or change.id in ids]
-    said = f"{'wrote' if text != before else 'already so:'} {target} ({len(made)} of {len(patch.changes)} changes)"
-    said += "" if kept else "; written anew, without its comments"
-    answer = {"file": str(target), "changed": text != before, "accepted": made, "comments_kept": kept}
-    settings.answer(answer, lambda console: console.print(said, markup=False, soft_wrap=True))
+    accepted = [change.id for change in patch.changes if ids is None or change.id in ids]
+    message = (
+        f"{'wrote' if text != before else 'already so:'} {target} ({len(accepted)} of {len(patch.changes)} changes)"
+    )
+    message += "" if kept else "; written anew, without its comments"
+    answer = {"file": str(target), "changed": text != before, "accepted": accepted, "comments_kept": kept}
+    settings.answer(answer, lambda console: console.print(message, markup=False, soft_wrap=True))
     return OK
 
 

@@ -11,8 +11,8 @@ import click
 from ...errors import InputError
 from ...pipelines import open_run
 from ..lineage import find_artifact
-from ..options import OK, RUN, Settings, shared
-from .infer import proposed
+from ..options import OK, RUN, ConsoleSettings, shared
+from .infer import proposed_schema
 
 if TYPE_CHECKING:
     from ...data import Schema
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @click.argument("new", required=False)
 @RUN
 @shared
-def diff(settings: Settings, old: str | None, new: str | None, run_id: str | None) -> int:
+def diff(settings: ConsoleSettings, old: str | None, new: str | None, run_id: str | None) -> int:
     """Print how schema NEW differs from OLD, in meaning: comments and order of keys do not count.
 
     Each is a schema.yaml, a schema.pbtxt, or an artifact (a URI, a uid, the beginning of a fingerprint). OLD is the
@@ -52,7 +52,7 @@ def diff(settings: Settings, old: str | None, new: str | None, run_id: str | Non
     return OK
 
 
-def _named(settings: Settings, name: str | None, run_id: str | None, *, proposal: bool) -> tuple[str, Schema]:
+def _named(settings: ConsoleSettings, name: str | None, run_id: str | None, *, proposal: bool) -> tuple[str, Schema]:
     """A schema and what to call it."""
     from ... import data
 
@@ -64,7 +64,7 @@ def _named(settings: Settings, name: str | None, run_id: str | None, *, proposal
             run = open_run(home, run_id)
             if proposal:
                 title = f"proposed by run {run.id}"
-                return title, data.schema_from_yaml(proposed(home, run), title)
+                return title, data.schema_from_yaml(proposed_schema(home, run), title)
             return str(run.project / "schema.yaml"), data.load_schema(run.project / "schema.yaml")
         record = find_artifact(home, name)
         if record is None or record.type != "Schema":

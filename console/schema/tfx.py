@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ..options import OK, Settings, print_text, shared
+from ..options import OK, ConsoleSettings, print_text, shared
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
@@ -14,7 +14,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @click.command("import", epilog="\b\nExample:\n  drivetrain schema import tfx/schema.pbtxt > schema.yaml\n")
 @click.argument("file", type=_FILE)
 @shared
-def import_(settings: Settings, file: Path) -> int:
+def import_(settings: ConsoleSettings, file: Path) -> int:
     """Print the schema that a TFX schema.pbtxt says; what could not be taken over is told on standard error."""
     from ... import data
 
@@ -26,7 +26,7 @@ def import_(settings: Settings, file: Path) -> int:
 @click.command(epilog="\b\nExample:\n  drivetrain schema export examples/flights/schema.yaml > schema.pbtxt\n")
 @click.argument("file", type=_FILE, default="schema.yaml")
 @shared
-def export(settings: Settings, file: Path) -> int:
+def export(settings: ConsoleSettings, file: Path) -> int:
     """Print a schema.yaml as TFX's schema.pbtxt; what TFDV has no words for is told on standard error.
 
     FILE is schema.yaml in this folder unless given.
@@ -38,7 +38,7 @@ def export(settings: Settings, file: Path) -> int:
     return OK
 
 
-def _answer_noted(settings: Settings, text: str, notes: tuple[str, ...]) -> None:
+def _answer_noted(settings: ConsoleSettings, text: str, notes: tuple[str, ...]) -> None:
     if not settings.json:
         for note in notes:
             click.echo(f"note: {note}", err=True)

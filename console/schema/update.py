@@ -11,7 +11,7 @@ import click
 from ...errors import InputError
 from ...pipelines import Home, Run, open_run
 from ...pipelines.launcher.flow import Flow
-from ..options import OK, RUN, Settings, shared
+from ..options import OK, RUN, ConsoleSettings, shared
 from ..session import view
 from .infer import statistics_in
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ...data import Statistics
 
 
-class Compared(NamedTuple):
+class ValidatorInputs(NamedTuple):
     """What a run's ExampleValidator looked at.
 
     Attributes:
@@ -33,7 +33,7 @@ class Compared(NamedTuple):
     environment: str | None = None
 
 
-def compared(home: Home, run: Run) -> Compared:
+def validator_inputs(home: Home, run: Run) -> ValidatorInputs:
     """What a run's ExampleValidator looked at; of a run without one, its statistics.
 
     Raises:
@@ -51,11 +51,11 @@ def compared(home: Home, run: Run) -> Compared:
                 for name in ("statistics", "previous", "serving", "previous_version")
                 if inputs.get(name)
             }
-            told: Any = dict(node.parameters).get("environment")
-            if isinstance(told, dict):  # a parameter of the pipeline
-                told = run.parameters[told["$param"]]
-            return Compared(loaded.pop("statistics"), loaded, told)
-    return Compared(statistics_in(view(home, run)), {})
+            environment: Any = dict(node.parameters).get("environment")
+            if isinstance(environment, dict):  # a parameter of the pipeline
+                environment = run.parameters[environment["$param"]]
+            return ValidatorInputs(loaded.pop("statistics"), loaded, environment)
+    return ValidatorInputs(statistics_in(view(home, run)), {})
 
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
@@ -81,7 +81,7 @@ PATCH = "schema.patch.yaml"
 @click.option("--replace", is_flag=True, help="Also where there is a patch already.")
 @shared
 def update(
-    settings: Settings,
+    settings: ConsoleSettings,
     run_id: str | None,
     path: str | None,
     file: Path | None,
@@ -98,17 +98,17 @@ def update(
 
     if path is not None:
         file = file or Path("schema.yaml")
-        found: object = path
+        measured: object = path
         controls: Mapping[str, object] = {}
     else:
         with settings.home() as home:
             run = open_run(home, run_id)
-            found, controls, told = compared(home, run)
-        environment = environment or told
+            measured, controls, run_environment = validator_inputs(home, run)
+        environment = environment or run_environment
         file = file or run.project / "schema.yaml"
     patch = data.update_schema(
         data.load_schema(file),
-        found,
+        measured,
         environment=environment,
         previous=previous or controls.get("previous"),
         serving=controls.get("serving"),
@@ -121,10 +121,10 @@ def update(
         patch.save(target)
     for anomaly in patch.unresolved:
         click.echo(f"note: no change of the schema does away with {anomaly.type}: {anomaly.message}", err=True)
-    said = "nothing to change in the schema" if patch.unresolved else "the data passes: nothing to change"
+    message = "nothing to change in the schema" if patch.unresolved else "the data passes: nothing to change"
     if patch.changes:
         number = f"{len(patch.changes)} change{'s' * (len(patch.changes) > 1)}"
-        said = f"{patch.diff}\nwrote {target}: {number}; `drivetrain schema accept {target}` makes them"
+        message = f"{patch.diff}\nwrote {target}: {number}; `drivetrain schema accept {target}` makes them"
     answer = {"file": str(target) if patch.changes else None, **patch.to_dict()}
-    settings.answer(answer, lambda console: console.print(said, markup=False, soft_wrap=True))
+    settings.answer(answer, lambda console: console.print(message, markup=False, soft_wrap=True))
     return OK

@@ -125,9 +125,9 @@ def test_contradicting_splits_are_named(tmp_path: Path) -> None:
         ({"data": {"a": 3}}, "the files of the split 'a' are 3"),
         ({"data": {}}, "there are no splits"),
         ({"data": {"../a": path}}, "cannot name a split"),
-        ({"data": {"a": path}, "splits": {"x": 1}}, "told in more than one way"),
-        ({"data": {"a": path}, "split_column": "fold"}, "told in more than one way"),
-        ({"data": path, "split_by": "n", "split_column": "fold"}, "told in more than one way"),
+        ({"data": {"a": path}, "splits": {"x": 1}}, "given in more than one way"),
+        ({"data": {"a": path}, "split_column": "fold"}, "given in more than one way"),
+        ({"data": path, "split_by": "n", "split_column": "fold"}, "given in more than one way"),
         ({"data": path, "split_column": "nothing"}, "there is no column 'nothing'"),
     ]
     for arguments, message in given:

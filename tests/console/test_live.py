@@ -6,7 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from drivetrain.console.live import Lines, Meter, Tree, span, watch
+from drivetrain.console.live import LineProgress, Meter, TreeProgress, span, watch
 from drivetrain.console.outline import outline
 from drivetrain.metadata import ContextRecord
 from drivetrain.pipelines import NodeResult, Observer, Pipeline, Run, RunOptions
@@ -84,7 +84,7 @@ def test_lines_say_how_nodes_ended_and_how_far_long_ones_are(monkeypatch: pytest
     # The module's alone: what other threads wait for goes by the same function.
     monkeypatch.setattr("drivetrain.console.live.time", SimpleNamespace(monotonic=lambda: float(next(clock))))
     monkeypatch.setattr("drivetrain.console.live._QUIET", 600.0)
-    lines = Lines(demo(), said.append)
+    lines = LineProgress(demo(), said.append)
     lines.started("A")
     lines.progress("A", 70, 700, "rows")
     lines.progress("A", 140, 700, "rows")
@@ -101,7 +101,7 @@ def test_lines_say_how_nodes_ended_and_how_far_long_ones_are(monkeypatch: pytest
     ]
 
 
-def shown(tree: Tree) -> list[list[str]]:
+def shown(tree: TreeProgress) -> list[list[str]]:
     """The words of each line."""
     console = Console(width=100, no_color=True, force_terminal=False)
     with console.capture() as captured:
@@ -110,7 +110,7 @@ def shown(tree: Tree) -> list[list[str]]:
 
 
 def test_the_tree_shows_states_progress_and_reasons() -> None:
-    tree = Tree(demo())
+    tree = TreeProgress(demo())
     tree.started("A")
     tree.ended(NodeResult("A", EndState.CACHED, 0.25, "same work as run [x]"))
     tree.started("B")
@@ -134,7 +134,7 @@ def test_a_note_of_a_node_that_was_not_started_is_shown_and_changes_nothing_else
 ) -> None:
     monkeypatch.setattr("drivetrain.console.live._QUIET", 600.0)
     said: list[str] = []
-    lines, tree = Lines(demo(), said.append), Tree(demo())
+    lines, tree = LineProgress(demo(), said.append), TreeProgress(demo())
     observer: Observer
     for observer in (lines, tree):
         observer.note("A", "logs are incomplete")
@@ -158,7 +158,7 @@ def test_a_note_of_a_node_that_was_not_started_is_shown_and_changes_nothing_else
 
 
 def test_a_note_of_an_item_that_was_not_started_leaves_the_others_be() -> None:
-    tree = Tree(demo())
+    tree = TreeProgress(demo())
     tree.note("A[1]", "waits for a pod")
     tree.ended(NodeResult("A[0]", EndState.COMPLETE, 2.0, "first run"))
     assert shown(tree)[1] == ["A", "waiting", "1", "complete,", "1", "waiting"]
@@ -181,7 +181,7 @@ def test_watching_draws_a_tree_in_a_terminal_lines_elsewhere_and_nothing_for_jso
         observer = begin(demo())
         observer.started("A")
         observer.ended(NodeResult("A", EndState.COMPLETE, 1.0, "first run"))
-    assert isinstance(observer, Tree)
+    assert isinstance(observer, TreeProgress)
     assert "first run" in (tmp_path / "tty").read_text()
     monkeypatch.setenv("JPY_PARENT_PID", "7")  # as in what `!` runs in a notebook
     with (tmp_path / "cell").open("w") as tty, watch(Console(file=tty, force_terminal=True)) as begin:

@@ -212,7 +212,7 @@ def test_a_log_that_is_read_in_pieces_hides_what_lies_across_two(
     path.parent.mkdir(parents=True)
     monkeypatch.setenv("THE_TOKEN", token)
     for size in (1, 2, 7, 31):
-        monkeypatch.setattr("drivetrain.console.logs._MUCH", size)
+        monkeypatch.setattr("drivetrain.console.logs._CHUNK", size)
         for before in range(0, 40, 3):
             text = "é" * before + token + "\nüber\n" + token + token + "s3cret" + "x" * before + token + "ø"
             path.write_text(text)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from drivetrain.console.options import Settings
+from drivetrain.console.options import ConsoleSettings
 from drivetrain.metadata import fsck
 from drivetrain.pipelines import Home, RunOptions, RunResult, list_runs, run_pipeline
 from drivetrain.tests.data.postgres import Server, server
@@ -94,8 +94,8 @@ def test_no_command_line_holds_the_password(homes: tuple[Home, Home], pipe: Pipe
     ],
 )
 def test_no_advised_command_holds_the_password(store: str, advised: str) -> None:
-    settings = Settings(root=Path("r"), store=store, artifacts=None, json=False)
-    assert shlex.split(settings.spelled) == ["--root", "r", "--store", advised]
+    settings = ConsoleSettings(root=Path("r"), store=store, artifacts=None, json=False)
+    assert shlex.split(settings.as_options) == ["--root", "r", "--store", advised]
 
 
 @pytest.mark.slow
