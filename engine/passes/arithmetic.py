@@ -68,14 +68,6 @@ def simpler(node: DeviceOp, tensors: dict[str, Tensor], makers: dict[str, Device
     return None
 
 
-def may_be_simpler(node: DeviceOp) -> bool:
-    """Whether `simpler` may find something: a look at the node alone."""
-    if node.op not in _NEUTRAL:
-        return node.op in _RULES
-    x, y = node.operands
-    return _is(y, _NEUTRAL[node.op]) or _is(x, _NEUTRAL[node.op]) or _is(y, -0.0) or _is(x, -0.0)
-
-
 def _alike(operand: Operand, output: Tensor, tensors: dict[str, Tensor]) -> bool:
     """Whether an operand has the dtype and shape of what it would stand for."""
     if isinstance(operand, Literal):
@@ -239,4 +231,3 @@ _RULES: Final[dict[str, _Rule]] = {
     "broadcast_in_dim": _broadcast,
     "squeeze": _first,
 }
-_NEUTRAL: Final = {"mul": 1, "div": 1, "sub": 0, "add": 0}

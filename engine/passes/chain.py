@@ -10,11 +10,10 @@ from typing import Final, NamedTuple
 from ..graphs.graph import Graph
 from ..graphs.nodes import DeviceStage
 from .arithmetic import simplify
-from .bodies import tidy_bodies
-from .constants import drop_training, fold
-from .glance import SPARED, at_rest
+from .constants import fold
 from .layers import fold_batch_norm
 from .structural import forget_gradients, inline, prune, share
+from .training_only import drop_training
 
 Pass = Callable[[Graph], Graph]
 """Gives a graph that computes the same: structural passes to the bit, algebraic ones to 1e-6 (each says which)."""
@@ -22,7 +21,7 @@ Pass = Callable[[Graph], Graph]
 STRUCTURAL: Final[tuple[Pass, ...]] = (prune, inline, share, prune)
 """What every graph goes through: results stay bitwise equal."""
 
-EXPORTED: Final[tuple[Pass, ...]] = (prune, share, forget_gradients, simplify, tidy_bodies, prune)
+EXPORTED: Final[tuple[Pass, ...]] = (prune, share, forget_gradients, simplify, prune)
 """What a graph goes through that will be run but not differentiated: results stay bitwise equal."""
 
 FROZEN: Final[tuple[Pass, ...]] = (
@@ -54,30 +53,28 @@ class PassReport(NamedTuple):
 
 
 def optimize(graph: Graph, passes: Sequence[Pass] = STRUCTURAL) -> tuple[Graph, tuple[PassReport, ...]]:
-    """Run passes one after the other; those that a first look rules out are not run.
+    """Run passes one after the other.
 
     Returns:
         The last graph, and a report per pass, in order.
     """
     reports = []
     counted: tuple[Graph, Counter[str]] | None = None
-    rests = at_rest(graph)
-    last: dict[Pass, Graph] = {}
+    last_result: dict[Pass, Graph] = {}
     for step in passes:
-        if (rests and step in SPARED) or last.get(step) is graph:  # what found nothing does not the next time
+        if last_result.get(step) is graph:  # what a pass has left as it is, it leaves so the next time too
             reports.append(PassReport(step.__name__, len(graph.nodes), len(graph.nodes), {}, 0.0))
             continue
         start = perf_counter()
-        made = step(graph)
+        rewritten = step(graph)
         seconds = perf_counter() - start
         removed: dict[str, int] = {}
-        if made is not graph:
+        if rewritten is not graph:
             before = counted[1] if counted is not None and counted[0] is graph else _ops(graph)
-            counted = (made, _ops(made))
+            counted = (rewritten, _ops(rewritten))
             removed = dict(before - counted[1])
-            rests = False
-        reports.append(PassReport(step.__name__, len(graph.nodes), len(made.nodes), removed, seconds))
-        last[step] = graph = made
+        reports.append(PassReport(step.__name__, len(graph.nodes), len(rewritten.nodes), removed, seconds))
+        last_result[step] = graph = rewritten
     return graph, tuple(reports)
 
 

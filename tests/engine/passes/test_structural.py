@@ -11,7 +11,7 @@ import pytest
 jax = pytest.importorskip("jax")
 import jax.numpy as jnp  # noqa: E402
 from drivetrain.engine.graphs.graph import Graph, Output  # noqa: E402
-from drivetrain.engine.graphs.nodes import AnalyzerNode, DeviceOp, HostNode, Tensor  # noqa: E402
+from drivetrain.engine.graphs.nodes import AnalyzerNode, HostNode, Tensor  # noqa: E402
 from drivetrain.engine.passes import (  # noqa: E402
     EXPORTED,
     STRUCTURAL,
@@ -21,7 +21,6 @@ from drivetrain.engine.passes import (  # noqa: E402
     prune,
     share,
     simplify,
-    tidy_bodies,
 )
 from drivetrain.engine.tracing.equations import graph_of_jaxpr  # noqa: E402
 from drivetrain.errors import InputError  # noqa: E402
@@ -306,43 +305,6 @@ def test_a_literal_that_a_host_node_reads_becomes_a_weight() -> None:
     made.check()
     (read,) = made.nodes[-1].inputs
     assert made.values[str(read)] == np.float32(2.5)
-
-
-def test_tidy_bodies_works_inside_loops_and_branches() -> None:
-    def fn(x: Any) -> Any:
-        def step(h: Any, _: Any) -> Any:
-            kept = jax.nn.relu(h) + jax.nn.relu(h) * 1.0
-            return kept, jnp.sin(h)
-
-        y, _ = jax.lax.scan(step, x, length=3)
-        return jax.lax.cond(y.sum() > 0, lambda v: jax.nn.relu(v), lambda v: v * 1.0, y)
-
-    graph = traced(fn, x=X)
-    made = optimized(graph, tidy_bodies)
-    (scan,) = (node for node in made.nodes if isinstance(node, DeviceOp) and node.op == "scan")
-    body = [equation.primitive.name for equation in scan.equation.params["jaxpr"].jaxpr.eqns]
-    assert body == ["max", "add"]
-    assert len(scan.outputs) == 1
-    (cond,) = (node for node in made.nodes if isinstance(node, DeviceOp) and node.op == "cond")
-    assert "custom_jvp_call" not in str(cond.equation.params["branches"])
-    same_bits(run(made, x=X), run(graph, x=X))
-
-
-def test_a_scan_carries_only_what_is_read() -> None:
-    def fn(x: Any) -> Any:
-        def step(state: Any, x: Any) -> Any:
-            total, count, last = state
-            return (total + count, count + 1, jnp.cos(last)), (total, last)
-
-        (total, _, _), (totals, _) = jax.lax.scan(step, (x, jnp.float32(0), x), jnp.arange(4))
-        return total, totals
-
-    graph = traced(fn, x=X)
-    made = optimized(graph, (tidy_bodies, prune))
-    (scan,) = (node for node in made.nodes if isinstance(node, DeviceOp) and node.op == "scan")
-    assert scan.equation.params["num_carry"] == 2  # the count is not read, but the total is made of it
-    assert "cos" not in str(scan.equation.params["jaxpr"])
-    same_bits(run(made, x=X), run(graph, x=X))
 
 
 def test_updates_stay_what_they_are() -> None:
