@@ -1,6 +1,5 @@
 """Passes: functions from graph to graph, chained, each saying what it removed. XLA does fusion and layout."""
 
-from .arithmetic import simplify as simplify
 from .chain import EXPORTED as EXPORTED
 from .chain import FROZEN as FROZEN
 from .chain import STRUCTURAL as STRUCTURAL

@@ -9,7 +9,6 @@ from typing import Final, NamedTuple
 
 from ..graphs.graph import Graph
 from ..graphs.nodes import DeviceStage
-from .arithmetic import simplify
 from .constants import fold
 from .layers import fold_batch_norm
 from .structural import forget_gradients, inline, prune, share
@@ -21,7 +20,7 @@ Pass = Callable[[Graph], Graph]
 STRUCTURAL: Final[tuple[Pass, ...]] = (prune, inline, share, prune)
 """What every graph goes through: results stay bitwise equal."""
 
-EXPORTED: Final[tuple[Pass, ...]] = (prune, share, forget_gradients, simplify, prune)
+EXPORTED: Final[tuple[Pass, ...]] = (prune, forget_gradients, share, prune)
 """What a graph goes through that will be run but not differentiated: results stay bitwise equal."""
 
 FROZEN: Final[tuple[Pass, ...]] = (

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.engine
 
 ANIMALS = {animal.name: animal for animal in zoo()}
 ROWS = 24
-MATRICES = ("mlp", "wide_and_deep", "cnn", "transformer", "branches", "joined", "tied", "normalised")
+MATRICES = ("mlp", "wide_and_deep", "cnn", "transformer", "branches", "joined", "normalised")
 LOOPS = {"rnn": 6, "gru": 6}  # XLA counts a loop's body once, we as often as it runs
 
 

@@ -20,7 +20,6 @@ from drivetrain.engine.passes import (  # noqa: E402
     optimize,
     prune,
     share,
-    simplify,
 )
 from drivetrain.engine.tracing.equations import graph_of_jaxpr  # noqa: E402
 from drivetrain.errors import InputError  # noqa: E402
@@ -203,91 +202,6 @@ def test_forget_gradients_takes_custom_gradients_and_recomputation_too() -> None
     assert set(ops(made)) == {"max", "div", "sin"}
     same_bits(run(made, x=X), run(graph, x=X))
     assert set(ops(optimized(graph, STRUCTURAL))) == {"custom_jvp_call", "custom_vjp_call", "remat2"}
-
-
-@pytest.mark.parametrize(
-    ("fn", "op"),
-    [
-        (lambda x: jax.lax.mul(x, np.float32(1)), "mul"),
-        (lambda x: jax.lax.mul(np.float32(1), x), "mul"),
-        (lambda x: jax.lax.div(x, np.float32(1)), "div"),
-        (lambda x: jax.lax.sub(x, np.float32(0)), "sub"),
-        (lambda x: jax.lax.add(x, np.float32(-0.0)), "add"),
-        (lambda x: jax.lax.max(x, x), "max"),
-        (lambda x: jax.lax.copy_p.bind(x), "copy"),
-    ],
-)
-def test_simplify_removes_what_does_nothing(fn: Any, op: str) -> None:
-    check(lambda x: (fn(x), x * 3), simplify, {op: 1})
-
-
-@pytest.mark.parametrize(
-    "fn",
-    [
-        lambda x: x + 0.0,  # -0.0 + 0.0 is 0.0
-        lambda x: 0.0 - x,
-        lambda x: x - (-0.0),
-        lambda x: x * 0.0,  # NaN and infinities
-        lambda x: x - x,
-        lambda x: x / x,
-        lambda x: 1.0 / x,
-        lambda x: x.astype(jnp.bfloat16) + jnp.bfloat16(0),
-        lambda x: x.astype(jnp.float16) + jnp.float16(0),
-        lambda x: x.astype(jnp.complex64) * 1,
-        lambda x: x.astype(jnp.float16).astype(jnp.float32),  # digits are lost on the way
-        lambda x: jnp.nan_to_num(x).astype(jnp.int32).astype(jnp.float32),
-        lambda x: jnp.where(x > 0, x, -x),
-    ],
-)
-def test_simplify_leaves_what_does_something(fn: Any) -> None:
-    graph = optimized(traced(fn, x=X), (inline, prune))
-    check(fn, (inline, simplify, prune), dict(ops(traced(fn, x=X)) - ops(graph)))
-
-
-def test_exact_casts_there_and_back_go_and_others_become_one() -> None:
-    small = np.arange(-4, 4).astype(np.int8)
-    check(lambda x: x.astype(jnp.int32).astype(jnp.int8), (simplify, prune), {"convert_element_type": 2}, small)
-    check(lambda x: x.astype(jnp.int32).astype(jnp.float32), (simplify, prune), {"convert_element_type": 1}, small)
-    half = X.astype(np.float16)
-    check(lambda x: x.astype(jnp.float32).astype(jnp.float16), (simplify, prune), {"convert_element_type": 2}, half)
-    wide = np.asarray([2**30 + 1, -7], np.int32)
-    check(lambda x: x.astype(jnp.float32).astype(jnp.int32), (simplify, prune), {}, wide)
-    check(lambda x: x.astype(jnp.uint8).astype(jnp.int32), (simplify, prune), {}, wide)
-
-
-WHOLE = ("int8", "uint8", "int16")
-
-
-def test_casts_of_whole_numbers_by_way_of_floats_still_stop_at_the_largest() -> None:
-    """A cast from a float gives the largest number for what is larger, one from a whole number wraps around."""
-    given = {name: np.asarray([np.iinfo(name).min, 1, 127, 128, np.iinfo(name).max]).astype(name) for name in WHOLE}
-
-    def cast(*columns: Any) -> Any:
-        return [x.astype(way).astype(target) for x in columns for way in ("float32", "int32") for target in WHOLE]
-
-    graph = traced(cast, None, **given)
-    same_bits(run(optimized(graph, EXPORTED), **given), run(graph, **given))
-    few = np.asarray([-3, 200], np.int16)
-    check(lambda x: x.astype(jnp.float32).astype(jnp.int32), EXPORTED, {"convert_element_type": 1}, few)
-
-
-def test_of_two_reshapes_broadcasts_and_transposes_one_is_enough() -> None:
-    x = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
-    lax = jax.lax
-    check(lambda x: x.reshape(-1, 12).reshape(-1, 2, 6), (simplify, prune), {"reshape": 1}, x)
-    check(lambda x: x.reshape(-1).reshape(x.shape), (simplify, prune), {"reshape": 2}, x)
-    check(
-        lambda x: lax.broadcast_in_dim(
-            lax.broadcast_in_dim(x, (*x.shape, 5), (0, 1, 2)), (7, *x.shape, 5), (1, 2, 3, 4)
-        ),
-        (simplify, prune),
-        {"broadcast_in_dim": 1},
-        x,
-    )
-    check(lambda x: x.transpose(1, 2, 0).transpose(1, 0, 2), (simplify, prune), {"transpose": 1}, x)
-    check(lambda x: x.transpose(1, 2, 0).transpose(2, 0, 1), (simplify, prune), {"transpose": 2}, x)
-    square = np.arange(18, dtype=np.float32).reshape(2, 3, 3)
-    check(lambda x: x.transpose(2, 1, 0).transpose(1, 0, 2), (simplify, prune), {"transpose": 1}, square)
 
 
 def test_a_literal_that_an_output_becomes_is_a_weight() -> None:
