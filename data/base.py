@@ -155,8 +155,7 @@ class Executor(Protocol):
         Args:
             source: What to read.
             key: One column, or several that are the key together.
-            buckets: How many, 1 to 4,096; all rows of one key need not fit into memory here, but may have to at whoever
-                reads their bucket.
+            buckets: How many, 1 to 4,096. The exchange itself never holds a bucket in memory; its reader may have to.
             folder: Where the rows are written, which the workers share; the caller removes it when done with the
                 buckets.
             via: Applied to every batch first, or None.

@@ -23,9 +23,9 @@ def derived(source: Source, derive: Derive, *, columns: Iterable[str] | None = N
         source: With every column that `derive` looks at.
         derive: Takes a batch (strings plain, never as dictionaries), returns the new columns: one value per row, each
             from its own row alone, since how rows fall into batches is no promise. It is called once on a batch of no
-            rows, which tells the columns' types. For Beam it must pickle by reference.
-        columns: The source's columns that `derive` looks at, at least one; its batches then have no others, and what
-            nobody else asks for is not read either. By default all.
+            rows, to learn the columns' types. For Beam it must pickle by reference.
+        columns: The source's columns that `derive` looks at, at least one; its batches then have no others, and other
+            columns are not read for it. By default all.
 
     Raises:
         InputError: `derive` fails on no rows, returns no mapping, no column, or one that is there already, or
@@ -94,7 +94,7 @@ def _derived_columns(derive: Derive, batch: pa.RecordBatch, schema: pa.Schema, w
     name = _name(derive)
     try:
         columns_by_name = derive(batch)
-    except Exception as error:  # the user's own code: whatever it raises, say where
+    except Exception as error:  # the user's code may raise anything: name function and place
         raise InputError(
             f"{name} failed on {where} ({type(error).__name__}: {str(error)[:200]})",
             fix="it must take any batch, also one of no rows, and rows with missing values",

@@ -1,4 +1,4 @@
-"""DuckDB for SQL that people write: it sees the rows it is given, and no file, network or extension beside."""
+"""DuckDB for SQL that people write: a query sees the rows it is given, but no other file, no network, no extension."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def lock(session: duckdb.DuckDBPyConnection) -> None:
 
 @contextmanager
 def ctrl_c() -> Iterator[None]:
-    """What DuckDB makes of Ctrl-C becomes Python's own again."""
+    """Turn the error that DuckDB raises on Ctrl-C into a KeyboardInterrupt again."""
     try:
         yield
     except RuntimeError as error:
@@ -71,7 +71,7 @@ def ctrl_c() -> Iterator[None]:
 
 @contextmanager
 def guarded(session: duckdb.DuckDBPyConnection, what: str, *, timeout: float = TIMEOUT) -> Iterator[None]:
-    """DuckDB's errors within become one that names the check; a query that takes too long is interrupted.
+    """Turn DuckDB's errors into one that names the check; interrupt a query that takes too long.
 
     Args:
         session: Where the query runs.
@@ -85,7 +85,7 @@ def guarded(session: duckdb.DuckDBPyConnection, what: str, *, timeout: float = T
     import pyarrow as pa
 
     def interrupt() -> None:
-        while not timer.finished.wait(_AGAIN):  # once is not enough: before the query has begun it is of no effect
+        while not timer.finished.wait(_AGAIN):  # again and again: before the query has begun, an interruption is lost
             session.interrupt()
 
     timer = threading.Timer(timeout, interrupt)

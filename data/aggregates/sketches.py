@@ -1,7 +1,7 @@
 """Mergeable summaries of bounded size for columns with too many distinct values; all deterministic.
 
 Equal rows in equal shards give equal bytes: nothing here draws a random number or depends on a hash seed. Each summary
-says how wrong it can be.
+knows its largest error, or its standard error.
 """
 
 from __future__ import annotations
@@ -78,11 +78,11 @@ class QuantileSketch:
         self.levels[level] = np.sort(np.concatenate((mine, values))) if len(mine) else values
 
     def _shrink(self) -> None:
-        level = 0
+        level = 0  # upwards, since what moves up may overfill the next level
         while level < len(self.levels):
             values = self.levels[level]
             if len(values) >= 2 * _WIDTH:
-                even = len(values) // 2 * 2
+                even = len(values) // 2 * 2  # a last odd value stays, for it stands for no pair
                 self._put(level + 1, values[self.odd[level] : even : 2])
                 self.levels[level] = values[even:]
                 self.odd[level] ^= 1
@@ -122,7 +122,7 @@ class DistinctSketch:
         """Take in the values of these hashes."""
         index = (hashes >> np.uint64(64 - _PRECISION)).astype(np.int64)
         rest = hashes << np.uint64(_PRECISION)
-        # The position of the first one-bit: as floats the top 53 bits are exact, and the (biased) exponent tells it.
+        # The position of the first one-bit is the exponent (biased) of the top 53 bits as a float64, which is exact.
         exponent = (rest >> np.uint64(11)).astype(np.float64).view(np.int64) >> 52
         rank = np.minimum(1023 + 53 - exponent, 64 - _PRECISION + 1).astype(np.uint8)
         np.maximum.at(self.registers, index, rank)
@@ -158,7 +158,7 @@ class FrequentSketch:
         assert not isinstance(self.table, NumberTable)
         repeated, singles, size = split_singles(table, self.table)
         if singles > _CAPACITY or size > _BYTES:  # more than there is room for, each with one row: none stays
-            self._put(repeated, beside=True)
+            self._put(repeated, with_singles=True)
         else:
             self._put(counted(table))
 
@@ -168,8 +168,8 @@ class FrequentSketch:
         if other.table is not None:
             self._put(other.table)
 
-    def _put(self, table: NumberTable | TextTable, *, beside: bool = False) -> None:
-        """Take in a table, and perhaps beside it values of one row each, more than there is room for."""
+    def _put(self, table: NumberTable | TextTable, *, with_singles: bool = False) -> None:
+        """Take in a table; `with_singles`: and values of one row each, more than there is room for."""
         merged: NumberTable | TextTable
         if self.table is None or not len(self.table.counts):
             merged = table
@@ -179,7 +179,7 @@ class FrequentSketch:
         else:
             assert isinstance(self.table, NumberTable)
             merged = merge_numbers([self.table, table])
-        cut = _cut(merged, beside)
+        cut = _cut(merged, with_singles)
         if cut:
             keep = merged.counts > cut
             self.error += cut
@@ -191,15 +191,19 @@ class FrequentSketch:
         self.table = merged
 
 
-def _cut(table: NumberTable | TextTable, beside: bool) -> int:
-    """The largest count for which there is no room, 0 if there is room for all; beside the table at least 1."""
+def _cut(table: NumberTable | TextTable, with_singles: bool) -> int:
+    """What to subtract from every count, so that the values left above 0 fit; 0 where all values fit.
+
+    It is the largest count of a value that does not fit, as Agarwal et al. merge. With singles it is at least 1, since
+    those, of one row each, are dropped.
+    """
     room = _CAPACITY
     if isinstance(table, TextTable) and table.size > _BYTES:
         order = np.argsort(-table.counts)
         sizes = np.diff(text_offsets(table.values))[order]
         room = min(room, int(np.searchsorted(np.cumsum(sizes), _BYTES, side="right")))
     if len(table.counts) <= room:
-        return int(beside)
+        return int(with_singles)
     return int(-np.partition(-table.counts, room)[room])
 
 
@@ -224,7 +228,7 @@ class TextSample:
         """Take in values, repeated or not, the rows of each, and their `text_hashes`."""
         full = len(self.hashes) == _SAMPLE
         chosen = np.flatnonzero(hashes <= self.hashes[-1]) if full else np.arange(len(hashes))
-        if len(chosen) > 8 * _SAMPLE:  # few values repeat, so the smallest of their hashes are distinct ones enough
+        if len(chosen) > 8 * _SAMPLE:  # few values repeat: of the smallest hashes, enough are distinct
             several = min(4 * _SAMPLE, len(chosen) - 1)
             least = np.partition(hashes[chosen], several)[several]
             some = chosen[hashes[chosen] <= least]

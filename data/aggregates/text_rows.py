@@ -1,4 +1,4 @@
-"""Texts that hardly repeat, kept as they came: by their hashes alone it shows that they are too many for a table.
+"""Texts that hardly repeat are kept as rows, uncounted: their hashes alone show that they are too many for a table.
 
 Counting such a column into a table sorts and compares every value, only for the sketches to drop nearly all of them.
 Two values of different hashes differ, so the distinct hashes are a lower bound of the distinct values; where that bound
@@ -28,14 +28,14 @@ from .tables import (
     text_offsets,
 )
 
-_TRIED: Final = 1024  # rows by which a batch is judged
-_LEAST: Final = 4096  # rows of a batch that is worth judging
+_TRIED: Final = 1024  # first rows of a batch, whose repetitions decide for the batch
+_LEAST: Final = 4096  # rows of a batch below which counting is quick anyway
 _LARGE: Final = 1 << 22  # bytes of a batch from which copies of long values are avoided
 _LONG: Final = 512  # bytes from which one call per value is quicker than a vectorised step per 8 bytes
 
 
 class TextRows(NamedTuple):
-    """Byte strings (pyarrow `large_binary`, none null) in any order, repeated or not, rows each stands for, hashes."""
+    """Byte strings (pyarrow `large_binary`, none null) in any order, perhaps repeated; rows of each; their hashes."""
 
     values: Any  # pa.LargeBinaryArray
     counts: Counts

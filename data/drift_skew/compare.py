@@ -123,7 +123,7 @@ class Comparison:
 
     @property
     def same_type(self) -> bool:
-        """Whether the values can be compared; a column without any value goes with every type."""
+        """Whether the values can be compared; a column without values can be compared with any."""
         if not self.current.count or not self.previous.count:
             return True
         same = comparable(self.current, self.previous) or self.current.arrow == self.previous.arrow

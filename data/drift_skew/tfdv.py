@@ -62,7 +62,7 @@ def tfdv_jensen_shannon(
     Args:
         current: From `tfdv_histogram`; None where there is no finite number.
         previous: Likewise.
-        odd_current: Rows of cells beside the histogram (NaN, infinities); the same cells on both sides.
+        odd_current: Rows of the cells outside the histogram (NaN, infinities); the same cells on both sides.
         odd_previous: Likewise.
     """
     sides = [side for side in (current, previous) if side is not None]

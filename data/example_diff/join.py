@@ -148,24 +148,28 @@ class JoinShard:
     def read(self, schema: pa.Schema, batch_rows: int, dictionaries: bool) -> Iterator[pa.RecordBatch]:
         """See `Shard.read`."""
         sides = [self._table(source.select(self.keys.names)) for source in (self.base, self.test)]
-        every = pa.concat_tables(sides)
-        codes, missing = _codes(every)
-        here, there = np.split(codes, [sides[0].num_rows])
-        counts = [np.bincount(side, minlength=missing + 1) for side in (here, there)]
+        all_keys = pa.concat_tables(sides)
+        codes, missing = _codes(all_keys)
+        base_codes, test_codes = np.split(codes, [sides[0].num_rows])
+        counts = [np.bincount(side, minlength=missing + 1) for side in (base_codes, test_codes)]
         paired = (counts[0] > 0) & (counts[1] > 0)
         if not self.duplicates:
             paired &= (counts[0] == 1) & (counts[1] == 1)
         paired[missing] = False
-        first = np.zeros(missing + 1, np.int64)
-        first[codes[::-1]] = np.arange(len(codes))[::-1]
-        alone = np.flatnonzero(~paired & (counts[0] + counts[1] > 0))
-        for start in range(0, len(alone), batch_rows):
-            some = alone[start : start + batch_rows]
-            rows = pa.array(first[some], mask=some == missing)
-            keys = {KEY + name: every[name].take(rows) for name in self.keys.names}
-            yield _batch(schema, len(some), keys, *(pa.array(side[some]) for side in counts), pair=False)
-        left, right = (self._table(source, paired[side]) for source, side in ((self.base, here), (self.test, there)))
-        yield from self._pairs(schema, batch_rows, left, right, here[paired[here]], there[paired[there]])
+        first_row = np.zeros(missing + 1, np.int64)
+        first_row[codes[::-1]] = np.arange(len(codes))[::-1]  # backwards: of equal codes the first is assigned last
+        unpaired = np.flatnonzero(~paired & (counts[0] + counts[1] > 0))
+        for start in range(0, len(unpaired), batch_rows):
+            chunk = unpaired[start : start + batch_rows]
+            rows = pa.array(first_row[chunk], mask=chunk == missing)
+            keys = {KEY + name: all_keys[name].take(rows) for name in self.keys.names}
+            yield _batch(schema, len(chunk), keys, *(pa.array(side[chunk]) for side in counts), pair=False)
+        left, right = (
+            self._table(source, paired[side]) for source, side in ((self.base, base_codes), (self.test, test_codes))
+        )
+        yield from self._pairs(
+            schema, batch_rows, left, right, base_codes[paired[base_codes]], test_codes[paired[test_codes]]
+        )
 
     def _table(self, source: Source, wanted: NDArray[np.bool_] | None = None) -> pa.Table:
         """The bucket's rows, or those wanted of them."""
@@ -182,28 +186,29 @@ class JoinShard:
         """Every row of the left with each row of the right that has its code, in the left's order, then the right's."""
         if not len(lefts):
             return
-        most = int(max(lefts.max(), rights.max())) + 1
-        have_left, have_right = (np.bincount(side, minlength=most) for side in (lefts, rights))
+        distinct = int(max(lefts.max(), rights.max())) + 1
+        left_counts, right_counts = (np.bincount(side, minlength=distinct) for side in (lefts, rights))
         order = np.argsort(rights, kind="stable")
-        starts = np.cumsum(have_right) - have_right
+        first_partner = np.cumsum(right_counts) - right_counts
         is_first = np.zeros(len(lefts), np.bool_)
         is_first[np.unique(lefts, return_index=True)[1]] = True
-        partners = have_right[lefts]
+        partners = right_counts[lefts]
         ends = np.cumsum(partners)
         start = 0
         while start < len(lefts):
             before = int(ends[start - 1]) if start else 0
+            # As many left rows as give one batch, but at least one, however many partners that has.
             end = max(start + 1, int(np.searchsorted(ends, before + batch_rows, side="right")))
-            each = partners[start:end]
-            at_left = np.repeat(np.arange(start, end), each)
-            within = np.arange(len(at_left)) - np.repeat(ends[start:end] - each - before, each)
-            at_right = order[starts[lefts[at_left]] + within]
+            partners_here = partners[start:end]
+            at_left = np.repeat(np.arange(start, end), partners_here)
+            within = np.arange(len(at_left)) - np.repeat(ends[start:end] - partners_here - before, partners_here)
+            at_right = order[first_partner[lefts[at_left]] + within]
             further = ~(is_first[at_left] & (within == 0))
             rows, partner_rows = pa.array(at_left), pa.array(at_right)
             columns = {KEY + name: left[name].take(rows) for name in self.keys.names}
             for prefix, side, places in ((BASE, left, rows), (TEST, right, partner_rows)):
                 columns |= {prefix + name: side[name].take(places) for name in side.column_names}
-            numbers = (pa.array(side[lefts[at_left]], mask=further) for side in (have_left, have_right))
+            numbers = (pa.array(side[lefts[at_left]], mask=further) for side in (left_counts, right_counts))
             yield _batch(schema, len(at_left), columns, *numbers, pair=True)
             start = end
 
@@ -227,7 +232,7 @@ def _batch(
 
 
 def _codes(keys: pa.Table) -> tuple[Codes, int]:
-    """A number from 0 for each distinct key, the same for equal ones; keys that lack a part get the last, returned."""
+    """A number from 0 for each row's key, the same for equal keys, and the last number, of keys that lack a part."""
     codes = np.zeros(keys.num_rows, np.int64)
     missing = np.zeros(keys.num_rows, np.bool_)
     distinct = 1
@@ -235,7 +240,7 @@ def _codes(keys: pa.Table) -> tuple[Codes, int]:
         encoded = column.dictionary_encode().combine_chunks()
         missing |= ~numpy_of(encoded.is_valid())
         size = max(len(encoded.dictionary), 1)
-        if distinct * size > 2**62:
+        if distinct * size > 2**62:  # the product of the columns' sizes must fit 64 bits: renumber first
             values, codes = np.unique(codes, return_inverse=True)
             distinct = len(values)
         codes = codes * size + numpy_of(encoded.indices.fill_null(0))

@@ -27,9 +27,9 @@ from ..states import (
     write_arrays,
 )
 from .column import ColumnState
-from .correlations import PairStates
+from .correlations import PairSums
 from .describe import describe_column
-from .lift import LiftStates
+from .lift import LiftCounts
 from .mutual_information import check_label, mutual_information
 from .options import Factory, StatisticsOptions, difference, options_from_json
 from .sample import RowSample, in_sample, take_rows
@@ -67,10 +67,10 @@ class StatisticsAccumulator:
         self.weight = 0  # of all rows, in units of 2^-96
         self.weighted: dict[str, WeightedColumn] = {}
         self.slices: dict[Key, StatisticsAccumulator] = {}
-        self.pairs = PairStates() if self.options.correlations else None
+        self.pairs = PairSums() if self.options.correlations else None
         self.sample = RowSample(self.options.seed) if self.options.label is not None else None
         self.lift = (
-            LiftStates(self.options.label, self.options.lift) if self.options.label and self.options.lift else None
+            LiftCounts(self.options.label, self.options.lift) if self.options.label and self.options.lift else None
         )
         self.custom: dict[str, Accumulator | bytes] = {name: make() for name, make in self.options.custom.items()}
 
@@ -161,9 +161,9 @@ class StatisticsAccumulator:
         if not self.columns:
             self.columns = {name: ColumnState(name, self.limit) for name in names}
         elif set(names) != set(self.columns):
-            odd = sorted(set(names) ^ set(self.columns))
+            unmatched = sorted(set(names) ^ set(self.columns))
             raise InputError(
-                f"column {odd[0]!r} is in one part of the data and not in another",
+                f"column {unmatched[0]!r} is in one part of the data and not in another",
                 fix="give all files the same columns",
             )
 
@@ -356,11 +356,11 @@ class StatisticsAccumulator:
                 parts = arrays.get(f"weighted{index}", {})
                 self.weighted[name] = WeightedColumn.from_parts(body["weighted"][name], parts)
         if "pairs" in body:
-            self.pairs = PairStates.from_json(body["pairs"])
+            self.pairs = PairSums.from_json(body["pairs"])
         if "sample" in body:
             self.sample = RowSample.from_parts(body["sample"], arrays.get("sample", {}))
         if self.lift is not None:
-            self.lift = LiftStates.from_json(body["lift"], self.lift.label, self.lift.options)
+            self.lift = LiftCounts.from_json(body["lift"], self.lift.label, self.lift.options)
         for name, array in arrays.get("custom", {}).items():
             data = array_bytes(array)
             self.custom[name] = type(custom[name]()).from_bytes(data) if name in custom else data

@@ -146,8 +146,9 @@ class ColumnState:
         self.images: ImageFacts | None = {}
         self.sketches: Sketches | None = None
         self.inner: dict[str, ColumnState] = {}
-        self._pending: list[Any] = []  # tables, all of one kind; or TextRows
-        self._waiting = 0
+        # Tables (all of one kind, or TextRows) that wait to be merged: one merge of many is quicker than many of two.
+        self._pending: list[Any] = []
+        self._pending_size = 0
 
     @property
     def count(self) -> int:
@@ -237,9 +238,9 @@ class ColumnState:
             mark = "{}[]" if self.kind == "list" else "{}.{}"
             self.inner = {name: ColumnState(mark.format(self.name, name), self.limit) for name in names}
         elif set(names) != set(self.inner):
-            odd = sorted(set(names) ^ set(self.inner))
+            unmatched = sorted(set(names) ^ set(self.inner))
             raise InputError(
-                f"field {odd[0]!r} of column {self.name!r} is in one part of the data and not in another",
+                f"field {unmatched[0]!r} of column {self.name!r} is in one part of the data and not in another",
                 fix="give all files the same fields",
             )
 
@@ -276,12 +277,12 @@ class ColumnState:
             self.sketches.add(table)
             return
         self._pending.append(table)
-        self._waiting += self._weight(table)
-        if self._waiting > 2 * self.limit:
+        self._pending_size += self._size(table)
+        if self._pending_size > 2 * self.limit:
             self._settle()
 
-    def _weight(self, table: Any) -> int:
-        """An upper bound of what the table adds to the limit; 64 MB of text weigh as much as 100,000 values."""
+    def _size(self, table: Any) -> int:
+        """An upper bound of what the table adds to the limit; 64 MB of text count as much as 100,000 values."""
         text = text_bytes(table.values) if self.kind in TEXT else 0
         return max(len(table.counts), -(-text * self.limit // EXACT_BYTES))
 
@@ -290,13 +291,13 @@ class ColumnState:
 
         Below that, merging early or late gives the same table, so waiting costs nothing but is faster.
         """
-        if self._waiting > self.limit or (self.sketches is not None and self._pending):
+        if self._pending_size > self.limit or (self.sketches is not None and self._pending):
             self._settle()
         for inner in self.inner.values():
             inner.compact()
 
     def _join(self, limit: int) -> None:
-        """Make one table of those that wait; texts certainly beyond the limit stay rows."""
+        """Merge the pending tables to one; texts that are certainly beyond the limit stay rows."""
         if self._pending:
             text = self.kind in TEXT
             self._pending = [settle_texts(self._pending, limit, EXACT_BYTES) if text else merge_numbers(self._pending)]
@@ -306,8 +307,8 @@ class ColumnState:
         if not self._pending:
             return
         table = self._pending[0]
-        self._waiting = self._weight(table)
-        if self.sketches is not None or self._waiting > self.limit:
+        self._pending_size = self._size(table)
+        if self.sketches is not None or self._pending_size > self.limit:
             self._spill()
 
     def _spill(self) -> None:
@@ -315,7 +316,7 @@ class ColumnState:
             self.sketches = Sketches(text=self.kind in TEXT)
         for table in self._pending:
             self.sketches.add(table)
-        self._pending, self._waiting = [], 0
+        self._pending, self._pending_size = [], 0
 
     def merge(self, other: ColumnState) -> None:
         """Take in the state of the rows that follow.
@@ -349,7 +350,7 @@ class ColumnState:
         elif self.sketches is not None:
             other._join(0)
         self._pending += other._pending
-        self._waiting += other._waiting
+        self._pending_size += other._pending_size
         self.compact()
 
     @property
@@ -386,7 +387,7 @@ class ColumnState:
             column.sketches = Sketches.from_parts(head["sketches"], arrays, text=column.kind in TEXT)
         elif "values" in arrays:
             column._pending = [table_of(arrays["values"], arrays["counts"])]
-            column._waiting = column._weight(column._pending[0])
+            column._pending_size = column._size(column._pending[0])
         parts = nested_arrays(arrays)
         for index, (name, inner) in enumerate(head.get("inner", ())):
             column.inner[name] = cls.from_parts(inner, parts.get(f"inner{index}", {}))

@@ -28,7 +28,7 @@ _POINT: Final = 1074  # bits below the point of a sum; twice as many of a produc
 _NUMERIC: Final = frozenset({"bool", "int", "float"})
 
 
-class PairStates:
+class PairSums:
     """Sums over the rows in which two columns both have a finite number; n×n lists of Python integers.
 
     Attributes:
@@ -110,7 +110,7 @@ class PairStates:
                 for b, index_b in enumerate(indices):
                     self.squares[line][index_b] += int(squares[b]) << (unit + other + 2 * _POINT + twice)
 
-    def merge(self, other: PairStates) -> None:
+    def merge(self, other: PairSums) -> None:
         """Take in the sums of other rows."""
         self._agree(other.names)
         indices = [self.names.index(name) for name in other.names]
@@ -161,7 +161,7 @@ class PairStates:
         }
 
     @classmethod
-    def from_json(cls, plain: Mapping[str, Any]) -> PairStates:
+    def from_json(cls, plain: Mapping[str, Any]) -> PairSums:
         """The state that `to_json` gave."""
         states = cls()
         states.names, states.counts = list(plain["names"]), [list(line) for line in plain["counts"]]

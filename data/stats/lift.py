@@ -84,7 +84,7 @@ def lift_of(lift: Any) -> Lift | None:
     raise InputError(f"lift must be true, false or a mapping of {', '.join(known)}, not {lift!r}")
 
 
-class LiftStates:
+class LiftCounts:
     """Counts of rows by value of each column and of the label.
 
     Attributes:
@@ -161,7 +161,7 @@ class LiftStates:
         if len(known) > (MOST_TEXTS if all(isinstance(x, str) for x in known) else MOST_INTEGERS):
             self.columns[name] = None
 
-    def merge(self, other: LiftStates) -> None:
+    def merge(self, other: LiftCounts) -> None:
         """Take in the counts of other rows.
 
         Raises:
@@ -224,7 +224,7 @@ class LiftStates:
         return {"rows": self.rows, "labels": _listed(self.labels), "columns": columns}
 
     @classmethod
-    def from_json(cls, plain: Mapping[str, Any], label: str, options: Lift) -> LiftStates:
+    def from_json(cls, plain: Mapping[str, Any], label: str, options: Lift) -> LiftCounts:
         """The state that `to_json` gave."""
         states = cls(label, options)
         states.rows, states.labels = plain["rows"], dict(map(tuple, plain["labels"]))

@@ -48,6 +48,7 @@ def slice_rows(batch: pa.RecordBatch, specs: Sequence[Spec]) -> Iterator[tuple[K
             number = np.repeat(number, many) * max(len(values), 1) + codes[first + np.arange(len(first))]
             rows = np.repeat(rows, many)
             sizes.append(values)
+        # `number` is the slice of each row: the codes of its columns as digits. A row of lists is there once per value.
         order = np.argsort(number, kind="stable")
         rows, number = rows[order], number[order]
         cuts = np.flatnonzero(number[1:] != number[:-1]) + 1

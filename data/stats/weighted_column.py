@@ -121,7 +121,7 @@ class WeightedColumn:
         self._table: WeightedTable | None = None
         self._ordered = True
         self._pending: list[WeightedTable] = []
-        self._waiting = 0
+        self._pending_size = 0
 
     def add(self, array: Any, weights: Weights) -> None:
         """Take in a batch's column and the rows' weights."""
@@ -173,12 +173,12 @@ class WeightedColumn:
         if not len(table.weights):
             return
         self._pending.append(table)
-        self._waiting += self._size(table)
-        if self._waiting > 2 * self.limit:
+        self._pending_size += self._size(table)
+        if self._pending_size > 2 * self.limit:
             self._settle()
 
     def _size(self, table: WeightedTable) -> int:
-        """What the table adds to the limit; 64 MB of text weigh as much as 100,000 values."""
+        """What the table adds to the limit; 64 MB of text count as much as 100,000 values."""
         text = 0 if isinstance(table.values, np.ndarray) else text_bytes(table.values)
         return max(len(table.weights), -(-text * self.limit // EXACT_BYTES))
 
@@ -199,7 +199,7 @@ class WeightedColumn:
     def _settle(self) -> None:
         if self._pending:
             fresh = merge_weighted(self._pending)
-            self._pending, self._waiting = [], 0
+            self._pending, self._pending_size = [], 0
             if self.spilled:
                 self._keep_sums(fresh)
             self._join(fresh)

@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from drivetrain.data import statistics
-from drivetrain.data.stats.correlations import MOST, PairStates
+from drivetrain.data.stats.correlations import MOST, PairSums
 from drivetrain.data.stats.sample import RowSample
 from drivetrain.errors import InputError
 from hypothesis import given, settings
@@ -75,13 +75,13 @@ NUMBERS = st.none() | st.floats(allow_nan=True, allow_infinity=True) | st.floats
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(NUMBERS, NUMBERS, st.none() | st.booleans()), max_size=30), st.integers(0, 30))
 def test_pairs_merge_to_the_same_sums(rows: list[Any], cut: int) -> None:
-    def state(part: list[Any]) -> PairStates:
-        made = PairStates()
+    def state(part: list[Any]) -> PairSums:
+        made = PairSums()
         kinds = {"a": pa.float64(), "b": pa.float64(), "c": pa.bool_()}
         made.add({name: pa.array([row[i] for row in part], kind) for i, (name, kind) in enumerate(kinds.items())})
         return made
 
-    left = PairStates.from_json(state(rows[:cut]).to_json())
+    left = PairSums.from_json(state(rows[:cut]).to_json())
     left.merge(state(rows[cut:]))
     assert left.to_json() == state(rows).to_json()
 

@@ -16,7 +16,7 @@ import pytest
 from drivetrain.data import executor, statistics
 from drivetrain.data.reading.source_of import source_of
 from drivetrain.data.stats.document import Statistics, merge_statistics
-from drivetrain.data.stats.lift import MOST_INTEGERS, MOST_TEXTS, Lift, LiftStates
+from drivetrain.data.stats.lift import MOST_INTEGERS, MOST_TEXTS, Lift, LiftCounts
 from drivetrain.errors import InputError
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -165,8 +165,8 @@ ROW = st.tuples(
 @settings(max_examples=50, deadline=None)
 @given(st.lists(ROW, max_size=150), st.lists(st.integers(0, 150), max_size=3))
 def test_parts_merge_to_the_whole(rows: list[Any], cuts: list[int]) -> None:
-    def state(part: list[Any]) -> LiftStates:
-        made = LiftStates("y", Lift())
+    def state(part: list[Any]) -> LiftCounts:
+        made = LiftCounts("y", Lift())
         kinds = {"s": pa.string(), "n": pa.int64(), "y": pa.bool_()}
         columns = {name: pa.array([row[i] for row in part], kind) for i, (name, kind) in enumerate(kinds.items())}
         made.add(columns["y"], columns)
@@ -176,7 +176,7 @@ def test_parts_merge_to_the_whole(rows: list[Any], cuts: list[int]) -> None:
     parts = [state(rows[a:b]) for a, b in itertools.pairwise(edges)]
     merged = parts[0]
     for part in parts[1:]:
-        merged.merge(LiftStates.from_json(json.loads(json.dumps(part.to_json())), "y", Lift()))
+        merged.merge(LiftCounts.from_json(json.loads(json.dumps(part.to_json())), "y", Lift()))
     assert json.dumps(merged.to_json()) == json.dumps(state(rows).to_json())
 
 
