@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .bundles.inverse import inverse as inverse
     from .bundles.manifest import Signature as Signature
     from .bundles.manifest import reseal as reseal
-    from .bundles.refreshing import Refreshed as Refreshed
+    from .bundles.refreshing import RefreshedBundle as RefreshedBundle
     from .bundles.refreshing import refresh_bundle as refresh_bundle
     from .bundles.stateful import export_stateful as export_stateful
     from .bundles.stateful import initial_state as initial_state
@@ -76,7 +76,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "bundles.compile_cache": "keep_compiled",
         "bundles.inverse": "inverse",
         "bundles.manifest": "Signature reseal",
-        "bundles.refreshing": "Refreshed refresh_bundle",
+        "bundles.refreshing": "RefreshedBundle refresh_bundle",
         "bundles.stateful": "export_stateful initial_state step",
         "bundles.verifying": "BundleCheck verify_bundle",
         "export": "export_model",

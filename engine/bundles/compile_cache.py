@@ -40,8 +40,8 @@ def keep_compiled(folder: Path | None = None) -> Path:
     configured = config.jax_compilation_cache_dir  # type: ignore[attr-defined]  # JAX types no option
     if folder is None and configured:
         return Path(configured)
-    home = ours(folder or cache_home() / "compiled")
-    executables = ours(home / f"jaxlib-{version('jaxlib')}-{_processor()}")
+    home = private_folder(folder or cache_home() / "compiled")
+    executables = private_folder(home / f"jaxlib-{version('jaxlib')}-{_processor()}")
     for option, value in (
         ("jax_compilation_cache_dir", str(executables)),
         ("jax_persistent_cache_min_compile_time_secs", 0.0),
@@ -57,14 +57,14 @@ def cache_home() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "drivetrain"
 
 
-def ours(folder: Path) -> Path:
-    """The folder, made for this user alone, or seen to be.
+def private_folder(folder: Path) -> Path:
+    """The folder, created for this user alone, or checked to be.
 
     Raises:
         InputError: Others may write to it, or it belongs to somebody else.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    status = folder.lstat()
+    status = folder.lstat()  # not stat: a link that somebody planted would pass for the folder it leads to
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) & 0o077:
         raise InputError(
             f"{folder} is open to others (or a link): executables that they put there would run here",

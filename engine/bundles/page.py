@@ -18,7 +18,7 @@ _PLUMBING: Final = frozenset(
 
 
 def bundle_page(graph: Graph, payload: Payload, signatures: Iterable[str]) -> str:
-    """See `Bundle.to_html`."""
+    """The HTML of `Bundle.to_html`: the graph, its signatures, and every node with its cost at 512 rows."""
     ops = {
         name: {op.split(".", 1)[1]: count for op, count in sorted(program_facts(program).ops.items(), key=_most)}
         for name, program in payload.programs.items()

@@ -23,7 +23,7 @@ from typing import Final
 from ...errors import InputError
 from ..graphs.nodes import DeviceStage, Tensor
 from ..lowering.programs import Payload, Programs
-from .compile_cache import cache_home, ours
+from .compile_cache import cache_home, private_folder
 from .manifest import broken
 
 SECONDS: Final = 600.0
@@ -32,12 +32,12 @@ READING: Final = 60
 """How many seconds of these it may read one program: damaged bytes can make that last for ever."""
 
 _ROWS: Final = 512  # the size at which the runner calls programs on batches
-_met: set[str] = set()  # in this process: the folder may not be writable
+_tried: set[str] = set()  # in this process: the folder may not be writable
 
 
 def remember(programs: Iterable[bytes]) -> None:
     """Take programs for tried: this process wrote them."""
-    _meet(sha256(program).hexdigest() for program in programs)
+    _keep_as_tried(sha256(program).hexdigest() for program in programs)
 
 
 def probe(programs: Mapping[str, bytes], where: str) -> None:
@@ -53,7 +53,7 @@ def probe(programs: Mapping[str, bytes], where: str) -> None:
         BundleError: A program ends the process that reads it, or takes longer than `READING` or `SECONDS`.
     """
     names = {sha256(program).hexdigest(): name for name, program in programs.items()}
-    new = sorted(_unmet(names))
+    new = sorted(_untried(names))
     if not new:
         return
     untried = [programs[names[digest]] for digest in new]
@@ -78,14 +78,14 @@ def probe(programs: Mapping[str, bytes], where: str) -> None:
             child.kill()
             digests_survived, stderr = child.communicate()
     passed = digests_survived.decode("ascii", "replace").split()
-    _meet(digest for digest in new if digest in passed)
+    _keep_as_tried(digest for digest in new if digest in passed)
     # The child prints a digest after each program, in this order: the first that is missing is the one that ended it.
     for digest in new:
         if digest not in passed:
-            raise broken(f"{where}: device/{names[digest]}.stablehlo", _ended(child.returncode, stderr))
+            raise broken(f"{where}: device/{names[digest]}.stablehlo", _why_it_ended(child.returncode, stderr))
 
 
-def _ended(code: int, stderr: bytes) -> str:
+def _why_it_ended(code: int, stderr: bytes) -> str:
     if code == -signal.SIGALRM:
         return f"reading it takes longer than {READING} s"
     if code == -signal.SIGKILL:
@@ -96,28 +96,28 @@ def _ended(code: int, stderr: bytes) -> str:
     return f"it cannot be tried in a process of its own (exit {code}: {''.join(last):.200})"
 
 
-# --- what was met ---
+# --- what was tried ---
 
 
 def _folder() -> Path | None:
     """Where digests are kept; None where there is no folder that only this user can write to."""
     try:
-        return ours(ours(cache_home() / "programs") / f"jaxlib-{version('jaxlib')}")
+        return private_folder(private_folder(cache_home() / "programs") / f"jaxlib-{version('jaxlib')}")
     except (InputError, OSError, RuntimeError, PackageNotFoundError):  # then each process tries for itself
         return None
 
 
-def _unmet(digests: Iterable[str]) -> set[str]:
-    new = set(digests) - _met
+def _untried(digests: Iterable[str]) -> set[str]:
+    new = set(digests) - _tried
     folder = _folder() if new else None
     if folder is not None:
-        _met.update(digest for digest in new if (folder / digest).exists())
-    return new - _met
+        _tried.update(digest for digest in new if (folder / digest).exists())
+    return new - _tried
 
 
-def _meet(digests: Iterable[str]) -> None:
-    new = set(digests) - _met
-    _met.update(new)
+def _keep_as_tried(digests: Iterable[str]) -> None:
+    new = set(digests) - _tried
+    _tried.update(new)
     folder = _folder() if new else None
     if folder is not None:
         with suppress(OSError):  # a full disk, or one that may only be read: the next process tries again

@@ -19,7 +19,7 @@ from .probing import probe
 
 
 @dataclass(frozen=True)
-class Refreshed:
+class RefreshedBundle:
     """What `refresh_bundle` wrote.
 
     Attributes:
@@ -33,7 +33,7 @@ class Refreshed:
     kept: tuple[str, ...]
 
 
-def refresh_bundle(path: Path, out: Path) -> Refreshed:
+def refresh_bundle(path: Path, out: Path) -> RefreshedBundle:
     """Save a bundle again, in a new or empty folder, with programs that this JAX wrote.
 
     A program is taken over if this JAX version exported the bundle and writes no newer calling convention. Every other
@@ -58,7 +58,7 @@ def refresh_bundle(path: Path, out: Path) -> Refreshed:
     for name, stage in stages.items():
         old._programs.prepare(stage)
         if not current or program_facts(programs[name]).calling_convention < written_convention():
-            programs[name] = _again(programs[name])
+            programs[name] = _exported_anew(programs[name])
             rewritten.append(name)
     facts = export_facts(tuple(old.export.get("platforms", ())))
     source = {"jax": old.export.get("jax"), "digest": body["digest"]}
@@ -66,10 +66,10 @@ def refresh_bundle(path: Path, out: Path) -> Refreshed:
     bundle = replace(old, payload=payload, export={**old.export, **facts, "refreshed_from": source})
     _compare([stages[name] for name in rewritten], old._programs, bundle._programs, str(path))
     bundle.save(out)
-    return Refreshed(bundle, tuple(rewritten), tuple(name for name in programs if name not in rewritten))
+    return RefreshedBundle(bundle, tuple(rewritten), tuple(name for name in programs if name not in rewritten))
 
 
-def _again(program: bytes) -> bytes:
+def _exported_anew(program: bytes) -> bytes:
     """The program exported anew, with the same symbolic shapes, platforms, gradients and allowances."""
     import jax
 

@@ -189,7 +189,8 @@ def _differentiable(name: str, run: Fn, gradient: Fn | None) -> Fn:
         def forward(*arrays: Any) -> Any:
             if gradient is None:
                 raise InputError(f"op {name!r} has no gradient", fix="register it with gradient= or plain=")
-            result = op(*arrays)  # not run: what is differentiated again takes this rule again
+            # `op`, not `run`: a second derivative then goes through this rule too, not into the kernel.
+            result = op(*arrays)
             return result, (arrays, result)
 
         def backward(kept: Any, cotangent: Any) -> Any:

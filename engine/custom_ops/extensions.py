@@ -66,7 +66,7 @@ class Requirement:
         return cls(op, extension.distribution, extension.version, point)
 
     def to_json(self) -> dict[str, str | None]:
-        """As the manifest holds it."""
+        """The requirement as an entry of the manifest's `required_extensions`."""
         return asdict(self)
 
 

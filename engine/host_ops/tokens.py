@@ -32,6 +32,7 @@ def ngrams_batch(params: Params, assets: Assets) -> Kernel:
             texts.append(pc.binary_join_element_wise(*words, separator))
             starts.append(start)
         begin = np.concatenate(starts)
+        # Stable: runs that start at the same value stay in the order of their lengths.
         order = np.argsort(begin, kind="stable")
         counts = np.bincount(lists.rows[begin], minlength=len(column)).astype(np.int64)
         return Lists(pa.concat_arrays(texts).take(pa.array(order)), counts, lists.valid).column()
@@ -63,6 +64,7 @@ def distinct_batch(params: Params, assets: Assets) -> Kernel:
         lists = lists_of(column)
         encoded = lists.flat.dictionary_encode()
         codes = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+        # (row, value) as one integer; of equal ones np.unique gives the first place.
         _, first = np.unique(lists.rows * len(encoded.dictionary) + codes, return_index=True)
         kept = np.zeros(len(codes), bool)
         kept[first] = True
@@ -216,6 +218,7 @@ def tfidf_row(params: Params, assets: Assets) -> Kernel:
 def _counted(lists: Lists) -> tuple[Lists, NDArray[np.int64]]:
     """Each list's ids (0 … 2^31 − 1) once, ascending, and how often each occurs in it."""
     ids = lists.flat.to_numpy(zero_copy_only=False)
+    # (row, id) as one integer below 2^63: a batch has fewer than 2^32 rows.
     span = int(ids.max()) + 1 if len(ids) else 1
     pairs, counts = np.unique(lists.rows * span + ids, return_counts=True)
     lengths = np.bincount(pairs // span, minlength=len(lists.lengths)).astype(np.int64)

@@ -18,10 +18,10 @@ from .arguments import Array, Value, at_least, most_ids
 from .lists import list_buckets, on_device
 from .scaling import as_float
 from .statistics import numbers, quantiles
-from .vocabularies import Learning, Vocabulary, category, learn_vocabulary, vocabulary_of
+from .vocabularies import Vocabulary, VocabularyOptions, category, learn_vocabulary, vocabulary_of
 
 
-def vocabulary(x: Value, *, oov_buckets: int = 1, default: int = -1, **learning: Unpack[Learning]) -> Value:
+def vocabulary(x: Value, *, oov_buckets: int = 1, default: int = -1, **learning: Unpack[VocabularyOptions]) -> Value:
     """Ids of text (or integers, booleans, or lists of them) by a vocabulary learnt from the training data.
 
     With V words: 0 … V−1 are the words, most frequent first (ties: reverse code point order, integers as decimals),
@@ -36,7 +36,7 @@ def vocabulary(x: Value, *, oov_buckets: int = 1, default: int = -1, **learning:
     Returns:
         int32 array; of lists, a list<int64> column, in which a missing list stays missing.
     """
-    known = [*Learning.__annotations__, "oov_buckets", "default"]
+    known = [*VocabularyOptions.__annotations__, "oov_buckets", "default"]
     for name in learning:
         if name not in known:
             near = tft_names.meant(name, known, tft_names.ARGUMENTS)

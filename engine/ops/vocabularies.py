@@ -47,7 +47,7 @@ class Vocabulary:
         return int(known["top_k"]) + len(known["reserved"])
 
 
-class Learning(TypedDict, total=False):
+class VocabularyOptions(TypedDict, total=False):
     """The keyword arguments of `learn_vocabulary`."""
 
     top_k: int | None

@@ -95,6 +95,8 @@ def from_lengths(values: Array, lengths: Array) -> Ragged:
     if not _traced(values, lengths):
         return from_row_splits(values, splits_of(np.asarray(lengths)))
     rows, capacity = lengths.shape[0], values.shape[0]
+    # At each slot how many rows end just before it; the running sum is the number of the slot's row. Slots behind the
+    # last value get `rows`, which marks them as empty; a row that ends at the capacity is dropped.
     ended = jnp.zeros(capacity, jnp.int32).at[jnp.cumsum(lengths)].add(1, mode="drop", indices_are_sorted=True)
     return Ragged(values, jnp.cumsum(ended, dtype=jnp.int32), rows)
 

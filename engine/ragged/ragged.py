@@ -135,6 +135,7 @@ class Ragged:
                 f"a Ragged is indexed by {rows!r:.60}", fix="take a slice, r[3:4], or ragged.to_dense(r, width)[3]"
             )
         places = np.arange(self.rows)[rows]
+        # Values of rows outside of the slice become empty slots, which the sort puts behind the others.
         renumbered = np.full(self.rows + 1, len(places), np.int32)
         renumbered[places] = np.arange(len(places))
         return in_row_order(self.values, jnp.asarray(renumbered)[self.segment_ids], len(places))

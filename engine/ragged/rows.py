@@ -51,6 +51,7 @@ class FlatRows:
                 return self[np.arange(len(self))[rows]]
             splits = self.splits[begin : max(begin, end) + 1]
             return FlatRows(self.values[splits[0] : splits[-1]], splits - splits[0])
+        # Gathered in one step: where each wanted row begins in the values, plus the place inside the row.
         splits = splits_of(self.lengths[rows])
         inside = np.arange(splits[-1]) - np.repeat(splits[:-1], np.diff(splits))
         return FlatRows(self.values[np.repeat(self.splits[:-1][rows], np.diff(splits)) + inside], splits)
@@ -66,7 +67,7 @@ class FlatRows:
 
 
 def splits_of(lengths: NDArray[Any]) -> NDArray[np.int64]:
-    """Row splits from lengths."""
+    """int64 [rows + 1]: where each row begins, from 0, and where the last one ends."""
     splits = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=splits[1:])
     return splits

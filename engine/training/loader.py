@@ -208,6 +208,7 @@ class Loader:
         return [sorted(window) for window in windows]
 
     def _random(self, epoch: int, stream: int) -> np.random.Generator:
+        # A generator of its own for each window of each epoch: a resumed run draws no numbers for what it skips.
         return np.random.Generator(np.random.Philox(np.random.SeedSequence([self.seed, epoch, stream])))
 
     @cached_property

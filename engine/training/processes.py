@@ -55,7 +55,7 @@ class ClusterSpec:
         return cluster
 
     def environment(self) -> dict[str, str]:
-        """As `from_environment` reads it."""
+        """The variables that `from_environment` reads, for the environment of a process."""
         return {COORDINATOR: self.coordinator, PROCESSES: str(self.processes), PROCESS: str(self.process)}
 
     def join(self, patience: float = PATIENCE) -> None:

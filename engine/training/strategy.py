@@ -68,7 +68,7 @@ class Strategy:
 
 @dataclass(frozen=True)
 class Placement:
-    """A strategy on its mesh."""
+    """A strategy on a mesh of devices: the shardings that its rules give."""
 
     strategy: Strategy
     mesh: Mesh

@@ -26,7 +26,7 @@ from ..graphs.graph import Graph
 from ..graphs.nodes import DeviceOp, DeviceStage, HostNode
 from ..lowering.lower import PLATFORMS
 from ..lowering.programs import Payload, program_facts
-from .frozen import Frozen
+from .frozen import AnalyzerResults
 
 _ANALYZE: Final = "analyze"
 _STATES: Final = 1  # raise it when a kind of state changes its bytes or its meaning
@@ -47,14 +47,14 @@ class AnalysisInputs:
     _files: dict[tuple[Analysis, ...], FilesFn] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, frozen: Frozen, groups: Iterable[tuple[str, ...]]) -> AnalysisInputs:
+    def of(cls, results: AnalyzerResults, groups: Iterable[tuple[str, ...]]) -> AnalysisInputs:
         """Lower what the groups of values need, each group the columns of an analysis."""
         graphs, names = [], dict[str, str]()
         programs: dict[str, bytes] = {}
         weights: dict[str, NDArray[Any]] = {}
         assets: dict[str, pa.Table] = {}
-        for values in _together(frozen, list(dict.fromkeys(groups))):
-            part = frozen.bundle({value: (value, None) for value in values}, _ANALYZE, _ANALYZE)
+        for values in _together(results, list(dict.fromkeys(groups))):
+            part = results.bundle({value: (value, None) for value in values}, _ANALYZE, _ANALYZE)
             held = part.payload
             contents = Contents(
                 {name: _program_digest(program) for name, program in held.programs.items()},
@@ -101,7 +101,7 @@ class AnalysisInputs:
         return self._files[analyses]
 
 
-def _together(frozen: Frozen, groups: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
+def _together(results: AnalyzerResults, groups: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
     """Groups of values, where those that share device work on rows are one: they are lowered into one program.
 
     Work that two groups share would otherwise be computed twice; work of unrelated groups stays apart, so that neither
@@ -109,10 +109,10 @@ def _together(frozen: Frozen, groups: list[tuple[str, ...]]) -> list[tuple[str, 
     """
     # By tensor, the device ops (by index) that it takes to compute it from the rows, within this phase.
     work: dict[str, frozenset[int]] = {}
-    rows = {tensor.id for tensor in frozen.partition.graph.inputs.values()}
-    for index, node in enumerate(frozen.partition.graph.nodes):
+    rows = {tensor.id for tensor in results.partition.graph.inputs.values()}
+    for index, node in enumerate(results.partition.graph.nodes):
         read = [name for name in node.inputs if name is not None]
-        if any(name in rows for name in read) and not any(tensor.id in frozen.known for tensor in node.outputs):
+        if any(name in rows for name in read) and not any(tensor.id in results.known for tensor in node.outputs):
             mine = frozenset({index}) if isinstance(node, DeviceOp) else frozenset()
             device_work = mine.union(*(work.get(name, frozenset()) for name in read))
             rows.update(tensor.id for tensor in node.outputs)

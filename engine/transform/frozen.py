@@ -1,4 +1,4 @@
-"""What a transform has learnt so far: the results of analyzers, and any part of the graph with them in it."""
+"""Analyzer results of a transform, as its phases compute them, and any part of the graph with them frozen in."""
 
 from __future__ import annotations
 
@@ -23,8 +23,15 @@ from ..tracing.objects import recall
 
 
 @dataclass
-class Frozen:
-    """The analyzer results so far: names by value, and what the names stand for."""
+class AnalyzerResults:
+    """The results of the phases so far.
+
+    Attributes:
+        partition: The traced function, as a graph and its analyzers.
+        known: Tensor that stands for an analyzer's result → the name of that result.
+        weights: Results that are numbers or arrays, by name, in the dtype and shape of their tensor.
+        assets: Results that are tables (vocabularies, statistics per key), by name.
+    """
 
     partition: Partition
     known: dict[str, str] = field(default_factory=dict)
@@ -57,7 +64,7 @@ class Frozen:
         prefix: str,
         checks: tuple[Check, ...] = (),
     ) -> Bundle:
-        """The part of the graph that computes some values, with all it needs."""
+        """The part of the graph that computes `wanted`, as a bundle with the programs, weights and assets of it."""
         graph, programs = self.partition.lower(wanted, self.known, signature, prefix, checks)
         held = {**self.weights, **self.partition.constants}
         used = {name for node in graph.nodes for name in getattr(node, "weights", ())}

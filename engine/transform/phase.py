@@ -16,11 +16,11 @@ from ..analyzers.states import State
 from ..lowering.partition import Analyzer
 from ..tracing.objects import recall
 from .analysis_inputs import AnalysisInputs
-from .frozen import Frozen
+from .frozen import AnalyzerResults
 
 
 def run_phase(
-    frozen: Frozen,
+    results: AnalyzerResults,
     analyzers: Sequence[Analyzer],
     spans: Sequence[Span],
     executor: Executor,
@@ -33,14 +33,14 @@ def run_phase(
     order of the spans. A state depends on its span and on what it reads, not on what else the phase computes.
 
     Args:
-        frozen: The results of the phases before; gets those of this one.
+        results: Of the phases before; gets those of this one.
         analyzers: Several may read one state.
         spans: The training data.
         executor: Who walks the shards.
         report: Called with the rows done in this phase.
         cache: Where states are taken from and kept; or None.
     """
-    partition = frozen.partition
+    partition = results.partition
     analysis_by_analyzer: list[Analysis] = []
     groups: dict[Analysis, tuple[str, ...]] = {}
     for analyzer in analyzers:
@@ -49,7 +49,7 @@ def run_phase(
         analysis = analysis_of(analyzer.kind, analyzer.params, names, reducer, analyzer.where)
         analysis_by_analyzer.append(analysis)
         groups[analysis] = analyzer.inputs
-    inputs = AnalysisInputs.of(frozen, groups.values())
+    inputs = AnalysisInputs.of(results, groups.values())
     keys = {}
     if cache is not None:
         keys = {analysis: key for analysis in groups if (key := inputs.key(analysis)) is not None}
@@ -67,7 +67,7 @@ def run_phase(
     whole.compact()
     state_of_analysis = dict(zip(groups, whole.states, strict=True))
     for analyzer, analysis in zip(analyzers, analysis_by_analyzer, strict=True):
-        frozen.take(analyzer, _finished(analyzer, state_of_analysis[analysis]))
+        results.take(analyzer, _finished(analyzer, state_of_analysis[analysis]))
 
 
 def _shifted(report: Callable[[int], None], before: int, done: int, _total: int | None, _unit: str) -> None:

@@ -20,7 +20,7 @@ _KEEPS: Final = ("broadcast_in_dim", "convert_element_type", "copy", "expand_dim
 
 @dataclass(frozen=True)
 class _RowCount:
-    """The mark of how many rows there are, as a number: all that it may do is wrap a negative index around."""
+    """The mark of the number of rows: its one harmless use is to wrap a negative index around."""
 
     dim: Any  # a symbolic dimension
 
@@ -30,47 +30,47 @@ Equation = Any  # jax.extend.core.JaxprEqn
 
 
 class RowNumbers:
-    """What is known of the variables of a jaxpr and of those it calls: a mark per place of the last axis, or one."""
+    """The marks of a jaxpr's variables and of those that it calls: one each, or one per column of the last axis."""
 
     def __init__(self) -> None:
         self._marks: dict[int, tuple[Mark, ...]] = {}
 
-    def of(self, atom: Any, column: int = 0) -> Mark:  # Any: a variable or a literal
-        """The mark of a variable, at a place of its last axis."""
+    def mark_of(self, atom: Any, column: int = 0) -> Mark:  # Any: a variable or a literal
+        """The mark of a variable, in that column of its last axis."""
         marks = self._marks.get(id(atom), (None,))
         return marks[0] if len(marks) == 1 else marks[column]
 
-    def enter(self, inner: Sequence[Any], outer: Sequence[Any]) -> None:
-        """Take the marks of some variables over to others; of None there is none."""
+    def carry_over(self, inner: Sequence[Any], outer: Sequence[Any]) -> None:
+        """Give an inner jaxpr's variables the marks of the outer ones that they stand for; None has no mark."""
         marks = [self._marks.get(id(atom), (None,)) for atom in outer]
         self._marks.update((id(var), mark) for var, mark in zip(inner, marks, strict=True))
 
-    def learn(self, equation: Equation, *, ours: bool) -> None:
-        """Mark what an equation gives; `ours` where the engine computes it of lists."""
+    def mark_outputs(self, equation: Equation, *, ours: bool) -> None:
+        """Mark an equation's results; `ours` where `engine.ragged` computes them from lists."""
         marks = self._marks_of(equation, ours=ours)
         for var in equation.outvars:
-            self._marks[id(var)] = marks if _whole(var) else (None,)
+            self._marks[id(var)] = marks if _is_integer(var) else (None,)
 
-    def listed(self, equation: Equation) -> bool:
+    def reads_list_layout(self, equation: Equation) -> bool:
         """Whether all that an equation reads of rows says how values are laid out in lists."""
         read = [atom for atom in equation.invars if rows_of(atom.aval)]
         return bool(read) and all(self._marks.get(id(atom)) == (LISTS,) for atom in read)
 
-    def counted(self, atom: Any) -> bool:  # Any: a variable or a literal
-        """Whether a variable is how many rows there are, or an index that this was added to."""
+    def is_row_count(self, atom: Any) -> bool:  # Any: a variable or a literal
+        """Whether a variable is the number of rows, or an index to which it was added."""
         marks = self._marks.get(id(atom), ())
         return any(mark is _WRAPPED or isinstance(mark, _RowCount) for mark in marks)
 
-    def counts(self, equation: Equation) -> bool:
-        """Whether an equation computes with how many rows there are, other than to wrap an index around."""
-        if not any(map(self.counted, equation.invars)):
+    def computes_with_row_count(self, equation: Equation) -> bool:
+        """Whether an equation uses the number of rows for anything but wrapping an index around."""
+        if not any(map(self.is_row_count, equation.invars)):
             return False
         wraps = equation.primitive.name in (*_KEEPS, *_WRAPS)
-        return not (wraps and all(map(_whole, equation.outvars)))
+        return not (wraps and all(map(_is_integer, equation.outvars)))
 
     def _marks_of(self, equation: Equation, *, ours: bool) -> tuple[Mark, ...]:
         name, params, arguments = equation.primitive.name, equation.params, equation.invars
-        if ours or self.listed(equation):
+        if ours or self.reads_list_layout(equation):
             return (LISTS,)
         if name == "dim_as_value":
             return (_RowCount(params["dim"]),)
@@ -81,31 +81,32 @@ class RowNumbers:
             kept = self._marks.get(id(arguments[0]), (None,))
             return kept if len(kept) == 1 else (None,)
         if name == "concatenate" and params["dimension"] == len(equation.outvars[0].aval.shape) - 1:
-            return self._side_by_side(arguments)
+            return self._concatenated(arguments)
         if name in ("add", "mul"):
-            return (self._moved(arguments, neutral=0 if name == "add" else 1),)
+            return (self._after_arithmetic(arguments, neutral=0 if name == "add" else 1),)
         if name == "select_n":
-            first, *others = (self.of(atom) for atom in arguments[1:])
-            return (first if all(_same(first, other) for other in others) else None,)
+            first, *others = (self.mark_of(atom) for atom in arguments[1:])
+            return (first if all(_same_mark(first, other) for other in others) else None,)
         return (None,)
 
-    def _side_by_side(self, parts: Sequence[Any]) -> tuple[Mark, ...]:
+    def _concatenated(self, parts: Sequence[Any]) -> tuple[Mark, ...]:
         marks: list[Mark] = []
         for part in parts:
             width = part.aval.shape[-1]
             if not isinstance(width, int):
                 return (None,)
-            marks += [self.of(part, column) for column in range(width)]
+            marks += [self.mark_of(part, column) for column in range(width)]
         return tuple(marks) or (None,)
 
-    def _moved(self, factors: Sequence[Any], *, neutral: int) -> Mark:
-        """The mark of row numbers to which nothing is added but how many rows there are, or that are times one.
+    def _after_arithmetic(self, factors: Sequence[Any], *, neutral: int) -> Mark:
+        """The mark of row numbers after an addition or a product.
 
-        Of other integers to which that is added, that it was.
+        They stay row numbers where the number of rows is added, as JAX does to wrap negative indices around, or where
+        the other operand is neutral. Other integers to which the number of rows is added are marked as wrapped.
         """
         for number, other in (factors, factors[::-1]):
-            mark = self.of(number)
-            size = self.of(other)
+            mark = self.mark_of(number)
+            size = self.mark_of(other)
             if mark is not None and not isinstance(mark, _RowCount):
                 value = getattr(other, "val", None)
                 wraps = isinstance(size, _RowCount) and (mark is LISTS or mark == size.dim)
@@ -122,26 +123,26 @@ def rows_of(aval: Any) -> tuple[int, ...]:  # Any: a JAX aval
     return tuple(axis for axis, size in enumerate(shape) if not isinstance(size, int))
 
 
-def _whole(var: Any) -> bool:
+def _is_integer(var: Any) -> bool:
     return getattr(getattr(var.aval, "dtype", None), "kind", "") in "iub"
 
 
-def _same(left: Mark, right: Mark) -> bool:
+def _same_mark(left: Mark, right: Mark) -> bool:
     return left is right or (left is not None and right is not None and bool(left == right))
 
 
 def operands(equation: Equation, count: int) -> Sequence[Any]:
-    """What an equation gives to the inputs of a jaxpr that it calls; None where that changes from step to step."""
+    """The outer variables that an inner jaxpr's inputs stand for; None for what changes from step to step of a loop."""
     name, params, arguments = equation.primitive.name, equation.params, list(equation.invars)
     if name == "cond":
         arguments = arguments[1:]
     elif name in ("scan", "while"):
-        arguments = _constants(name, params, arguments)
+        arguments = _loop_constants(name, params, arguments)
         arguments += [None] * (count - len(arguments))
     return arguments if len(arguments) == count else [None] * count
 
 
-def _constants(name: str, params: Mapping[str, Any], arguments: list[Any]) -> list[Any]:
+def _loop_constants(name: str, params: Mapping[str, Any], arguments: list[Any]) -> list[Any]:
     if name == "scan":
         return arguments[: params["num_consts"]]
     first = params["cond_nconsts"]

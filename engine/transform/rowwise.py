@@ -1,4 +1,4 @@
-"""Rows by themselves: a function that lets one row of a batch look at another is refused, in a transform or a model.
+"""Rows by themselves: a function whose result for one row depends on another is refused, in a transform or a model.
 
 A batch is however many rows happen to come together, and is padded. `jnp.mean(x)` over it means nothing, and differs
 between training and serving; what is meant is `ops.mean(x)`, of the whole training data.
@@ -50,7 +50,7 @@ def check_rowwise(closed: Any, fix: str = TRANSFORM_FIX, *, exported: bool = Fal
     """
     numbers = RowNumbers()
     mixtures = [
-        *_mixed(closed.jaxpr, closed.jaxpr.outvars, numbers, exported=exported),
+        *_mixtures(closed.jaxpr, closed.jaxpr.outvars, numbers, exported=exported),
         *_row_counts(closed.jaxpr, numbers),
     ]
     if mixtures:
@@ -61,7 +61,7 @@ def check_rowwise(closed: Any, fix: str = TRANSFORM_FIX, *, exported: bool = Fal
         )
 
 
-def _live(jaxpr: Any, outputs: Iterable[Any]) -> tuple[list[Equation], set[int]]:  # Any: a jaxpr, its variables
+def _live_equations(jaxpr: Any, outputs: Iterable[Any]) -> tuple[list[Equation], set[int]]:  # Any: jaxpr, variables
     """The equations that some outputs need, and the ids of all variables that are needed."""
     needed = {id(var) for var in outputs}
     kept = []
@@ -72,43 +72,46 @@ def _live(jaxpr: Any, outputs: Iterable[Any]) -> tuple[list[Equation], set[int]]
     return kept[::-1], needed
 
 
-def _mixed(jaxpr: Any, outputs: Iterable[Any], numbers: RowNumbers, *, exported: bool) -> Iterator[_Mixture]:
-    """All that mixes rows, or counts them, in order."""
-    live, needed = _live(jaxpr, outputs)
+def _mixtures(jaxpr: Any, outputs: Iterable[Any], numbers: RowNumbers, *, exported: bool) -> Iterator[_Mixture]:
+    """All equations that mix rows, or compute with their number, in the order of the program."""
+    live, needed = _live_equations(jaxpr, outputs)
     for equation in live:
         if KIND in equation.params or (exported and str(equation.params.get("name", "")).startswith(TRAINING_ONLY)):
             continue
         ours = _is_ours(equation)
-        numbers.learn(equation, ours=ours)
+        numbers.mark_outputs(equation, ours=ours)
         if ours:
             continue
-        called = list(_called(equation))
-        if not any(_passes(equation, inner) for inner in called):  # else the inner equations are looked at below
-            name = _mixing(equation, numbers)
+        called = list(_inner_jaxprs(equation))
+        # A plain call only passes its operands on: whether it mixes rows is decided by the equations inside.
+        if not any(_is_plain_call(equation, inner) for inner in called):
+            name = _mixing_primitive(equation, numbers)
             if name is not None:
                 yield name, _where(equation)
         for inner in called:
-            numbers.enter(inner.invars, operands(equation, len(inner.invars)))
+            numbers.carry_over(inner.invars, operands(equation, len(inner.invars)))
             wanted = inner.outvars
-            if _passes(equation, inner):
+            if _is_plain_call(equation, inner):
                 pairs = zip(inner.outvars, equation.outvars, strict=True)
                 wanted = [var for var, outer in pairs if id(outer) in needed]
-            for name, where in _mixed(inner, wanted, numbers, exported=exported):
+            # JAX caches what it traced by function and shapes. A library's inner jaxpr therefore has the lines of the
+            # first call of it, which may be another one; this equation's line is then the right one.
+            for name, where in _mixtures(inner, wanted, numbers, exported=exported):
                 yield name, (where if _is_users_own(inner) else None) or _where(equation)
-            if _passes(equation, inner):
-                numbers.enter(equation.outvars, inner.outvars)
+            if _is_plain_call(equation, inner):
+                numbers.carry_over(equation.outvars, inner.outvars)
 
 
 def _row_counts(jaxpr: Any, numbers: RowNumbers) -> Iterator[_Mixture]:
-    """The results that are how many rows there are."""
+    """The outputs that are the number of rows itself."""
     makers = {id(var): equation for equation in jaxpr.eqns for var in equation.outvars}
     for var in jaxpr.outvars:
-        if numbers.counted(var):
+        if numbers.is_row_count(var):
             yield _COUNT, _where(makers[id(var)])
 
 
-def _called(equation: Equation) -> Iterable[Any]:
-    """The jaxprs that an equation calls, but for a loop's condition: that can only ask whether any row goes on."""
+def _inner_jaxprs(equation: Equation) -> Iterable[Any]:
+    """The jaxprs that an equation calls, without a loop's condition, which may ask whether any row goes on."""
     for param, value in equation.params.items():
         for inner in value if isinstance(value, (tuple, list)) else (value,):
             jaxpr = getattr(inner, "jaxpr", inner)
@@ -116,30 +119,30 @@ def _called(equation: Equation) -> Iterable[Any]:
                 yield jaxpr
 
 
-def _passes(equation: Equation, inner: Any) -> bool:
-    """Whether an equation is a plain call: what goes in and comes out is what the inner jaxpr takes and gives."""
+def _is_plain_call(equation: Equation, inner: Any) -> bool:
+    """Whether an equation is a plain call: its operands and results are those of the inner jaxpr, one to one."""
     counts = len(equation.invars), len(equation.outvars)
-    return equation.primitive.name in _CALLS and counts == (len(inner.invars), len(inner.outvars))
+    return equation.primitive.name in _CALL_PRIMITIVES and counts == (len(inner.invars), len(inner.outvars))
 
 
-def _mixing(equation: Equation, numbers: RowNumbers) -> str | None:
-    """What mixes rows in an equation by itself: the name of its primitive."""
+def _mixing_primitive(equation: Equation, numbers: RowNumbers) -> str | None:
+    """The name of an equation's primitive if it mixes rows by itself, without a look at what it calls; else None."""
     name = str(equation.primitive.name)
-    if numbers.counts(equation):
+    if numbers.computes_with_row_count(equation):
         return _COUNT
     inputs, outputs = ([var.aval for var in side] for side in (equation.invars, equation.outvars))
     if any(map(rows_of, inputs)) and not any(map(rows_of, outputs)) and name != "while":
         return name
-    if name in _LAID_OUT and numbers.listed(equation):
+    if name in _LAYOUT_PRIMITIVES and numbers.reads_list_layout(equation):
         return None
-    if name in _PICKING:
-        return name if _picked(equation, numbers) else None
+    if name in _PICKING_PRIMITIVES:
+        return name if _picks_other_rows(equation, numbers) else None
     rule = _RULES.get(name)
     return name if rule is not None and rule(equation.params, inputs, outputs) else None
 
 
-def _along(param: str) -> Callable[..., bool]:
-    """An axis, or several, that may not be of rows."""
+def _over_rows(param: str) -> Callable[..., bool]:
+    """The rule for a primitive that reduces or orders along the axes in that parameter: none of them may be of rows."""
 
     def rule(params: Any, inputs: list[Any], outputs: list[Any]) -> bool:
         axes = params[param]
@@ -150,33 +153,33 @@ def _along(param: str) -> Callable[..., bool]:
     return rule
 
 
-def _moved(params: Any, inputs: list[Any], outputs: list[Any]) -> bool:
-    """Whether rows are laid out otherwise: before each axis of rows there are to be as many values as there were."""
+def _reshapes_rows(params: Any, inputs: list[Any], outputs: list[Any]) -> bool:
+    """Whether a reshape moves values between rows: then the sizes before an axis of rows have another product."""
     shape = (
         inputs[0].shape if params["dimensions"] is None else [inputs[0].shape[axis] for axis in params["dimensions"]]
     )
-    return _before(shape) != _before(outputs[0].shape)
+    return _sizes_before_rows(shape) != _sizes_before_rows(outputs[0].shape)
 
 
-def _before(shape: Any) -> list[Any]:  # sizes, symbolic ones among them
+def _sizes_before_rows(shape: Any) -> list[Any]:  # sizes, symbolic ones among them
     return [prod(shape[:axis]) for axis, size in enumerate(shape) if not isinstance(size, int)]
 
 
-def _repeated(params: Any, inputs: list[Any], outputs: list[Any]) -> bool:
+def _tiles_rows(params: Any, inputs: list[Any], outputs: list[Any]) -> bool:
     return any(params["reps"][axis] != 1 for axis in rows_of(inputs[0]))
 
 
-def _contracted(params: Any, inputs: list[Any], outputs: list[Any]) -> bool:
+def _contracts_rows(params: Any, inputs: list[Any], outputs: list[Any]) -> bool:
     axes, _ = params["dimension_numbers"]
     return any(axis in rows_of(aval) for aval, named in zip(inputs, axes, strict=False) for axis in named)
 
 
-def _cut(params: Any, inputs: list[Any], outputs: list[Any]) -> bool:
+def _cuts_rows(params: Any, inputs: list[Any], outputs: list[Any]) -> bool:
     return any(inputs[0].shape[axis] != outputs[0].shape[axis] for axis in rows_of(inputs[0]))
 
 
-def _picked(equation: Equation, numbers: RowNumbers) -> bool:
-    """Rows picked or set by other numbers than their own: x[0], x[1:], x[i], x.at[i].set(…)."""
+def _picks_other_rows(equation: Equation, numbers: RowNumbers) -> bool:
+    """Whether rows are picked or set by numbers other than their own: x[0], x[1:], x[i], x.at[i].set(…)."""
     shape, chosen = equation.invars[0].aval.shape, equation.invars[1]
     how, params = equation.params["dimension_numbers"], equation.params
     picks = "slice_sizes" in params
@@ -188,69 +191,70 @@ def _picked(equation: Equation, numbers: RowNumbers) -> bool:
             if picks:
                 return True
             continue  # whole rows are set
-        mark = numbers.of(chosen, tuple(places).index(axis))
+        mark = numbers.mark_of(chosen, tuple(places).index(axis))
         if not rows_of(chosen.aval) or mark is None or not (mark is LISTS or mark == shape[axis]):
             return True
     return False
 
 
-def _convolved(params: Any, inputs: list[Any], outputs: list[Any]) -> bool:
+def _convolves_rows(params: Any, inputs: list[Any], outputs: list[Any]) -> bool:
     batch = params["dimension_numbers"].lhs_spec[0]
     return (
         bool(rows_of(inputs[1])) or any(axis != batch for axis in rows_of(inputs[0])) or params["batch_group_count"] > 1
     )
 
 
-def _windowed(params: Any, inputs: list[Any], outputs: list[Any]) -> bool:
+def _slides_over_rows(params: Any, inputs: list[Any], outputs: list[Any]) -> bool:
     return any(params["window_dimensions"][axis] != 1 for aval in inputs for axis in rows_of(aval))
 
 
-def _overlaid(params: Any, inputs: list[Any], outputs: list[Any]) -> bool:
+def _overlays_rows(params: Any, inputs: list[Any], outputs: list[Any]) -> bool:
     return any(inputs[0].shape[axis] != inputs[1].shape[axis] for axis in rows_of(inputs[0]))
 
 
-def _matrix(params: Any, inputs: list[Any], outputs: list[Any]) -> bool:
+def _rows_span_matrix(params: Any, inputs: list[Any], outputs: list[Any]) -> bool:
     return any(axis >= len(aval.shape) - 2 for aval in inputs for axis in rows_of(aval))
 
 
-def _solved(params: Any, inputs: list[Any], outputs: list[Any]) -> bool:
+def _solves_over_rows(params: Any, inputs: list[Any], outputs: list[Any]) -> bool:
     """Triangular systems: each column of the right side (or row, from the right) is solved by itself."""
     side = len(inputs[1].shape) - (2 if params["left_side"] else 1)
-    return _matrix(params, inputs[:1], outputs) or side in rows_of(inputs[1])
+    return _rows_span_matrix(params, inputs[:1], outputs) or side in rows_of(inputs[1])
 
 
-def _last(params: Any, inputs: list[Any], outputs: list[Any]) -> bool:
+def _transforms_rows(params: Any, inputs: list[Any], outputs: list[Any]) -> bool:
     ends = len(params["fft_lengths"]) if "fft_lengths" in params else 1
     return any(axis >= len(inputs[0].shape) - ends for axis in rows_of(inputs[0]))
 
 
-def _drawn(params: Any, inputs: list[Any], outputs: list[Any]) -> bool:
-    """Random numbers by the place in the batch."""
+def _draws_per_row(params: Any, inputs: list[Any], outputs: list[Any]) -> bool:
+    """Random numbers for each row follow its position in the batch, which serving does not repeat."""
     return any(map(rows_of, outputs))
 
 
-def _carried(params: Any, inputs: list[Any], outputs: list[Any]) -> bool:
+def _carries_over_rows(params: Any, inputs: list[Any], outputs: list[Any]) -> bool:
     return not isinstance(params["length"], int) and params["num_carry"] > 0
 
 
 _RULES: Final[dict[str, Callable[..., bool]]] = {
-    **dict.fromkeys(("reduce_sum", "reduce_max", "reduce_min", "reduce_prod"), _along("axes")),
-    **dict.fromkeys(("reduce_and", "reduce_or", "reduce_xor", "argmax", "argmin"), _along("axes")),
-    **dict.fromkeys(("cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp"), _along("axis")),
-    "sort": _along("dimension"), "concatenate": _along("dimension"), "rev": _along("dimensions"),
-    "reduce": _along("dimensions"), "dot_general": _contracted, "scan": _carried,
-    "random_bits": _drawn, "conv_general_dilated": _convolved, "triangular_solve": _solved,
-    "dynamic_update_slice": _overlaid, "reshape": _moved, "tile": _repeated,
-    **dict.fromkeys(("slice", "dynamic_slice", "pad"), _cut), **dict.fromkeys(("top_k", "fft"), _last),
-    **dict.fromkeys([f"reduce_window{of}" for of in ("", "_sum", "_max", "_min")], _windowed),
-    **dict.fromkeys(("cholesky", "eig", "eigh", "geqrf", "householder_product", "lu", "qr", "schur", "svd"), _matrix),
+    **dict.fromkeys(("reduce_sum", "reduce_max", "reduce_min", "reduce_prod"), _over_rows("axes")),
+    **dict.fromkeys(("reduce_and", "reduce_or", "reduce_xor", "argmax", "argmin"), _over_rows("axes")),
+    **dict.fromkeys(("cumsum", "cumprod", "cummax", "cummin", "cumlogsumexp"), _over_rows("axis")),
+    "sort": _over_rows("dimension"), "concatenate": _over_rows("dimension"), "rev": _over_rows("dimensions"),
+    "reduce": _over_rows("dimensions"), "dot_general": _contracts_rows, "scan": _carries_over_rows,
+    "random_bits": _draws_per_row, "conv_general_dilated": _convolves_rows, "triangular_solve": _solves_over_rows,
+    "dynamic_update_slice": _overlays_rows, "reshape": _reshapes_rows, "tile": _tiles_rows,
+    **dict.fromkeys(("slice", "dynamic_slice", "pad"), _cuts_rows), **dict.fromkeys(("top_k", "fft"), _transforms_rows),
+    **dict.fromkeys([f"reduce_window{of}" for of in ("", "_sum", "_max", "_min")], _slides_over_rows),
+    **dict.fromkeys(("cholesky", "eig", "eigh", "geqrf", "householder_product", "lu"), _rows_span_matrix),
+    **dict.fromkeys(("qr", "schur", "svd"), _rows_span_matrix),
 }  # fmt: skip
 """Primitive → whether it mixes rows, from its params and the shapes of what it takes and gives."""
 
 _COUNT: Final = "x.shape[0] as a number"
-_CALLS: Final = (*CALLS, "custom_jvp_call", "custom_vjp_call", "remat2", "checkpoint")
-_PICKING: Final = ("gather", "scatter", "scatter-add", "scatter-mul", "scatter-min", "scatter-max")
-_LAID_OUT: Final = (
+_CALL_PRIMITIVES: Final = (*CALLS, "custom_jvp_call", "custom_vjp_call", "remat2", "checkpoint")
+_PICKING_PRIMITIVES: Final = ("gather", "scatter", "scatter-add", "scatter-mul", "scatter-min", "scatter-max")
+_LAYOUT_PRIMITIVES: Final = (
     "slice",
     "dynamic_slice",
     "gather",

@@ -21,7 +21,7 @@ from ..custom_ops.device import exporting
 from ..lowering.partition import Partition
 from ..tracing.primitives import in_32_bits
 from ..tracing.trace import trace
-from .frozen import Frozen
+from .frozen import AnalyzerResults
 from .phase import run_phase
 from .rowwise import check_rowwise
 
@@ -71,7 +71,7 @@ def analyze(
     check_rowwise(traced.jaxpr)
     partition = Partition(traced)
     analyzers = partition.analyzers()
-    frozen = Frozen(partition)
+    results = AnalyzerResults(partition)
     rows = sum(span.source.rows for span in spans)
     phases = max((analyzer.phase for analyzer in analyzers), default=0)
     for phase in range(1, phases + 1):
@@ -80,10 +80,10 @@ def analyze(
         def report(done: int, before: int = (phase - 1) * rows) -> None:
             progress(before + done, phases * rows, "rows")
 
-        run_phase(frozen, wanted, spans, executor, report, cache)
-    vocabularies = {value: len(frozen.assets[name]) for value, name in frozen.known.items() if name in frozen.assets}
-    return frozen.with_inverses(
-        frozen.bundle(partition.outputs(vocabularies), TRANSFORM, "transform", partition.checks())
+        run_phase(results, wanted, spans, executor, report, cache)
+    vocabularies = {value: len(results.assets[name]) for value, name in results.known.items() if name in results.assets}
+    return results.with_inverses(
+        results.bundle(partition.outputs(vocabularies), TRANSFORM, "transform", partition.checks())
     )
 
 

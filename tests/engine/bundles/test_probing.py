@@ -28,7 +28,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def stranger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A user who has met no program; gives the cache folder."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(probing, "_met", set())
+    monkeypatch.setattr(probing, "_tried", set())
     return tmp_path / "cache" / "drivetrain" / "programs"
 
 
@@ -77,20 +77,20 @@ def test_a_program_is_tried_once_per_user(
     assert kept.name == sha256(bundle.payload.programs["predict-0"]).hexdigest()
     assert stranger.stat().st_mode & 0o777 == 0o700
     Bundle.load(model)
-    monkeypatch.setattr(probing, "_met", set())  # as in the next process
+    monkeypatch.setattr(probing, "_tried", set())  # as in the next process
     Bundle.load(model)
     assert len(list(marks.iterdir())) == 1
     kept.unlink()
-    monkeypatch.setattr(probing, "_met", set())
+    monkeypatch.setattr(probing, "_tried", set())
     Bundle.load(model)
     assert len(list(marks.iterdir())) == 2
 
 
 def test_what_this_user_saved_is_not_tried(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Bundle.load(model).save(tmp_path / "again")
-    monkeypatch.setattr(probing, "_met", set())
+    monkeypatch.setattr(probing, "_tried", set())
     build(tmp_path / "made")
-    monkeypatch.setattr(probing, "_met", set())
+    monkeypatch.setattr(probing, "_tried", set())
     marks = interpreter(tmp_path, monkeypatch, "exit 1")
     Bundle.load(tmp_path / "made" / "model")
     assert list(marks.iterdir()) == []
@@ -102,7 +102,7 @@ def test_a_folder_that_others_can_write_to_is_not_believed(
 ) -> None:
     Bundle.load(model)
     stranger.chmod(0o777)
-    monkeypatch.setattr(probing, "_met", set())
+    monkeypatch.setattr(probing, "_tried", set())
     marks = interpreter(tmp_path, monkeypatch, f'exec {sys.executable} "$@"')
     Bundle.load(model)
     Bundle.load(model)  # this process remembers

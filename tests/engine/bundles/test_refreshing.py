@@ -123,14 +123,14 @@ def test_gradients_are_kept(old: Path, tmp_path: Path) -> None:
 
 
 def test_other_results_are_never_written(old: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    honest = refreshing._again
+    honest = refreshing._exported_anew
 
     def off_by_a_bit(program: bytes) -> bytes:
         again: Any = EXPORT.deserialize(bytearray(honest(program)))
         shapes = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in again.in_avals]  # type: ignore[no-untyped-call]
         return export_program(lambda *given: [one * (1 + 2**-23) for one in again.call(*given)], shapes)
 
-    monkeypatch.setattr(refreshing, "_again", off_by_a_bit)
+    monkeypatch.setattr(refreshing, "_exported_anew", off_by_a_bit)
     with pytest.raises(BundleError, match=r"device/predict-0\.stablehlo gives other results"):
         refresh_bundle(old, tmp_path / "new")
     assert not (tmp_path / "new").exists()
