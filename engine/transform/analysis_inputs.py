@@ -26,7 +26,7 @@ from ..graphs.graph import Graph
 from ..graphs.nodes import DeviceOp, DeviceStage, HostNode
 from ..lowering.lower import PLATFORMS
 from ..lowering.programs import Payload, program_facts
-from .frozen import AnalyzerResults
+from .analyzer_results import AnalyzerResults
 
 _ANALYZE: Final = "analyze"
 _STATES: Final = 1  # raise it when a kind of state changes its bytes or its meaning

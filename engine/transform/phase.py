@@ -16,7 +16,7 @@ from ..analyzers.states import State
 from ..lowering.partition import Analyzer
 from ..tracing.objects import recall
 from .analysis_inputs import AnalysisInputs
-from .frozen import AnalyzerResults
+from .analyzer_results import AnalyzerResults
 
 
 def run_phase(

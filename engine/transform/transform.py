@@ -21,7 +21,7 @@ from ..custom_ops.device import exporting
 from ..lowering.partition import Partition
 from ..tracing.primitives import in_32_bits
 from ..tracing.trace import trace
-from .frozen import AnalyzerResults
+from .analyzer_results import AnalyzerResults
 from .phase import run_phase
 from .rowwise import check_rowwise
 
