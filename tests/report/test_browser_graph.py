@@ -10,8 +10,8 @@ from drivetrain.report import page
 from drivetrain.report.graph import render
 from drivetrain.report.run import draw
 from drivetrain.tests.report.browser import Browser, browser, chromium
-from drivetrain.tests.report.test_graph_layout import graph
-from drivetrain.tests.report.test_pipeline_drawing import node
+from drivetrain.tests.report.test_dag import node
+from drivetrain.tests.report.test_graph import graph
 
 pytestmark = [pytest.mark.slow, pytest.mark.browser]
 

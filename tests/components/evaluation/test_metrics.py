@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from sklearn import metrics as sk
 
-GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "tfma_cases.json").read_text())
+GOLDEN = json.loads((Path(__file__).parents[2] / "golden" / "tfma_cases.json").read_text())
 CASES = {case["name"]: case for case in GOLDEN["cases"]}
 ALL = tuple(METRICS)
 

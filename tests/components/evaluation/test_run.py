@@ -1,12 +1,9 @@
-"""An evaluation from Parquet to files, with a small model in a bundle's place; its configuration and thresholds."""
+"""An evaluation from Parquet to files, with a small model in a bundle's place."""
 
 from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,7 +18,6 @@ from drivetrain.components.evaluation import EvaluationConfig, Threshold, read_s
 from drivetrain.components.evaluation.accumulator import MetricsAccumulator
 from drivetrain.components.evaluation.run import evaluate, write
 from drivetrain.components.evaluation.scoring import Scores
-from drivetrain.components.evaluation.validation import matches, relative_change, summary, validate
 from drivetrain.data import BatchFn, LocalExecutor, Source, executor, open_parquet
 from drivetrain.digest import digest_tree
 from sklearn.metrics import roc_auc_score
@@ -204,120 +200,3 @@ def test_no_thresholds_bless_nothing(source: Source) -> None:
     found = run(source, config())
     assert found["validation"]["blessed"] is False
     assert found["summary"].endswith("not blessed: no thresholds are configured")
-
-
-def result(value: float | str, before: float | str | None = None) -> dict[str, Any]:
-    metrics = {"candidate": {"auc": value}} | ({} if before is None else {"baseline": {"auc": before}})
-    item = {"slice": "overall", "key": "[]", "pairs": list[Any](), "n": 4, "metrics": metrics}
-    return {"rows": 4, "slices": [item], "plots": {}}
-
-
-@pytest.mark.parametrize(
-    ("bounds", "value", "before", "passed"),
-    [
-        ({"lower": 0.75}, 0.75, None, True),
-        ({"lower": 0.75}, 0.7499999, None, False),
-        ({"upper": 0.75}, 0.75, None, True),
-        ({"upper": 0.75}, 0.7500001, None, False),
-        ({"lower": 0.5, "upper": 0.6}, 0.7, None, False),
-        ({"change_absolute": -0.25}, 0.75, 1.0, True),  # TFMA's threshold_change_pass_and_inclusive
-        ({"change_absolute": -0.3}, 0.75, 1.0, True),  # … threshold_change_abs_rel
-        ({"change_absolute": -0.2}, 0.75, 1.0, False),
-        ({"change_absolute": 0.01}, 0.91, 0.90, True),  # 0.91 - 0.90 is 0.010000000000000009
-        ({"change_absolute": -0.01}, 0.90, 0.91, True),  # and the other way round -0.010000000000000009
-        ({"change_absolute": -0.01, "change_relative": 0.0}, 0.90, 0.905, False),  # both must hold
-        ({"change_absolute": -0.01, "change_relative": -0.01}, 0.90, 0.905, True),
-        ({"lower": 0.8, "change_absolute": -0.5}, 0.75, 1.0, False),
-        ({"change_relative": 0.01, "direction": "lower"}, 0.4125, 0.425, True),
-        ({"change_absolute": 0.0, "direction": "lower"}, 0.5, 0.4, False),
-        ({"change_relative": 0.1}, 0.5, 0.0, True),  # from nothing to something is infinitely better
-        ({"change_relative": 0.0}, 0.0, 0.0, True),
-        ({"change_relative": 0.1}, 0.0, 0.0, False),
-        ({"lower": 0.1}, "only one class among the labels", None, False),
-        ({"change_absolute": -1.0}, "only one class among the labels", 0.5, False),
-        ({"change_absolute": -1.0}, 0.5, "only one class among the labels", False),
-        ({"change_absolute": -1.0}, "only one class among the labels", None, None),
-    ],
-)
-def test_bounds(bounds: dict[str, Any], value: float | str, before: float | str | None, passed: bool | None) -> None:
-    judged = config(Threshold("auc", **bounds))
-    verdict = validate(result(value, before), judged, baseline=before is not None)
-    assert verdict["thresholds"][0]["passed"] is passed
-    assert verdict["blessed"] is (passed is not False)
-    json.dumps(verdict, allow_nan=False)
-    assert summary(result(value, before), verdict)
-
-
-def test_relative_change_over_zero() -> None:
-    assert relative_change(0.5, 0.0) == float("inf")
-    assert relative_change(-0.5, 0.0) == float("-inf")
-    assert relative_change(0.0, 0.0) == 0.0
-    assert relative_change(0.6, 0.5) == pytest.approx(0.2)
-
-
-def test_what_a_threshold_is_meant_for() -> None:
-    every = Threshold("auc", lower=0, slice=["carrier"])
-    assert matches(every, [("carrier", "AA")])
-    assert matches(every, [("carrier", None)])
-    assert not matches(every, [])
-    assert not matches(every, [("month", 1)])
-    assert not matches(every, [("carrier", "AA"), ("month", 1)])
-    crossed = Threshold("auc", lower=0, slice=["month", ("carrier", "AA")])
-    assert matches(crossed, [("carrier", "AA"), ("month", 1)])
-    assert not matches(crossed, [("carrier", "UA"), ("month", 1)])
-    assert matches(Threshold("auc", lower=0, slice={"carrier": None}), [("carrier", None)])
-    assert not matches(Threshold("auc", lower=0, slice={"flag": True}), [("flag", 1)])
-
-
-@pytest.mark.parametrize(
-    ("make", "words"),
-    [
-        (lambda: Threshold("acu", lower=1), "unknown metric 'acu'.*\n.*auc"),
-        (lambda: Threshold("auc"), "has no bound"),
-        (lambda: Threshold("auc", lower=0.9, upper=0.8), "lower 0.9 is above upper 0.8"),
-        (lambda: Threshold("auc", lower=float("nan")), "finite"),
-        (lambda: Threshold("auc", lower="0.9"), "finite number, not '0.9'"),  # type: ignore[arg-type]
-        (lambda: Threshold("calibration", change_absolute=0.1), "which way is better"),
-        (lambda: Threshold("auc", lower=0, direction="up"), "'higher' or 'lower'"),  # type: ignore[arg-type]
-        (lambda: Threshold("auc", lower=0, slice="carrier"), "list of columns"),
-        (lambda: Threshold("auc", lower=0, slice=["carrier", "carrier"]), "'carrier' is given twice"),
-        (lambda: config(metrics=["auc", "lift"]), "unknown metric 'lift'"),
-        (lambda: config(metrics=["auc", "auc"]), "'auc' is given twice"),
-        (lambda: config(metrics="auc"), "list of names"),
-        (lambda: config(slices=["carrier"]), "a slice is a list of column names, not 'carrier'"),
-        (lambda: config(slices=[["a", "b"], ["b", "a"]]), "given twice"),
-        (lambda: config(slices=[["a", "a"]]), "'a' is given twice"),
-        (lambda: config(Threshold("auc", lower=0), metrics=["accuracy"]), "add 'auc' to metrics"),
-        (lambda: config(Threshold("auc", lower=0, slice=["dest"])), r"add \['dest'\] to slices"),
-        (lambda: config(Threshold("auc", lower=0), Threshold("auc", lower=0)), "given twice"),
-        (lambda: config("auc"), "is no Threshold"),
-        (lambda: config(label=""), "label must name a column"),
-        (lambda: config(threshold=2), r"\[0, 1\]"),
-        (lambda: config(exact_rows=-1), "exact_rows"),
-        (lambda: EvaluationConfig.from_json({"label": "y", "prediction": "p", "colour": 1}), "no EvaluationConfig"),
-    ],
-)
-def test_configuration_errors(make: Callable[[], object], words: str) -> None:
-    with pytest.raises(InputError, match=words):
-        make()
-
-
-def test_configuration_round_trip() -> None:
-    judged = config(
-        Threshold("auc", lower=0.8, slice=["carrier"]),
-        Threshold("log_loss", change_relative=0.1, slice={"month": None}),
-    )
-    assert judged.thresholds[1].direction == "lower"
-    assert judged.slices == ((), ("carrier",), ("month",))
-    assert EvaluationConfig.from_json(json.loads(json.dumps(judged.to_json()))) == judged
-    hash(judged)
-
-
-def test_importing_the_configuration_loads_no_model_library() -> None:
-    code = (
-        "import sys, drivetrain.components.evaluation\n"
-        "heavy = {'jax', 'flax', 'optax', 'pandas', 'scipy', 'sklearn', 'apache_beam', 'great_expectations'}\n"
-        "print(sorted(heavy & set(sys.modules)))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"

@@ -1,0 +1,72 @@
+"""The configuration of an evaluation: its mistakes, as JSON, and imported without a model library."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from drivetrain import InputError
+from drivetrain.components.evaluation import EvaluationConfig, Threshold
+
+
+def config(*thresholds: Any, **options: Any) -> EvaluationConfig:
+    given: dict[str, Any] = {"label": "late", "prediction": "probability", "slices": [[], ["carrier"], ["month"]]}
+    return EvaluationConfig(**given | options, thresholds=thresholds)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Threshold("acu", lower=1), "unknown metric 'acu'.*\n.*auc"),
+        (lambda: Threshold("auc"), "has no bound"),
+        (lambda: Threshold("auc", lower=0.9, upper=0.8), "lower 0.9 is above upper 0.8"),
+        (lambda: Threshold("auc", lower=float("nan")), "finite"),
+        (lambda: Threshold("auc", lower="0.9"), "finite number, not '0.9'"),  # type: ignore[arg-type]
+        (lambda: Threshold("calibration", change_absolute=0.1), "which way is better"),
+        (lambda: Threshold("auc", lower=0, direction="up"), "'higher' or 'lower'"),  # type: ignore[arg-type]
+        (lambda: Threshold("auc", lower=0, slice="carrier"), "list of columns"),
+        (lambda: Threshold("auc", lower=0, slice=["carrier", "carrier"]), "'carrier' is given twice"),
+        (lambda: config(metrics=["auc", "lift"]), "unknown metric 'lift'"),
+        (lambda: config(metrics=["auc", "auc"]), "'auc' is given twice"),
+        (lambda: config(metrics="auc"), "list of names"),
+        (lambda: config(slices=["carrier"]), "a slice is a list of column names, not 'carrier'"),
+        (lambda: config(slices=[["a", "b"], ["b", "a"]]), "given twice"),
+        (lambda: config(slices=[["a", "a"]]), "'a' is given twice"),
+        (lambda: config(Threshold("auc", lower=0), metrics=["accuracy"]), "add 'auc' to metrics"),
+        (lambda: config(Threshold("auc", lower=0, slice=["dest"])), r"add \['dest'\] to slices"),
+        (lambda: config(Threshold("auc", lower=0), Threshold("auc", lower=0)), "given twice"),
+        (lambda: config("auc"), "is no Threshold"),
+        (lambda: config(label=""), "label must name a column"),
+        (lambda: config(threshold=2), r"\[0, 1\]"),
+        (lambda: config(exact_rows=-1), "exact_rows"),
+        (lambda: EvaluationConfig.from_json({"label": "y", "prediction": "p", "colour": 1}), "no EvaluationConfig"),
+    ],
+)
+def test_configuration_errors(make: Callable[[], object], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        make()
+
+
+def test_configuration_round_trip() -> None:
+    judged = config(
+        Threshold("auc", lower=0.8, slice=["carrier"]),
+        Threshold("log_loss", change_relative=0.1, slice={"month": None}),
+    )
+    assert judged.thresholds[1].direction == "lower"
+    assert judged.slices == ((), ("carrier",), ("month",))
+    assert EvaluationConfig.from_json(json.loads(json.dumps(judged.to_json()))) == judged
+    hash(judged)
+
+
+def test_importing_the_configuration_loads_no_model_library() -> None:
+    code = (
+        "import sys, drivetrain.components.evaluation\n"
+        "heavy = {'jax', 'flax', 'optax', 'pandas', 'scipy', 'sklearn', 'apache_beam', 'great_expectations'}\n"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -1,0 +1,78 @@
+"""Thresholds against metrics: bounds, changes, and which slices they are meant for."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from drivetrain.components.evaluation import EvaluationConfig, Threshold
+from drivetrain.components.evaluation.validation import matches, relative_change, summary, validate
+
+
+def config(*thresholds: Any, **options: Any) -> EvaluationConfig:
+    given: dict[str, Any] = {"label": "late", "prediction": "probability", "slices": [[], ["carrier"], ["month"]]}
+    return EvaluationConfig(**given | options, thresholds=thresholds)
+
+
+def result(value: float | str, before: float | str | None = None) -> dict[str, Any]:
+    metrics = {"candidate": {"auc": value}} | ({} if before is None else {"baseline": {"auc": before}})
+    item = {"slice": "overall", "key": "[]", "pairs": list[Any](), "n": 4, "metrics": metrics}
+    return {"rows": 4, "slices": [item], "plots": {}}
+
+
+@pytest.mark.parametrize(
+    ("bounds", "value", "before", "passed"),
+    [
+        ({"lower": 0.75}, 0.75, None, True),
+        ({"lower": 0.75}, 0.7499999, None, False),
+        ({"upper": 0.75}, 0.75, None, True),
+        ({"upper": 0.75}, 0.7500001, None, False),
+        ({"lower": 0.5, "upper": 0.6}, 0.7, None, False),
+        ({"change_absolute": -0.25}, 0.75, 1.0, True),  # TFMA's threshold_change_pass_and_inclusive
+        ({"change_absolute": -0.3}, 0.75, 1.0, True),  # … threshold_change_abs_rel
+        ({"change_absolute": -0.2}, 0.75, 1.0, False),
+        ({"change_absolute": 0.01}, 0.91, 0.90, True),  # 0.91 - 0.90 is 0.010000000000000009
+        ({"change_absolute": -0.01}, 0.90, 0.91, True),  # and the other way round -0.010000000000000009
+        ({"change_absolute": -0.01, "change_relative": 0.0}, 0.90, 0.905, False),  # both must hold
+        ({"change_absolute": -0.01, "change_relative": -0.01}, 0.90, 0.905, True),
+        ({"lower": 0.8, "change_absolute": -0.5}, 0.75, 1.0, False),
+        ({"change_relative": 0.01, "direction": "lower"}, 0.4125, 0.425, True),
+        ({"change_absolute": 0.0, "direction": "lower"}, 0.5, 0.4, False),
+        ({"change_relative": 0.1}, 0.5, 0.0, True),  # from nothing to something is infinitely better
+        ({"change_relative": 0.0}, 0.0, 0.0, True),
+        ({"change_relative": 0.1}, 0.0, 0.0, False),
+        ({"lower": 0.1}, "only one class among the labels", None, False),
+        ({"change_absolute": -1.0}, "only one class among the labels", 0.5, False),
+        ({"change_absolute": -1.0}, 0.5, "only one class among the labels", False),
+        ({"change_absolute": -1.0}, "only one class among the labels", None, None),
+    ],
+)
+def test_bounds(bounds: dict[str, Any], value: float | str, before: float | str | None, passed: bool | None) -> None:
+    judged = config(Threshold("auc", **bounds))
+    verdict = validate(result(value, before), judged, baseline=before is not None)
+    assert verdict["thresholds"][0]["passed"] is passed
+    assert verdict["blessed"] is (passed is not False)
+    json.dumps(verdict, allow_nan=False)
+    assert summary(result(value, before), verdict)
+
+
+def test_relative_change_over_zero() -> None:
+    assert relative_change(0.5, 0.0) == float("inf")
+    assert relative_change(-0.5, 0.0) == float("-inf")
+    assert relative_change(0.0, 0.0) == 0.0
+    assert relative_change(0.6, 0.5) == pytest.approx(0.2)
+
+
+def test_what_a_threshold_is_meant_for() -> None:
+    every = Threshold("auc", lower=0, slice=["carrier"])
+    assert matches(every, [("carrier", "AA")])
+    assert matches(every, [("carrier", None)])
+    assert not matches(every, [])
+    assert not matches(every, [("month", 1)])
+    assert not matches(every, [("carrier", "AA"), ("month", 1)])
+    crossed = Threshold("auc", lower=0, slice=["month", ("carrier", "AA")])
+    assert matches(crossed, [("carrier", "AA"), ("month", 1)])
+    assert not matches(crossed, [("carrier", "UA"), ("month", 1)])
+    assert matches(Threshold("auc", lower=0, slice={"carrier": None}), [("carrier", None)])
+    assert not matches(Threshold("auc", lower=0, slice={"flag": True}), [("flag", 1)])
