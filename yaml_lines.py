@@ -223,7 +223,7 @@ def read_yaml(text: str, file: str, *, name: str, error_class: type[DrivetrainEr
     if node is None:
         return None
     root = YamlValue(file, name, node, error_class, is_root=True)
-    _check(root, _Checked())
+    _check(root, _SeenNodes())
     return root
 
 
@@ -253,7 +253,7 @@ else:
             Composer.__init__(self)
 
 
-class _Checked:
+class _SeenNodes:
     """The nodes that `_check` has seen: of each, by id, how many nodes and levels it stands for with aliases expanded.
 
     An alias is the very node that its anchor names, so a node that is seen twice is one that an alias repeats.
@@ -264,7 +264,7 @@ class _Checked:
         self.open: set[int] = set()
 
 
-def _check(value: YamlValue, checked: _Checked) -> tuple[int, int]:
+def _check(value: YamlValue, checked: _SeenNodes) -> tuple[int, int]:
     """Refuse what no reader of the value wants; returns its nodes and levels with aliases expanded."""
     node = value.node
     if id(node) in checked.open:

@@ -47,17 +47,17 @@ body:has(#option2:checked) tr:has(.hide-succeeded-validation-target-child){displ
 </style>"""
 
 
-def hidden(value: Any) -> Any:
+def without_markup(value: Any) -> Any:
     """JSON values whose texts hold no character that markup has."""
     if isinstance(value, str):
         return value.translate(_HIDE)
     if isinstance(value, Mapping):
-        return {hidden(key): hidden(item) for key, item in value.items()}
-    return [hidden(item) for item in value] if isinstance(value, list) else value
+        return {without_markup(key): without_markup(item) for key, item in value.items()}
+    return [without_markup(item) for item in value] if isinstance(value, list) else value
 
 
 def offline(page: str) -> str:
-    """A page that GX rendered of `hidden` values, without scripts and all that is elsewhere; links remain."""
+    """A page that GX rendered of values `without_markup`, without scripts and all that is elsewhere; links remain."""
     for remote in _REMOTE:
         page = remote.sub("", page)
     page = _URL.sub("none", page).replace("</head>", f"{_STYLE}</head>", 1)

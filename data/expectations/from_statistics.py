@@ -44,7 +44,7 @@ from .pandas_values import (
     value_set,
     whole,
 )
-from .regex import searched
+from .regex import search_mask
 from .suite import SHOWN, ExpectationOutcome
 
 
@@ -226,7 +226,7 @@ def _matching(known: KnownValues, pattern: Any) -> NDArray[np.bool_]:
     if not isinstance(pattern, str):
         raise Undecidable
     try:
-        return searched(known.array, pattern)
+        return search_mask(known.array, pattern)
     except re.error as error:
         raise Undecidable from error  # GX says what is wrong with it
 

@@ -18,7 +18,7 @@ from ..schemas.checks import Expectation
 from ..sources import Source
 from ..stats.accumulator import StatisticsAccumulator
 from ..stats.column import ColumnState
-from .data_docs import hidden, offline
+from .data_docs import offline, without_markup
 from .suite import SHOWN, ExpectationOutcome, ExpectationResults, plain
 
 os.environ["GX_ANALYTICS_ENABLED"] = "false"
@@ -97,7 +97,7 @@ def data_docs(results: ExpectationResults, split: str) -> str:
     from great_expectations.render.renderer.page_renderer import ValidationResultsPageRenderer
     from great_expectations.render.view.view import DefaultJinjaPageView
 
-    document = hidden(results.split(split))
+    document = without_markup(results.split(split))
     validation_results = [
         ExpectationValidationResult(
             success=result["success"],
@@ -110,7 +110,7 @@ def data_docs(results: ExpectationResults, split: str) -> str:
         )
         for result in document["results"]
     ]
-    run = {"run_name": hidden(split), "run_time": "1970-01-01T00:00:00+00:00"}
+    run = {"run_name": without_markup(split), "run_time": "1970-01-01T00:00:00+00:00"}
     validation = ExpectationSuiteValidationResult(
         success=document["success"],
         results=validation_results,
@@ -124,7 +124,7 @@ def data_docs(results: ExpectationResults, split: str) -> str:
 
 
 def _shown(result: dict[str, Any]) -> dict[str, Any]:
-    """A result as GX can render it: it fails on a set's values that are off, and says nothing of missing ones."""
+    """A result as GX can render it: its renderer fails on unexpected values of a set, and omits missing ones."""
     if "unexpected_percent" in result or not ("unexpected_count" in result or "missing_count" in result):
         return result
     off, missing = result.get("partial_unexpected_list", []), result.get("partial_missing_list", [])
@@ -250,7 +250,7 @@ def _columns(expectations: Sequence[Expectation], columns: Sequence[str]) -> tup
             return tuple(columns)
         wanted.update(named)
     chosen = tuple(name for name in columns if name in wanted)
-    return chosen or tuple(columns[:1])  # of a column that is not there GX shall say so
+    return chosen or tuple(columns[:1])  # a column that does not exist is for GX to report
 
 
 def _frames(source: Source, state: StatisticsAccumulator, progress: Progress) -> Iterator[tuple[int, pd.DataFrame]]:

@@ -1,6 +1,6 @@
-"""What deciding an expectation from statistics rests on: a column's values as pandas would see them, and GX's rules.
+"""A column's values as pandas would see them, and GX's rules: the ground on which statistics decide expectations.
 
-Every function raises `Undecidable` where statistics do not tell, or where pandas would compare otherwise.
+Every function raises `Undecidable` where statistics do not decide, or where pandas would compare otherwise.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _EXACT_FLOAT: Final = 2**53  # integers up to this are floats without loss
 
 
 class Undecidable(Exception):  # noqa: N818 - an answer, not a mistake
-    """Statistics do not tell."""
+    """The statistics do not decide an expectation."""
 
 
 class KnownValues(NamedTuple):

@@ -21,7 +21,7 @@ _PRINTABLE: Final = r"\A[ -~]+\z"
 _OTHERWISE: Final = re.compile(r"\{,|\[[^\]]*\[|--|&&|\|\||~~|\\[0-9CQE]|[*+?}]\+|\(\?[<>(]")
 
 
-def searched(values: Any, pattern: str) -> NDArray[np.bool_]:
+def search_mask(values: Any, pattern: str) -> NDArray[np.bool_]:
     """Which texts `re.search` finds the pattern in.
 
     Args:

@@ -1,4 +1,4 @@
-"""A Great Expectations suite as a schema: what the schema has words for becomes its lines, the rest stays expectations.
+"""A Great Expectations suite as a schema: what a schema can express becomes its lines, the rest stays expectations.
 
 Only what judges data alike is taken over; docs/expectations.md has the table. Where a line is already there, both must
 hold: the stricter stays if the severities agree, else the expectation is left over.
@@ -41,7 +41,7 @@ _ANY_OBJECT: Final = frozenset({"object", "object_", "o", "dtype('o')"})  # text
 
 
 class _LeftOverError(Exception):
-    """The schema has no words for it."""
+    """The schema cannot express the expectation."""
 
 
 def schema_from_suite(
@@ -52,7 +52,7 @@ def schema_from_suite(
     Args:
         suite: From `read_suite`, or what that takes.
         base: A schema to add to, such as one inferred: the data must meet both; None: of a suite that does not close
-            the set of columns, a new one is a mere INFO.
+            the set of columns, a new one is only an INFO.
 
     Returns:
         The schema, and those of the suite's expectations that it has no words for; they also stand in its
@@ -72,7 +72,7 @@ def schema_from_suite(
 
 
 def _turn(expectation: Expectation) -> int:
-    """What a range means depends on the type, so types come first; a closed set of columns knows all others' lines."""
+    """The order of rules: types first, as the meaning of a range depends on them; a closed set of columns last."""
     turns = {"expect_column_to_exist": 1, "expect_table_columns_to_match_set": 3}
     return 0 if "type" in expectation.type.split("_") else turns.get(expectation.type, 2)
 

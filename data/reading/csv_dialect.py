@@ -44,7 +44,7 @@ class CsvFile:
 
     @classmethod
     def of(cls, path: Path, encoding: str | None = None, delimiter: str | None = None) -> CsvFile:
-        r"""The file with what is not declared found out.
+        r"""The file, with what is not declared detected from its first bytes and its header.
 
         Args:
             path: The file.
@@ -79,7 +79,7 @@ class CsvFile:
 
     @property
     def plain(self) -> bool:
-        """Whether what is read are the file's own bytes, so that it can be read from any of them on."""
+        """Whether the file's own bytes are read, neither unpacked nor recoded: reading can start at any of them."""
         return self.encoding == "utf-8" and not self.path.name.lower().endswith((".gz", ".zip"))
 
     def open(self) -> BinaryIO:

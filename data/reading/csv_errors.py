@@ -18,8 +18,8 @@ class LongRowError(InputError):
     """A row that is longer than a block."""
 
 
-def explained(file: CsvFile, error: Exception, block: int, before: int = 0) -> InputError:
-    """The user's error for what went wrong in a file, or in the piece of it that begins after `before` rows."""
+def csv_error(file: CsvFile, error: Exception, block: int, before: int = 0) -> InputError:
+    """The user's error for an exception raised while a file, or the piece of it after `before` rows, was read."""
     path = file.path
     text = str(error).splitlines()[0] if str(error) else type(error).__name__
     if isinstance(error, FileNotFoundError):
@@ -35,7 +35,7 @@ def explained(file: CsvFile, error: Exception, block: int, before: int = 0) -> I
             fix=f"repair the line, quote the cell that holds a {file.delimiter!r}, or declare another delimiter",
         )
     if "UTF8" in text or "UTF-8" in text:
-        return not_text(file, line)
+        return encoding_error(file, line)
     if isinstance(error, RuntimeError):  # of a zip: encrypted, or packed by a method that Python does not know
         return InputError(f"{path} cannot be unpacked ({text[:200]})", fix="pack it without a password, by deflate")
     if "straddl" in text:
@@ -48,7 +48,7 @@ def explained(file: CsvFile, error: Exception, block: int, before: int = 0) -> I
     return InputError(f"{path} is damaged ({text[:200]})", fix="write or copy the file again")
 
 
-def not_text(file: CsvFile, line: int | None) -> InputError:
+def encoding_error(file: CsvFile, line: int | None) -> InputError:
     """The error for bytes that are no text."""
     where = f"{file.path}:{line}" if line else f"{file.path}"
     name = "UTF-8" if file.encoding == "utf-8" else file.encoding

@@ -32,9 +32,9 @@ from ...progress import Progress
 from ..sources import Shard, Source, unify
 from ..types import named_type, normal_schema, settle
 from .csv_dialect import CsvFile
-from .csv_errors import LongRowError, ends_in_quotes, explained, line_of, not_text
-from .csv_pieces import Blocks, CsvPiece
-from .csv_types import Guess, parsed
+from .csv_errors import LongRowError, csv_error, encoding_error, ends_in_quotes, line_of
+from .csv_pieces import CsvPiece, CsvPieceReader
+from .csv_types import ColumnTypeGuess, parse_cells
 
 NULL_VALUES: Final = ("", "NA")
 _BLOCK_BYTES: Final = 4 << 20
@@ -81,7 +81,7 @@ class CsvShard:
             columns = []
             for item in schema:
                 try:
-                    columns.append(parsed(batch.column(item.name), item.type, self.null_values))
+                    columns.append(parse_cells(batch.column(item.name), item.type, self.null_values))
                 except (pa.ArrowInvalid, KeyError) as error:
                     raise InputError(
                         f"{self.path}: column {item.name!r} is no longer {item.type}: the file changed while in use",
@@ -109,7 +109,7 @@ def open_csv(
         null_values: What a missing cell holds.
         encoding: As Python names it; None for UTF-8, or UTF-16 by its byte order mark.
         delimiter: The one character between cells; None to go by the header, see `CsvFile.of`.
-        column_types: Types that the values do not tell, by column, as Arrow names them: "string" keeps the zeros of
+        column_types: Types where the values do not decide, by column, as Arrow names them: "string" keeps the zeros of
             00501, "decimal128(12, 2)" is exact.
         note: Called with a line about a column that is text for the sake of a few values among numbers or times, and
             about numbers that lose digits: the zeros that they begin with, or those that a float64 does not keep.
@@ -124,12 +124,12 @@ def open_csv(
     shards: list[Shard] = []
     schema: pa.Schema | None = None
     scanned = 0
-    guesses_by_file: list[tuple[CsvFile, dict[str, Guess]]] = []
+    guesses_by_file: list[tuple[CsvFile, dict[str, ColumnTypeGuess]]] = []
     for path in paths:
         try:
             file = CsvFile.of(path, encoding, delimiter)
         except _ERRORS as error:
-            raise explained(CsvFile(path), error, 0) from error
+            raise csv_error(CsvFile(path), error, 0) from error
         # Small blocks keep memory low and spread work; a row must fit in one, so a file with a longer row is scanned
         # again in large ones.
         block = _BLOCK_BYTES
@@ -159,9 +159,9 @@ def _scan(
     block: int,
     before: int,
     progress: Progress | None,
-) -> tuple[dict[str, Guess], list[CsvShard]]:
+) -> tuple[dict[str, ColumnTypeGuess], list[CsvShard]]:
     """What each column can be over the whole file, and its shards."""
-    guesses: dict[str, Guess] = {}
+    guesses: dict[str, ColumnTypeGuess] = {}
     shards: list[CsvShard] = []
     rows = quotes = 0
     large = file.plain and file.path.stat().st_size > _SHARD_BYTES
@@ -193,17 +193,19 @@ def _scan(
     return guesses, shards
 
 
-def _guesses(file: CsvFile, names: list[str], declared: Mapping[str, pa.DataType]) -> dict[str, Guess]:
+def _guesses(file: CsvFile, names: list[str], declared: Mapping[str, pa.DataType]) -> dict[str, ColumnTypeGuess]:
     missing = [name for name in declared if name not in names]
     if missing:
         raise InputError(
             f"column_types: {file.path} has no column {missing[0]!r}", fix=f"its columns are: {', '.join(names)}"
         )
-    return {name: Guess(declared=declared.get(name)) for name in names}
+    return {name: ColumnTypeGuess(declared=declared.get(name)) for name in names}
 
 
 def _note_surprises(
-    guesses_by_file: Sequence[tuple[CsvFile, Mapping[str, Guess]]], schema: pa.Schema, note: Callable[[str], None]
+    guesses_by_file: Sequence[tuple[CsvFile, Mapping[str, ColumnTypeGuess]]],
+    schema: pa.Schema,
+    note: Callable[[str], None],
 ) -> None:
     """Note the columns that are text for the sake of a few values, and those that lose digits; the first of each."""
     notes: dict[str, dict[str, tuple[CsvFile, int, str]]] = {"text": {}, "zeros": {}, "digits": {}}
@@ -232,7 +234,7 @@ def _unfit(
     """The error for the first cell that is none of the declared type."""
     for row in range(len(column)):
         try:
-            parsed(column.slice(row, 1), kind, nulls)
+            parse_cells(column.slice(row, 1), kind, nulls)
         except pa.ArrowInvalid:
             break
     cell = column[row].as_py()
@@ -259,7 +261,7 @@ def _text_batches(
         quoted_strings_can_be_null=False,
     )
     try:
-        with file.open() as content, Blocks(content, piece, file.delimiter) as blocks:
+        with file.open() as content, CsvPieceReader(content, piece, file.delimiter) as blocks:
             reader = _reader(blocks, file.delimiter, options, block, names if piece.start else None)
             try:
                 names = reader.schema.names
@@ -271,7 +273,7 @@ def _text_batches(
         if "Empty CSV" in str(error):  # a header without a line end
             yield _no_rows(columns or names)
             return
-        raise explained(file, error, block, piece.before) from error
+        raise csv_error(file, error, block, piece.before) from error
 
 
 def _no_rows(names: list[str]) -> pa.RecordBatch:
@@ -279,7 +281,7 @@ def _no_rows(names: list[str]) -> pa.RecordBatch:
 
 
 def _reader(
-    blocks: Blocks, delimiter: str, options: pacsv.ConvertOptions, block: int, names: list[str] | None
+    blocks: CsvPieceReader, delimiter: str, options: pacsv.ConvertOptions, block: int, names: list[str] | None
 ) -> pacsv.CSVStreamingReader:
     return pacsv.open_csv(
         blocks,
@@ -308,10 +310,10 @@ def _header(file: CsvFile) -> list[str]:
     except StopIteration:
         raise InputError(f"{file.path} is empty", fix="give a file with a header and rows") from None
     except (csv.Error, *_ERRORS) as error:
-        raise explained(file, error, 0) from error
+        raise csv_error(file, error, 0) from error
     if any(
         (ord(sign) < 32 and sign not in "\t\n\r") or "\ud800" <= sign <= "\udfff" for name in names for sign in name
     ):
-        raise not_text(file, 1)
+        raise encoding_error(file, 1)
     normal_schema(pa.schema([(name, pa.string()) for name in names]), str(file.path))
     return names

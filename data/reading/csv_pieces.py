@@ -37,7 +37,7 @@ class CsvPiece:
     quotes: int = 0
 
 
-class Blocks(io.RawIOBase):
+class CsvPieceReader(io.RawIOBase):
     """A piece for Arrow's reading thread, which counts its quotes, finds its end, and can be stopped.
 
     A thread that still reads while Python shuts down aborts the process, so leaving the context waits for it.
@@ -46,7 +46,7 @@ class Blocks(io.RawIOBase):
     def __init__(self, file: BinaryIO, piece: CsvPiece, delimiter: str) -> None:
         self._file = file
         self._piece = piece
-        self._borders = None if piece.size is None else _Borders(delimiter.encode())
+        self._borders = None if piece.size is None else _RowEnds(delimiter.encode())
         self._position = piece.start
         self._blank = not piece.start
         self._held = b""
@@ -92,7 +92,7 @@ class Blocks(io.RawIOBase):
             self._stopped = True
 
 
-class _Borders:
+class _RowEnds:
     """Follows the quotes of a CSV's bytes from the beginning of a row on."""
 
     def __init__(self, delimiter: bytes) -> None:

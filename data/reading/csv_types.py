@@ -32,8 +32,8 @@ _WORDS: Final = {"int": "whole number", "double": "number", "bool": "truth value
 
 
 @dataclass
-class Guess:
-    """What type a column may have, after the blocks seen so far: the join of the blocks' types, in any order.
+class ColumnTypeGuess:
+    """The type that a column may have after the blocks seen so far: the join of the blocks' types, in any order.
 
     Attributes:
         declared: The type it must have, whatever it holds.
@@ -54,7 +54,7 @@ class Guess:
 
     @property
     def type(self) -> pa.DataType:
-        """The type after what was seen; null where nothing was.
+        """The type after the blocks so far; null where no value was seen.
 
         Whole numbers beyond 64 bits, such as long identifiers, are text unless fractions say that they measure.
         """
@@ -71,7 +71,7 @@ class Guess:
             pa.ArrowInvalid: A value is none of the declared type.
         """
         if self.declared is not None:
-            parsed(column, self.declared, nulls)
+            parse_cells(column, self.declared, nulls)
             return
         if self.text or column.null_count == len(column):
             return
@@ -100,7 +100,7 @@ class Guess:
             self.zeros = next(_rows(column, longer, _PADDED, before), None)
         if self.long is None and cells.longest >= _DIGITS.as_py():
             long_numbers = _rows(column, pc.greater_equal(cells.lengths, _DIGITS), _WHOLE, before)
-            self.long = next(((row, cell) for row, cell in long_numbers if not _floats(cell)), None)
+            self.long = next(((row, cell) for row, cell in long_numbers if not _has_float64(cell)), None)
 
     def _see_whole(self, cells: _Cells) -> None:
         whole = cells.whole
@@ -117,7 +117,7 @@ def _rows(column: pa.Array, mask: pa.Array, pattern: str, before: int) -> Iterat
         yield before + marked_rows[match].as_py() + 1, cells[match].as_py()
 
 
-def _floats(whole: str) -> bool:
+def _has_float64(whole: str) -> bool:
     """Whether a float64 is equal to a whole number; also where it is out of range, since 1e999 is infinite too."""
     try:
         return int(float(whole)) == int(whole)
@@ -184,8 +184,9 @@ class _Cells:
             words = pc.is_in(pc.utf8_lower(self.clean.drop_null()), value_set=_TRUTHS)
             return bool(pc.all(words).as_py())
         try:
-            parsed(self.few, kind, self.nulls)  # Arrow goes on after a failure, slowly: first see whether a few fit
-            parsed(self.column, kind, self.nulls)
+            # Arrow goes on after a failure, slowly, so a few cells are tried first.
+            parse_cells(self.few, kind, self.nulls)
+            parse_cells(self.column, kind, self.nulls)
         except pa.ArrowInvalid:
             return False
         return not (pa.types.is_integer(kind) and self._hexadecimal())
@@ -210,7 +211,7 @@ def _cleaned(column: pa.Array, nulls: tuple[str, ...]) -> pa.Array:
     return pc.if_else(pc.is_in(trimmed, value_set=texts([*nulls, ""])), _MISSING, trimmed)
 
 
-def parsed(column: pa.Array, kind: pa.DataType, nulls: tuple[str, ...]) -> pa.Array:
+def parse_cells(column: pa.Array, kind: pa.DataType, nulls: tuple[str, ...]) -> pa.Array:
     """Text cells as values of a type.
 
     Raises:

@@ -31,7 +31,7 @@ def open_files(
     note: Callable[[str], None] | None = None,
     progress: Progress | None = None,
 ) -> Source:
-    """One source over files of one format, which their names tell, in this order.
+    """One source over files of one format, which follows from their names, in this order.
 
     CSV (`.csv`, `.tsv`, either with `.gz`, a `.zip` with one CSV), Parquet (`.parquet`, `.pq`), JSON lines (`.jsonl`,
     `.ndjson`, either with `.gz`), Avro (`.avro`) and TFRecords of tf.Example (`.tfrecord`, `….tfrecord.gz`,
@@ -44,7 +44,7 @@ def open_files(
         null_values: What a missing value looks like in a CSV; see `csv_files`.
         encoding: Of a CSV, as Python names it; None for UTF-8, or UTF-16 by its byte order mark.
         delimiter: Between the cells of a CSV; None to go by its header.
-        column_types: Types of columns of a CSV that its values do not tell, e.g. {"zip": "string"}; see `open_csv`.
+        column_types: Types of columns of a CSV where its values do not decide, e.g. {"zip": "string"}; see `open_csv`.
         labels: A CSV of the images' labels, see `images`.
         on_error: What to do with a broken image; "skip" leaves it out and counts it in a note.
         note: Called with one line where rows were left out, or a column is text for the sake of a few values.

@@ -23,13 +23,13 @@ from .tfrecord_files import open_tfrecord
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """How files are to be read, as `open_files` takes it; what was not said is None (`on_error`: "raise").
+    """How files are to be read: the arguments of `open_files`. None, or "raise" for `on_error`, is the default.
 
     Attributes:
         null_values: What a missing cell of a CSV holds.
         encoding: Of a CSV, as Python names it.
         delimiter: Between the cells of a CSV.
-        column_types: Types of columns of a CSV that its values do not tell.
+        column_types: Types of columns of a CSV where its values do not decide.
         labels: A CSV of the images' labels.
         on_error: What to do with a broken image.
         note: Called with a line for the user.
@@ -46,15 +46,15 @@ class ReadOptions:
     progress: Progress | None = None
 
     def named(self) -> list[str]:
-        """The options that were said and that only some formats have."""
-        said = {
+        """The options other than their default that only some formats have."""
+        is_named = {
             "encoding": self.encoding is not None,
             "delimiter": self.delimiter is not None,
             "column_types": bool(self.column_types),
             "labels": self.labels is not None,
             "on_error": self.on_error != "raise",
         }
-        return [option for option, is_said in said.items() if is_said]
+        return [option for option, named in is_named.items() if named]
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class FileFormat:
         shown: Such endings for people.
         open: Opens files of it as one source.
         options: The names of the `ReadOptions` that only it has.
-        holds: Whether a file is of this format where its name alone does not say so; asked before any ending is.
+        holds: Whether a file is of this format, where its name alone does not decide; comes before all endings.
         without_rows: What a file of it has that has no rows, for messages.
     """
 

@@ -181,7 +181,7 @@ class _Labels:
         self._unused = dict.fromkeys(self._labels)
 
     def of(self, name: str, base: Path | None) -> str | None:
-        """The label of an image; one that is not there is an error unless the image is left out anyway."""
+        """The label of an image. A missing one is an error, unless the image is left out anyway (`base` None)."""
         key = name if name in self._labels else PurePosixPath(name).name
         if key not in self._labels:
             if base is None:
@@ -205,7 +205,7 @@ class _Labels:
 
 
 def _listed(paths: Sequence[Path]) -> tuple[Path, list[str]]:
-    """What the images lie in, and their paths within it, in order."""
+    """The folder or archive that the images are in, and their paths within it, in order."""
     if len(paths) == 1 and (_ARCHIVE.search(paths[0].name) or paths[0].as_posix().endswith(_DIGITS)):
         return paths[0], [name for name, _ in _contents(paths[0], None)]
     if any(_ARCHIVE.search(path.name) for path in paths):

@@ -100,7 +100,7 @@ def open_jsonl(
         InputError: A file is missing or damaged, or a line is not UTF-8, no JSON, no object, or names a field twice
             (names the line); or no row has a field.
     """
-    columns: dict[str, _Kinds] = {}
+    columns: dict[str, _ValueKinds] = {}
     noted: set[str] = set()
     long: dict[str, str] = {}
     pieces: list[tuple[Path, JsonlPiece, int]] = []
@@ -114,7 +114,7 @@ def open_jsonl(
             for name in dict.fromkeys(chain.from_iterable(rows)):
                 try:
                     name.encode()
-                    kinds = columns.setdefault(name, _Kinds(top=True))
+                    kinds = columns.setdefault(name, _ValueKinds(top=True))
                     known, values = set(kinds.seen), [row.get(name) for row in rows]
                     kinds.see(values)
                 except UnicodeEncodeError:
@@ -154,14 +154,14 @@ def _rounds(value: int) -> bool:
 
 
 def _odd(values: list[Any], before: set[type]) -> int:
-    """The place of the first value of another kind than those before it; of the first that there is, if none is."""
+    """The index of the first value of another kind than those before it; of the first value at all if there is none."""
     present = [index for index, value in enumerate(values) if value is not None]
     kinds = before or {type(values[present[0]])}
     return next((index for index in present if type(values[index]) not in kinds), present[0])
 
 
 @dataclass
-class _Kinds:
+class _ValueKinds:
     """What kinds of values a column, or a place within it, has held so far: the join over all rows, in any order.
 
     Attributes:
@@ -181,8 +181,8 @@ class _Kinds:
     times: tuple[pa.DataType, ...] = ()
     level: int = 0
     words: bool = False
-    item: _Kinds | None = None
-    fields: dict[str, _Kinds] = field(default_factory=dict)
+    item: _ValueKinds | None = None
+    fields: dict[str, _ValueKinds] = field(default_factory=dict)
 
     def see(self, values: list[Any]) -> None:
         types = set(map(type, values)) - {type(None)}
@@ -192,13 +192,13 @@ class _Kinds:
         if str in types and not self.words:
             self._see_texts([value for value in values if type(value) is str])
         if list in types:
-            self.item = self.item or _Kinds()
+            self.item = self.item or _ValueKinds()
             self.item.see(list(chain.from_iterable(value for value in values if type(value) is list)))
         if dict in types:
             objects = [value for value in values if type(value) is dict]
             for name in dict.fromkeys(chain.from_iterable(objects)):
                 name.encode()
-                self.fields.setdefault(name, _Kinds()).see([value.get(name) for value in objects])
+                self.fields.setdefault(name, _ValueKinds()).see([value.get(name) for value in objects])
 
     def _see_texts(self, texts: list[str]) -> None:
         column = pa.array(texts, pa.string())

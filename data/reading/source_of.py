@@ -108,7 +108,7 @@ class TableShard:
 
     @property
     def path(self) -> str:
-        """Memory has none; what an error says instead."""
+        """Stands for a path in errors: memory has none."""
         return "the table"
 
     @property

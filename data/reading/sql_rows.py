@@ -57,7 +57,7 @@ class Connection(Protocol):
     """An open connection of a DBAPI driver (PEP 249)."""
 
     def cursor(self) -> Any:
-        """A new cursor. Any: what of it is there besides PEP 249 is asked."""
+        """A new cursor. Any: beside PEP 249's methods it may have a driver's own."""
         ...
 
 
@@ -87,7 +87,7 @@ def open_query(
     folder.mkdir(parents=True, exist_ok=True)
     parts: list[Path] = []
     rows = 0
-    shown = _shown(connection)
+    shown = _display_name(connection)
     with _cursor(connection) as (cursor, errors):
         try:
             if hasattr(cursor, "sql"):  # DuckDB's, whose relations give Arrow without a copy
@@ -101,7 +101,7 @@ def open_query(
                 if progress is not None:
                     progress(rows, None, "rows read")
         except (pa.ArrowException, *errors) as error:
-            cause = _scrubbed(error, connection)
+            cause = _redacted(error, connection)
             after = f" after row {rows}" if rows else ""
             # Without its cause: a driver's own text, in a traceback, may hold what the connection does
             raise InputError(f"{shown}: the query failed{after}: {cause}", fix="try it in the database") from None
@@ -131,7 +131,7 @@ def fetch_query(
     Raises:
         InputError: See `open_query`.
     """
-    source = open_query(_based(connection, bases), query, folder, parameters=parameters, progress=progress)
+    source = open_query(_with_absolute_path(connection, bases), query, folder, parameters=parameters, progress=progress)
     return [(path.name, path) for path in dict.fromkeys(Path(shard.path) for shard in source.shards)]
 
 
@@ -143,14 +143,14 @@ def fetch_watermark(
     Raises:
         InputError: See `open_query`; or it gives more than a hundred rows.
     """
-    connection = _based(connection, bases)
+    connection = _with_absolute_path(connection, bases)
     with _cursor(connection) as (cursor, errors):
         try:
             cursor.execute(query, *([dict(parameters)] if parameters else []))
             rows = cursor.fetchmany(101)
         except errors as error:
             raise InputError(
-                f"{_shown(connection)}: the watermark's query failed: {_scrubbed(error, connection)}",
+                f"{_display_name(connection)}: the watermark's query failed: {_redacted(error, connection)}",
                 fix="try it in the database",
             ) from None
     if len(rows) > 100:
@@ -161,7 +161,7 @@ def fetch_watermark(
 
 
 def _tables(cursor: Any, shown: str) -> Iterator[pa.Table]:
-    """What an executed query gives, in tables of one type per column so far."""
+    """The rows of an executed query as tables; a column has one type in each, which may widen from one to the next."""
     arrow_method = next((name for name in ("to_arrow_reader", "fetch_record_batch") if hasattr(cursor, name)), None)
     if arrow_method is not None:
         reader = getattr(cursor, arrow_method)()
@@ -282,7 +282,7 @@ def _cursor(connection: str | Connection) -> Iterator[tuple[Any, tuple[type[Exce
             yield cursor, (Exception,)  # PEP 249's errors have no class that drivers share
         return
     url = _url(connection)
-    shown = _shown(connection)
+    shown = _display_name(connection)
     scheme = url.partition(":")[0]
     if scheme == "sqlite":
         path = Path(unquote(url.removeprefix("sqlite:///")))
@@ -312,7 +312,7 @@ def _cursor(connection: str | Connection) -> Iterator[tuple[Any, tuple[type[Exce
         opened = psycopg.connect(url)
     except psycopg.Error as error:
         raise InputError(
-            f"{shown} cannot be opened: {_scrubbed(error, connection)}", fix="check the URL and the server"
+            f"{shown} cannot be opened: {_redacted(error, connection)}", fix="check the URL and the server"
         ) from None
     with closing(opened):
         opened.read_only = True
@@ -334,7 +334,7 @@ def _url(connection: str) -> str:
         ) from None
 
 
-def _based(connection: str, bases: Sequence[Path]) -> str:
+def _with_absolute_path(connection: str, bases: Sequence[Path]) -> str:
     """The connection with a relative SQLite file as an absolute one, if one of the folders holds it."""
     url = _url(connection)
     path = Path(unquote(url.removeprefix("sqlite:///")))
@@ -345,7 +345,7 @@ def _based(connection: str, bases: Sequence[Path]) -> str:
     return connection
 
 
-def _shown(connection: str | Connection) -> str:
+def _display_name(connection: str | Connection) -> str:
     """What messages call a connection: never user, password or options."""
     if not isinstance(connection, str):
         return f"the {type(connection).__module__.partition('.')[0]} connection"
@@ -359,7 +359,7 @@ def _shown(connection: str | Connection) -> str:
     return f"{parts.scheme}://…" if "@" in parts.path or "@" in parts.query else f"{parts.scheme}://{host}{parts.path}"
 
 
-def _scrubbed(error: Exception, connection: str | Connection) -> str:
+def _redacted(error: Exception, connection: str | Connection) -> str:
     """The first line of an error, without the connection's URL or its password."""
     text = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
     if isinstance(connection, str):

@@ -21,7 +21,7 @@ _FLOAT: Final = struct.Struct("<f")
 
 
 class NotAnExampleError(ValueError):
-    """The bytes are no tf.Example; says why."""
+    """The bytes are no tf.Example; the message says why."""
 
 
 def parse_example(data: bytes, wanted: frozenset[bytes] | None = None) -> dict[str, FeatureValues]:
@@ -35,16 +35,16 @@ def parse_example(data: bytes, wanted: frozenset[bytes] | None = None) -> dict[s
         NotAnExampleError: It is not one.
     """
     try:
-        features = _usual(data, wanted)
+        features = _parse_usual(data, wanted)
     except (IndexError, UnicodeDecodeError):
         features = None
-    return _any(data, wanted) if features is None else features
+    return _parse_any(data, wanted) if features is None else features
 
 
-def _usual(data: bytes, wanted: frozenset[bytes] | None) -> dict[str, FeatureValues] | None:
-    """As every writer writes it: the parts in order, lengths below 2^14; else None. Several times as fast as `_any`.
+def _parse_usual(data: bytes, wanted: frozenset[bytes] | None) -> dict[str, FeatureValues] | None:
+    """An example as every writer writes it, parts in order and lengths below 2^14; else None. Much faster.
 
-    Where it is not None it is what `_any` would give: every length must end where the one around it does.
+    Where it is not None it is what `_parse_any` would give: every length must end where the one around it does.
     """
     features: dict[str, FeatureValues] = {}
     end = len(data)
@@ -101,8 +101,8 @@ def _length(data: bytes, offset: int) -> int:
     return size if size < 0x80 else size & 0x7F | data[offset + 1] << 7 if data[offset + 1] < 0x80 else 1 << 62
 
 
-def _any(data: bytes, wanted: frozenset[bytes] | None) -> dict[str, FeatureValues]:
-    """Any encoding of one that protobuf allows."""
+def _parse_any(data: bytes, wanted: frozenset[bytes] | None) -> dict[str, FeatureValues]:
+    """An example in any encoding that protobuf allows."""
     feature_values: dict[str, FeatureValues] = {}
     for number, features in _fields(data):
         if number != 1:

@@ -1,4 +1,4 @@
-"""How far a feature must be relaxed so that what was observed is no anomaly: to exactly that, where it can be told.
+"""How far a feature must be relaxed so that what was observed is no anomaly: to exactly that, where it is known.
 
 As TFDV's `update_schema`: values are added to a domain (which goes where they are too many), ends of ranges move out,
 shares and counts go down, a shape is cleared, a column that is gone is DEPRECATED, a comparator's threshold rises.
@@ -35,7 +35,7 @@ from ..schemas.struct_fields import Path, state_at
 from ..stats.column import ColumnState
 from ..stats.document import Statistics
 from ..validation.drift import drift_anomalies
-from ..validation.evidence import bounds, member, nesting, texts
+from ..validation.evidence import bounds, is_member, nesting, texts
 from ..validation.parsed_numbers import reads_as
 from ..validation.time_domain import is_time, time_table
 from ..validation.value_counts import distinct_values
@@ -146,7 +146,7 @@ def _texts(feature: Feature, seen: ObservedFeature) -> Feature:
     domain, table = feature.domain, texts(seen.values)
     if not isinstance(domain, Values) or seen.values.sketches is not None:
         return replace(feature, domain=None)
-    odd = ~(member(table, domain.values) | broken_texts(table))
+    odd = ~(is_member(table, domain.values) | broken_texts(table))
     added = [value.decode() for value in table.values.take(arrow_of(np.flatnonzero(odd))).to_pylist()]
     if len(domain.values) + len(added) > max(seen.max_values, len(domain.values)):
         return replace(feature, domain=None)
@@ -239,7 +239,7 @@ def _free_counts(feature: Feature, seen: ObservedFeature) -> Feature:
 
 
 def _unknown(feature: Feature, seen: ObservedFeature) -> Feature:
-    """What statistics cannot tell is not demanded."""
+    """The feature without what statistics cannot decide."""
     return replace(feature, domain=None, unique=None, value_counts=tuple(Count() for _ in feature.value_counts))
 
 
@@ -260,7 +260,7 @@ def _comparators(feature: Feature, anomaly: str, seen: ObservedFeature) -> Featu
             if number is None or not math.isfinite(number):
                 del kept[name]
             else:
-                kept[name] = _up(number)
+                kept[name] = _rounded_up(number)
         feature = _with_bounds(feature, change, kept)
     return feature
 
@@ -275,8 +275,8 @@ def _measured(seen: ObservedFeature, control: Statistics, comparator: str) -> fl
     return distance
 
 
-def _up(number: float) -> float:
-    """Six digits that are not below the number."""
+def _rounded_up(number: float) -> float:
+    """The number rounded up to six digits, so that it passes its own bound when validated again."""
     digits = 5 - math.floor(math.log10(number)) if number > 0 else 0
     rounded = round(number, digits)
     return rounded if rounded >= number else round(rounded + 10.0**-digits, digits)

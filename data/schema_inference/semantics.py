@@ -38,7 +38,7 @@ Mask = NDArray[np.bool_]
 
 
 class Meaning(NamedTuple):
-    """What a column's values mean.
+    """A meaning of a column's values beyond their type.
 
     Attributes:
         domain: As the schema says it.

@@ -35,15 +35,15 @@ def update_schema(
     previous_version: object = None,
     max_values: int = DOMAIN_LIMIT,
 ) -> SchemaPatch:
-    """What the schema must allow so that the data passes, to be reviewed change by change.
+    """The changes that a schema needs so that the data passes, to be reviewed one by one.
 
     Args:
         schema: What was accepted.
         data: `Statistics` that do not pass, or what `statistics` takes. (Anomalies quote only some of the values.)
         environment: As for `validate`.
-        previous: Likewise: statistics or data of an earlier span.
-        serving: Likewise, of serving.
-        previous_version: Likewise, of an earlier version of the span.
+        previous: As `data`: statistics or data of an earlier span.
+        serving: As `data`, of serving.
+        previous_version: As `data`, of an earlier version of the span.
         max_values: A list of values that would become longer than this is dropped.
 
     Raises:
@@ -77,7 +77,7 @@ class _UpdateRounds:
         for attempt in range(_ROUNDS):
             grouped: dict[tuple[Path, str], list[Anomaly]] = {}
             for anomaly in self.validated(now).anomalies:
-                # What statistics cannot tell is no reason to demand less, unless it blocks.
+                # What statistics cannot decide is no reason to demand less, unless it blocks.
                 if anomaly.type != "STATS_NOT_AVAILABLE" or anomaly.severity == "ERROR":
                     grouped.setdefault((anomaly.feature_path, anomaly.type), []).append(anomaly)
             for (path, kind), group in grouped.items():

@@ -45,7 +45,7 @@ class Check:
         description: What the anomaly says then; "" for the expression itself.
         environments: Where it is checked; () for everywhere.
         slice: Which slice of the data (or which split); "" for all rows of every split.
-        base_slice: Likewise of the earlier span.
+        base_slice: Which slice of the earlier span.
     """
 
     feature: str

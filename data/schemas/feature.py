@@ -163,7 +163,7 @@ class Bool:
 
 @dataclass(frozen=True)
 class Time:
-    """Text or integers that say a time; Arrow's own timestamps and dates have types of their own.
+    """Text or integers that stand for a time; Arrow's own timestamps and dates have types of their own.
 
     Attributes:
         format: Of text: directives of strptime, as "%Y-%m-%d %H:%M"; names are English, `%z` takes a Z as well. Of
@@ -206,7 +206,7 @@ class Feature:
         presence: How often it must be there.
         domain: What values it may take; None: any.
         shape: Sizes of the dimensions of every row's values, which are one flat list of their product; no row may be
-            missing. None: not said.
+            missing. None: no shape.
         value_counts: Values per row, then per value of that, and so on: one for each level of nesting. () where not
             said: then one plain value per row, unless there is a shape or the type is list.
         unique: Distinct values.
@@ -215,9 +215,9 @@ class Feature:
         stage: One of `STAGES`, or ""; a feature in a stage of `UNCHECKED` is not looked at.
         severity: Severities by anomaly name, before the schema's own.
         drift: Largest change against an earlier span, by comparator (one of `COMPARATORS`).
-        skew: Likewise between training and serving.
+        skew: The same between training and serving.
         fields: What the fields of a struct, or of the structs in lists, must look like; presence is of the structs that
-            are there, and a field that is not among these is new. (): nothing is said of them.
+            are there, and a field that is not among these is new. (): they are not checked.
         evidence: Why the lines were proposed; comments in the file, no part of the schema's meaning. Text that begins
             with a line's key ("presence: all 3 rows"), one such after another, stands behind that line.
     """

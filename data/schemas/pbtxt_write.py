@@ -32,7 +32,7 @@ class ExportedSchema(NamedTuple):
 
     Attributes:
         text: The file's text.
-        notes: What TFDV cannot say, one line each.
+        notes: What TFDV cannot express, one line each.
     """
 
     text: str
@@ -126,7 +126,7 @@ def _valency(feature: Feature) -> Iterator[tuple[str, Any]]:
         if feature.value_counts[0] != Count():
             yield "value_count", _ends(feature.value_counts[0])
     elif feature.type not in ("any", "list", "struct"):
-        # One plain value, said as TFDV infers it: a shape where none may be missing.
+        # One plain value, written as TFDV infers it: a shape where none may be missing.
         if feature.presence.min_fraction == 1:
             yield "shape", {"dim": [{"size": 1}]}
         else:

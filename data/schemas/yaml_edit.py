@@ -38,11 +38,11 @@ class _Edit(NamedTuple):
 
 
 def edit_yaml(text: str, new: Schema, where: str = "schema.yaml") -> EditedYaml:
-    """The text of a schema with the lines changed that make it say another one.
+    """The text of a schema with those lines changed that differ in another schema.
 
     Args:
         text: What stands in the file.
-        new: What it is to say: features of the same order, new ones last.
+        new: The other schema: features in the same order, new ones last.
         where: The file's name, for messages.
 
     Raises:

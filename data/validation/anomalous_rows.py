@@ -22,7 +22,7 @@ from ..schemas.weighted_feature import MISMATCHES
 from ..sources import Source
 from .anomalies import Anomalies
 from .row_tests import RowTest, batch_test
-from .weighted_features import unmatched
+from .weighted_features import mismatch_test
 
 EXAMPLES: Final = 5
 _WIDE: Final = 40  # columns quoted of a row, the anomaly's own first
@@ -121,7 +121,7 @@ def _wanted(split: str, source: Source, anomalies: Anomalies, schema: Schema) ->
             continue
         pair = pairs.get(path[0]) if anomaly.type in MISMATCHES else None
         if pair is not None:
-            wanted[index] = ((pair.value, pair.weight), unmatched(pair, anomaly.type))
+            wanted[index] = ((pair.value, pair.weight), mismatch_test(pair, anomaly.type))
         elif path[0] in source.columns:
             test = batch_test(anomaly, feature_at(schema, path))
             if test is not None:

@@ -151,7 +151,7 @@ class _FeatureBounds:
 
 
 def _nothing_to_say(both: Comparison, measure: str) -> bool:
-    """Whether a missing number means that nothing is there to be compared, rather than that nothing is known."""
+    """Whether a missing number means that there is nothing to compare, rather than that it is not known."""
     if measure == "missing_rate":
         return False
     return not both.current.count or (measure == "chi_squared" and both.over == "values")

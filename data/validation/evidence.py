@@ -20,7 +20,7 @@ def nesting(column: ColumnState) -> tuple[int, str]:
     return len(levels) - 1, levels[-1].kind
 
 
-def counted(spec: Feature, column: ColumnState) -> str:
+def unit_of(spec: Feature, column: ColumnState) -> str:
     """What the values of a column's state are: rows, or values in the rows' lists."""
     return "rows" if column.name == spec.name else "values"
 
@@ -32,7 +32,7 @@ def texts(column: ColumnState) -> TextTable:
     return table
 
 
-def member(table: TextTable, allowed: tuple[str, ...]) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def is_member(table: TextTable, allowed: tuple[str, ...]) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Which of a table's texts are among those."""
     wanted = {value.encode() for value in allowed}
     return np.fromiter((value in wanted for value in table.values.to_pylist()), np.bool_, len(table.counts))
@@ -79,14 +79,14 @@ def numbers_where(
     return tuple({"value": value, "count": count} for value, count in top(part, SHOWN))
 
 
-def listed(column: ColumnState) -> tuple[dict[str, Any], ...]:
+def top_texts(column: ColumnState) -> tuple[dict[str, Any], ...]:
     """The column's most frequent texts."""
     if column.kind not in ("string", "bytes") or not column.count:
         return ()
     return tuple({"value": show_text(value), "count": count} for value, count in top(texts(column), SHOWN))
 
 
-def no_numbers(column: ColumnState) -> tuple[dict[str, Any], ...]:
+def top_non_numbers(column: ColumnState) -> tuple[dict[str, Any], ...]:
     """The most frequent texts of a column that are no numbers: usually the few that made it a text column."""
     if column.kind != "string":
         return ()

@@ -153,5 +153,5 @@ def _plain(item: Any) -> Any:
 
 
 def _number(value: Any) -> float | None:
-    """A bool's ends are true and false, an integer beyond 64 bits is text."""
+    """A number of a document: the ends of a bool are true and false, an integer beyond 64 bits is text."""
     return None if value is None else float(value)

@@ -18,7 +18,7 @@ from ..schemas.schema import Feature, Semantic
 from ..stats.column import ColumnState
 from ..stats.images import FORMATS, image_rows
 from .anomalies import Anomaly, NewAnomaly
-from .evidence import counted
+from .evidence import unit_of
 
 
 def check_images(spec: Feature, domain: Semantic, column: ColumnState, new_anomaly: NewAnomaly) -> Iterator[Anomaly]:
@@ -30,10 +30,10 @@ def check_images(spec: Feature, domain: Semantic, column: ColumnState, new_anoma
     share, most = domain.min_supported_fraction, domain.max_bytes
     if (share is None and most is None) or not column.count:
         return
-    facts, rows = column.images, counted(spec, column)
+    facts, rows = column.images, unit_of(spec, column)
     if not facts:
         yield new_anomaly(
-            "STATS_NOT_AVAILABLE", spec.name, f"the statistics tell nothing of {spec.name} as images",
+            "STATS_NOT_AVAILABLE", spec.name, f"the statistics have no facts about {spec.name} as images",
             expected="bytes, and statistics of this release", observed=column.kind,
             fix=f"write {spec.name} as bytes and compute the statistics again, or remove the limits of its images from "
             "the schema",
@@ -58,7 +58,7 @@ def check_images(spec: Feature, domain: Semantic, column: ColumnState, new_anoma
         )  # fmt: skip
 
 
-def odd_images(kind: str, domain: Semantic) -> Callable[[Any], NDArray[np.bool_]] | None:
+def image_test(kind: str, domain: Semantic) -> Callable[[Any], NDArray[np.bool_]] | None:
     """What marks the rows of an anomaly in a batch's column; None for anomalies that are not of images."""
     most = domain.max_bytes
     if kind == "MAX_IMAGE_BYTE_SIZE_EXCEEDED" and most is not None:

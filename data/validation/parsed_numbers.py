@@ -12,7 +12,7 @@ from ..aggregates.tables import show_text
 from ..schemas.schema import Feature, Range
 from ..stats.column import ColumnState
 from .anomalies import Anomaly, NewAnomaly
-from .evidence import SHOWN, counted, texts
+from .evidence import SHOWN, texts, unit_of
 
 _WHOLE: Final = re.compile(rb"\s*[+-]?[0-9]+\s*")
 _INT64: Final = range(-(1 << 63), 1 << 63)
@@ -35,7 +35,7 @@ def check_parsed(spec: Feature, domain: Range, column: ColumnState, new_anomaly:
     """Where texts are no numbers, or numbers out of the range."""
     family, size = ("INT_TYPE", "INT") if domain.parse == "int" else ("FLOAT_TYPE", "FLOAT")
     kind = f"a{'n' * (domain.parse == 'int')} {domain.parse}"
-    table, rows = texts(column), counted(spec, column)
+    table, rows = texts(column), unit_of(spec, column)
     read = [
         (text, reads_as(text, domain.parse), int(count))
         for text, count in zip(table.values.to_pylist(), table.counts, strict=True)

@@ -18,7 +18,7 @@ from ..schemas.time_formats import UNIX, reads_as_time, within
 from ..stats.column import kind_of, plain_array
 from .anomalies import Anomaly
 from .evidence import is_number
-from .image_domain import odd_images
+from .image_domain import image_test
 from .parsed_numbers import reads_as
 
 Mask = NDArray[np.bool_]
@@ -66,7 +66,7 @@ def _test(anomaly: Anomaly, spec: Feature | None) -> RowTest | None:
     if isinstance(domain, Time):
         return _no_time(kind, domain)
     if isinstance(domain, Semantic):
-        return odd_images(kind, domain)
+        return image_test(kind, domain)
     if not kind.startswith(("ENUM_", "BOOL_", "INT_", "FLOAT_")):
         return None
     if isinstance(domain, Range) and domain.parse:

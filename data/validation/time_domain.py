@@ -15,7 +15,7 @@ from ..schemas.schema import Feature, Time
 from ..schemas.time_formats import UNIX, reads_as_time, within
 from ..stats.column import ColumnState
 from .anomalies import Anomaly, NewAnomaly
-from .evidence import SHOWN, counted
+from .evidence import SHOWN, unit_of
 
 
 def time_table(column: ColumnState) -> TextTable | NumberTable | None:
@@ -47,7 +47,7 @@ def check_time(spec: Feature, domain: Time, column: ColumnState, new_anomaly: Ne
     off = int(table.counts[odd].sum())
     if not off or Fraction(off, table.total) <= 1 - Fraction(str(domain.min_mass)):
         return
-    rows = counted(spec, column)
+    rows = unit_of(spec, column)
     about = "" if column.sketches is None else "about "
     off_rows = off if column.sketches is None else off * column.count // table.total
     values: TextTable | NumberTable

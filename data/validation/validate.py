@@ -43,12 +43,12 @@ from .drift import drift_anomalies, row_count_anomalies
 from .evidence import (
     SHOWN,
     bounds,
-    counted,
-    listed,
-    member,
-    no_numbers,
+    is_member,
     numbers_where,
     texts,
+    top_non_numbers,
+    top_texts,
+    unit_of,
 )
 from .image_domain import check_images
 from .parsed_numbers import check_parsed
@@ -187,7 +187,7 @@ class _DataSetValidation:
                 yield self.anomaly(
                     "SCHEMA_NEW_COLUMN", name, f"column {name} is not in the schema",
                     expected="no such column", observed=f"{column.kind}, present in {number(column.count)} rows",
-                    values=listed(column), fix=f"remove the column from the data, or add {name} to the schema",
+                    values=top_texts(column), fix=f"remove the column from the data, or add {name} to the schema",
                 )  # fmt: skip
 
     def misplaced(self, spec: Feature, column: ColumnState) -> Anomaly:
@@ -195,7 +195,7 @@ class _DataSetValidation:
         return self.anomaly(
             "SCHEMA_NEW_COLUMN", name, f"column {name} is not in the environment {environment} of the schema",
             expected="no such column", observed=f"{column.kind}, present in {number(column.count)} rows",
-            values=listed(column),
+            values=top_texts(column),
             fix=f"remove the column from the data, or add {environment} to the environments of {name} in the schema",
         )  # fmt: skip
 
@@ -284,18 +284,18 @@ class _DataSetValidation:
             )  # fmt: skip
 
     def unexpected_type(self, spec: Feature, column: ColumnState, values: ColumnState) -> Anomaly:
-        odd = no_numbers(values) if spec.type in ("int", "float") and values.count else ()
+        odd = top_non_numbers(values) if spec.type in ("int", "float") and values.count else ()
         table = values.table
         distinct = f", {number(len(table.counts))} distinct" if table is not None else ""
         hint = f"; e.g. {odd[0]['value']!r} is no number" if odd else ""
         return self.anomaly(
             "UNEXPECTED_DATA_TYPE", spec.name, f"{spec.name} is {values.kind}, the schema says {spec.type}{hint}",
-            expected=spec.type, observed=f"{values.kind} ({column.arrow}{distinct})", values=odd or listed(values),
+            expected=spec.type, observed=f"{values.kind} ({column.arrow}{distinct})", values=odd or top_texts(values),
             fix=f"write {spec.name} as {spec.type}, or change its type in the schema",
         )  # fmt: skip
 
     def check_utf8(self, spec: Feature, column: ColumnState) -> Iterator[Anomaly]:
-        rows, table = counted(spec, column), column.table
+        rows, table = unit_of(spec, column), column.table
         if column.sketches is not None:
             broken = column.sketches.broken
         else:
@@ -315,7 +315,7 @@ class _DataSetValidation:
         self, spec: Feature, column: ColumnState, allowed: tuple[str, ...], mass: Fraction, kind: str
     ) -> Iterator[Anomaly]:
         table, exact, total = texts(column), column.sketches is None, column.count
-        inside = member(table, allowed)
+        inside = is_member(table, allowed)
         if kind.startswith("ENUM"):
             inside |= broken_texts(table)  # they have an anomaly of their own
         # A summary's counts are lower bounds, so what may be off counts as off: never a silent pass.
@@ -328,7 +328,7 @@ class _DataSetValidation:
         more = len(odd.counts) - min(len(worst), 3)
         names += f" and {number(more)} more" if more > 0 else ""
         about = "" if exact else "about "
-        share, rows = percent(off / total), counted(spec, column)
+        share, rows = percent(off / total), unit_of(spec, column)
         others = "1 other value" if len(odd.counts) == 1 else f"{number(len(odd.counts))} other values"
         wanted = f"one of {len(allowed)} values" + (
             f" in at least {percent(float(mass))} of the {rows}" if mass < 1 else ""
@@ -345,7 +345,7 @@ class _DataSetValidation:
         family, size = ("INT_TYPE", "INT") if spec.type == "int" else ("FLOAT_TYPE", "FLOAT")
         low, high = bounds(column)
         nan, infinite = column.nan, column.positive_infinity + column.negative_infinity
-        where, rows = f"in the range of {spec.name} in the schema", counted(spec, column)
+        where, rows = f"in the range of {spec.name} in the schema", unit_of(spec, column)
         if domain.min is not None and low is not None and low < domain.min:
             yield self.anomaly(
                 f"{family}_SMALL_{size}", spec.name, f"{spec.name} has values below {number(domain.min)}",
@@ -383,7 +383,7 @@ class _DataSetValidation:
                 yield self.anomaly(
                     "BOOL_TYPE_UNEXPECTED_FLOAT", spec.name, f"{spec.name} has values other than 0 and 1",
                     expected="0 or 1", values=odd, fix=fix,
-                    observed=f"{number(low)} to {number(high)}, NaN in {number(column.nan)} {counted(spec, column)}",
+                    observed=f"{number(low)} to {number(high)}, NaN in {number(column.nan)} {unit_of(spec, column)}",
                 )  # fmt: skip
             return
         if low is not None and low < 0:

@@ -28,7 +28,7 @@ def check_weighted(
     computed: Mapping[str, str],
     new_anomaly: NewAnomaly,
 ) -> Iterator[Anomaly]:
-    """Rows with one of the two only, and rows with more or fewer weights than values; as TFDV 1.16 tells them.
+    """Rows with one of the two only, and rows with more or fewer weights than values; as TFDV 1.16 reports them.
 
     Where the statistics do not have the computed columns, on which TFDV is silent, or computed them from other columns,
     an anomaly says so.
@@ -42,7 +42,7 @@ def check_weighted(
     }  # fmt: skip
     if len(computed_states) < len(states):
         yield new_anomaly(
-            "STATS_NOT_AVAILABLE", name, f"the statistics do not tell whether {value} and {weight} go together",
+            "STATS_NOT_AVAILABLE", name, f"the statistics do not show whether {value} and {weight} go together",
             expected=f"columns {', '.join(pair.columns)}", observed=f"none computed from {pair.origin}",
             fix="compute the statistics with the schema: StatisticsGen(examples, schema=schema), or statistics(data, "
             "schema=schema)",
@@ -66,7 +66,7 @@ def check_weighted(
         )  # fmt: skip
 
 
-def unmatched(pair: WeightedFeature, kind: str) -> Callable[[Any], NDArray[np.bool_]]:
+def mismatch_test(pair: WeightedFeature, kind: str) -> Callable[[Any], NDArray[np.bool_]]:
     """What marks the rows of such an anomaly in a batch."""
 
     def rows(batch: Any) -> NDArray[np.bool_]:

@@ -223,7 +223,7 @@ def test_the_short_way_gives_what_the_long_way_gives(
         if data:
             data[place % len(data)] = byte
     parsed = []
-    for parse in (tf_example._any, parse_example):
+    for parse in (tf_example._parse_any, parse_example):
         try:
             parsed.append(parse(bytes(data), None))
         except NotAnExampleError:
