@@ -119,7 +119,7 @@ class _Output:
 
     def listen(self, process: subprocess.Popen[bytes]) -> None:
         """Read what a process prints from now on, in a thread."""
-        self._thread = threading.Thread(target=self._read, args=[process.stdout], name="drivetrain-hear", daemon=True)
+        self._thread = threading.Thread(target=self._read, args=[process.stdout], name="drivetrain-output", daemon=True)
         self._thread.start()
 
     def show(self) -> None:
@@ -132,7 +132,7 @@ class _Output:
     def finish(self) -> None:
         """Wait until all of the output was read."""
         if self._thread is not None and self._thread.ident is not None:
-            self._thread.join(_GRACE)  # what no mark reaches may hold the pipe open
+            self._thread.join(_GRACE)  # with a limit: a process that cleared its environment may still hold the pipe
 
     def _read(self, stream: IO[bytes]) -> None:
         decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -141,9 +141,9 @@ class _Output:
             while chunk := os.read(stream.fileno(), 1 << 16):
                 *lines, rest = (rest + decoder.decode(chunk)).split("\n")
                 self._take(lines)
-                if len(rest) > _LONGEST:  # a bar that is drawn over and over, or no line at all
-                    over, rest = self._cut(redact(rest))
-                    self._take([over])
+                if len(rest) > _LONGEST:  # a progress bar, or output without any line feeds
+                    complete, rest = self._cut(redact(rest))
+                    self._take([complete])
         self._take([rest] if rest else [])
 
     def _cut(self, rest: str) -> tuple[str, str]:
@@ -153,13 +153,13 @@ class _Output:
         characters as the longest secret has, less one, stay in the rest.
         """
         if "\r" in rest:
-            over, _, rest = rest.rpartition("\r")
-            return over, rest
+            complete, _, rest = rest.rpartition("\r")
+            return complete, rest
         kept = max((len(value) for value in marked_secrets()), default=1) - 1
         return rest[: len(rest) - kept], rest[len(rest) - kept :]
 
     def _take(self, lines: Sequence[str]) -> None:
-        # Of what was drawn over on a terminal, what stood there last.
+        # A progress bar overwrites its line by carriage returns: what it showed last is kept.
         drawn = (redact(line).rstrip("\r").rpartition("\r")[2] for line in lines)
         kept = [line for line in drawn if self.on_line is None or not self.on_line(line)]
         if kept:

@@ -11,7 +11,7 @@ from typing import Any
 from ...errors import BuildError
 from ...metadata import Artifact
 from ..dsl.component import Component
-from ..project.functions import read_too, user_line
+from ..project.functions import note_file_read, user_line
 from . import kfp_yaml, placeholders
 from .container import contained
 from .declare import DONE, declaring_module
@@ -73,7 +73,7 @@ def _read(source: str | Path) -> tuple[str, str]:
         return source, f"{user_line()}, its text"
     here = Path(user_line().rpartition(":")[0]).parent
     path = here / source
-    read_too(declaring_module(), path)
+    note_file_read(declaring_module(), path)
     try:
         return path.read_text("utf-8"), str(path)
     except (OSError, ValueError) as error:

@@ -20,7 +20,7 @@ from ...metadata import Artifact
 from ..dsl.component import Component
 from ..project.closure import closure
 from ..project.context import current
-from ..project.functions import FunctionRef, read_too, user_line
+from ..project.functions import FunctionRef, note_file_read, user_line
 from ..project.secret import Secret
 from .declare import (
     DONE,
@@ -87,7 +87,7 @@ def notebook_component(
     code = _imported(cells, project)
     spec = {"file": path.name, "cells": cells, "kernel": kernel or named_kernel, "code": code}
     for each in (path, *(project.joinpath(*Path(module).parts[1:]) for module in code)):
-        read_too(declaring_module(), each)
+        note_file_read(declaring_module(), each)
     declared = dict(outputs or {})
     if not any(isinstance(kind, type) and issubclass(kind, Artifact) for kind in declared.values()):
         declared["notebook"] = Notebook
@@ -211,7 +211,7 @@ def _carry_out(path: Path, project: Path, call: Call) -> None:
         if not line.startswith(EVENT):
             return False
         done, total = json.loads(line[1:])
-        with contextlib.suppress(Canceled):  # whoever waits for the process is told too
+        with contextlib.suppress(Canceled):  # the loop that waits for the process raises it as well
             progress(done, total, "cells")
         return True
 

@@ -39,7 +39,7 @@ Word: TypeAlias = str | Placeholder
 
 @dataclass(frozen=True)
 class Reference(Placeholder):
-    """What a name stands for.
+    """The paths or the text that stand for an input, an output, a parameter or a file.
 
     Attributes:
         kind: input, output, parameter, file or properties; text: a file with a parameter's text; data: of an input's
@@ -53,7 +53,7 @@ class Reference(Placeholder):
 
 @dataclass(frozen=True)
 class Concatenation(Placeholder):
-    """Parts that are one argument together."""
+    """Parts that make one argument together."""
 
     parts: tuple[Word, ...]
 
@@ -110,7 +110,7 @@ _FIELDS = {
 
 @dataclass(frozen=True)
 class PlaceholderValues:
-    """What the pieces of a command stand for in one attempt; None for what is not given."""
+    """The arguments that placeholders stand for in one attempt, by name; None for an optional one that is not given."""
 
     inputs: Mapping[str, Sequence[str] | None] = field(default_factory=dict)
     outputs: Mapping[str, str] = field(default_factory=dict)
@@ -121,7 +121,7 @@ class PlaceholderValues:
     data: Mapping[str, Sequence[str] | None] = field(default_factory=dict)
 
     def of(self, reference: Reference) -> Sequence[str]:
-        """The arguments that a place stands for."""
+        """The arguments that a reference stands for."""
         by_name: Mapping[str, str | Sequence[str] | None] = getattr(self, _FIELDS[reference.kind])
         argument = by_name[reference.name]
         return () if argument is None else (argument,) if isinstance(argument, str) else argument
@@ -201,12 +201,12 @@ def unguarded(words: Sequence[Word]) -> Iterator[Reference]:
 
 
 def encode(words: Sequence[Word]) -> list[Any]:
-    """As JSON."""
+    """Words as the JSON of the IR: text as it is, a placeholder as an object."""
     return [_encoded(word) for word in words]
 
 
 def decode(body: Sequence[Any]) -> tuple[Word, ...]:
-    """Back from JSON."""
+    """The words that `encode` wrote."""
     return tuple(_decoded(each) for each in body)
 
 

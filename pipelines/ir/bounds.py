@@ -1,4 +1,8 @@
-"""Loops with max_parallel: all nodes of one item are done before another item begins, so their nodes form a group."""
+"""Loops with max_parallel, of which only so many items are worked on at once.
+
+A place among them is free again when all nodes of an item have ended. So the nodes of such a loop are scheduled as a
+group, item by item, and what is outside waits for the group or is waited for by it.
+"""
 
 from __future__ import annotations
 

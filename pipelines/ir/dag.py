@@ -16,7 +16,7 @@ from .ir import (
 
 
 def dag(pipeline: Pipeline) -> Json:
-    """The argument of `report.dag.drawing`."""
+    """A pipeline as `report.dag.drawing` takes it: nodes, loops, and edges as (source, target, whether data flows)."""
     edges: dict[tuple[str, str], bool] = {}
     for node in pipeline.nodes:
         edges |= {(name, node.id): False for name in node.upstream} | {(name, node.id): True for name in _taken(node)}

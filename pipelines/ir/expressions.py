@@ -49,27 +49,27 @@ class Bindings(Protocol):
     """Where the values of an expression come from: a run, for one item of each loop."""
 
     def parameter(self, name: str) -> Json:
-        """Of the run."""
+        """The value of a parameter of the run."""
         ...
 
     def property(self, node: str, output: str, name: str) -> Json:
-        """A published property of a node's only artifact under a key."""
+        """A property of the only artifact that a node published under an output key."""
         ...
 
     def collected(self, node: str, output: str, name: str) -> list[Json]:
-        """That of every item which was not skipped, in order."""
+        """The same property for every item of the loop that was not skipped, in order."""
         ...
 
     def item(self, loop: str) -> Json:
-        """The loop's item that this is about."""
+        """The item of a loop that the values are for."""
         ...
 
     def status(self, field: str) -> Json:
-        """How the run ended."""
+        """A field of how the run ended, for what runs on exit."""
         ...
 
     def skipped(self, node: str) -> bool:
-        """Whether it was skipped, or did not end well."""
+        """Whether a node was skipped or failed, so that it has no outputs."""
         ...
 
 
@@ -203,6 +203,6 @@ def spelled(expression: Json) -> str:
 
 
 def _operand(expression: Json, but: tuple[str, ...] = ("get",)) -> str:
-    """Spelled in parentheses where it is an operation, but for those that bind closer than what is around it."""
+    """An operand, in parentheses if it is an operation that binds less closely than the one around it."""
     plain = not isinstance(expression, Mapping) or "$op" not in expression or expression["$op"][0] in but
     return spelled(expression) if plain else f"({spelled(expression)})"

@@ -89,7 +89,7 @@ class UidSource:
     uids: Json
 
     def to_json(self) -> Json:
-        """As it stands in the IR, without what has its default."""
+        """As it stands in the IR."""
         return {"uids": self.uids}
 
 
@@ -120,13 +120,13 @@ class Loop:
         return (*dependencies(self.conditions), *dependencies(self.over))
 
     def to_json(self) -> Json:
-        """As it stands in the IR, without what has its default."""
+        """All fields, as they stand in the IR."""
         return asdict(self) | {"conditions": list(self.conditions)}
 
 
 @dataclass(frozen=True)
 class Node:
-    """One step.
+    """One call of a component: a step of the pipeline.
 
     Attributes:
         id: Unique in the pipeline.
@@ -165,7 +165,7 @@ class Node:
 
     @property
     def edges(self) -> Iterator[Edge]:
-        """The edges of all inputs, those of what is chosen for an output among them."""
+        """The edges of all inputs, including those of the outputs that queries are about."""
         for source in (source for _, sources in self.inputs for source in sources):
             edge = source.of if isinstance(source, Query) else source
             if isinstance(edge, Edge):
@@ -192,11 +192,11 @@ class Node:
 
     @cached_property
     def upstream(self) -> tuple[str, ...]:
-        """Ids of the nodes that must have ended first, each once; without those its loops wait for."""
+        """Ids of the nodes that this one waits for, each once; those that its loops wait for are not among them."""
         return tuple(dict.fromkeys(need.node for need in self.dependencies))
 
     def to_json(self) -> Json:
-        """As it stands in the IR, without what has its default."""
+        """All fields, as they stand in the IR; what later releases added, only where it differs from its default."""
         return {
             "id": self.id,
             "component": self.component,
@@ -310,7 +310,7 @@ class Pipeline:
 
     @classmethod
     def from_json(cls, text: str) -> Pipeline:
-        """Read the IR, that of the first release too.
+        """A pipeline from its JSON, also from that of the first release.
 
         Raises:
             BuildError: It is no IR, or of a format this release does not read.
@@ -353,7 +353,7 @@ def _node(body: Json) -> Node:
 
 
 def _condition(body: Json) -> Json:
-    """The first release wrote a property as an object of three."""
+    """A condition in today's notation: the first release wrote a property as an object with three fields."""
     first = isinstance(body, dict) and "property" in body  # what a pipeline within another was given may be plain
     return {"$property": [body["node"], body["output"], body["property"]]} if first else body
 

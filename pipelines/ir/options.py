@@ -36,7 +36,7 @@ _UNITS = {"": 1, **_DECIMAL, **_BINARY, **{f"{unit}B": size for unit, size in _B
 
 @dataclass(frozen=True)
 class Option:
-    """What is known of an option beside its name, type and default.
+    """What an option is, beside its name, type and default.
 
     Attributes:
         help: One or two sentences for whoever calls `.options(...)`.
@@ -140,7 +140,7 @@ def _is_finite(number: object) -> bool:
 
 @dataclass(frozen=True)
 class NodeOptions:
-    """How a node is carried out; but for `env` nothing of it changes what its artifacts hold.
+    """How a node is carried out. Only `env` may change what its artifacts hold, and is part of the cache key.
 
     The fields are the values as they are stored, e.g. `memory` in bytes; `OptionArguments` is what users may write.
     """

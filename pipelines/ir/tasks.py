@@ -32,12 +32,12 @@ def parse_task(name: str) -> tuple[str, Index]:
 
 @dataclass(frozen=True)
 class Task:
-    """A node, for an item of each of its loops."""
+    """What is launched: a node, for one item of each of its loops."""
 
     node: Node
     index: Index = ()
 
     @property
     def name(self) -> str:
-        """As it is shown and recorded."""
+        """The name under which it is shown and recorded."""
         return task_name(self.node.id, self.index)

@@ -27,7 +27,7 @@ def _unstopped() -> None:
 
 
 def _print(text: str, last: str) -> None:
-    """To standard output."""
+    """A `printed` that writes to standard output."""
     if text:
         print(text, flush=True)
 
@@ -86,6 +86,6 @@ def current() -> LaunchContext:
 
 
 def enter(context: LaunchContext) -> Callable[[], None]:
-    """Make a context current for this thread; returns what undoes it."""
+    """Make a context current for this thread; returns a function that undoes it."""
     token = _CURRENT.set(context)
     return lambda: _CURRENT.reset(token)

@@ -1,7 +1,7 @@
 """Input files by pattern: resolved to (path, size, SHA-256) when a node is launched, so that content is the key.
 
 What is not on this machine, files behind a URI and the rows of a query, is fetched first; the content is the key all
-the same. Who fetches is told by the table in `inputs.py`: the orchestrator knows nothing of data.
+the same. The table in `inputs.py` names who fetches: the orchestrator knows nothing of data.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ def resolve_files(
         value: A pattern, a query, or a set that is already resolved (returned as it is).
         folders: Where a relative pattern is looked up, first match wins; the working directory where empty.
         fetched: Where files and rows from elsewhere are kept; in the launch's work folder where None.
-        progress: Told of what is fetched, may raise to stop; the launch's where None.
+        progress: Called as what is fetched grows, may raise to stop it; the launch's where None.
 
     Raises:
         InputError: Nothing matches, or a match cannot be read; a query fails or gives no rows.

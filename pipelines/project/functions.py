@@ -150,9 +150,10 @@ class _ProjectLoader(SourceFileLoader):
     """
 
     def get_code(self, fullname: str) -> CodeType:
-        """The compiled source."""
+        """The module's source, compiled."""
         path = self.get_filename(fullname)
-        _READ[fullname] = _stamp(path)
+        # Before it is read: an edit in between then looks like a change, and the module is imported anew.
+        _SOURCES[fullname] = _stamp(path)
         return self.source_to_code(self.get_data(path), path)
 
 
@@ -162,7 +163,7 @@ class _ProjectFinder(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """The module's spec; None for what is no project's."""
+        """The module's spec; None for a module that belongs to no project."""
         if path is None or fullname.partition(".")[0] not in _PROJECTS:
             return None
         spec = PathFinder.find_spec(fullname, path, target)
@@ -171,10 +172,9 @@ class _ProjectFinder(MetaPathFinder):
         return spec
 
 
-_PROJECTS: dict[str, Path] = {}  # by the package's name, what is imported now
-_READ: dict[str, tuple[int, int] | None] = {}  # by the module's name, the source it was read from
-
-_ALSO: dict[str, dict[str, tuple[int, int] | None]] = {}  # and the files that it reads while it is imported
+_PROJECTS: dict[str, Path] = {}  # package -> the folder that is imported under this name now
+_SOURCES: dict[str, tuple[int, int] | None] = {}  # module -> time and size of the source that it was read from
+_OTHER_FILES: dict[str, dict[str, tuple[int, int] | None]] = {}  # module -> the files that it reads while imported
 
 
 def _load_package(project: Path, package: str) -> None:
@@ -229,21 +229,21 @@ def _import(module: str, project: Path | None = None) -> ModuleType:
 
 def _changed(package: str) -> bool:
     """Whether a source file that a loaded project was read from has changed since."""
-    stamps = {name: read for name, read in _READ.items() if name == package or name.startswith(f"{package}.")}
+    stamps = {name: read for name, read in _SOURCES.items() if name == package or name.startswith(f"{package}.")}
     if any(name in sys.modules and _stamp(sys.modules[name].__file__) != read for name, read in stamps.items()):
         return True
-    return any(_stamp(path) != read for name in stamps for path, read in _ALSO.get(name, {}).items())
+    return any(_stamp(path) != read for name in stamps for path, read in _OTHER_FILES.get(name, {}).items())
 
 
-def read_too(module: str, path: Path) -> None:
+def note_file_read(module: str, path: Path) -> None:
     """Note that a module of a project reads a file while it is imported: where the file changes, so does the module."""
-    if module in _READ:
-        _ALSO.setdefault(module, {})[str(path)] = _stamp(str(path))
+    if module in _SOURCES:
+        _OTHER_FILES.setdefault(module, {})[str(path)] = _stamp(str(path))
 
 
 def files_read(package: str) -> list[Path]:
-    """The files that the modules of a project read while they were imported, see `read_too`."""
-    files_by_module = [read for name, read in _ALSO.items() if name == package or name.startswith(f"{package}.")]
+    """The files that the modules of a project read while they were imported, see `note_file_read`."""
+    files_by_module = [read for name, read in _OTHER_FILES.items() if name == package or name.startswith(f"{package}.")]
     return sorted({Path(path) for read in files_by_module for path in read})
 
 
@@ -257,10 +257,10 @@ def _stamp(path: str | None) -> tuple[int, int] | None:
 
 def _forget(package: str) -> None:
     _PROJECTS.pop(package, None)
-    for name in [n for n in (*sys.modules, *_READ) if n == package or n.startswith(f"{package}.")]:
+    for name in [n for n in (*sys.modules, *_SOURCES) if n == package or n.startswith(f"{package}.")]:
         sys.modules.pop(name, None)
-        _READ.pop(name, None)
-        _ALSO.pop(name, None)
+        _SOURCES.pop(name, None)
+        _OTHER_FILES.pop(name, None)
 
 
 def _module_name(project: Path, file: Path) -> str | None:

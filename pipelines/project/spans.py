@@ -152,8 +152,8 @@ def parse(pattern: str) -> SpanPattern:
     the parts of a date, in any order and place.
 
     Raises:
-        InputError: A spec comes twice, has no positive width, or cannot be told from what is beside it; a date lacks a
-            part, or stands beside `{SPAN}`; a version has no span.
+        InputError: A spec comes twice, has no positive width, or cannot be separated from what is beside it; a date
+            lacks a part, or stands beside `{SPAN}`; a version has no span.
     """
     specs: list[_Spec] = []
     for match in _SPEC.finditer(pattern):
