@@ -44,25 +44,29 @@ def _changes(path: tuple[str, ...], old: object, new: object) -> Iterator[tuple[
     """Each differing leaf with the way to it."""
     if repr(old) == repr(new):  # most of it: not gone through
         return
-    one, two = _members(old), _members(new)
-    if one is None or two is None:
+    before, after = _members(old), _members(new)
+    if before is None or after is None:
         if not _same(old, new):
             yield path, old, new
         return
-    if list(one) != list(two) and set(one) == set(two) and all(_same(one[key], two[key]) for key in one):
-        yield (*path, "order"), list(one), list(two)
+    if (
+        list(before) != list(after)
+        and set(before) == set(after)
+        and all(_same(before[key], after[key]) for key in before)
+    ):
+        yield (*path, "order"), list(before), list(after)
         return
-    if not one and not two and not _same(old, new):  # an empty list, and an empty mapping
+    if not before and not after and not _same(old, new):  # an empty list, and an empty mapping
         yield path, old, new
-    function = one.get("$fn") if one.get("$fn") == two.get("$fn") else None
-    for key in dict.fromkeys((*two, *one)):
+    function = before.get("$fn") if before.get("$fn") == after.get("$fn") else None
+    for key in dict.fromkeys((*after, *before)):
         if key == "code" and isinstance(function, str):
             way: tuple[str, ...] = ("code", function)
-        elif key == "[0]" and len(one) == len(two) == 1:
+        elif key == "[0]" and len(before) == len(after) == 1:
             way = path  # the only one needs no number
         else:
             way = (*path, key)
-        yield from _changes(way, one.get(key, _ABSENT), two.get(key, _ABSENT))
+        yield from _changes(way, before.get(key, _ABSENT), after.get(key, _ABSENT))
 
 
 def _same(old: object, new: object) -> bool:

@@ -59,11 +59,11 @@ def acquire(transaction: Transaction, key: str, owner: Owner, lease: float, sile
     """
     if lease <= 0:
         raise InputError(f"a lease lasts more than {lease} seconds")
-    row = transaction.one("SELECT * FROM claim WHERE cache_key = :key", key=key)
+    row = transaction.first("SELECT * FROM claim WHERE cache_key = :key", key=key)
     displaced = None
     if row is not None and row["state"] == "HELD":
         if redate(transaction, key):
-            row = transaction.one("SELECT * FROM claim WHERE cache_key = :key", key=key) or row
+            row = transaction.first("SELECT * FROM claim WHERE cache_key = :key", key=key) or row
         displaced = rows.owner(row["owner"])
         living = displaced.liveness()
         if living != "dead" and row["expires_at"] > transaction.now:
@@ -158,7 +158,7 @@ def owner_is_dead(db: Database | Transaction, execution: ExecutionRecord, now: i
     if living != "unknown":
         return living == "dead"
     key = execution.properties.get("claim", execution.cache_key)  # its own, where the cache is off for it
-    lease = db.one("SELECT expires_at, state FROM claim WHERE cache_key = :key", key=key)
+    lease = db.first("SELECT expires_at, state FROM claim WHERE cache_key = :key", key=key)
     if lease is not None and lease["state"] == "HELD":
         return bool(lease["expires_at"] <= now)
     return execution.owner.rebooted()

@@ -37,7 +37,7 @@ class Transaction:
         rows: list[Row] = self._connection.execute(sql, params).fetchall()
         return rows
 
-    def one(self, sql: str, **params: Any) -> Row | None:
+    def first(self, sql: str, **params: Any) -> Row | None:
         """The first row, None if there is none."""
         rows: list[Row] = self.all(sql, **params)
         return rows[0] if rows else None
@@ -74,7 +74,7 @@ class Database:
             durable: Whether it survives a power loss on return. What a run does again anyway need not.
         """
         if self.dialect.readonly:
-            raise StoreUnavailable(f"{self.dialect.place} was opened to read only", fix="open it without readonly")
+            raise StoreUnavailable(f"{self.dialect.location} was opened to read only", fix="open it without readonly")
         with self._transaction(partial(self.dialect.begin_write, durable=durable)) as transaction:
             yield transaction
 
@@ -88,7 +88,7 @@ class Database:
         """The rows of one statement outside any transaction."""
         return self._patiently(lambda connection: connection.execute(sql, params).fetchall())
 
-    def one(self, sql: str, **params: Any) -> Row | None:
+    def first(self, sql: str, **params: Any) -> Row | None:
         """The first row of one statement, None if there is none."""
         rows = self.all(sql, **params)
         return rows[0] if rows else None
@@ -122,7 +122,7 @@ class Database:
             return
         if self.dialect.readonly:
             self._check(version, known, upgrade=False)
-            raise SchemaMismatch(f"{self.dialect.place} is empty", fix="run a pipeline first")
+            raise SchemaMismatch(f"{self.dialect.location} is empty", fix="run a pipeline first")
         self._patiently(self.dialect.enable)
         with self.write() as transaction:
             # Asked again under the lock: of several first opens one makes the tables, the others find them.
@@ -140,15 +140,15 @@ class Database:
         if not tables:
             return 0
         if not {"schema_version", "artifact", "execution"} <= tables:
-            raise SchemaMismatch(f"{self.dialect.place} is no drivetrain store", fix="name another")
+            raise SchemaMismatch(f"{self.dialect.location} is no drivetrain store", fix="name another")
         return int(connection.execute("SELECT max(version) AS version FROM schema_version").fetchone()["version"] or 0)
 
     def _check(self, version: int, known: int, *, upgrade: bool) -> None:
         if version > known:
-            raise newer(self.dialect.place, version, known)
+            raise newer(self.dialect.location, version, known)
         if 0 < version < known and not upgrade:
             raise SchemaMismatch(
-                f"{self.dialect.place} has schema version {version}; this drivetrain writes {known}",
+                f"{self.dialect.location} has schema version {version}; this drivetrain writes {known}",
                 fix="back it up, then open it with upgrade=True",
             )
 
@@ -178,7 +178,7 @@ class Database:
 
     def _connection(self) -> Connection:
         if self._closed:
-            raise StoreUnavailable(f"{self.dialect.place} was closed", fix="open it again")
+            raise StoreUnavailable(f"{self.dialect.location} was closed", fix="open it again")
         handle: _Handle | None = getattr(self._local, "handle", None)
         if handle is None or handle.pid != os.getpid():
             # SQLite forbids a forked child to use, or even close, its parent's connections, and PostgreSQL's server

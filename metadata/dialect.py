@@ -35,7 +35,7 @@ def microseconds() -> int:
 class Dialect(Protocol):
     """What the store asks of a database besides SQL that every one of them takes."""
 
-    place: str  # what to call it in messages; without a password
+    location: str  # what to call it in messages; without a password
     readonly: bool
     failure: type[Exception]  # the driver's errors
     migrations: str  # the folder of its schema
@@ -88,7 +88,7 @@ class Sqlite:
 
     def __init__(self, path: Path, *, readonly: bool) -> None:
         self.path = path.absolute()
-        self.place = str(self.path)
+        self.location = str(self.path)
         self.readonly = readonly
 
     def prepare(self) -> None:
@@ -184,9 +184,9 @@ class Sqlite:
 
     def integrity(self, connection: sqlite3.Connection) -> list[str]:
         """What the database finds wrong with itself; empty when it is sound."""
-        found = [row[0] for row in connection.execute("PRAGMA integrity_check") if row[0] != "ok"]
+        problems = [row[0] for row in connection.execute("PRAGMA integrity_check") if row[0] != "ok"]
         broken = connection.execute("PRAGMA foreign_key_check").fetchall()
-        return found + [f"{row[0]} row {row[1]} refers to a missing {row[2]}" for row in broken]
+        return problems + [f"{row[0]} row {row[1]} refers to a missing {row[2]}" for row in broken]
 
     def is_busy(self, error: Exception) -> bool:
         """Whether the same statement may succeed a moment later."""
@@ -270,10 +270,10 @@ def parse(url: str | Path, *, readonly: bool) -> Dialect:
     return Sqlite(Path(unquote(parts.path[1:])), readonly=readonly)
 
 
-def newer(place: str, found: int, known: int) -> SchemaMismatch:
+def newer(location: str, version: int, known: int) -> SchemaMismatch:
     """The refusal of a database from the future."""
     return SchemaMismatch(
-        f"{place} has schema version {found}; this drivetrain knows up to {known}", fix="upgrade drivetrain"
+        f"{location} has schema version {version}; this drivetrain knows up to {known}", fix="upgrade drivetrain"
     )
 
 

@@ -69,7 +69,7 @@ class Fetched:
             DiskFull: No space is left although every copy that nobody reads was removed.
         """
         path = self.folder / key
-        while (found := self.find(key)) is None:
+        while (copy := self.find(key)) is None:
             with explain_full_disk(f"fetching to {path}"):
                 handle = self._lock(path, fcntl.LOCK_EX)
             if handle is None:
@@ -83,7 +83,7 @@ class Fetched:
                     _vouch(handle)
             finally:
                 os.close(handle)
-        return found
+        return copy
 
     def put(self, key: str, folder: Path) -> None:
         """Keep a folder as the copy, which is gone from where it lay; where that cannot be, it is just removed."""

@@ -44,19 +44,19 @@ def described(store: StoreReader, execution: ExecutionRecord) -> dict[str, Any]:
     if execution.cached_from is not None:
         body["source"] = described(store, store.execution(execution.cached_from))
     else:
-        made = store.outputs(execution)
-        body["outputs"] = {key: [_artifact(each) for each in several] for key, several in made.items()}
+        outputs = store.outputs(execution)
+        body["outputs"] = {key: [_artifact(each) for each in several] for key, several in outputs.items()}
     return body
 
 
-def bring_in(tx: Transaction, body: Body, place: Collection[str] = ()) -> bool:
+def bring_in(tx: Transaction, body: Body, newest_in: Collection[str] = ()) -> bool:
     """Take in an execution that another store recorded, whole; False where it is here.
 
     Args:
         tx: A writing transaction.
         body: What `described` gave.
-        place: The types of contexts that say together what an execution is the newest of. Where one that began later
-            stands there, this one, which would come after it, is left out of these contexts.
+        newest_in: Types of contexts whose newest execution counts, e.g. a node's. An execution is the newest by its
+            id here, so one that began before another in all these contexts is left out of them: it would come after it.
 
     Raises:
         InputError: It is no such JSON.
@@ -69,7 +69,7 @@ def bring_in(tx: Transaction, body: Body, place: Collection[str] = ()) -> bool:
         source: int | None = None
         if body["state"] == "CACHED":
             # Of what it reuses, the way it came about is the other store's to tell.
-            bring_in(tx, {**body["source"], "inputs": {}}, place)
+            bring_in(tx, {**body["source"], "inputs": {}}, newest_in)
             source = _id(tx, "execution", body["source"]["uid"])
         owner = Owner.from_dict(body["owner"]) if body["owner"] else Owner.current()
         key = body["cache_key"]
@@ -100,9 +100,9 @@ def bring_in(tx: Transaction, body: Body, place: Collection[str] = ()) -> bool:
         contexts = [
             writes.context(tx, writes.insert_context(tx, type_, name, None)) for type_, name in body["contexts"]
         ]
-        its_place = [context for context in contexts if context.type in place]
-        if its_place and _superseded(tx, its_place, body["created"]):
-            contexts = [context for context in contexts if context not in its_place]
+        ranked_contexts = [context for context in contexts if context.type in newest_in]
+        if ranked_contexts and _superseded(tx, ranked_contexts, body["created"]):
+            contexts = [context for context in contexts if context not in ranked_contexts]
         writes.attach(tx, created, contexts, _inputs(tx, body["inputs"]))
         _outputs(tx, created, body["outputs"])
         _attribute(tx, created, source or created)
@@ -113,7 +113,7 @@ def bring_in(tx: Transaction, body: Body, place: Collection[str] = ()) -> bool:
 
 def _superseded(tx: Transaction, contexts: Collection[ContextRecord], created: int) -> bool:
     """Whether an execution in all these contexts began later."""
-    row = tx.one(
+    row = tx.first(
         "SELECT e.id FROM execution e WHERE e.created_at > :created AND (SELECT count(*) FROM association a "
         f"WHERE a.execution_id = e.id AND a.context_id IN {IDS}) = :count LIMIT 1",
         created=created,
@@ -123,8 +123,8 @@ def _superseded(tx: Transaction, contexts: Collection[ContextRecord], created: i
     return row is not None
 
 
-def _inputs(tx: Transaction, given: Mapping[str, Sequence[Body]]) -> dict[str, list[ArtifactRecord]]:
-    return {key: [_input(tx, each) for each in several] for key, several in given.items()}
+def _inputs(tx: Transaction, inputs: Mapping[str, Sequence[Body]]) -> dict[str, list[ArtifactRecord]]:
+    return {key: [_input(tx, each) for each in several] for key, several in inputs.items()}
 
 
 def _input(tx: Transaction, body: Body) -> ArtifactRecord:
@@ -148,14 +148,14 @@ def _input(tx: Transaction, body: Body) -> ArtifactRecord:
     return writes.artifact(tx, there)
 
 
-def _outputs(tx: Transaction, producer: int, given: Mapping[str, Sequence[Body]]) -> None:
-    for key, several in given.items():
+def _outputs(tx: Transaction, producer: int, outputs: Mapping[str, Sequence[Body]]) -> None:
+    for key, several in outputs.items():
         for index, body in enumerate(several):
-            made = NewArtifact(
+            new = NewArtifact(
                 body["type"], body["uri"], body["fingerprint"], body["size"], body["properties"], body["name"],
                 body["uid"],
             )  # fmt: skip
-            record = writes.output(tx, producer, key, index, made)
+            record = writes.output(tx, producer, key, index, new)
             tx.run("UPDATE artifact SET created_at = :created WHERE id = :id", created=body["created"], id=record.id)
 
 
@@ -183,7 +183,7 @@ def _artifact(record: ArtifactRecord) -> dict[str, Any]:
 
 
 def _id(tx: Transaction, table: str, uid: str) -> int | None:
-    row = tx.one(f"SELECT id FROM {table} WHERE uid = :uid", uid=uid)
+    row = tx.first(f"SELECT id FROM {table} WHERE uid = :uid", uid=uid)
     return None if row is None else int(row["id"])
 
 

@@ -56,8 +56,8 @@ class FsckReport:
     @property
     def clean(self) -> bool:
         """Whether nothing was found."""
-        found = (self.database, self.missing, self.corrupt, self.orphans, self.staging, self.claims, self.executions)
-        return not any(found)
+        findings = (self.database, self.missing, self.corrupt, self.orphans, self.staging, self.claims, self.executions)
+        return not any(findings)
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON; `clean` included."""

@@ -93,13 +93,13 @@ def _walk(tx: Transaction, start: ArtifactRecord | ExecutionRecord, direction: s
     seen_artifacts, seen_executions, edges = set(artifacts), set(executions), set[LineageEdge]()
     for _ in range(hops):
         select = f"{_EVENTS} WHERE v.artifact_id IN {IDS} AND v.direction = '{to_execution}'"
-        found = _edges(tx, select, artifacts)
+        to_executions = _edges(tx, select, artifacts)
         source, column = (_OUTPUTS, "x.id") if to_artifact == "OUTPUT" else (_EVENTS, "v.execution_id")
         select = f"{source} WHERE {column} IN {IDS} AND v.direction = '{to_artifact}'"
-        onward = _edges(tx, select, executions)
-        edges |= found | onward
-        executions = {edge.execution for edge in found} - seen_executions
-        artifacts = {edge.artifact for edge in onward} - seen_artifacts
+        to_artifacts = _edges(tx, select, executions)
+        edges |= to_executions | to_artifacts
+        executions = {edge.execution for edge in to_executions} - seen_executions
+        artifacts = {edge.artifact for edge in to_artifacts} - seen_artifacts
         seen_executions |= executions
         seen_artifacts |= artifacts
         if not executions and not artifacts:

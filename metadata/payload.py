@@ -182,11 +182,11 @@ def read_manifest(data: bytes) -> dict[str, TreeDigest]:
         ValueError, KeyError, TypeError: It is none.
     """
     body: dict[str, Any] = json.loads(data)
-    found = {}
+    digests = {}
     for part in PARTS:
         files = tuple(FileEntry(str(f["path"]), int(f["size"]), str(f["sha256"])) for f in body[part]["files"])
-        found[part] = TreeDigest(str(body[part]["fingerprint"]), files)
-    return found
+        digests[part] = TreeDigest(str(body[part]["fingerprint"]), files)
+    return digests
 
 
 def tree_of(files: tuple[FileEntry, ...]) -> TreeDigest:
@@ -197,15 +197,15 @@ def tree_of(files: tuple[FileEntry, ...]) -> TreeDigest:
 
 def differences(before: dict[str, TreeDigest], after: dict[str, TreeDigest], fingerprint: str | None) -> list[str]:
     """How the files of a payload differ from what its manifest says, and its content from what the store says."""
-    found = []
+    problems = []
     for part in PARTS:
         was = {file.path: file.sha256 for file in before[part].files}
         now = {file.path: file.sha256 for file in after[part].files}
         changed = sorted(name for name in was.keys() | now.keys() if was.get(name) != now.get(name))
-        found += [f"{part}/{name} {_what(name, was, now)}" for name in changed]
-    if fingerprint is not None and after["content"].fingerprint != fingerprint and not found:
-        found.append("content is not what the store says")
-    return found
+        problems += [f"{part}/{name} {_what(name, was, now)}" for name in changed]
+    if fingerprint is not None and after["content"].fingerprint != fingerprint and not problems:
+        problems.append("content is not what the store says")
+    return problems
 
 
 def _entry(tree: TreeDigest) -> dict[str, Any]:

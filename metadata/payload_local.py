@@ -103,7 +103,7 @@ class LocalPayloads(Payloads):
 
     def published(self) -> list[PayloadEntry]:
         """The folders below `artifacts/` that look like a payload; a rename changes when."""
-        found: list[PayloadEntry] = []
+        entries: list[PayloadEntry] = []
         folders = [self.root / "artifacts"]
         for _ in range(BELOW):  # not by what they hold: a node or an output may itself be named content
             folders = [below for folder in folders for below in _folders(folder)]
@@ -112,8 +112,8 @@ class LocalPayloads(Payloads):
             if whole or (folder / "content").is_dir():
                 with suppress(FileNotFoundError):  # it is being removed
                     changed = folder.stat().st_ctime
-                    found.append(PayloadEntry(folder.relative_to(self.root).as_posix(), whole, changed))
-        return sorted(found, key=lambda stored: stored.uri)
+                    entries.append(PayloadEntry(folder.relative_to(self.root).as_posix(), whole, changed))
+        return sorted(entries, key=lambda stored: stored.uri)
 
     def _move(self, staged: Path, target: Path) -> None:
         """Put what is durable where it belongs.
@@ -121,24 +121,24 @@ class LocalPayloads(Payloads):
         The only output of an execution goes there with the execution's folder: to make and remove one takes longer
         than to write a small file.
         """
-        folder, own = staged.parent, target.parent
-        _make_folder(own.parent)
-        self._sync_way(own.parent)
-        if folder.parent == self.staging and os.listdir(folder) == [staged.name] and not own.exists():  # noqa: PTH208
+        folder, execution_folder = staged.parent, target.parent
+        _make_folder(execution_folder.parent)
+        self._sync_way(execution_folder.parent)
+        if folder.parent == self.staging and os.listdir(folder) == [staged.name] and not execution_folder.exists():  # noqa: PTH208
             ready = staged.rename(folder / target.name)
             try:
                 sync_folder(folder)
-                folder.rename(own)
+                folder.rename(execution_folder)
             except BaseException:
                 with suppress(FileNotFoundError):  # Ctrl-C may come when the folder has moved already
                     ready.rename(staged)
                 raise
-            sync_folder(own.parent)
+            sync_folder(execution_folder.parent)
         else:
-            _make_folder(own)
-            sync_folder(own.parent)
+            _make_folder(execution_folder)
+            sync_folder(execution_folder.parent)
             staged.rename(target)
-            sync_folder(own)
+            sync_folder(execution_folder)
 
     def _same(self, target: Path, uri: str, content: TreeDigest) -> None:
         there = digest_tree(target / "content") if (target / "content").is_dir() else None

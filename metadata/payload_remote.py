@@ -88,10 +88,10 @@ class RemotePayloads(Payloads):
         with explain_full_disk(f"publishing {uri}"):
             digests = digests_of(staged)
             manifest = manifest_of(digests)
-            found = self.objects.entries(uri)
-            there = self._manifest(uri) if MANIFEST in found else None
+            entries = self.objects.entries(uri)
+            there = self._manifest(uri) if MANIFEST in entries else None
             if not _readable(there):  # or half-written: not every store writes files whole
-                self._upload(staged, uri, list(_files(digests)), found, progress)
+                self._upload(staged, uri, list(_files(digests)), entries, progress)
                 self.objects.write(f"{uri}/{MANIFEST}", manifest)
                 there = self._manifest(uri)
             self._same(uri, there, digests["content"])
@@ -109,9 +109,9 @@ class RemotePayloads(Payloads):
         """A copy whose every byte was compared with the manifest, see `Payloads.local`."""
         check(uri)
         if (known := self._known.get(uri)) is not None and fingerprint in (None, known[1]):
-            found = self.fetched.find(known[0])
-            if found is not None:
-                return found
+            copy = self.fetched.find(known[0])
+            if copy is not None:
+                return copy
         data = self._manifest(uri)
         if data is None:
             raise InputError(f"{self.url}/{uri} is gone, or was never whole", fix="run `drivetrain fsck --repair`")
@@ -167,29 +167,29 @@ class RemotePayloads(Payloads):
             digested[key] = self._digest(f"{uri}/{key}", there[key].size) or ""
 
         transfer.each([key for key in files if key in there], read)
-        found: dict[str, list[FileEntry]] = {part: [] for part in PARTS}
+        files_by_part: dict[str, list[FileEntry]] = {part: [] for part in PARTS}
         for key, digest in digested.items():
             if digest:
-                found[files[key].part].append(FileEntry(files[key].entry.path, there[key].size, digest))
+                files_by_part[files[key].part].append(FileEntry(files[key].entry.path, there[key].size, digest))
         for key in there.keys() - files.keys() - {MANIFEST}:
             part, _, path = key.partition("/")
             if part not in PARTS:
                 return [f"{key} lies beside content and extra"]
-            found[part].append(FileEntry(path, there[key].size, ""))
-        return differences(before, {part: tree_of(tuple(found[part])) for part in PARTS}, fingerprint)
+            files_by_part[part].append(FileEntry(path, there[key].size, ""))
+        return differences(before, {part: tree_of(tuple(files_by_part[part])) for part in PARTS}, fingerprint)
 
     def published(self) -> list[PayloadEntry]:
         """What lies below `artifacts/`, whole or not, by listing alone; when the last of its files came."""
-        found: dict[str, tuple[bool, float | None]] = {}
+        by_uri: dict[str, tuple[bool, float | None]] = {}
         for name, entry in self.objects.entries("artifacts").items():
             segments = name.split("/")
             uri = "/".join(["artifacts", *segments[:BELOW]])
             if segments[BELOW : BELOW + 1] not in _PLACES or not is_plain(uri):
                 continue  # nothing that we have put there
-            whole, changed = found.get(uri, (False, None))
+            whole, changed = by_uri.get(uri, (False, None))
             times = [time for time in (changed, entry.changed) if time is not None]
-            found[uri] = whole or name == f"{uri[10:]}/{MANIFEST}", max(times, default=None)
-        return [PayloadEntry(uri, *found[uri]) for uri in sorted(found)]
+            by_uri[uri] = whole or name == f"{uri[10:]}/{MANIFEST}", max(times, default=None)
+        return [PayloadEntry(uri, *by_uri[uri]) for uri in sorted(by_uri)]
 
     def _upload(self, staged: Path, uri: str, files: list[_File], there: dict[str, Entry], progress: Progress) -> None:
         """See that all files lie there as they are here, given what lies there now."""

@@ -55,10 +55,10 @@ class Postgres:
         self.failure: type[Exception] = psycopg.Error
         self.readonly = readonly
         try:
-            found = psycopg.conninfo.conninfo_to_dict(url)
+            parameters = psycopg.conninfo.conninfo_to_dict(url)
         except psycopg.Error:
-            found = {"host": "@"}
-        user, host, port, name = (str(found.get(key) or "") for key in ("user", "host", "port", "dbname"))
+            parameters = {"host": "@"}
+        user, host, port, name = (str(parameters.get(key) or "") for key in ("user", "host", "port", "dbname"))
         # A password with special characters takes the rest of the URL for something else, and would be quoted by it.
         if "@" in f"{host}{name}" or (port and not port.replace(",", "").isdigit()):
             raise InputError(
@@ -66,9 +66,9 @@ class Postgres:
                 fix="write it postgresql://user:password@host:port/database, "
                 "with special characters of the password as %XX",
             )
-        self._parameters = {**_GIVEN, **found, "client_encoding": "utf8"}
-        self._secrets = [str(found[key]) for key in _SECRETS if found.get(key)]
-        self.place = f"postgresql://{user and f'{user}@'}{host}{port and f':{port}'}/{name}"
+        self._parameters = {**_GIVEN, **parameters, "client_encoding": "utf8"}
+        self._secrets = [str(parameters[key]) for key in _SECRETS if parameters.get(key)]
+        self.location = f"postgresql://{user and f'{user}@'}{host}{port and f':{port}'}/{name}"
 
     def prepare(self) -> None:
         """Nothing can be said before the server is asked."""
@@ -86,10 +86,10 @@ class Postgres:
         opened = self._driver.connect(**self._parameters, autocommit=True, row_factory=self._driver.rows.dict_row)
         try:
             if opened.info.server_version < _OLDEST:
-                raise StoreUnavailable(f"the server of {self.place} is too old", fix="use PostgreSQL 12 or newer")
+                raise StoreUnavailable(f"the server of {self.location} is too old", fix="use PostgreSQL 12 or newer")
             if opened.info.parameter_status("server_encoding") != "UTF8":
                 raise InputError(
-                    f"the database {self.place} does not hold Unicode", fix="create it with ENCODING 'UTF8'"
+                    f"the database {self.location} does not hold Unicode", fix="create it with ENCODING 'UTF8'"
                 )
             opened.adapters.register_dumper(int, Int8Dumper)  # else a number's size would change a statement's types
             opened.adapters.register_loader("json", TextLoader)
@@ -118,8 +118,8 @@ class Postgres:
 
     def tables(self, connection: _PsycopgConnection) -> set[str]:
         """The names of the tables in the schema."""
-        found = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = current_schema()")
-        return {row["tablename"] for row in found.fetchall()}
+        cursor = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = current_schema()")
+        return {row["tablename"] for row in cursor.fetchall()}
 
     def statements(self, script: str) -> Iterator[str]:
         """A migration whole: the server takes several statements at once."""
@@ -131,14 +131,14 @@ class Postgres:
 
     def integrity(self, connection: _PsycopgConnection) -> list[str]:
         """Indexes and constraints that do not hold; the server itself checks its pages as it reads them."""
-        found = connection.execute(
+        cursor = connection.execute(
             "SELECT 'the index ' || c.relname || ' is not valid' AS problem FROM pg_index i "
             "JOIN pg_class c ON c.oid = i.indexrelid WHERE NOT i.indisvalid AND c.relnamespace = "
             "CAST(quote_ident(current_schema()) AS regnamespace) UNION ALL "
             "SELECT 'the constraint ' || conname || ' is not validated' FROM pg_constraint WHERE NOT convalidated "
             "AND connamespace = CAST(quote_ident(current_schema()) AS regnamespace) ORDER BY 1"
         )
-        return [row["problem"] for row in found.fetchall()]
+        return [row["problem"] for row in cursor.fetchall()]
 
     def is_busy(self, error: Exception) -> bool:
         """Whether the same statement may succeed a moment later: a conflict, a deadlock, a server that goes down."""
@@ -159,32 +159,32 @@ class Postgres:
             return InputError(f"the store refused a value: {text}")
         if code == "55P03":
             return StoreUnavailable(
-                f"{self.place} has been locked by another process all the time", fix="end it, or try again later"
+                f"{self.location} has been locked by another process all the time", fix="end it, or try again later"
             )
         if code in {"25006", "42501"}:
             return StoreUnavailable(
-                f"{self.place} may not be written: {text}",
+                f"{self.location} may not be written: {text}",
                 fix="connect as a role that may, to the primary (of several hosts: ?target_session_attrs=read-write)",
             )
         if code == "3F000":
             return StoreUnavailable(
-                f"{self.place} has no such schema: {text}", fix="create it: CREATE SCHEMA …, or mend the search_path"
+                f"{self.location} has no such schema: {text}", fix="create it: CREATE SCHEMA …, or mend the search_path"
             )
         if code == "53100":
-            return StoreUnavailable(f"the server of {self.place} has no space left", fix="free space there")
+            return StoreUnavailable(f"the server of {self.location} has no space left", fix="free space there")
         for words, fix in (
             (("too many clients", "connection slots", "too many connections"), "raise max_connections there"),
             (("authentication", "no password", "pg_hba"), "check the user and the password"),
             (("does not exist",), "create it: CREATE DATABASE … ENCODING 'UTF8'"),
         ):
             if not code and any(word in text for word in words):
-                return StoreUnavailable(f"{self.place} cannot be opened: {text}", fix=fix)
+                return StoreUnavailable(f"{self.location} cannot be opened: {text}", fix=fix)
         if isinstance(error, self._driver.OperationalError):
             return StoreUnavailable(
-                f"{self.place} does not answer: {text}",
+                f"{self.location} does not answer: {text}",
                 fix="see that the server runs and can be reached, and try again",
             )
-        return StoreUnavailable(f"{self.place}: {text}", fix="run `drivetrain fsck`")
+        return StoreUnavailable(f"{self.location}: {text}", fix="run `drivetrain fsck`")
 
     def _twice(self, error: Any) -> DrivetrainError:
         table, detail = error.diag.table_name or "", error.diag.message_detail or ""
@@ -240,10 +240,10 @@ class _PsycopgConnection:
 
     def execute(self, sql: str, parameters: Mapping[str, Any] | None = None) -> Any:
         if not parameters:
-            found = self._opened.execute(sql)
-            if sql == "COMMIT" and found.statusmessage != "COMMIT":  # the server takes it, and rolls back
+            cursor = self._opened.execute(sql)
+            if sql == "COMMIT" and cursor.statusmessage != "COMMIT":  # the server takes it, and rolls back
                 raise self._opened.InternalError("a statement of the transaction had failed: nothing was stored")
-            return found
+            return cursor
         return self._opened.execute(_translated(sql), parameters)
 
     def executemany(self, sql: str, parameters: Sequence[Mapping[str, Any]]) -> Any:

@@ -37,9 +37,9 @@ class StoreReader:
         self._db = database
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """The database's file, or its URL without a password."""
-        return self._db.dialect.place
+        return self._db.dialect.location
 
     def now(self) -> int:
         """The store's clock, in microseconds since 1970, UTC."""
@@ -53,7 +53,7 @@ class StoreReader:
 
     def find_context(self, type: str, name: str) -> ContextRecord | None:
         """The context of that type and name, None if there is none."""
-        row = self._db.one(
+        row = self._db.first(
             f"{rows.CONTEXT} WHERE {_of_type('c', 'context', 'type')} AND c.name = :name",
             type=type,
             name=name,
@@ -86,7 +86,7 @@ class StoreReader:
         Raises:
             NotFound: There is none.
         """
-        row = self._db.one(f"{rows.EXECUTION} WHERE e.{_column(reference)} = :reference", reference=reference)
+        row = self._db.first(f"{rows.EXECUTION} WHERE e.{_column(reference)} = :reference", reference=reference)
         if row is None:
             raise NotFound(f"there is no execution {reference!r} in this store")
         return rows.execution(row)
@@ -141,16 +141,16 @@ class StoreReader:
     def _linked(self, execution: int, direction: Direction) -> dict[str, list[ArtifactRecord]]:
         sql = rows.ARTIFACT.replace(" FROM", ", v.key AS event_key FROM", 1)
         sql += " JOIN event v ON v.artifact_id = a.id WHERE v.execution_id = :execution AND v.direction = :direction"
-        found: dict[str, list[ArtifactRecord]] = {}
+        by_key: dict[str, list[ArtifactRecord]] = {}
         for row in self._db.all(f"{sql} ORDER BY v.key, v.idx", execution=execution, direction=direction):
-            found.setdefault(row["event_key"], []).append(rows.artifact(row))
-        return found
+            by_key.setdefault(row["event_key"], []).append(rows.artifact(row))
+        return by_key
 
     # -- cache
 
     def find_cached(self, cache_key: str) -> ExecutionRecord | None:
         """The newest COMPLETE execution under a key whose outputs are all LIVE."""
-        row = self._db.one(
+        row = self._db.first(
             f"{rows.EXECUTION} WHERE e.cache_key = :key AND e.state = 'COMPLETE' AND NOT EXISTS ("
             "SELECT 1 FROM event v JOIN artifact a ON a.id = v.artifact_id "
             "WHERE v.execution_id = e.id AND v.direction = 'OUTPUT' AND a.state <> 'LIVE') ORDER BY e.id DESC LIMIT 1",
@@ -160,7 +160,7 @@ class StoreReader:
 
     def preimage(self, cache_key: str) -> dict[str, Any] | None:
         """What a key digests; None if it was never stored."""
-        row = self._db.one("SELECT preimage FROM cache_preimage WHERE cache_key = :key", key=cache_key)
+        row = self._db.first("SELECT preimage FROM cache_preimage WHERE cache_key = :key", key=cache_key)
         return None if row is None else dict(json.loads(row["preimage"]))
 
     def last_preimage(
@@ -179,7 +179,7 @@ class StoreReader:
             before: Only those older than this one.
             outside: Only those not in it, such as the run at work.
         """
-        row = self._db.one(
+        row = self._db.first(
             "SELECT p.preimage FROM execution e JOIN type t ON t.id = e.type_id "
             "JOIN cache_preimage p ON p.cache_key = e.cache_key "
             "WHERE (CAST(:component AS TEXT) IS NULL OR t.name = :component) "
@@ -197,13 +197,13 @@ class StoreReader:
 
     def claim_holder(self, cache_key: str) -> Owner | None:
         """Who holds a key, dead or alive; None if nobody does."""
-        row = self._db.one("SELECT owner FROM claim WHERE cache_key = :key AND state = 'HELD'", key=cache_key)
+        row = self._db.first("SELECT owner FROM claim WHERE cache_key = :key AND state = 'HELD'", key=cache_key)
         return None if row is None else rows.owner(row["owner"])
 
     def claims(self) -> list[Claim]:
         """Every claim that is held, by key."""
-        found = self._db.all("SELECT * FROM claim WHERE state = 'HELD' ORDER BY cache_key")
-        return [rows.claim(row) for row in found]
+        claim_rows = self._db.all("SELECT * FROM claim WHERE state = 'HELD' ORDER BY cache_key")
+        return [rows.claim(row) for row in claim_rows]
 
     # -- artifacts
 
@@ -213,14 +213,14 @@ class StoreReader:
         Raises:
             NotFound: There is none.
         """
-        row = self._db.one(f"{rows.ARTIFACT} WHERE a.{_column(reference)} = :reference", reference=reference)
+        row = self._db.first(f"{rows.ARTIFACT} WHERE a.{_column(reference)} = :reference", reference=reference)
         if row is None:
             raise NotFound(f"there is no artifact {reference!r} in this store")
         return rows.artifact(row)
 
     def artifact_by_uri(self, uri: str) -> ArtifactRecord | None:
         """The artifact whose payload lies there (the newest, if others before it were deleted)."""
-        row = self._db.one(
+        row = self._db.first(
             f"{rows.ARTIFACT} WHERE a.uri = :uri ORDER BY a.state IN ('DELETED', 'ABANDONED'), a.id DESC LIMIT 1",
             uri=uri,
         )

@@ -278,19 +278,19 @@ class MetadataStore(StoreReader):
                 )
             return writes.execution(tx, created)
 
-    def bring_in(self, body: Mapping[str, Any], place: Collection[str] = ()) -> bool:
+    def bring_in(self, body: Mapping[str, Any], newest_in: Collection[str] = ()) -> bool:
         """Take in an execution that another store recorded, as `foreign.described` gave it; False where it is here.
 
         Args:
             body: The JSON.
-            place: See `foreign.bring_in`.
+            newest_in: See `foreign.bring_in`.
 
         Raises:
             InputError: It is no such JSON.
             AlreadyExists: A payload of its lies where another artifact's does.
         """
         with self._db.write() as tx:
-            return foreign.bring_in(tx, body, place)
+            return foreign.bring_in(tx, body, newest_in)
 
     def abandon(self) -> list[ExecutionRecord]:
         """Make ABANDONED every RUNNING execution that `is_dead`, and release the claims of the dead.

@@ -68,9 +68,9 @@ def check_root(url: str) -> str:
         InputError: It is no URL, or of a scheme that cannot be a root (chained ones and `http://` among them); it has
             a user, a password, a query, a fragment, an escape, `..`, or a sign that some store reads as more than text.
     """
-    scheme, found, rest = url.partition("://")
+    scheme, separator, rest = url.partition("://")
     scheme = scheme.lower()
-    if not found:
+    if not separator:
         raise InputError(
             "the place of artifacts is no URL", fix="give e.g. s3://bucket/prefix, or file:///path for a folder"
         )

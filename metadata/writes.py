@@ -25,7 +25,7 @@ from .records import (
 def type_id(tx: Transaction, kind: str, name: str) -> int:
     """The id of a type, made at its first use."""
     name = rows.name_text(name, f"{kind} type")
-    row = tx.one("SELECT id FROM type WHERE kind = :kind AND name = :name AND version = ''", kind=kind, name=name)
+    row = tx.first("SELECT id FROM type WHERE kind = :kind AND name = :name AND version = ''", kind=kind, name=name)
     if row is not None:
         return int(row["id"])
     return tx.insert("INSERT INTO type (kind, name) VALUES (:kind, :name) RETURNING id", kind=kind, name=name)
@@ -33,24 +33,26 @@ def type_id(tx: Transaction, kind: str, name: str) -> int:
 
 def context(tx: Transaction, reference: int) -> ContextRecord:
     """The context as it is now."""
-    return rows.context(_found(tx.one(f"{rows.CONTEXT} WHERE c.id = :id", id=reference), "context", reference))
+    return rows.context(_existing(tx.first(f"{rows.CONTEXT} WHERE c.id = :id", id=reference), "context", reference))
 
 
 def execution(tx: Transaction, reference: int) -> ExecutionRecord:
     """The execution as it is now."""
-    return rows.execution(_found(tx.one(f"{rows.EXECUTION} WHERE e.id = :id", id=reference), "execution", reference))
+    return rows.execution(
+        _existing(tx.first(f"{rows.EXECUTION} WHERE e.id = :id", id=reference), "execution", reference)
+    )
 
 
 def artifact(tx: Transaction, reference: int) -> ArtifactRecord:
     """The artifact as it is now."""
-    return rows.artifact(_found(tx.one(f"{rows.ARTIFACT} WHERE a.id = :id", id=reference), "artifact", reference))
+    return rows.artifact(_existing(tx.first(f"{rows.ARTIFACT} WHERE a.id = :id", id=reference), "artifact", reference))
 
 
 def insert_context(tx: Transaction, type: str, name: str, properties: Mapping[str, Any] | None) -> int:
     """The id of the context of that type and name, made if there is none."""
     name = rows.name_text(name, "context name")
     type_ = type_id(tx, "context", type)
-    row = tx.one("SELECT id FROM context WHERE type_id = :type AND name = :name", type=type_, name=name)
+    row = tx.first("SELECT id FROM context WHERE type_id = :type AND name = :name", type=type_, name=name)
     if row is not None:
         return int(row["id"])
     return tx.insert(
@@ -66,7 +68,7 @@ def insert_context(tx: Transaction, type: str, name: str, properties: Mapping[st
 
 def change_context(tx: Transaction, reference: int, properties: Mapping[str, Any], expected: int | None) -> None:
     """Merge properties into a context's."""
-    row = _found(tx.one("SELECT * FROM context WHERE id = :id", id=reference), "context", reference)
+    row = _existing(tx.first("SELECT * FROM context WHERE id = :id", id=reference), "context", reference)
     _expect(row, expected, f"context {row['name']!r}")
     tx.run(
         "UPDATE context SET properties = :properties, version = version + 1, updated_at = :now WHERE id = :id",
@@ -110,7 +112,7 @@ def insert_execution(
     type_ = type_id(tx, "execution", component)
     name = None if name is None else rows.name_text(name, "execution name")
     taken = "SELECT id FROM execution WHERE type_id = :type AND name = :name"
-    if name is not None and tx.one(taken, type=type_, name=name) is not None:
+    if name is not None and tx.first(taken, type=type_, name=name) is not None:
         raise AlreadyExists(f"{component} already has an execution named {name!r}", fix="choose another name")
     cache_key = None if cache_key is None else rows.name_text(cache_key, "cache key")
     if cache_key is not None and preimage is not None:
@@ -150,30 +152,32 @@ def attach(
         if not tx.run(put, context=each, execution=created):
             raise NotFound(f"there is no context {each} in this store")
     for key, several in (inputs or {}).items():
-        for index, given in enumerate(several):
-            there = artifact(tx, given.id)
-            if there.uid != given.uid:
-                raise NotFound(f"artifact {given.uid} is not in this store", fix="read the input from this store")
+        for index, input_artifact in enumerate(several):
+            there = artifact(tx, input_artifact.id)
+            if there.uid != input_artifact.uid:
+                raise NotFound(
+                    f"artifact {input_artifact.uid} is not in this store", fix="read the input from this store"
+                )
             if there.state not in {"LIVE", "REFERENCE"}:
                 raise StateError(
                     f"input {key!r} is {there.state}: {there.type} at {there.uri}", fix="run its producer again"
                 )
-            _event(tx, created, "INPUT", key, index, given.id)
+            _event(tx, created, "INPUT", key, index, input_artifact.id)
 
 
 def move(
     tx: Transaction,
-    given: ExecutionRecord,
+    moved: ExecutionRecord,
     state: str,
     *,
     error: str | None = None,
     properties: Mapping[str, Any] | None = None,
 ) -> None:
     """Take an execution to its next state, if it may go there."""
-    row = _found(tx.one("SELECT * FROM execution WHERE uid = :uid", uid=given.uid), "execution", given.uid)
+    row = _existing(tx.first("SELECT * FROM execution WHERE uid = :uid", uid=moved.uid), "execution", moved.uid)
     if state not in EXECUTION_MOVES[row["state"]]:
         raise StateError(
-            f"execution {row['id']} of {given.component} is {row['state']} and cannot become {state}",
+            f"execution {row['id']} of {moved.component} is {row['state']} and cannot become {state}",
             fix="start a new execution",
         )
     tx.run(
@@ -189,12 +193,12 @@ def move(
 
 def output(tx: Transaction, producer: int, key: str, index: int, new: NewArtifact) -> ArtifactRecord:
     """Store one LIVE output of an execution."""
-    place, uid, type_ = uri.check(new.uri), rows.uid_text(new.uid), type_id(tx, "artifact", new.type)
+    payload_uri, uid, type_ = uri.check(new.uri), rows.uid_text(new.uid), type_id(tx, "artifact", new.type)
     name = None if new.name is None else rows.name_text(new.name, "artifact name")
-    for column, value in (("uid", uid if new.uid else None), ("uri", place), ("name", name)):
+    for column, value in (("uid", uid if new.uid else None), ("uri", payload_uri), ("name", name)):
         if value is None:
             continue
-        clash = tx.one(
+        clash = tx.first(
             f"SELECT id, producer_id FROM artifact WHERE {column} = :value AND "
             + {"uid": "1 = 1", "uri": "state NOT IN ('DELETED', 'ABANDONED')", "name": f"type_id = {type_}"}[column],
             value=value,
@@ -211,7 +215,7 @@ def output(tx: Transaction, producer: int, key: str, index: int, new: NewArtifac
         uid=uid,
         type=type_,
         name=name,
-        uri=place,
+        uri=payload_uri,
         fingerprint=rows.name_text(new.fingerprint, "fingerprint"),
         size=new.size,
         producer=producer,
@@ -222,12 +226,12 @@ def output(tx: Transaction, producer: int, key: str, index: int, new: NewArtifac
     return artifact(tx, created)
 
 
-def reusable(tx: Transaction, given: ExecutionRecord) -> int:
+def reusable(tx: Transaction, cached: ExecutionRecord) -> int:
     """The id of the COMPLETE execution, all of whose outputs are LIVE, that a CACHED one may point to."""
-    there = execution(tx, given.cached_from or given.id)
+    there = execution(tx, cached.cached_from or cached.id)
     if there.state != "COMPLETE":
         raise StateError(f"execution {there.id} is {there.state}: only a COMPLETE one can be reused")
-    lost = tx.one(
+    lost = tx.first(
         "SELECT a.uri, a.state FROM event v JOIN artifact a ON a.id = v.artifact_id "
         "WHERE v.execution_id = :id AND v.direction = 'OUTPUT' AND a.state <> 'LIVE'",
         id=there.id,
@@ -241,7 +245,7 @@ def change_artifact(
     tx: Transaction, reference: int, state: str | None, properties: Mapping[str, Any] | None, expected: int | None
 ) -> None:
     """Move an artifact to another state and merge properties into its own."""
-    row = _found(tx.one("SELECT * FROM artifact WHERE id = :id", id=reference), "artifact", reference)
+    row = _existing(tx.first("SELECT * FROM artifact WHERE id = :id", id=reference), "artifact", reference)
     _expect(row, expected, f"artifact {row['uri']}")
     if state is not None and state not in ARTIFACT_MOVES[row["state"]]:
         raise StateError(f"artifact {row['id']} is {row['state']} and cannot become {state}: {row['uri']}")
@@ -275,7 +279,7 @@ def _expect(row: Row, expected: int | None, what: str) -> None:
         )
 
 
-def _found(row: Row | None, kind: str, reference: object) -> Row:
+def _existing(row: Row | None, kind: str, reference: object) -> Row:
     if row is None:
         raise NotFound(f"there is no {kind} {reference!r} in this store")
     return row

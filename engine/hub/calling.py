@@ -28,12 +28,12 @@ def calls_of(bundle: Bundle, stages: Mapping[str, DeviceStage], name: str) -> di
         BundleError: A program is damaged, is not what the graph says, or would do more than compute.
     """
     programs = Programs(bundle.payload, call_targets(bundle.extensions))
-    made = {}
+    calls = {}
     for program, stage in stages.items():
         programs.prepare(stage)
         exported = jax.export.deserialize(bytearray(bundle.payload.programs[program]))
-        made[program] = _call(exported, name)
-    return made
+        calls[program] = _call(exported, name)
+    return calls
 
 
 def has_gradient(bundle: Bundle, stages: Mapping[str, DeviceStage]) -> bool:
@@ -66,8 +66,8 @@ def _call(exported: Any, name: str) -> Call:  # Any: jax.export.Exported
         return jax.vjp(exported.call, *once(arrays))
 
     def backward(pull: Any, cotangents: Any) -> Any:
-        pull, given = once((pull, cotangents))
-        return pull(given)
+        pull, cotangents_once = once((pull, cotangents))
+        return pull(cotangents_once)
 
     call.defvjp(forward, backward)
     return call

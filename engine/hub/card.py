@@ -58,7 +58,7 @@ class ModelCard:
             InputError: It is no card.
         """
         try:
-            known = {one.name: data[one.name] for one in fields(cls) if one.name in data}
+            known = {attribute.name: data[attribute.name] for attribute in fields(cls) if attribute.name in data}
             return cls(**{**known, "metrics": dict(known["metrics"]), "more": dict(known["more"])})
         except (LookupError, TypeError, ValueError, AttributeError) as error:
             raise InputError(f"this is no model card: {error!r:.100}", fix="publish the model again") from error
@@ -68,8 +68,8 @@ class ModelCard:
         lines = [f"# {self.name or 'A model'}", ""]
         if self.description:
             lines += [self.description, ""]
-        told = {"Intended use": self.intended_use, "Limitations": self.limitations, "Data": self.data}
-        for heading, text in {**told, **self.more, "Licence": self.licence}.items():
+        sections = {"Intended use": self.intended_use, "Limitations": self.limitations, "Data": self.data}
+        for heading, text in {**sections, **self.more, "Licence": self.licence}.items():
             if text:
                 lines += [f"## {heading}", "", text, ""]
         if self.metrics:

@@ -64,16 +64,18 @@ def on_columns(
             read_by = [env[tensor] for tensor in node.inputs]
             assets = [_asset(bundle, asset) for asset in node.assets]
             outputs = [(tensor.dtype, tensor.shape, tensor.column) for tensor in node.outputs]
-            made = bind_host(node.op, [*read_by, *assets], outputs, node.params)
+            results = bind_host(node.op, [*read_by, *assets], outputs, node.params)
         elif isinstance(node, DeviceStage):
-            given = [
+            arguments = [
                 zeros_for(*slot, current().batch) if tensor is None else env[tensor]
                 for tensor, slot in zip(node.inputs, node.slots, strict=True)
             ]
-            made = calls[node.program](*given, *(jnp.asarray(bundle.payload.weights[each]) for each in node.weights))
+            results = calls[node.program](
+                *arguments, *(jnp.asarray(bundle.payload.weights[each]) for each in node.weights)
+            )
         else:
             raise InputError(f"{name} holds a node that is not lowered", fix="publish a saved bundle")
-        env.update(zip((tensor.id for tensor in node.outputs), made, strict=True))
+        env.update(zip((tensor.id for tensor in node.outputs), results, strict=True))
     for check in graph.checks.get(signature, ()):
         current().check(env[check.tensor], check.message, check.where)
     tensors = graph.tensors()
@@ -94,14 +96,14 @@ def _handle(key: str, tensor: Tensor, value: Any, name: str) -> Any:  # Any: a t
         return jnp.asarray(value)
     column = read(value, f"given to {name}")
     column._check_readable()
-    found = column.fact.host if column.fact.handle is not None else None
-    if found is None:
+    host_kind = column.fact.host if column.fact.handle is not None else None
+    if host_kind is None:
         kind = column.values.dtype.kind
-        found = {"b": "bool", "i": "int64", "u": "int64"}.get(kind, "float64")
-    if found != tensor.dtype or (tensor.dtype not in LIST_DTYPES and column.item is not None):
+        host_kind = {"b": "bool", "i": "int64", "u": "int64"}.get(kind, "float64")
+    if host_kind != tensor.dtype or (tensor.dtype not in LIST_DTYPES and column.item is not None):
         raise InputError(
             f"input {key!r} of {name} takes {_DEVICE.get(tensor.dtype, tensor.dtype)}, "
-            f"column {column.name!r} is {_DEVICE.get(found, found)}",
+            f"column {column.name!r} is {_DEVICE.get(host_kind, host_kind)}",
             fix=f"ops.cast it to {_DEVICE.get(tensor.dtype, tensor.dtype)!r}",
             where=caller(),
         )

@@ -94,8 +94,8 @@ class HubModule:
             InputError: One is missing, unexpected, or of another shape or dtype.
         """
         weights = dict(self.bundle.payload.weights)
-        given = self._checked(params)
-        weights.update((name, np.asarray(array)) for name, array in given.items())
+        checked = self._checked(params)
+        weights.update((name, np.asarray(array)) for name, array in checked.items())
         return replace(self, bundle=replace(self.bundle, payload=replace(self.bundle.payload, weights=weights)))
 
     def apply(self, params: Params, inputs: Inputs) -> Any:
@@ -110,17 +110,17 @@ class HubModule:
             weights = {name: jax.lax.stop_gradient(array) for name, array in weights.items()}
         return self._run(weights, inputs)
 
-    def __call__(self, *given: Any) -> Any:
+    def __call__(self, *arguments: Any) -> Any:
         """`module(params, inputs)`, or `module(inputs)` with its own params as constants; raises as `apply`."""
-        if len(given) == 2:
-            return self.apply(*given)
-        if len(given) != 1:
+        if len(arguments) == 2:
+            return self.apply(*arguments)
+        if len(arguments) != 1:
             raise InputError(
-                f"{self.source} was given {len(given)} arguments",
+                f"{self.source} was given {len(arguments)} arguments",
                 fix="module(inputs), or module(params, inputs)",
                 where=caller(),
             )
-        return self._run(self._arrays(), given[0])
+        return self._run(self._arrays(), arguments[0])
 
     def __repr__(self) -> str:
         numbers = sum(array.size for array in self._arrays().values())
@@ -145,12 +145,12 @@ class HubModule:
     def _shown(self) -> str:
         """Its signature as it is told in errors: `(x: float32[b,64]) -> output: float32[b,8]`."""
 
-        def told(name: str, dtype: str, shape: Sequence[object]) -> str:
+        def spelled(name: str, dtype: str, shape: Sequence[object]) -> str:
             return f"{name}: {dtype}[{','.join(map(str, (BATCH, *shape)))}]"
 
-        taken = [told(name, tensor.dtype, tensor.shape[1:]) for name, tensor in self._graph.inputs.items()]
-        made = [told(name, spec.dtype, spec.shape) for name, spec in self.spec.outputs.items()]
-        return f"({', '.join(taken)}) -> {', '.join(made)}"
+        taken = [spelled(name, tensor.dtype, tensor.shape[1:]) for name, tensor in self._graph.inputs.items()]
+        outputs = [spelled(name, spec.dtype, spec.shape) for name, spec in self.spec.outputs.items()]
+        return f"({', '.join(taken)}) -> {', '.join(outputs)}"
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
         used = {name for stage in self._stages.values() for name in stage.weights}
@@ -158,30 +158,30 @@ class HubModule:
 
     def _checked(self, params: Params) -> dict[str, Any]:  # Any: JAX arrays
         """The params by the weights' names. Raises InputError, listing what does not fit."""
-        own = {_path(name): name for name in self._arrays()}
-        given = dict(flattened(params))
-        problems = [f"{path} is missing" for path in own if path not in given]
-        problems += [f"{path} is unexpected" for path in given if path not in own]
-        for path in own.keys() & given.keys():
-            wanted, array = self.bundle.payload.weights[own[path]], given[path]
+        weight_names = {_path(name): name for name in self._arrays()}
+        leaves = dict(flattened(params))
+        problems = [f"{path} is missing" for path in weight_names if path not in leaves]
+        problems += [f"{path} is unexpected" for path in leaves if path not in weight_names]
+        for path in weight_names.keys() & leaves.keys():
+            wanted, array = self.bundle.payload.weights[weight_names[path]], leaves[path]
             if jnp.shape(array) != wanted.shape or str(getattr(array, "dtype", "")) != str(wanted.dtype):
-                found = f"{getattr(array, 'dtype', type(array).__name__)}{list(jnp.shape(array))}"
-                problems.append(f"{path} is {found}, not {wanted.dtype}{list(wanted.shape)}")
+                actual = f"{getattr(array, 'dtype', type(array).__name__)}{list(jnp.shape(array))}"
+                problems.append(f"{path} is {actual}, not {wanted.dtype}{list(wanted.shape)}")
         if problems:
             raise InputError(
                 f"these are not the params of {self.source}: {'; '.join(sorted(problems))[:600]}",
                 fix="start from module.params, and keep names and shapes",
                 where=caller(),
             )
-        return {name: given[path] for path, name in own.items()}
+        return {name: leaves[path] for path, name in weight_names.items()}
 
     def _run(self, weights: Mapping[str, Any], inputs: Inputs) -> Any:
         named = self._named(inputs)
         if self.takes_columns:
-            made = on_columns(self.bundle, self._graph, self.signature, self._calls, named, self.source)
+            outputs = on_columns(self.bundle, self._graph, self.signature, self._calls, named, self.source)
         else:
-            made = self._on_arrays(weights, {name: self._array(name, value) for name, value in named.items()})
-        return made[OUTPUT] if list(made) == [OUTPUT] else made
+            outputs = self._on_arrays(weights, {name: self._array(name, value) for name, value in named.items()})
+        return outputs[OUTPUT] if list(outputs) == [OUTPUT] else outputs
 
     def _named(self, inputs: Inputs) -> dict[str, Any]:
         wanted = self._graph.inputs
@@ -222,12 +222,12 @@ class HubModule:
             )
         env = {self._graph.inputs[name].id: array for name, array in inputs.items()}
         for stage in self._stages.values():
-            given = [
+            arguments = [
                 zeros_for(*slot, first) if tensor is None else env[tensor]
                 for tensor, slot in zip(stage.inputs, stage.slots, strict=True)
             ]
-            made = self._calls[stage.program](*given, *(jnp.asarray(weights[name]) for name in stage.weights))
-            env.update(zip((tensor.id for tensor in stage.outputs), made, strict=True))
+            results = self._calls[stage.program](*arguments, *(jnp.asarray(weights[name]) for name in stage.weights))
+            env.update(zip((tensor.id for tensor in stage.outputs), results, strict=True))
         return {name: env[out.tensor] for name, out in self._graph.signatures[self.signature].items()}
 
 
@@ -260,25 +260,25 @@ def module(
     single = not isinstance(inputs, Mapping)
     names: list[str] = []
 
-    def run(*given: Any) -> list[Any]:
-        taken = dict(zip(tensors, given, strict=False))
-        made = fn(tree.unflatten(given[len(tensors) :]), given[0] if single else taken)
-        made = made if isinstance(made, Mapping) else {OUTPUT: made}
-        for name, value in made.items():
+    def run(*arrays_and_params: Any) -> list[Any]:
+        taken = dict(zip(tensors, arrays_and_params, strict=False))
+        outputs = fn(tree.unflatten(arrays_and_params[len(tensors) :]), arrays_and_params[0] if single else taken)
+        outputs = outputs if isinstance(outputs, Mapping) else {OUTPUT: outputs}
+        for name, value in outputs.items():
             if not isinstance(name, str) or not hasattr(value, "dtype"):
                 raise InputError(
                     f"the function gave {name!r}: {value!r:.60}",
                     fix="return an array, or a dict of arrays by name",
                 )
-        names[:] = list(made)
-        return list(made.values())
+        names[:] = list(outputs)
+        return list(outputs.values())
 
     (batch,) = jax.export.symbolic_shape(BATCH)
     shapes = [shaped((batch, *tensor.shape[1:]), tensor.dtype) for tensor in tensors.values()]
     shapes += [shaped(array.shape, array.dtype) for array in arrays.values()]
     try:
-        made = jax.eval_shape(run, *shapes)
-        outputs = tuple(_output(name, aval) for name, aval in zip(names, made, strict=True))
+        avals = jax.eval_shape(run, *shapes)
+        outputs = tuple(_output(name, aval) for name, aval in zip(names, avals, strict=True))
         program = export_program(run, shapes, platforms, vjp_order=1)
     except DrivetrainError:
         raise
@@ -306,16 +306,16 @@ def flattened(params: Params) -> list[tuple[str, Any]]:  # Any: arrays
         InputError: Two leaves have the same path, or the path of another goes through one.
     """
     leaves = jax.tree_util.tree_flatten_with_path(params)[0]
-    found = [(jax.tree_util.keystr(path, simple=True, separator="/") or "value", leaf) for path, leaf in leaves]
-    paths = {path for path, _ in found}
-    if len(paths) != len(found) or any(_parents(path) & paths for path in paths):
+    named_leaves = [(jax.tree_util.keystr(path, simple=True, separator="/") or "value", leaf) for path, leaf in leaves]
+    paths = {path for path, _ in named_leaves}
+    if len(paths) != len(named_leaves) or any(_parents(path) & paths for path in paths):
         raise InputError("two of the params have the same path", fix="name them apart")
-    return found
+    return named_leaves
 
 
 def _parents(path: str) -> set[str]:
     parts = path.split("/")
-    return {"/".join(parts[:place]) for place in range(1, len(parts))}
+    return {"/".join(parts[:depth]) for depth in range(1, len(parts))}
 
 
 def _path(weight: str) -> str:

@@ -64,7 +64,7 @@ def from_onnx(path: str | Path) -> OnnxModel:
     except Exception as error:  # protobuf's and the checker's, of many kinds
         said = (str(error) or type(error).__name__).splitlines()[0]
         raise InputError(f"{path} is no ONNX model that can be used: {said:.160}", fix="export it again") from error
-    opset = max((one.version for one in model.opset_import if one.domain in _STANDARD), default=0)
+    opset = max((imported.version for imported in model.opset_import if imported.domain in _STANDARD), default=0)
     if not _LEAST <= opset <= _MOST:
         raise InputError(
             f"{path} uses operators of version {opset}, this release reads {_LEAST} to {_MOST}",
@@ -97,13 +97,13 @@ def from_onnx(path: str | Path) -> OnnxModel:
     if len(set(keys.values())) != len(keys):
         keys = {name: name for name in params}
 
-    def apply(given: Any, values: Any) -> Any:
-        env: dict[str, Value] = {**constants, **{name: jnp.asarray(given[key]) for name, key in keys.items()}}
+    def apply(params: Any, values: Any) -> Any:
+        env: dict[str, Value] = {**constants, **{name: jnp.asarray(params[key]) for name, key in keys.items()}}
         env.update(_inputs(values, inputs, str(path)))
         for node in nodes:
             node.run(env)
-        made = {name: jnp.asarray(env[name]) for name in outputs}
-        return made[outputs[0]] if len(outputs) == 1 else made
+        results = {name: jnp.asarray(env[name]) for name in outputs}
+        return results[outputs[0]] if len(outputs) == 1 else results
 
     return OnnxModel(apply, {keys[name]: array for name, array in params.items()}, inputs, outputs)
 
@@ -122,7 +122,7 @@ class _Node:
     def of(cls, node: Any, opset: int, to_array: Callable[[Any], NDArray[Any]]) -> _Node:  # Any: protobuf
         from onnx import helper
 
-        attributes = {one.name: helper.get_attribute_value(one) for one in node.attribute}
+        attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
         for key, value in attributes.items():
             if isinstance(value, bytes):
                 attributes[key] = value.decode()
@@ -133,19 +133,19 @@ class _Node:
         return cls(node.op_type, node.name or node.op_type, tuple(node.input), tuple(node.output), attributes)
 
     def run(self, env: dict[str, Value]) -> None:
-        given = [env[name] if name else None for name in self.inputs]
+        arguments = [env[name] if name else None for name in self.inputs]
         try:
-            made = OPS[self.op](self.attributes, *given)
+            results = OPS[self.op](self.attributes, *arguments)
         except DrivetrainError as error:
             raise InputError(f"ONNX node {self.name!r} ({self.op}): {error.message}", fix=error.fix) from error
         except (TypeError, ValueError, IndexError, LookupError) as error:
-            shapes = [list(np.shape(value)) for value in given if value is not None]
+            shapes = [list(np.shape(value)) for value in arguments if value is not None]
             said = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise InputError(
                 f"ONNX node {self.name!r} ({self.op}) on {shapes} fails: {said:.200}",
                 fix="check the shapes of the inputs",
             ) from error
-        results = made if isinstance(made, tuple) else (made,)
+        results = results if isinstance(results, tuple) else (results,)
         if any(self.outputs[len(results) :]):
             raise InputError(
                 f"ONNX node {self.name!r} ({self.op}) is to give {len(self.outputs)} results, this release knows one",

@@ -77,8 +77,8 @@ def _cast(attributes: Attributes, x: Value) -> Value:
 def _gemm(attributes: Attributes, a: Value, b: Value, c: Value = None) -> Value:
     left = jnp.asarray(a).T if attributes.get("transA") else jnp.asarray(a)
     right = jnp.asarray(b).T if attributes.get("transB") else jnp.asarray(b)
-    made = attributes.get("alpha", 1.0) * (left @ right)
-    return made if c is None else made + attributes.get("beta", 1.0) * jnp.asarray(c)
+    product = attributes.get("alpha", 1.0) * (left @ right)
+    return product if c is None else product + attributes.get("beta", 1.0) * jnp.asarray(c)
 
 
 def _batch_normalization(attributes: Attributes, x: Value, scale: Value, bias: Value, mean: Value, var: Value) -> Value:
@@ -92,8 +92,8 @@ def _layer_normalization(attributes: Attributes, x: Value, scale: Value, bias: V
     axes = tuple(range(attributes.get("axis", -1) % x.ndim, x.ndim))
     centred = x - jnp.mean(x, axes, keepdims=True)
     spread = jnp.mean(centred * centred, axes, keepdims=True)
-    made = centred * jax.lax.rsqrt(spread + attributes.get("epsilon", 1e-5)) * scale
-    return made if bias is None else made + bias
+    normalized = centred * jax.lax.rsqrt(spread + attributes.get("epsilon", 1e-5)) * scale
+    return normalized if bias is None else normalized + bias
 
 
 def _global(fn: Callable[..., Any]) -> Operator:
@@ -115,8 +115,8 @@ def _arg_max(attributes: Attributes, x: Value) -> Value:
     if attributes.get("select_last_index"):
         raise InputError("it selects the last of equals", fix="export it with select_last_index=0")
     axis = attributes.get("axis", 0)
-    found = jnp.argmax(x, axis).astype(jnp.int32)
-    return jnp.expand_dims(found, axis) if attributes.get("keepdims", 1) else found
+    index = jnp.argmax(x, axis).astype(jnp.int32)
+    return jnp.expand_dims(index, axis) if attributes.get("keepdims", 1) else index
 
 
 def _softmax(fn: Callable[..., Any]) -> Operator:
@@ -135,7 +135,9 @@ def _shape(attributes: Attributes, x: Value) -> Value:
 def _reshape(attributes: Attributes, x: Value, shape: Value) -> Value:
     wanted = _host(shape, "shapes")
     if not attributes.get("allowzero"):
-        wanted = [x.shape[place] if isinstance(dim, int) and dim == 0 else dim for place, dim in enumerate(wanted)]
+        wanted = [
+            x.shape[position] if isinstance(dim, int) and dim == 0 else dim for position, dim in enumerate(wanted)
+        ]
     return _numpy_of(x).reshape(x, wanted)
 
 
@@ -167,7 +169,7 @@ def _split(attributes: Attributes, x: Value, sizes: Value = None) -> tuple[Value
     axis, parts = attributes.get("axis", 0), attributes["outputs"]
     if sizes is None:
         each = -(-x.shape[axis] // parts)
-        bounds = [each * place for place in range(1, parts)]
+        bounds = [each * number for number in range(1, parts)]
     else:
         bounds = [int(bound) for bound in np.cumsum(_host(sizes, "sizes"))[:-1]]
     return tuple(_numpy_of(x).split(x, bounds, axis))
@@ -207,8 +209,8 @@ def _pad(attributes: Attributes, x: Value, pads: Value, value: Value = None, axe
     widths, mode = _host(pads, "pads"), attributes.get("mode", "constant")
     along = list(range(x.ndim)) if axes is None else _host(axes, "axes")
     pairs = [(0, 0)] * x.ndim
-    for place, axis in enumerate(along):
-        pairs[axis] = (widths[place], widths[place + len(along)])
+    for position, axis in enumerate(along):
+        pairs[axis] = (widths[position], widths[position + len(along)])
     if mode not in ("constant", "reflect", "edge") or min(widths) < 0:
         raise InputError(f"it pads by {mode!r} {widths}", fix="use constant, reflect or edge, and no negative widths")
     if mode == "constant":

@@ -21,10 +21,10 @@ def conv(attributes: Attributes, x: Array, kernel: Array, bias: Array | None = N
     x, kernel = jnp.asarray(x), jnp.asarray(kernel)
     window = kernel.shape[2:]
     strides, dilations, pads = _window(attributes, x, window)
-    made = jax.lax.conv_general_dilated(
+    convolved = jax.lax.conv_general_dilated(
         x, kernel, strides, pads, rhs_dilation=dilations, feature_group_count=attributes.get("group", 1)
     )
-    return made if bias is None else made + jnp.reshape(bias, (-1, *[1] * len(window)))
+    return convolved if bias is None else convolved + jnp.reshape(bias, (-1, *[1] * len(window)))
 
 
 def max_pool(attributes: Attributes, x: Array) -> Array:
@@ -72,8 +72,8 @@ def _window(attributes: Attributes, x: Array, window: Sequence[int]) -> tuple[li
     dilations = list(attributes.get("dilations", [1] * count))
     kind = attributes.get("auto_pad", "NOTSET")
     if kind in ("NOTSET", "VALID"):
-        given = attributes.get("pads", [0] * 2 * count) if kind == "NOTSET" else [0] * 2 * count
-        return strides, dilations, list(zip(given[:count], given[count:], strict=True))
+        explicit = attributes.get("pads", [0] * 2 * count) if kind == "NOTSET" else [0] * 2 * count
+        return strides, dilations, list(zip(explicit[:count], explicit[count:], strict=True))
     pads = []
     for size, extent, stride, dilation in zip(x.shape[2:], window, strides, dilations, strict=True):
         reach = (extent - 1) * dilation + 1

@@ -52,24 +52,24 @@ def weights(
     leaves = dict(flattened(like))
     wanted = {name: (tuple(leaf.shape), np.dtype(leaf.dtype)) for name, leaf in leaves.items()}
     rules = _RenamingRules(names or {}, transposes or {}, splits or {}, ignore)
-    found: dict[str, NDArray[Any]] = {}
+    tensors: dict[str, NDArray[Any]] = {}
     problems: list[str] = []
     for file_name, tensor in _tensors([path] if isinstance(path, (str, Path)) else path, rules):
         for part_name, part in rules.parts(file_name, tensor):
             target = rules.target(part_name)
             if target not in wanted:
                 problems.append(f"{part_name} ({target}) is unexpected")
-            elif target in found:
+            elif target in tensors:
                 problems.append(f"{target} is given twice, by {part_name} the second time")
             else:
-                found[target] = rules.turned(target, part)
+                tensors[target] = rules.turned(target, part)
     for name, (shape, dtype) in wanted.items():
-        if name not in found:
+        if name not in tensors:
             problems.append(f"{name} is missing")
-        elif found[name].shape != shape:
-            problems.append(f"{name} is {list(found[name].shape)}, not {list(shape)}")
-        elif _kind(found[name].dtype) != _kind(dtype):
-            problems.append(f"{name} is {found[name].dtype}, not {dtype}")
+        elif tensors[name].shape != shape:
+            problems.append(f"{name} is {list(tensors[name].shape)}, not {list(shape)}")
+        elif _kind(tensors[name].dtype) != _kind(dtype):
+            problems.append(f"{name} is {tensors[name].dtype}, not {dtype}")
     if problems:
         more = f"; and {len(problems) - 20} more" if len(problems) > 20 else ""
         raise InputError(
@@ -77,7 +77,7 @@ def weights(
             fix="names= renames, transposes= turns, splits= takes apart, ignore= leaves out",
         )
     tree = jax.tree_util.tree_structure(like)
-    return jax.tree_util.tree_unflatten(tree, [found[name].astype(dtype) for name, (_, dtype) in wanted.items()])
+    return jax.tree_util.tree_unflatten(tree, [tensors[name].astype(dtype) for name, (_, dtype) in wanted.items()])
 
 
 class _RenamingRules:

@@ -92,16 +92,16 @@ def _keep(
         state = "COMPLETE"
     old = page_state.events.get(there["id"], {}) if there is not None else {}
     taken = {take.artifact for take in takes}
-    made, passed = list[_Event](), list[_Event]()
+    new_outputs, passed = list[_Event](), list[_Event]()
     for give in gives if reused is None else ():
         if ("OUTPUT", give.artifact) not in old:
-            (passed if give.artifact in page_state.seen or give.artifact in taken else made).append(give)
+            (passed if give.artifact in page_state.seen or give.artifact in taken else new_outputs).append(give)
     number = _row(keeper, tx, row, there, called, state, reused, passed)
     # What is passed on is taken: an artifact has one maker, and inputs come before outputs.
     _events(keeper, page_state, number, "INPUT", [*takes, *passed], old)
-    _events(keeper, page_state, number, "OUTPUT", made, old)
+    _events(keeper, page_state, number, "OUTPUT", new_outputs, old)
     keeper.count(passed_on=len(passed) if there is None else 0)
-    page_state.made(number, state, made)
+    page_state.note_outputs(number, state, new_outputs)
 
 
 def _row(
@@ -159,11 +159,11 @@ def _events(
     events: list[_Event],
     old: dict[tuple[str, int], set[str]],
 ) -> None:
-    given = any(way == "OUTPUT" for way, _ in old)
+    has_outputs = any(way == "OUTPUT" for way, _ in old)
     for event in events:
         if event.key in old.get((direction, event.artifact), ()):
             continue
-        if direction == "INPUT" and given:  # it was recorded after what the execution gave had been imported
+        if direction == "INPUT" and has_outputs:  # it was recorded after what the execution gave had been imported
             keeper.count(left_out=1)
             continue
         page_state.add(execution, direction, event)
@@ -192,8 +192,8 @@ class _StoredPage:
             "SELECT DISTINCT m.execution_id FROM event m JOIN execution x ON x.id = m.execution_id "
             f"WHERE m.artifact_id IN {IDS} AND m.direction = 'OUTPUT' AND x.state = 'COMPLETE'"
         )
-        given = f"SELECT * FROM event WHERE direction = 'OUTPUT' AND execution_id IN ({makers})"
-        for row in tx.all(given, ids=ours):
+        outputs_of_makers = f"SELECT * FROM event WHERE direction = 'OUTPUT' AND execution_id IN ({makers})"
+        for row in tx.all(outputs_of_makers, ids=ours):
             self._makers[row["artifact_id"]] = row["execution_id"]
             self._gave.setdefault(row["execution_id"], set()).add((row["key"], row["artifact_id"]))
 
@@ -212,7 +212,7 @@ class _StoredPage:
             return None
         return maker if self._gave[maker] == {(give.key, give.artifact) for give in gives} else None
 
-    def made(self, execution: int, state: str, outputs: list[_Event]) -> None:
+    def note_outputs(self, execution: int, state: str, outputs: list[_Event]) -> None:
         """Note what an execution gave."""
         if outputs and state == "COMPLETE":
             self._gave.setdefault(execution, set()).update((give.key, give.artifact) for give in outputs)
@@ -258,8 +258,8 @@ def _error(row: Row, called: str, state: str) -> str | None:
         return None
     kept = row["custom_properties"].get("__execution_result__")
     try:
-        told = json.loads(kept) if isinstance(kept, str) else kept
-        message = told.get("resultMessage") or told.get("result_message")
+        result_json = json.loads(kept) if isinstance(kept, str) else kept
+        message = result_json.get("resultMessage") or result_json.get("result_message")
     except (ValueError, AttributeError):
         message = kept
     return rows.free_text(str(message)) if message else "MLMD keeps no reason"

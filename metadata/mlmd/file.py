@@ -94,17 +94,17 @@ class MlmdFile:
     @cached_property
     def types(self) -> dict[int, dict[str, Any]]:
         """The types by id, as JSON: name, kind, version, description, properties, what they are kinds of."""
-        found: dict[int, dict[str, Any]] = {}
+        types: dict[int, dict[str, Any]] = {}
         for row in self._all("SELECT * FROM Type ORDER BY id"):
             facts = {name: row[name] for name in row.keys() if name not in ("id", "type_kind") and row[name]}  # noqa: SIM118
-            found[row["id"]] = {**facts, "id": row["id"], "kind": _KINDS.get(row["type_kind"], str(row["type_kind"]))}
+            types[row["id"]] = {**facts, "id": row["id"], "kind": _KINDS.get(row["type_kind"], str(row["type_kind"]))}
         for row in self._all("SELECT * FROM TypeProperty ORDER BY type_id, name"):
-            if row["type_id"] in found:
-                found[row["type_id"]].setdefault("properties", {})[row["name"]] = row["data_type"]
+            if row["type_id"] in types:
+                types[row["type_id"]].setdefault("properties", {})[row["name"]] = row["data_type"]
         for row in self._all("SELECT * FROM ParentType ORDER BY type_id, parent_type_id"):
-            if row["type_id"] in found and row["parent_type_id"] in found:
-                found[row["type_id"]].setdefault("is_a", []).append(found[row["parent_type_id"]]["name"])
-        return found
+            if row["type_id"] in types and row["parent_type_id"] in types:
+                types[row["type_id"]].setdefault("is_a", []).append(types[row["parent_type_id"]]["name"])
+        return types
 
     def pages(self, kind: Kind) -> Iterator[list[Row]]:
         """The rows of a kind by id, with their properties as `properties` and `custom_properties`."""
@@ -118,8 +118,8 @@ class MlmdFile:
         """
         for start in range(0, len(order), _PAGE):
             ids = order[start : start + _PAGE]
-            found = {row["id"]: dict(row) for row in self._all(f"SELECT * FROM Execution WHERE id IN {_IDS}", ids)}
-            yield self._with_properties("Execution", [found[one] for one in ids if one in found])
+            by_id = {row["id"]: dict(row) for row in self._all(f"SELECT * FROM Execution WHERE id IN {_IDS}", ids)}
+            yield self._with_properties("Execution", [by_id[number] for number in ids if number in by_id])
 
     def events(self, executions: Sequence[int]) -> Iterator[MlmdEvent]:
         """The events of these executions, in the order in which they were recorded."""
@@ -167,22 +167,22 @@ class MlmdFile:
 
     def recorded_in_order(self, inputs: Sequence[int], outputs: Sequence[int]) -> bool:
         """Whether what took an artifact always has a later id than the first that made it."""
-        found = self._all(
+        out_of_order = self._all(
             "SELECT 1 FROM Event i JOIN (SELECT artifact_id, min(execution_id) AS maker FROM Event WHERE type IN "
             "(SELECT value FROM json_each(?)) GROUP BY artifact_id) o ON o.artifact_id = i.artifact_id "
             "WHERE i.type IN (SELECT value FROM json_each(?)) AND i.execution_id < o.maker LIMIT 1",
             list(outputs),
             list(inputs),
         )
-        return not found
+        return not out_of_order
 
     def _with_properties(self, kind: Kind, page: list[Row]) -> list[Row]:
         by_id = {row["id"]: {**row, "properties": {}, "custom_properties": {}} for row in page}
         column = f"{kind.lower()}_id"
         for row in self._all(f"SELECT * FROM {kind}Property WHERE {column} IN {_IDS}", list(by_id)):
             where = f"{kind} {row[column]}, property {row['name']!r}"
-            place = "custom_properties" if row["is_custom_property"] else "properties"
-            by_id[row[column]][place][row["name"]] = decoded(dict(row), f"{self.path}: {where}")
+            column_kind = "custom_properties" if row["is_custom_property"] else "properties"
+            by_id[row[column]][column_kind][row["name"]] = decoded(dict(row), f"{self.path}: {where}")
         if kind == "Execution":
             for row in self._all(f"SELECT * FROM temp.place WHERE execution IN {_IDS}", list(by_id)):
                 by_id[row["execution"]][row["type"]] = row["name"]
@@ -223,9 +223,9 @@ class MlmdFile:
             )
         if missing := sorted(_TABLES - names):
             raise InputError(f"{self.path} has no table {missing[0]}", fix="restore it from a backup")
-        found = self._all("SELECT quick_check AS found FROM pragma_quick_check(1)")[0]["found"]
-        if found != "ok":
-            raise InputError(f"{self.path} is damaged: {found}", fix="restore it from a backup")
+        verdict = self._all("SELECT quick_check AS found FROM pragma_quick_check(1)")[0]["found"]
+        if verdict != "ok":
+            raise InputError(f"{self.path} is damaged: {verdict}", fix="restore it from a backup")
         return version
 
 

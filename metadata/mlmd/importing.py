@@ -101,7 +101,7 @@ def _keep_context(keeper: Keeper, tx: Transaction, row: Row, there: Row | None) 
     type_ = keeper.type_id(tx, "context", ours)
     created, updated = keeper.times(row, "context")
     name = short(row["name"] or f"unnamed-{row['id']}")
-    taken = tx.one("SELECT id FROM context WHERE type_id = :type AND name = :name", type=type_, name=name)
+    taken = tx.first("SELECT id FROM context WHERE type_id = :type AND name = :name", type=type_, name=name)
     if there is None and taken is not None and ours in names.SHARED:  # ours, or of another import
         keeper.shared[row["id"]] = taken["id"]
         return
@@ -125,7 +125,7 @@ def _keep_context(keeper: Keeper, tx: Transaction, row: Row, there: Row | None) 
         keeper.shared[row["id"]] = number
     elif ours == RUN:
         waiting = "SELECT 1 FROM context WHERE id = :id AND type_id = :type"
-        keeper.runs[number] = tx.one(waiting, id=number, type=type_) is not None
+        keeper.runs[number] = tx.first(waiting, id=number, type=type_) is not None
 
 
 def _keep_artifact(keeper: Keeper, tx: Transaction, row: Row, there: Row | None) -> None:
@@ -158,9 +158,9 @@ def _keep_links(keeper: Keeper, progress: Progress) -> None:
     """Store what is in which context, and which context is below which."""
     with keeper.db.write(durable=False) as tx:
         for child, parent in keeper.source.parents():
-            found = keeper.contexts(tx, [child, parent])
+            ids = keeper.contexts(tx, [child, parent])
             try:
-                writes.link_parent(tx, writes.context(tx, found[parent]), found[child])
+                writes.link_parent(tx, writes.context(tx, ids[parent]), ids[child])
             except (KeyError, StateError):
                 keeper.count(left_out=1)
     count = 0
@@ -168,7 +168,7 @@ def _keep_links(keeper: Keeper, progress: Progress) -> None:
         for page in keeper.source.links(table):  # type: ignore[arg-type]  # one of the two
             with keeper.db.write(durable=False) as tx:
                 contexts = keeper.contexts(tx, [context for context, _ in page])
-                members = keeper.resolved(tx, member, [one for _, one in page])
+                members = keeper.resolved(tx, member, [member_id for _, member_id in page])
                 pairs = [(contexts[c], members[m]) for c, m in page if c in contexts and m in members]
                 keeper.count(left_out=len(page) - len(pairs))
                 if member == "execution":
@@ -176,7 +176,7 @@ def _keep_links(keeper: Keeper, progress: Progress) -> None:
                 tx.many(
                     f"INSERT INTO {table.lower()} (context_id, {member}_id) VALUES (:context, :member) "
                     "ON CONFLICT DO NOTHING",
-                    [{"context": context, "member": one} for context, one in pairs],
+                    [{"context": context, "member": member_id} for context, member_id in pairs],
                 )
             count += len(page)
             progress(count, None, "links")
@@ -186,7 +186,7 @@ def _note_runs(keeper: Keeper, tx: Transaction, pairs: Iterable[tuple[int, int]]
     """Note which runs get an execution that they did not have."""
     there = "SELECT 1 FROM association WHERE context_id = :run AND execution_id = :execution"
     for run, execution in pairs:
-        if keeper.runs.get(run) is False and tx.one(there, run=run, execution=execution) is None:
+        if keeper.runs.get(run) is False and tx.first(there, run=run, execution=execution) is None:
             keeper.runs[run] = True
 
 

@@ -41,21 +41,21 @@ class Keeper:
 
     def contexts(self, tx: Transaction, wanted: Sequence[int]) -> dict[int, int]:
         """Our ids of contexts, by theirs; without those that were not imported."""
-        apart = [one for one in dict.fromkeys(wanted) if one not in self.shared]
+        apart = [number for number in dict.fromkeys(wanted) if number not in self.shared]
         return {
-            **{one: self.shared[one] for one in wanted if one in self.shared},
+            **{number: self.shared[number] for number in wanted if number in self.shared},
             **self.resolved(tx, "context", apart),
         }
 
     def resolved(self, tx: Transaction, table: str, wanted: Iterable[int]) -> dict[int, int]:
         """Our ids of rows, by theirs; without those that were not imported."""
-        uids = {self.uid(table, one): one for one in wanted}
-        found = tx.all(f"SELECT uid, id FROM {table} WHERE uid IN {UIDS}", uids=json.dumps(list(uids)))
-        return {uids[row["uid"]]: row["id"] for row in found}
+        uids = {self.uid(table, number): number for number in wanted}
+        known_rows = tx.all(f"SELECT uid, id FROM {table} WHERE uid IN {UIDS}", uids=json.dumps(list(uids)))
+        return {uids[row["uid"]]: row["id"] for row in known_rows}
 
     def known(self, tx: Transaction, table: str, wanted: Iterable[int]) -> dict[str, Row]:
         """Those of our rows that an earlier import made, by uid."""
-        uids = json.dumps([self.uid(table, one) for one in wanted])
+        uids = json.dumps([self.uid(table, number) for number in wanted])
         return {
             row["uid"]: row for row in tx.all(f"SELECT uid, id, updated_at FROM {table} WHERE uid IN {UIDS}", uids=uids)
         }
@@ -73,13 +73,13 @@ class Keeper:
 
     def origin(self, row: Row) -> dict[str, Any]:
         """What is kept of a row as it was."""
-        found: dict[str, Any] = {"store": self.source.key, "id": row["id"], "type": self.type(row, "")}
+        origin: dict[str, Any] = {"store": self.source.key, "id": row["id"], "type": self.type(row, "")}
         if version := self.source.types[row["type_id"]].get("version"):
-            found["type_version"] = version
+            origin["type_version"] = version
         for name in ("name", "external_id", "properties", "custom_properties"):
             if row.get(name):
-                found[name] = row[name]
-        return found
+                origin[name] = row[name]
+        return origin
 
     def type(self, row: Row, kind: str) -> str:
         """The name of a row's type there."""
@@ -96,11 +96,11 @@ class Keeper:
 
     def times(self, row: Row, kind: str) -> tuple[int, int]:
         """When it was made and last changed, in microseconds."""
-        made, changed = row["create_time_since_epoch"], row["last_update_time_since_epoch"]
-        for value in (made, changed):
+        created, changed = row["create_time_since_epoch"], row["last_update_time_since_epoch"]
+        for value in (created, changed):
             if not isinstance(value, int) or not 0 <= value <= _LATEST:
                 raise self.damaged(kind, row, f"{value!r:.40} is no time")
-        return made * 1000, changed * 1000
+        return created * 1000, changed * 1000
 
     def number(self, row: Row, column: str, kind: str) -> int | None:
         """A number that may be missing."""
@@ -115,8 +115,8 @@ class Keeper:
 
     def uid(self, kind: str, number: int) -> str:
         """A UUID of our own kind (version 8 of RFC 9562): the same for the same row, however often it is imported."""
-        found = sha256(f"{self.source.key}/{kind}/{number}".encode()).hexdigest()
-        return f"{found[:8]}-{found[8:12]}-8{found[13:16]}-8{found[17:20]}-{found[20:32]}"
+        digest = sha256(f"{self.source.key}/{kind}/{number}".encode()).hexdigest()
+        return f"{digest[:8]}-{digest[8:12]}-8{digest[13:16]}-8{digest[17:20]}-{digest[20:32]}"
 
     def count(self, **more: int) -> None:
         """Add to the counts."""

@@ -62,17 +62,17 @@ def properties(kind: str, known: Mapping[str, Any]) -> dict[str, Any]:
         kind: The type, by our name.
         known: All its properties there, declared and custom ones.
     """
-    found: dict[str, Any] = {}
+    mapped: dict[str, Any] = {}
     for name in {"Examples": ("span", "version"), "Statistics": ("span",)}.get(kind, ()):
         if (number := _whole(known.get(name))) is not None:
-            found[name] = number
+            mapped[name] = number
     if kind == "Anomalies" and isinstance(blessed := known.get("blessed"), Mapping):
         bad = sorted(split for split, passed in blessed.items() if not passed)
-        found = {"passed": not bad, "summary": f"anomalies in {', '.join(bad)}" if bad else ""}
+        mapped = {"passed": not bad, "summary": f"anomalies in {', '.join(bad)}" if bad else ""}
     if kind == "PushedModel" and isinstance(where := known.get("pushed_destination"), str):
         version = _whole(known.get("pushed_version"))
-        found = {"destination": where} | ({} if version is None else {"version": version})
-    return found
+        mapped = {"destination": where} | ({} if version is None else {"version": version})
+    return mapped
 
 
 def _whole(value: object) -> int | None:

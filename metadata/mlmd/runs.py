@@ -72,14 +72,14 @@ def imported_executions(store: MetadataStore, run: int) -> list[ImportedExecutio
         events = tx.all(_EVENTS, run=run)
     named = Counter(there["pipeline"] for there in places.values() if "pipeline" in there)
     usual = named.most_common(1)[0][0] if named else ""
-    found = {number: _ran(row, places.get(number, {}), usual) for number, row in steps.items()}
+    executions = {number: _ran(row, places.get(number, {}), usual) for number, row in steps.items()}
     for event in events:
-        one = found[event["execution_id"]]
-        if event["direction"] == "INPUT" and event["key"] not in one.passed_on:
-            one.inputs.setdefault(event["key"], []).append(event["artifact_id"])
+        execution = executions[event["execution_id"]]
+        if event["direction"] == "INPUT" and event["key"] not in execution.passed_on:
+            execution.inputs.setdefault(event["key"], []).append(event["artifact_id"])
         else:
-            one.outputs.setdefault(event["key"], (event["type"], []))[1].append(event["artifact_id"])
-    return list(found.values())
+            execution.outputs.setdefault(event["key"], (event["type"], []))[1].append(event["artifact_id"])
+    return list(executions.values())
 
 
 def adopt(
@@ -98,7 +98,7 @@ def adopt(
         there = writes.context(tx, run)
         type_ = writes.type_id(tx, "context", "run")
         name, taken = there.name, "SELECT 1 FROM context WHERE type_id = :type AND name = :name AND id <> :id"
-        if tx.one(taken, type=type_, name=name, id=run) is not None:
+        if tx.first(taken, type=type_, name=name, id=run) is not None:
             name = f"{name[:230]}@{there.properties['mlmd']['store']}"
         tx.run(
             "UPDATE context SET type_id = :type, name = :name, properties = :properties, version = version + 1 "

@@ -53,11 +53,11 @@ def _structure(body: bytes, depth: int = 0) -> Json:
     """A serialised `google.protobuf.Struct`: a map from names to values."""
     if depth > _DEEPEST:
         raise ValueError("nested too deeply")
-    found: dict[str, Json] = {}
+    structure: dict[str, Json] = {}
     for _, entry in _fields(body):
         parts = dict(_fields(_bytes(entry)))
-        found[_bytes(parts.get(1, b"")).decode()] = _value(_bytes(parts.get(2, b"")), depth + 1)
-    return found
+        structure[_bytes(parts.get(1, b"")).decode()] = _value(_bytes(parts.get(2, b"")), depth + 1)
+    return structure
 
 
 def _value(body: bytes, depth: int) -> Json:

@@ -89,7 +89,7 @@ class Home:
         if not begun and any(self.root.glob("artifacts/*/*/*/manifest.json")):
             self.store.close()
             raise InputError(
-                f"{self.store.place} is empty, though {self.root} holds artifacts: it was lost, or lies elsewhere",
+                f"{self.store.location} is empty, though {self.root} holds artifacts: it was lost, or lies elsewhere",
                 fix="restore it from a backup, name it with --store, or move the root away to begin anew",
             )
 

@@ -45,7 +45,7 @@ def test_a_database_of_something_else(store: MetadataStore, tmp_path: Path) -> N
     path = tmp_path / "other.sqlite"
     execute(path, "CREATE TABLE Artifact (id INTEGER)")
     refused(store, path, "is no store of ML Metadata")
-    refused(store, Path(store.place), "is a store of drivetrain's own")
+    refused(store, Path(store.location), "is a store of drivetrain's own")
 
 
 @pytest.mark.parametrize(("version", "why"), [(11, "10 is the last known"), (5, "6 to 10 are read"), (0, "6 to 10")])

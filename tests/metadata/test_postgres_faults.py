@@ -89,7 +89,7 @@ def test_a_connection_that_idles_is_replaced_without_a_word(postgres: Server, sc
     with MetadataStore.open(schema()) as store:
         made = store.start("Make")
         for ask in (lambda: store.context("run", "r"), store.executions, lambda: store.lineage(made)):
-            pid = store._db.one("SELECT pg_backend_pid() AS pid")
+            pid = store._db.first("SELECT pg_backend_pid() AS pid")
             assert pid is not None
             with psycopg.connect(postgres.url, autocommit=True) as other:
                 other.execute("SELECT pg_terminate_backend(%s, 5000)", (pid["pid"],))

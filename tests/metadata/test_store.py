@@ -119,9 +119,9 @@ def test_a_failed_migration_leaves_nothing(tmp_path: Path, monkeypatch: pytest.M
 
 def test_commits_are_durable_and_walled(tmp_path: Path) -> None:
     with MetadataStore.open(tmp_path / "metadata.db") as store, store._db.read() as tx:
-        assert tx.one("PRAGMA journal_mode")["journal_mode"] == "wal"  # type: ignore[index]
-        assert tx.one("PRAGMA synchronous")["synchronous"] == 2  # type: ignore[index]
-        assert tx.one("PRAGMA foreign_keys")["foreign_keys"] == 1  # type: ignore[index]
+        assert tx.first("PRAGMA journal_mode")["journal_mode"] == "wal"  # type: ignore[index]
+        assert tx.first("PRAGMA synchronous")["synchronous"] == 2  # type: ignore[index]
+        assert tx.first("PRAGMA foreign_keys")["foreign_keys"] == 1  # type: ignore[index]
 
 
 def test_network_filesystems_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
