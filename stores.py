@@ -275,7 +275,7 @@ class Store:
         return self._retry("", "read", self._matches)
 
     def fetch_match(self, match: Match, path: Path, count: CountBytes) -> None:
-        """Copy a file that `matches` gave to a local one, of the size that it told."""
+        """Copy a file that `matches` gave to a local one, of the size that was listed."""
 
         def get() -> None:
             self._get(match.address, path, count, 1)
@@ -655,7 +655,7 @@ def _entry(info: dict[str, Any]) -> Entry:
 
 
 def _md5(info: dict[str, Any]) -> str | None:
-    """The MD5 that a store tells: Google's, Azure's, an ETag of S3 that is one (that of a multipart upload is not)."""
+    """The MD5 that a store lists: Google's, Azure's, an ETag of S3 that is one (that of a multipart upload is not)."""
     settings = info.get("content_settings")
     encoded = info.get("md5Hash") or (settings.get("content_md5") if settings is not None else None)
     if isinstance(encoded, (bytes, bytearray)):
@@ -827,7 +827,7 @@ class _WebFiles:
 
     def get_file(self, url: str, target: str, callback: CountBytes) -> None:
         with _opened(Request(_quoted(url))) as response, Path(target).open("wb") as copy:  # noqa: S310
-            size = response.length  # None where the body comes in chunks, which tell their end
+            size = response.length  # None where the body comes in chunks, which mark their own end
             done = _copy(response.read1, copy, callback)
         if size not in (None, done):
             raise OSError(f"{done} of {size} bytes came")

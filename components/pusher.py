@@ -400,7 +400,7 @@ def _prune_store(store: Store, keep: int | None) -> None:
     if keep is None:
         return
     for version in _Listing.of(store).recorded[:-keep]:
-        # So that a pusher that comes later goes on where this one is killed.
+        # So that the next pusher finishes the removal if this one is killed.
         store.write(f"{version}.claim", json.dumps({"removing": True}).encode())
         _remove_version(store, version)
 

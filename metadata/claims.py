@@ -1,4 +1,9 @@
-"""Claims: who may publish under a cache key, with a lease, and a token that tells an old holder from a new one."""
+"""Claims: who may publish under a cache key, with a lease, and a token that tells an old holder from a new one.
+
+A lease alone cannot keep an old holder out: a process that slept past its lease wakes up and goes on. The token can
+(a fencing token): it grows with every holder, and each statement of a holder names it in its WHERE, so that what an
+old holder sends changes no row. The check and the write are one statement: nothing can come between them.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +20,8 @@ from .errors import LeaseLost
 from .owner import Owner
 from .records import Claim, ExecutionRecord, ExecutionState
 
-# What ends a claim. DONE: published. RELEASED: given up, or its owner died.
+# What a holder was running ends with its claim. The key is looked up in the properties first: an execution with the
+# cache off has no cache key, but holds a claim of its own.
 _END = """
 UPDATE execution SET state = :state, error = :error, finished_at = :now, updated_at = :now, version = version + 1
 WHERE state = 'RUNNING' AND owner = :owner AND coalesce(properties ->> 'claim', cache_key) = :key
@@ -24,7 +30,7 @@ WHERE state = 'RUNNING' AND owner = :owner AND coalesce(properties ->> 'claim', 
 
 @lru_cache(256)
 def owner_json(owner: Owner) -> str:
-    """An owner as it is stored."""
+    """An owner as text to store: equal owners have equal text, so that SQL can compare them."""
     return canonical_json(owner.to_dict()).decode()
 
 
@@ -32,7 +38,7 @@ class Silence:
     """Whether a holder that lives, but whose lease is over, is silent by a clock that nobody can set.
 
     Wall clocks jump, and go on while a machine sleeps: then a lease is over although its holder had no time to extend
-    it. So whoever wants the claim first watches it for half a lease, in which a heartbeat would come.
+    it. So who wants the claim watches it for half a lease, in which a heartbeat would come.
 
     Args:
         clock: Seconds that only go forward.
@@ -44,6 +50,8 @@ class Silence:
 
     def is_proven(self, claim: Row) -> bool:
         """Whether nothing was heard since the claim was first looked at here with its lease over."""
+        # A heartbeat moves expires_at, a new holder the token: either shows that somebody lives, and the watch starts
+        # anew. Half a lease is enough, as a heartbeat comes every third of one.
         now, mark = self._clock(), (claim["token"], claim["expires_at"])
         *before, since = self._seen.get(claim["cache_key"], (None, None, now))
         if tuple(before) != mark:
@@ -65,6 +73,9 @@ def acquire(transaction: Transaction, key: str, owner: Owner, lease: float, sile
         if redate(transaction, key):
             row = transaction.first("SELECT * FROM claim WHERE cache_key = :key", key=key) or row
         displaced = rows.owner(row["owner"])
+        # In this order: a process seen to be dead loses its claim at once, whatever the clock says; one that cannot be
+        # seen (another host) at the end of its lease; one seen to live only when it is silent as well, since its lease
+        # may be over because the clock was set, or because the machine slept.
         living = displaced.liveness()
         if living != "dead" and row["expires_at"] > transaction.now:
             return None
@@ -72,6 +83,7 @@ def acquire(transaction: Transaction, key: str, owner: Owner, lease: float, sile
             return None
         why = f"abandoned: {displaced} died or was silent past its lease; {owner} took over"
         _end(transaction, key, displaced, "ABANDONED", why)
+    # Rows of ended claims stay: were they deleted, a key's tokens would begin at 1 again and an old holder's would fit.
     token = 1 if row is None else row["token"] + 1
     expires = transaction.now + round(lease * 1e6)
     transaction.run(
@@ -111,7 +123,7 @@ def extend(transaction: Transaction, claim: Claim) -> Claim:
         expires=expires,
     )
     if not changed:
-        raise lost(claim)
+        raise lost_lease(claim)
     return replace(claim, expires_at=rows.when(expires))
 
 
@@ -146,12 +158,12 @@ def release_dead(transaction: Transaction) -> None:
 
 
 def running(transaction: Transaction) -> list[ExecutionRecord]:
-    """What is RUNNING, oldest first."""
+    """The executions in state RUNNING, the oldest first, whether their process lives or not."""
     return [rows.execution(row) for row in transaction.all(f"{rows.EXECUTION} WHERE e.state = 'RUNNING' ORDER BY e.id")]
 
 
 def owner_is_dead(db: Database | Transaction, execution: ExecutionRecord, now: int) -> bool:
-    """Whether whoever runs an execution certainly does so no more: see `StoreReader.is_dead`."""
+    """Whether the process that ran an execution certainly no longer does: see `StoreReader.is_dead`."""
     if execution.owner is None:
         return False
     living = execution.owner.liveness()
@@ -164,8 +176,8 @@ def owner_is_dead(db: Database | Transaction, execution: ExecutionRecord, now: i
     return execution.owner.rebooted()
 
 
-def lost(claim: Claim) -> LeaseLost:
-    """The error of an old holder."""
+def lost_lease(claim: Claim) -> LeaseLost:
+    """The error that a holder gets whose claim another process has taken over."""
     return LeaseLost(
         f"the claim on {claim.cache_key[:12]}… (token {claim.token}) is lost: {claim.owner} was silent for more than "
         f"{claim.lease:g} s and another process took over",

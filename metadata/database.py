@@ -33,7 +33,7 @@ class Transaction:
         self.now = now
 
     def all(self, sql: str, **params: Any) -> list[Row]:
-        """Every row."""
+        """Every row that the statement gives, by column name."""
         rows: list[Row] = self._connection.execute(sql, params).fetchall()
         return rows
 
@@ -201,17 +201,25 @@ class Database:
         return True
 
     def _patiently(self, attempt: Callable[[Connection], _T]) -> _T:
+        """What an attempt returns, tried again while the database is busy or has just lost the connection.
+
+        Raises:
+            DrivetrainError: It failed for another reason, or for 60 seconds.
+        """
         deadline = time.monotonic() + _PATIENCE
         pause = 0.001
         while True:
             try:
                 return attempt(self._connection())
             except self.dialect.failure as error:
+                # A server that was never there (a wrong URL) is one error at once; one that was there may restart.
                 again = self.dialect.is_busy(error) or (self._drop_lost() and self._proven)
                 if not again or time.monotonic() > deadline:
                     raise self.dialect.translate(error) from error
             except UnicodeEncodeError as error:
                 raise InputError(f"text holds a lone surrogate: {error.object!r:.80}", fix="remove it") from error
+            # From 0, not around the pause: writers that were refused together would else come back together, and the
+            # one that waits longest has no better turn than the others. 50 ms bounds how long a free lock goes unused.
             time.sleep(random.uniform(0, pause))  # noqa: S311
             pause = min(pause * 1.5, 0.05)
 

@@ -282,7 +282,7 @@ def _code(error: Exception) -> str:
 
 
 def _filesystem(path: Path) -> str:
-    """The kind of filesystem a path lies on, "" where the system does not tell."""
+    """The kind of filesystem a path lies on, "" where the system does not say."""
     with suppress(OSError):
         there = next((str(folder) for folder in (path, *path.parents) if folder.exists()), "/")
         there = str(Path(there).resolve())

@@ -57,7 +57,7 @@ class Fetched:
         return path
 
     def get(self, key: str, size: int, fill: Callable[[Path], None], waiting: Callable[[], None]) -> Path:
-        """The copy, made by whoever comes first, in all processes of this machine.
+        """The copy, made by the first that asks for it, among all processes of this machine.
 
         Args:
             key: Says what is in it.
@@ -77,10 +77,10 @@ class Fetched:
                 threading.Event().wait(_TICK)
                 continue
             try:
-                if not (path.is_dir() and _vouched(handle)):
+                if not (path.is_dir() and _is_marked_whole(handle)):
                     self._make_room(size, path)
                     self._fill(path, fill)
-                    _vouch(handle)
+                    _mark_whole(handle)
             finally:
                 os.close(handle)
         return copy
@@ -95,7 +95,7 @@ class Fetched:
                     self._make_room(0 if path.is_dir() else _size(folder), path)
                     if not path.is_dir():
                         folder.rename(path)
-                        _vouch(handle)
+                        _mark_whole(handle)
                 finally:
                     os.close(handle)
         shutil.rmtree(folder, ignore_errors=True)
@@ -128,7 +128,7 @@ class Fetched:
             handle = self._lock(path, fcntl.LOCK_SH)
             if handle is None:
                 return False
-            if not (path.is_dir() and _vouched(handle)):
+            if not (path.is_dir() and _is_marked_whole(handle)):
                 os.close(handle)
                 return False
             held[path] = handle
@@ -152,13 +152,17 @@ class Fetched:
                     f"{locks} cannot be locked ({error.strerror})",
                     fix="put --root on a disk that can, e.g. a local one",
                 ) from error
+            # Between our open and our lock another process may have removed the file with its copy: we would hold a
+            # lock on a file without a name, while the next one makes a new file and locks that. So look whether the
+            # name still means what we hold, and else begin again.
             with suppress(FileNotFoundError):
                 if os.fstat(handle).st_ino == name.stat().st_ino:
                     return handle
-            os.close(handle)  # it was removed with its copy meanwhile
+            os.close(handle)
 
     def _fill(self, path: Path, fill: Callable[[Path], None]) -> None:
         part = path.with_name(f".part-{path.name}")
+        # A copy of before the last boot is compared in place of being fetched: `fill` keeps the files that are whole.
         if path.is_dir():
             shutil.rmtree(part, ignore_errors=True)
             path.rename(part)
@@ -192,6 +196,8 @@ class Fetched:
         for path in self.folder.glob(".part-*"):
             if path.name != f".part-{mine.name}":
                 self._remove(self.folder / path.name.removeprefix(".part-"), path)
+        # The time of the folder is that of the last use (`find` sets it), so the first are those not used for longest.
+        # What is being read cannot be locked exclusively, and stays: the limit may be exceeded, a reader never loses.
         total = sum(much for _, _, much in copies)
         removed = False
         for _, path, much in sorted(copies):
@@ -207,6 +213,8 @@ class Fetched:
         if handle is None:
             return False
         try:
+            # Renamed first, under the lock, and deleted after it: nobody finds half a copy under its key, and others
+            # need not wait for a deletion that may take seconds.
             doomed = what.with_name(f".removed-{secrets.token_hex(8)}")
             what.rename(doomed)
             (path.parent / ".locks" / path.name).unlink(missing_ok=True)
@@ -218,13 +226,13 @@ class Fetched:
         return True
 
 
-def _vouch(handle: int) -> None:
+def _mark_whole(handle: int) -> None:
     """Note in its lock file that a copy was whole after this start of the machine."""
     os.ftruncate(handle, 0)
     os.pwrite(handle, _start(), 0)
 
 
-def _vouched(handle: int) -> bool:
+def _is_marked_whole(handle: int) -> bool:
     return os.pread(handle, 200, 0) == _start()
 
 

@@ -68,7 +68,8 @@ def bring_in(tx: Transaction, body: Body, newest_in: Collection[str] = ()) -> bo
             raise ValueError(f"it has not ended, but is {body['state']!r:.40}")
         source: int | None = None
         if body["state"] == "CACHED":
-            # Of what it reuses, the way it came about is the other store's to tell.
+            # Without the inputs of the execution that it reuses: they may be unknown here. The lineage above that
+            # execution is complete in the other store alone.
             bring_in(tx, {**body["source"], "inputs": {}}, newest_in)
             source = _id(tx, "execution", body["source"]["uid"])
         owner = Owner.from_dict(body["owner"]) if body["owner"] else Owner.current()

@@ -55,12 +55,12 @@ class FsckReport:
 
     @property
     def clean(self) -> bool:
-        """Whether nothing was found."""
+        """Whether nothing is wrong, in the database or among the payloads."""
         findings = (self.database, self.missing, self.corrupt, self.orphans, self.staging, self.claims, self.executions)
         return not any(findings)
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON; `clean` included."""
+        """The report as a JSON object, with `clean` in it."""
         return {"clean": self.clean, **asdict(self)}
 
 

@@ -16,6 +16,10 @@ from .records import ArtifactRecord, ExecutionRecord, LineageEdge, LineageGraph
 # Where an execution's outputs stand: a CACHED one reuses another's.
 _REUSED = "coalesce(x.cached_from, x.id)"
 # From artifacts to all the executions above (their producers) or below (their consumers), through artifacts.
+# UNION, not UNION ALL: an execution that is reached on many ways is followed once, so that a diamond of n levels costs
+# n steps and not 2^n, and the recursion ends even if events formed a cycle. What is carried along is the execution
+# alone, without the hop count: with it the rows of two ways would differ, and none would be dropped. That is why a
+# bounded walk (`_walk`) is another function.
 _UPSTREAM = """
 WITH RECURSIVE reached (execution_id) AS (
     SELECT execution_id FROM event WHERE direction = 'OUTPUT' AND artifact_id = :artifact
@@ -76,6 +80,7 @@ def _closure(tx: Transaction, start: ArtifactRecord | ExecutionRecord, direction
         for row in tx.all(f"{recursion} SELECT * FROM reached", artifact=artifact, execution=execution)
     ]
     inputs = _edges(tx, f"{_EVENTS} WHERE v.execution_id IN {IDS} AND v.direction = 'INPUT'", reached)
+    # The start is one of the two: the id of the other is NULL in SQL, which equals nothing, and None here.
     # Of an execution on the way only those edges count that lie on a path: above, outputs that something used.
     if direction == "upstream":
         outputs = _edges(tx, f"{_EVENTS} WHERE v.execution_id IN {IDS} AND v.direction = 'OUTPUT'", reached)

@@ -1,4 +1,4 @@
-"""Who runs something: a process, named so that anyone on its host can tell whether it still lives."""
+"""Who runs something: a process, named so that any process of its host can see whether it still lives."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class Owner:
 
     @classmethod
     def from_dict(cls, value: Mapping[str, Any]) -> Owner:
-        """The owner that `to_dict` wrote."""
+        """The owner from the JSON of `to_dict`; raises KeyError or ValueError where it is none."""
         return cls(str(value["host"]), str(value["boot_id"]), int(value["pid"]), str(value["start_time"]))
 
     def to_dict(self) -> dict[str, str | int]:
-        """The four fields, for JSON."""
+        """The four fields as a JSON object; it is stored with executions and claims."""
         return {"host": self.host, "boot_id": self.boot_id, "pid": self.pid, "start_time": self.start_time}
 
     def liveness(self) -> Liveness:

@@ -26,12 +26,12 @@ MANIFEST = "manifest.json"
 
 @dataclass(frozen=True)
 class PayloadEntry:
-    """What lies where a payload would.
+    """A payload, or a part of one, that is stored where payloads lie, whether or not an artifact names it.
 
     Attributes:
         uri: Of the payload.
         whole: Whether its manifest is there, which comes last.
-        changed: When it came to lie there, in seconds since 1970; None where that cannot be told.
+        changed: When the last of it was written, in seconds since 1970; None where the store does not say.
     """
 
     uri: str
@@ -88,7 +88,7 @@ class Payloads(Protocol):
                 does not take it.
             AlreadyExists: Another payload lies there.
             DiskFull: No space is left.
-            StorageUnavailable: The store does not answer; to publish again goes on from there.
+            StorageUnavailable: The store does not answer; publishing again continues from there.
         """
 
     @abstractmethod

@@ -63,6 +63,8 @@ class LocalPayloads(Payloads):
                     sync_folder(folder)
                 self.discard(staged)
                 return digests["content"]
+            # Manifest, rights, sync, rename: what carries the final name is whole, read-only and on the disk. A crash
+            # in between leaves it in staging, where nobody takes it for a payload.
             (staged / MANIFEST).write_bytes(manifest_of(digests))
             names = [f"{part}/{file.path}" for part, tree in digests.items() for file in tree.files]
             names.append(MANIFEST)

@@ -1,8 +1,8 @@
 """Payloads behind a URL: uploaded file by file under their unique prefix, the manifest last; fetched to be read.
 
 A store of objects has no rename. What makes a payload whole is its manifest, written once every other file lies there
-with the right size and, where the store tells one, checksum. A journal beside what is staged says which files were
-sent, so that whoever goes on sends only the others.
+with the right size and, where the store lists one, checksum. A journal beside what is staged says which files were
+sent, so that the next attempt sends only the others.
 """
 
 from __future__ import annotations
@@ -90,6 +90,9 @@ class RemotePayloads(Payloads):
             manifest = manifest_of(digests)
             entries = self.objects.entries(uri)
             there = self._manifest(uri) if MANIFEST in entries else None
+            # The manifest only after every file was seen in the store's own listing: who finds a manifest need not ask
+            # for the files. Before a store row names the payload the manifest is there, so a crash leaves an orphan and
+            # never a row without its payload.
             if not _readable(there):  # or half-written: not every store writes files whole
                 self._upload(staged, uri, list(_files(digests)), entries, progress)
                 self.objects.write(f"{uri}/{MANIFEST}", manifest)
@@ -197,9 +200,9 @@ class RemotePayloads(Payloads):
         journal = _Journal(_journal(staged), f"{self.url}/{uri}")
         sent = journal.sent
 
-        def send(file: _File, tell: CountBytes) -> None:
+        def send(file: _File, count: CountBytes) -> None:
             path = staged / file.part / file.entry.path
-            self.objects.send(path, f"{uri}/{file.key}", tell, transfer.pause, transfer.parts)
+            self.objects.send(path, f"{uri}/{file.key}", count, transfer.pause, transfer.parts)
             journal.note(file)
 
         for _ in range(_ROUNDS):
@@ -238,16 +241,16 @@ class RemotePayloads(Payloads):
         for part in PARTS:
             (folder / part).mkdir(exist_ok=True)
 
-        def fetch(job: tuple[int, _File], tell: CountBytes) -> None:
+        def fetch(job: tuple[int, _File], count: CountBytes) -> None:
             number, file = job
             target, temporary = folder / file.part / file.entry.path, half / str(number)
             if target.is_file() and digest_file(target) == file.entry.sha256:
-                tell(file.entry.size)
+                count(file.entry.size)
                 return
             target.parent.mkdir(parents=True, exist_ok=True)
             for _ in range(_FETCHES):
                 try:
-                    self.objects.fetch(f"{uri}/{file.key}", temporary, tell, transfer.pause, transfer.parts)
+                    self.objects.fetch(f"{uri}/{file.key}", temporary, count, transfer.pause, transfer.parts)
                 except FileNotFoundError:
                     raise InputError(
                         f"{self.url}/{uri}/{file.key} is gone", fix="run `drivetrain fsck --repair`, then run again"

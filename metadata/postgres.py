@@ -114,7 +114,7 @@ class Postgres:
         return int(connection.execute(f"SELECT {_NOW}").fetchone()["now"])
 
     def enable(self, connection: _PsycopgConnection) -> None:
-        """A new store needs no settings."""
+        """Nothing to do: a new schema needs no settings."""
 
     def tables(self, connection: _PsycopgConnection) -> set[str]:
         """The names of the tables in the schema."""

@@ -189,7 +189,7 @@ class MetadataStore(StoreReader):
         """
         with self._db.write() as tx:
             if claim is not None and not leases.close(tx, claim, "DONE"):
-                raise leases.lost(claim)
+                raise leases.lost_lease(claim)
             writes.move(tx, execution, "COMPLETE", properties=properties)
             published = {
                 key: [writes.output(tx, execution.id, key, index, new) for index, new in enumerate(several)]
@@ -222,7 +222,7 @@ class MetadataStore(StoreReader):
             raise StateError(f"an execution does not finish as {state}", fix="use publish for COMPLETE")
         with self._db.write() as tx:
             if claim is not None and not leases.close(tx, claim, "RELEASED"):
-                raise leases.lost(claim)
+                raise leases.lost_lease(claim)
             writes.move(tx, execution, state, error=error, properties=properties)
             return writes.execution(tx, execution.id)
 

@@ -250,7 +250,7 @@ class Decision(Artifact):
 
 
 class Examples(Artifact):
-    """Rows in splits, as Parquet. `rows`: how many in each split. `version`: of the span, where its files tell one."""
+    """Rows in splits, as Parquet. `rows`: how many in each split. `version`: of the span, if file names have one."""
 
     span: int = 0
     version: int | None = None

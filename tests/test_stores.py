@@ -129,7 +129,7 @@ DIGEST = hashlib.md5(b"data")
 
 
 @pytest.mark.parametrize(
-    ("info", "told"),
+    ("info", "expected"),
     [
         ({"ETag": f'"{DIGEST.hexdigest()}"'}, DIGEST.hexdigest()),
         ({"ETag": f'"{DIGEST.hexdigest()}-3"'}, None),
@@ -141,8 +141,8 @@ DIGEST = hashlib.md5(b"data")
     ],
     ids=["S3", "S3 in parts", "Azure", "Azure without", "Google", "empty", "none"],
 )
-def test_the_checksum_that_a_store_tells(info: dict[str, Any], told: str | None) -> None:
-    assert _md5(info) == told
+def test_the_checksum_that_a_store_tells(info: dict[str, Any], expected: str | None) -> None:
+    assert _md5(info) == expected
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ names for it, e.g. s3fs. Credentials come from where that package looks for them
 storage option from fsspec's own environment variables, e.g. FSSPEC_S3_ENDPOINT_URL; a URI must hold no secret.
 
 A copy is kept by what the store says of the file: its address, size and strong checksum (S3's ETag, Google's MD5).
-While these stay, it is not fetched again; where a store tells no checksum, it is fetched each time.
+While these stay, it is not fetched again; where a store lists no checksum, it is fetched each time.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ class ModelCard:
         metrics: How well it does, by name.
         intended_use: What it is for.
         limitations: What it is not for, and where it fails.
-        more: Whatever else is to be told, by heading.
+        more: Further text, by heading.
     """
 
     name: str = ""
@@ -37,7 +37,7 @@ class ModelCard:
     def __post_init__(self) -> None:
         for key, value in {**asdict(self), **{f"more {k!r}": v for k, v in self.more.items()}}.items():
             if key not in ("metrics", "more") and not isinstance(value, str):
-                raise InputError(f"the card's {key} is {value!r:.60}", fix="tell it in text")
+                raise InputError(f"the card's {key} is {value!r:.60}", fix="write it as text")
         measured: Mapping[Any, Any] = self.metrics  # Any: what was given
         for name, number in measured.items():
             plain = isinstance(number, (int, float)) and not isinstance(number, bool)

@@ -143,7 +143,7 @@ class HubModule:
 
     @property
     def _shown(self) -> str:
-        """Its signature as it is told in errors: `(x: float32[b,64]) -> output: float32[b,8]`."""
+        """Its signature as errors show it: `(x: float32[b,64]) -> output: float32[b,8]`."""
 
         def spelled(name: str, dtype: str, shape: Sequence[object]) -> str:
             return f"{name}: {dtype}[{','.join(map(str, (BATCH, *shape)))}]"

@@ -17,7 +17,7 @@ from .onnx_ops import OPS, Value
 
 _LEAST: Final = 13
 _MOST: Final = 25
-"""The versions of ONNX's operators that are read: between them these ops mean the same, or their attributes tell."""
+"""The versions of ONNX's operators that are read: in all of them these ops mean the same, or attributes say."""
 
 _STANDARD: Final = ("", "ai.onnx")
 

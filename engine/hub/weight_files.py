@@ -81,7 +81,7 @@ def weights(
 
 
 class _RenamingRules:
-    """The patterns, compiled."""
+    """The patterns by which tensors are split, renamed and transposed, compiled."""
 
     def __init__(
         self,

@@ -48,7 +48,7 @@ class ExecutionLinks:
 
 @dataclass(frozen=True)
 class _Event:
-    """An artifact of ours at a place of an execution; `at` in microseconds."""
+    """An artifact of ours as an input or output of an execution; `at` in microseconds since 1970."""
 
     key: str
     index: int | None
@@ -213,7 +213,7 @@ class _StoredPage:
         return maker if self._gave[maker] == {(give.key, give.artifact) for give in gives} else None
 
     def note_outputs(self, execution: int, state: str, outputs: list[_Event]) -> None:
-        """Note what an execution gave."""
+        """Note the outputs of an execution, so that a CACHED one later on the page can refer to it."""
         if outputs and state == "COMPLETE":
             self._gave.setdefault(execution, set()).update((give.key, give.artifact) for give in outputs)
             self._makers.update((give.artifact, execution) for give in outputs)

@@ -60,11 +60,11 @@ class MlmdFile:
             self.version = self._checked()
             # Whose node an execution is of can only be asked from the side of the contexts.
             self._all(
-                "CREATE TEMP TABLE place AS SELECT a.execution_id AS execution, t.name AS type, c.name AS name "
+                "CREATE TEMP TABLE membership AS SELECT a.execution_id AS execution, t.name AS type, c.name AS name "
                 "FROM Association a JOIN Context c ON c.id = a.context_id JOIN Type t ON t.id = c.type_id "
                 "WHERE t.name IN ('pipeline', 'node')"
             )
-            self._all("CREATE INDEX temp.place_by_execution ON place (execution)")
+            self._all("CREATE INDEX temp.membership_by_execution ON membership (execution)")
             top = self._all(
                 "SELECT " + ", ".join(f"(SELECT max(id) FROM {table}) AS {table}" for table in self._limited)
             )
@@ -76,12 +76,12 @@ class MlmdFile:
     _limited: Final = ("Artifact", "Execution", "Context", "Event", "Association", "Attribution")
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file, and drop the temporary table of this connection."""
         self._connection.close()
 
     @cached_property
     def key(self) -> str:
-        """What tells this store from others, wherever it lies and however it grows: its oldest row, digested."""
+        """An identity of this store that stays when the file is moved or grows: the digest of its oldest row."""
         oldest: list[tuple[int, int, int, str]] = []
         for order, (kind, name) in enumerate((("Context", "name"), ("Execution", "name"), ("Artifact", "uri"))):
             for row in self._all(
@@ -161,7 +161,7 @@ class MlmdFile:
             yield from ((row["execution_id"], row["artifact_id"], row["type"]) for row in page)
 
     def ids(self) -> list[int]:
-        """The ids of all executions."""
+        """The ids of all executions that were there when the file was opened, ascending."""
         rows = self._all("SELECT id FROM Execution WHERE id <= ? ORDER BY id", self._newest["Execution"])
         return [row["id"] for row in rows]
 
@@ -184,7 +184,7 @@ class MlmdFile:
             column_kind = "custom_properties" if row["is_custom_property"] else "properties"
             by_id[row[column]][column_kind][row["name"]] = decoded(dict(row), f"{self.path}: {where}")
         if kind == "Execution":
-            for row in self._all(f"SELECT * FROM temp.place WHERE execution IN {_IDS}", list(by_id)):
+            for row in self._all(f"SELECT * FROM temp.membership WHERE execution IN {_IDS}", list(by_id)):
                 by_id[row["execution"]][row["type"]] = row["name"]
         return list(by_id.values())
 

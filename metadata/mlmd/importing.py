@@ -28,7 +28,7 @@ class MlmdImport:
     """What came into the store.
 
     Attributes:
-        source: What tells that MLMD store from others.
+        source: The identity of that MLMD store, see `MlmdFile.key`.
         contexts: How many are new.
         artifacts: How many are new.
         executions: How many are new.

@@ -82,14 +82,14 @@ class Keeper:
         return origin
 
     def type(self, row: Row, kind: str) -> str:
-        """The name of a row's type there."""
+        """The name of a row's type in MLMD; InputError where its type is missing."""
         type_ = self.source.types.get(row["type_id"])
         if type_ is None:
             raise self.damaged(kind, row, f"its type {row['type_id']!r} is not there")
         return str(type_["name"])
 
     def type_id(self, tx: Transaction, kind: str, name: str) -> int:
-        """The id of a type here."""
+        """The id of a type in our store, made at its first use."""
         if (kind, name) not in self._types:
             self._types[kind, name] = writes.type_id(tx, kind, name)
         return self._types[kind, name]
@@ -103,7 +103,7 @@ class Keeper:
         return created * 1000, changed * 1000
 
     def number(self, row: Row, column: str, kind: str) -> int | None:
-        """A number that may be missing."""
+        """A number that may be missing (None); InputError where there is something else."""
         value = row[column]
         if value is not None and not isinstance(value, int):
             raise self.damaged(kind, row, f"its state is {value!r:.40}")
@@ -119,7 +119,7 @@ class Keeper:
         return f"{digest[:8]}-{digest[8:12]}-8{digest[13:16]}-8{digest[17:20]}-{digest[20:32]}"
 
     def count(self, **more: int) -> None:
-        """Add to the counts."""
+        """Add to the counts, by the names of `MlmdImport`."""
         self.counts.update(more)
 
 

@@ -1,4 +1,4 @@
-"""Runs that came from elsewhere: what ran in one, and making it a run of ours once that is told."""
+"""Runs that were imported: their executions, and making one a run of ours once its pipeline is known."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class ImportedExecution:
     Attributes:
         id: Its id here.
         component: What it is an execution of.
-        pipeline: The pipeline's name; "" where nothing tells.
+        pipeline: The pipeline's name; "" where nothing says.
         node: The node's name.
         state: How it ended.
         started: When.

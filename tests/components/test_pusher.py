@@ -89,18 +89,18 @@ def test_a_copy_that_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /dev/full and procfs")
-@pytest.mark.parametrize("place", ["/proc/serving", "/dev/full/serving"])
-def test_a_destination_that_cannot_be_written_is_one_error(tmp_path: Path, place: str) -> None:
-    with pytest.raises(InputError, match=f"cannot push to {place}: "):
-        push(bundle(tmp_path / "a", "a"), Path(place))
+@pytest.mark.parametrize("path", ["/proc/serving", "/dev/full/serving"])
+def test_a_destination_that_cannot_be_written_is_one_error(tmp_path: Path, path: str) -> None:
+    with pytest.raises(InputError, match=f"cannot push to {path}: "):
+        push(bundle(tmp_path / "a", "a"), Path(path))
 
 
 def test_a_file_in_the_destinations_place(tmp_path: Path) -> None:
     (tmp_path / "serving").write_text("occupied")
     source = bundle(tmp_path / "a", "a")
-    for place in (tmp_path / "serving", tmp_path / "serving" / "flights"):
+    for destination in (tmp_path / "serving", tmp_path / "serving" / "flights"):
         with pytest.raises(InputError, match="there is a file in its place"):
-            push(source, place)
+            push(source, destination)
     assert (tmp_path / "serving").read_text() == "occupied"
 
 

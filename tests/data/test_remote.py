@@ -87,16 +87,16 @@ def _web(monkeypatch: pytest.MonkeyPatch) -> Iterator[Web]:
     web.close()
 
 
-def contents(found: list[tuple[str, Path]]) -> dict[str, bytes]:
-    return {name: path.read_bytes() for name, path in found}
+def contents(copies: list[tuple[str, Path]]) -> dict[str, bytes]:
+    return {name: path.read_bytes() for name, path in copies}
 
 
 def test_a_glob_is_listed_sorted_and_named_below_what_the_files_share(memory: Any, tmp_path: Path) -> None:
     for name in ("b/2.csv", "a/1.csv", "a/x.txt", "c/d/3.csv"):
         memory.pipe(f"/bucket/{name}", name.encode())
-    found = fetch_files("memory://bucket/**/*.csv", tmp_path)
-    assert [name for name, _ in found] == ["a/1.csv", "b/2.csv", "c/d/3.csv"]
-    assert contents(found) == {name: name.encode() for name, _ in found}
+    copies = fetch_files("memory://bucket/**/*.csv", tmp_path)
+    assert [name for name, _ in copies] == ["a/1.csv", "b/2.csv", "c/d/3.csv"]
+    assert contents(copies) == {name: name.encode() for name, _ in copies}
     assert contents(fetch_files("memory://bucket/a/*.csv", tmp_path)) == {"1.csv": b"a/1.csv"}
     memory.pipe("/bucket/a/1.csv", b"new, as long")
     assert contents(fetch_files("memory://bucket/a/1.csv", tmp_path)) == {"1.csv": b"new, as long"}
@@ -207,12 +207,12 @@ def test_progress_is_told_and_may_stop_the_fetching(web: Web, memory: Any, tmp_p
     memory.pipe("/b/x.csv", data)
     memory.pipe("/b/y.csv", b"12345")
     url = f"{web.url}/b/x.csv" if scheme == "http" else "memory://b/*.csv"
-    told: list[tuple[int, int | None, str]] = []
-    fetch_files(url, tmp_path / "whole", lambda *much: told.append(much))
+    progress: list[tuple[int, int | None, str]] = []
+    fetch_files(url, tmp_path / "whole", lambda *much: progress.append(much))
     total = 3_000_000 if scheme == "http" else 3_000_005
-    assert len(told) > 2
-    assert told[-1] == (total, total, "bytes fetched")
-    assert [done for done, _, _ in told] == sorted(done for done, _, _ in told)
+    assert len(progress) > 2
+    assert progress[-1] == (total, total, "bytes fetched")
+    assert [done for done, _, _ in progress] == sorted(done for done, _, _ in progress)
 
     def stop(done: int, total: int | None, unit: str) -> None:
         if done:

@@ -1,4 +1,4 @@
-"""Where a store lies: every test that asks for `place` runs on SQLite and on PostgreSQL."""
+"""Where a store lies: every test that asks for `store_address` runs on SQLite and on PostgreSQL."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from drivetrain.tests.data.postgres import Server
 
-Place = Callable[[str], str | Path]
+StoreAddress = Callable[[str], str | Path]
 
 
 @pytest.fixture(scope="session")
@@ -40,7 +40,7 @@ def schema(postgres: Server) -> Callable[[str], str]:
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=(pytest.mark.postgres, pytest.mark.slow))])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+def store_address(request: pytest.FixtureRequest, tmp_path: Path) -> StoreAddress:
     """Gives where the store of a name lies."""
     if request.param == "sqlite":
         return lambda name: tmp_path / f"{name}.db"

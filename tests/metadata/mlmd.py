@@ -24,17 +24,17 @@ def make(folder: Path, name: str) -> Path:
 @cache
 def oracle(name: str) -> Json:
     """What ml-metadata reads of it."""
-    found: Json = json.loads((FIXTURES / f"{name}.json").read_text("utf-8"))
-    return found
+    values: Json = json.loads((FIXTURES / f"{name}.json").read_text("utf-8"))
+    return values
 
 
 def values(properties: Json) -> Json:
     """Properties as the client tells them, as plain JSON."""
-    found: Json = {}
+    plain: Json = {}
     for name, typed in properties.items():
         kind, value = next(iter(typed.items())) if typed else ("none", None)
-        found[name] = int(str(value)) if kind == "int_value" else value
-    return found
+        plain[name] = int(str(value)) if kind == "int_value" else value
+    return plain
 
 
 def execute(path: Path, *statements: str) -> None:

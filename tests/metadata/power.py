@@ -43,13 +43,13 @@ class Disk:
         return self._below(number, "")
 
     def _below(self, number: int, prefix: str) -> dict[str, bytes]:
-        found: dict[str, bytes] = {}
+        files: dict[str, bytes] = {}
         for name, inside in self._folders.get(number, {}).items():
             if inside in self._files:
-                found[prefix + name] = self._files[inside]
+                files[prefix + name] = self._files[inside]
             elif inside in self._folders:
-                found |= self._below(inside, f"{prefix}{name}/")
-        return found
+                files |= self._below(inside, f"{prefix}{name}/")
+        return files
 
 
 def files(path: Path) -> dict[str, bytes]:

@@ -47,8 +47,8 @@ def test_the_key_of_a_release_stays() -> None:
 
 
 @given(PREIMAGES, PREIMAGES)
-def test_keys_are_equal_exactly_when_nothing_is_explained(one: dict[str, Any], two: dict[str, Any]) -> None:
-    assert (cache_key(one) == cache_key(two)) == (explain(one, two) == [])
+def test_keys_are_equal_exactly_when_nothing_is_explained(before: dict[str, Any], after: dict[str, Any]) -> None:
+    assert (cache_key(before) == cache_key(after)) == (explain(before, after) == [])
 
 
 @given(PREIMAGES)

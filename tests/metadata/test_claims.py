@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from drivetrain.errors import InputError
 from drivetrain.metadata import Claim, LeaseLost, MetadataStore, NewArtifact, Owner, owner
-from drivetrain.tests.metadata.conftest import Place
+from drivetrain.tests.metadata.conftest import StoreAddress
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -34,8 +34,8 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def store(place: Place, clock: Clock) -> Iterator[MetadataStore]:
-    with MetadataStore.open(place("metadata"), clock=clock) as opened:
+def store(store_address: StoreAddress, clock: Clock) -> Iterator[MetadataStore]:
+    with MetadataStore.open(store_address("metadata"), clock=clock) as opened:
         yield opened
 
 
@@ -178,13 +178,13 @@ def test_a_failed_publish_keeps_the_claim(store: MetadataStore) -> None:
 def test_abandon_ends_what_the_dead_were_running(store: MetadataStore, clock: Clock) -> None:
     gone = dead()
     store.claim("k", owner=gone, lease=3600)
-    one = store.start("Make", owner=gone, cache_key="k")
+    execution = store.start("Make", owner=gone, cache_key="k")
     two = store.start("Make", owner=replace(ME, boot_id="earlier"))
     alive = store.start("Make")
     unknown = store.start("Make", owner=ELSEWHERE)
     leased = store.start("Make", owner=ELSEWHERE, cache_key="far")
     store.claim("far", owner=ELSEWHERE, lease=60)
-    assert [e.id for e in store.abandon()] == [one.id, two.id]
+    assert [e.id for e in store.abandon()] == [execution.id, two.id]
     assert store.claim_holder("k") is None
     clock.now += 61_000_000
     assert [e.id for e in store.abandon()] == [leased.id]

@@ -10,7 +10,7 @@ import pytest
 from drivetrain.metadata import LocalPayloads, MetadataStore, NewArtifact, Owner, fsck
 from drivetrain.metadata.claims import Silence
 from drivetrain.metadata.dialect import microseconds
-from drivetrain.tests.metadata.conftest import Place
+from drivetrain.tests.metadata.conftest import StoreAddress
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -43,8 +43,8 @@ def clocks() -> Clocks:
 
 
 @pytest.fixture
-def store(place: Place, clocks: Clocks) -> Iterator[MetadataStore]:
-    with clocks.open(place("metadata")) as opened:
+def store(store_address: StoreAddress, clocks: Clocks) -> Iterator[MetadataStore]:
+    with clocks.open(store_address("metadata")) as opened:
         yield opened
 
 
@@ -127,11 +127,11 @@ def test_however_the_clock_jumps_who_beats_keeps_and_who_is_silent_loses(
 
 
 def test_nothing_takes_less_than_no_time(store: MetadataStore, clocks: Clocks) -> None:
-    told, silent = store.start("Make"), store.start("Make")
+    heard, silent = store.start("Make"), store.start("Make")
     clocks.wall -= HOUR
-    store.publish(told, {}, properties={"seconds": 1.5})
+    store.publish(heard, {}, properties={"seconds": 1.5})
     store.finish(silent, "FAILED")
-    assert store.execution(told.id).seconds == 1.5
+    assert store.execution(heard.id).seconds == 1.5
     assert store.execution(silent.id).seconds == 0
     assert store.record("Make", "SKIPPED").seconds == 0
 

@@ -78,24 +78,24 @@ def test_what_is_read_stays(tmp_path: Path) -> None:
 
 
 def test_several_threads_make_one_copy(tmp_path: Path) -> None:
-    made = []
+    filled = []
 
     def slow(folder: Path) -> None:
-        made.append(1)
+        filled.append(1)
         time.sleep(0.2)
         (folder / "data").write_bytes(b"x")
 
     def work() -> None:
-        found.append(Fetched(tmp_path, 100).get("key", 1, slow, lambda: None))
+        copies.append(Fetched(tmp_path, 100).get("key", 1, slow, lambda: None))
 
-    found: list[Path] = []
+    copies: list[Path] = []
     threads = [threading.Thread(target=work) for _ in range(5)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert found == [tmp_path / "key"] * 5
-    assert made == [1]
+    assert copies == [tmp_path / "key"] * 5
+    assert filled == [1]
 
 
 def test_who_waits_may_be_stopped(tmp_path: Path) -> None:
@@ -150,9 +150,9 @@ def test_put_keeps_what_is_here_already(tmp_path: Path) -> None:
         (folder / "data").write_text(text)
         fetched.put("key", folder)
         assert not folder.exists()
-    found = fetched.find("key")
-    assert found is not None
-    assert (found / "data").read_text() == "first"
+    copy = fetched.find("key")
+    assert copy is not None
+    assert (copy / "data").read_text() == "first"
 
 
 def test_a_copy_from_before_the_machine_was_started_is_compared_again(

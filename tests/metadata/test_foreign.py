@@ -9,20 +9,20 @@ from collections.abc import Iterator
 import pytest
 from drivetrain.errors import InputError
 from drivetrain.metadata import ExecutionRecord, MetadataStore, NewArtifact, described
-from drivetrain.tests.metadata.conftest import Place
+from drivetrain.tests.metadata.conftest import StoreAddress
 
 PLACE = ("run", "node", "task")
 
 
 @pytest.fixture
-def stores(place: Place) -> Iterator[tuple[MetadataStore, MetadataStore]]:
-    ours, theirs = (MetadataStore.open(place(name)) for name in ("ours", "theirs"))
+def stores(store_address: StoreAddress) -> Iterator[tuple[MetadataStore, MetadataStore]]:
+    ours, theirs = (MetadataStore.open(store_address(name)) for name in ("ours", "theirs"))
     yield ours, theirs
     ours.close()
     theirs.close()
 
 
-def _made(store: MetadataStore, node: str, *reads: ExecutionRecord, uri: str = "") -> ExecutionRecord:
+def _publish(store: MetadataStore, node: str, *reads: ExecutionRecord, uri: str = "") -> ExecutionRecord:
     contexts = [store.context("run", "one"), store.context("node", f"p.{node}")]
     inputs = {"given": [record for each in reads for record in store.outputs(each)["made"]]}
     execution = store.start(
@@ -36,8 +36,8 @@ def _made(store: MetadataStore, node: str, *reads: ExecutionRecord, uri: str = "
 
 def test_what_is_brought_in_is_as_it_was(stores: tuple[MetadataStore, MetadataStore]) -> None:
     ours, theirs = stores
-    first = _made(theirs, "First")
-    second = _made(theirs, "Second", first)
+    first = _publish(theirs, "First")
+    second = _publish(theirs, "Second", first)
     reused = theirs.record("parts:Second", "CACHED", cached_from=second, contexts=[theirs.context("run", "one")])
     for execution in (first, second, reused):
         assert ours.bring_in(json.loads(json.dumps(described(theirs, execution))), PLACE)
@@ -58,7 +58,7 @@ def test_what_is_brought_in_is_as_it_was(stores: tuple[MetadataStore, MetadataSt
 
 def test_it_is_brought_in_once(stores: tuple[MetadataStore, MetadataStore]) -> None:
     ours, theirs = stores
-    bodies = [described(theirs, _made(theirs, f"Node{number}")) for number in range(20)]
+    bodies = [described(theirs, _publish(theirs, f"Node{number}")) for number in range(20)]
     fresh: list[bool] = []
 
     def bring() -> None:
@@ -76,8 +76,8 @@ def test_it_is_brought_in_once(stores: tuple[MetadataStore, MetadataStore]) -> N
 
 def test_an_older_one_does_not_stand_before_a_newer_one(stores: tuple[MetadataStore, MetadataStore]) -> None:
     ours, theirs = stores
-    older, other = _made(theirs, "Node"), _made(theirs, "Other")
-    newer = _made(ours, "Node")
+    older, other = _publish(theirs, "Node"), _publish(theirs, "Other")
+    newer = _publish(ours, "Node")
     for execution in (older, other):
         assert ours.bring_in(described(theirs, execution), PLACE)
     run, node, beside = (ours.context(*name) for name in (("run", "one"), ("node", "p.Node"), ("node", "p.Other")))
@@ -86,20 +86,20 @@ def test_an_older_one_does_not_stand_before_a_newer_one(stores: tuple[MetadataSt
     assert ours.execution(older.uid).state == "COMPLETE"
 
 
-def test_an_input_that_nobody_here_made(stores: tuple[MetadataStore, MetadataStore]) -> None:
+def test_an_input_that_nobody_here_publish(stores: tuple[MetadataStore, MetadataStore]) -> None:
     ours, theirs = stores
-    first = _made(theirs, "First")
-    second = _made(theirs, "Second", first)
+    first = _publish(theirs, "First")
+    second = _publish(theirs, "Second", first)
     assert ours.bring_in(described(theirs, second), PLACE)
-    (given,) = ours.inputs(ours.execution(second.uid))["given"]
-    assert given.producer is None
-    assert given.fingerprint == theirs.outputs(first)["made"][0].fingerprint
+    (input_artifact,) = ours.inputs(ours.execution(second.uid))["given"]
+    assert input_artifact.producer is None
+    assert input_artifact.fingerprint == theirs.outputs(first)["made"][0].fingerprint
 
 
 @pytest.mark.parametrize("lost", ["uid", "state", "contexts", "created"])
 def test_what_is_no_record_changes_nothing(stores: tuple[MetadataStore, MetadataStore], lost: str) -> None:
     ours, theirs = stores
-    body = described(theirs, _made(theirs, "Node"))
+    body = described(theirs, _publish(theirs, "Node"))
     with pytest.raises(InputError, match="no record of an execution"):
         ours.bring_in({name: value for name, value in body.items() if name != lost}, PLACE)
     assert ours.executions() == []
@@ -111,7 +111,7 @@ def test_what_has_not_ended_is_not_brought_in(stores: tuple[MetadataStore, Metad
     """Nobody would end it here."""
     ours, theirs = stores
     with pytest.raises(InputError, match="no record of an execution"):
-        ours.bring_in({**described(theirs, _made(theirs, "Node")), "state": state}, PLACE)
+        ours.bring_in({**described(theirs, _publish(theirs, "Node")), "state": state}, PLACE)
     assert ours.executions() == []
 
 
@@ -120,7 +120,7 @@ def test_an_input_of_nonsense_is_not_brought_in(
     stores: tuple[MetadataStore, MetadataStore], changes: dict[str, object]
 ) -> None:
     ours, theirs = stores
-    body = json.loads(json.dumps(described(theirs, _made(theirs, "Second", _made(theirs, "First")))))
+    body = json.loads(json.dumps(described(theirs, _publish(theirs, "Second", _publish(theirs, "First")))))
     body["inputs"]["given"][0] |= changes
     with pytest.raises(InputError):
         ours.bring_in(body, PLACE)
@@ -131,4 +131,4 @@ def test_an_input_of_nonsense_is_not_brought_in(
 def _names(store: MetadataStore, execution: ExecutionRecord) -> list[object]:
     linked = (store.inputs(execution), store.outputs(execution))
     contexts = [(context.type, context.name) for context in store.contexts_of(execution)]
-    return [contexts, *({key: [each.uid for each in several] for key, several in one.items()} for one in linked)]
+    return [contexts, *({key: [each.uid for each in several] for key, several in by_key.items()} for by_key in linked)]

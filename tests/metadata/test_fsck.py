@@ -18,14 +18,14 @@ from drivetrain.metadata import (
     fsck,
 )
 from drivetrain.metadata.dialect import microseconds
-from drivetrain.tests.metadata.conftest import Place
+from drivetrain.tests.metadata.conftest import StoreAddress
 
 DEAD = replace(Owner.current(), start_time="1")
 
 
 @pytest.fixture
-def store(place: Place) -> Iterator[MetadataStore]:
-    with MetadataStore.open(place("metadata")) as opened:
+def store(store_address: StoreAddress) -> Iterator[MetadataStore]:
+    with MetadataStore.open(store_address("metadata")) as opened:
         yield opened
 
 
@@ -72,21 +72,21 @@ def test_everything_is_found_and_repaired(store: MetadataStore, payloads: LocalP
     store.claim("held-by-the-dead", owner=DEAD, lease=3600)
 
     seen: list[tuple[int, int | None]] = []
-    found = fsck(store, tmp_path, progress=lambda done, total, unit: seen.append((done, total)))
-    assert not found.clean
-    assert not found.repaired
-    assert found.checked == 3
-    assert found.missing == (missing.uri,)
-    assert found.corrupt == (
+    report = fsck(store, tmp_path, progress=lambda done, total, unit: seen.append((done, total)))
+    assert not report.clean
+    assert not report.repaired
+    assert report.checked == 3
+    assert report.missing == (missing.uri,)
+    assert report.corrupt == (
         (scratched.uri, "extra/log.txt changed"),
         (corrupt.uri, "content/file.txt changed"),
     )
-    assert found.orphans == (orphan.uri,)
-    assert found.staging == (f"work/staging/{dead.uid}",)
-    assert found.claims == ("held-by-the-dead",)
-    assert found.executions == (dead.id,)
+    assert report.orphans == (orphan.uri,)
+    assert report.staging == (f"work/staging/{dead.uid}",)
+    assert report.claims == ("held-by-the-dead",)
+    assert report.executions == (dead.id,)
     assert seen[-1] == (4, 4)
-    assert found == fsck(store, tmp_path)  # looking changes nothing
+    assert report == fsck(store, tmp_path)  # looking changes nothing
 
     assert fsck(store, tmp_path, repair=True).repaired
     assert fsck(store, tmp_path).clean
@@ -115,10 +115,10 @@ def test_what_a_living_process_is_doing_is_left_alone(
 
 
 def test_an_old_orphan_is_found_although_something_runs(
-    store: MetadataStore, payloads: LocalPayloads, place: Place, tmp_path: Path
+    store: MetadataStore, payloads: LocalPayloads, store_address: StoreAddress, tmp_path: Path
 ) -> None:
     _, orphan = move(store, payloads, DEAD)
-    with MetadataStore.open(place("metadata"), clock=lambda: microseconds() + 5_000_000) as later:
+    with MetadataStore.open(store_address("metadata"), clock=lambda: microseconds() + 5_000_000) as later:
         later.start("Make")
     assert fsck(store, tmp_path).orphans == (orphan.uri,)
 
@@ -126,22 +126,22 @@ def test_an_old_orphan_is_found_although_something_runs(
 def test_a_payload_swapped_for_another_is_corrupt(
     store: MetadataStore, payloads: LocalPayloads, tmp_path: Path
 ) -> None:
-    made = make(store, payloads)
-    payloads.remove(made.uri)
+    execution = make(store, payloads)
+    payloads.remove(execution.uri)
     staged = payloads.stage("Make", "other", "out")
-    payloads.publish(staged, made.uri)
-    assert fsck(store, tmp_path).corrupt == ((made.uri, "content is not what the store says"),)
+    payloads.publish(staged, execution.uri)
+    assert fsck(store, tmp_path).corrupt == ((execution.uri, "content is not what the store says"),)
 
 
 def test_a_payload_behind_a_link_is_reported(store: MetadataStore, payloads: LocalPayloads, tmp_path: Path) -> None:
-    made = make(store, payloads)
-    target = payloads.local(made.uri)
+    execution = make(store, payloads)
+    target = payloads.local(execution.uri)
     elsewhere = tmp_path / "elsewhere"
     target.rename(elsewhere)
     target.symlink_to(elsewhere)
-    found = fsck(store, tmp_path)
-    assert found.missing == ()
-    assert found.corrupt[0][0] == made.uri
-    assert "link" in found.corrupt[0][1]
+    report = fsck(store, tmp_path)
+    assert report.missing == ()
+    assert report.corrupt[0][0] == execution.uri
+    assert "link" in report.corrupt[0][1]
     fsck(store, tmp_path, repair=True)
     assert elsewhere.is_dir()

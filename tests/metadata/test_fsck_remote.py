@@ -67,11 +67,11 @@ def test_names_of_nodes_and_outputs_mislead_nobody(
     store: MetadataStore, tmp_path: Path, share: Path, where: str, node: str, key: str
 ) -> None:
     payloads = open_payloads(store, tmp_path, f"file://{share}" if where == "share" else None)
-    made = [make(store, payloads, node, key), make(store, payloads, "Other", key)]
-    assert {each.uri for each in payloads.published()} == {artifact.uri for artifact in made}
+    executions = [make(store, payloads, node, key), make(store, payloads, "Other", key)]
+    assert {each.uri for each in payloads.published()} == {artifact.uri for artifact in executions}
     report = fsck(store, tmp_path, repair=True)
     assert report.clean, report.to_dict()
-    assert all(payloads.problems(artifact.uri, artifact.fingerprint) == [] for artifact in made)
+    assert all(payloads.problems(artifact.uri, artifact.fingerprint) == [] for artifact in executions)
 
 
 def test_an_upload_that_is_gone_on_with_meanwhile_stays(
@@ -94,14 +94,14 @@ def test_an_upload_that_is_gone_on_with_meanwhile_stays(
     assert fsck(store, tmp_path).clean
 
 
-@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize("without_cache", [False, True])
 def test_an_upload_that_somebody_begins_to_go_on_with_stays(
-    store: MetadataStore, payloads: Payloads, tmp_path: Path, own: bool
+    store: MetadataStore, payloads: Payloads, tmp_path: Path, without_cache: bool
 ) -> None:
     """As its claim says, also that of a task without the cache."""
     make(store, payloads, "Other")
-    claimed = "a claim of its own" if own else "key of Make"
-    execution = store.start("Make", cache_key="key of Make", properties={"claim": claimed} if own else {})
+    claimed = "a claim of its own" if without_cache else "key of Make"
+    execution = store.start("Make", cache_key="key of Make", properties={"claim": claimed} if without_cache else {})
     uri = f"artifacts/Make/{execution.uid}/out"
     payloads.publish(payloads.stage("Make", execution.uid, "out"), uri)
     shutil.rmtree(payloads.staging_folder(execution.uid), ignore_errors=True)
@@ -146,7 +146,7 @@ def test_what_is_changed_meanwhile_is_left_to_the_next_time(
 def test_a_share_that_is_not_mounted_is_not_taken_for_an_empty_one(
     store: MetadataStore, payloads: Payloads, tmp_path: Path, share: Path
 ) -> None:
-    made = [make(store, payloads) for _ in range(2)]
+    executions = [make(store, payloads) for _ in range(2)]
     share.rename(tmp_path / "unmounted")
     share.mkdir()
     assert len(fsck(store, tmp_path).missing) == 2
@@ -156,4 +156,4 @@ def test_a_share_that_is_not_mounted_is_not_taken_for_an_empty_one(
     share.rmdir()
     (tmp_path / "unmounted").rename(share)
     assert fsck(store, tmp_path, repair=True).clean
-    assert all(payloads.present(each.uri) for each in made)
+    assert all(payloads.present(each.uri) for each in executions)

@@ -12,14 +12,14 @@ from typing import Literal
 import pytest
 from drivetrain.errors import InputError
 from drivetrain.metadata import ArtifactRecord, ExecutionRecord, MetadataStore, NewArtifact
-from drivetrain.tests.metadata.conftest import Place
+from drivetrain.tests.metadata.conftest import StoreAddress
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 
 @pytest.fixture
-def store(place: Place) -> Iterator[MetadataStore]:
-    with MetadataStore.open(place("metadata")) as opened:
+def store(store_address: StoreAddress) -> Iterator[MetadataStore]:
+    with MetadataStore.open(store_address("metadata")) as opened:
         yield opened
 
 
@@ -45,11 +45,11 @@ class Graph:
         self.after.setdefault(node, set())
         self.before.setdefault(node, set())
 
-    def edge(self, one: Node, two: Node) -> None:
-        self.node(one)
-        self.node(two)
-        self.after[one].add(two)
-        self.before[two].add(one)
+    def edge(self, source: Node, target: Node) -> None:
+        self.node(source)
+        self.node(target)
+        self.after[source].add(target)
+        self.before[target].add(source)
 
     def search(self, start: Node, direction: str, hops: int | None) -> tuple[set[Node], set[tuple[Node, Node]]]:
         neighbours = self.before if direction == "upstream" else self.after
@@ -104,13 +104,13 @@ def test_lineage_on_postgres_is_what_a_search_finds(
 
 
 def compare(
-    place: str | Path,
+    address: str | Path,
     plan: list[tuple[list[int], int]],
     reused: list[tuple[int, list[int]]],
     direction: Literal["upstream", "downstream"],
     hops: int | None,
 ) -> None:
-    with MetadataStore.open(place) as store:
+    with MetadataStore.open(address) as store:
         graph, artifacts, executions = Graph(), list[ArtifactRecord](), list[ExecutionRecord]()
         for wanted, count in plan:
             inputs = [artifacts[index % len(artifacts)] for index in wanted] if artifacts else []
@@ -118,8 +118,8 @@ def compare(
             graph.node(("execution", execution.id))
             for taken in inputs:
                 graph.edge(("artifact", taken.id), ("execution", execution.id))
-            for made in outputs:
-                graph.edge(("execution", execution.id), ("artifact", made.id))
+            for output in outputs:
+                graph.edge(("execution", execution.id), ("artifact", output.id))
             artifacts += outputs
             executions.append(execution)
         for which, wanted in reused if executions else []:
@@ -129,30 +129,32 @@ def compare(
             graph.node(("execution", cached.id))
             for taken in inputs:
                 graph.edge(("artifact", taken.id), ("execution", cached.id))
-            for made in store.outputs(cached).get("out", []) if direction == "downstream" else []:
-                graph.edge(("execution", cached.id), ("artifact", made.id))
+            for output in store.outputs(cached).get("out", []) if direction == "downstream" else []:
+                graph.edge(("execution", cached.id), ("artifact", output.id))
         starts: list[ArtifactRecord | ExecutionRecord] = [*store.artifacts(), *store.executions()]
         for start in starts:
             node = ("artifact" if isinstance(start, ArtifactRecord) else "execution", start.id)
             nodes, edges = graph.search(node, direction, hops)
-            found = store.lineage(start, direction, max_hops=hops)
-            assert {("artifact", n) for n in found.artifacts} | {("execution", n) for n in found.executions} == nodes
+            lineage = store.lineage(start, direction, max_hops=hops)
+            assert {("artifact", n) for n in lineage.artifacts} | {
+                ("execution", n) for n in lineage.executions
+            } == nodes
             assert {
                 (("artifact", e.artifact), ("execution", e.execution))
                 if e.direction == "INPUT"
                 else (("execution", e.execution), ("artifact", e.artifact))
-                for e in found.edges
+                for e in lineage.edges
             } == edges
 
 
 def test_a_long_chain_has_no_cap(store: MetadataStore) -> None:
-    made: list[ArtifactRecord] = []
+    outputs: list[ArtifactRecord] = []
     for _ in range(300):
-        _, made = make(store, made, 1)
+        _, outputs = make(store, outputs, 1)
     first = store.artifact(1)
-    assert len(store.lineage(made[0]).artifacts) == 300
+    assert len(store.lineage(outputs[0]).artifacts) == 300
     assert len(store.lineage(first, "downstream").executions) == 299
-    assert len(store.lineage(made[0], max_hops=20).artifacts) == 11
+    assert len(store.lineage(outputs[0], max_hops=20).artifacts) == 11
 
 
 def test_start_excludes_its_other_side(store: MetadataStore) -> None:

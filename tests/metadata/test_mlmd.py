@@ -13,7 +13,7 @@ import pytest
 from drivetrain.metadata import ArtifactRecord, ExecutionRecord, MetadataStore, fsck
 from drivetrain.metadata.mlmd import MlmdImport, import_mlmd
 from drivetrain.metadata.mlmd.executions import producers_first
-from drivetrain.tests.metadata.conftest import Place
+from drivetrain.tests.metadata.conftest import StoreAddress
 from drivetrain.tests.metadata.mlmd import Json, execute, make, oracle, values
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,18 +23,18 @@ TAKEN, GIVEN = ("INPUT", "DECLARED_INPUT", "INTERNAL_INPUT"), ("OUTPUT", "DECLAR
 
 
 @pytest.fixture
-def store(place: Place) -> Iterator[MetadataStore]:
-    with MetadataStore.open(place("metadata")) as opened:
+def store(store_address: StoreAddress) -> Iterator[MetadataStore]:
+    with MetadataStore.open(store_address("metadata")) as opened:
         yield opened
 
 
 def artifacts(store: MetadataStore) -> dict[str, ArtifactRecord]:
     """By their id there, which the client tells as text."""
-    return {str(one.properties["mlmd"]["id"]): one for one in store.artifacts(state=None)}
+    return {str(record.properties["mlmd"]["id"]): record for record in store.artifacts(state=None)}
 
 
 def executions(store: MetadataStore) -> dict[str, ExecutionRecord]:
-    return {str(one.properties["mlmd"]["id"]): one for one in store.executions()}
+    return {str(record.properties["mlmd"]["id"]): record for record in store.executions()}
 
 
 def at(milliseconds: str) -> datetime:
@@ -44,22 +44,22 @@ def at(milliseconds: str) -> datetime:
 @pytest.mark.parametrize("name", ["tfx", "odd"])
 def test_every_artifact_is_there_as_it_was(name: str, store: MetadataStore, tmp_path: Path) -> None:
     import_mlmd(store, make(tmp_path, name))
-    found, told = artifacts(store), oracle(name)["artifacts"]
-    assert found.keys() == {one["id"] for one in told}
-    for one in told:
-        record, origin = found[one["id"]], found[one["id"]].properties["mlmd"]
-        assert record.type == NAMES.get(one["type"], one["type"])
-        assert (origin["type"], origin["uri"], record.external) == (one["type"], one["uri"], one["uri"])
-        assert origin["state"] == one.get("state", "UNKNOWN")
+    stored, expected = artifacts(store), oracle(name)["artifacts"]
+    assert stored.keys() == {row["id"] for row in expected}
+    for row in expected:
+        record, origin = stored[row["id"]], stored[row["id"]].properties["mlmd"]
+        assert record.type == NAMES.get(row["type"], row["type"])
+        assert (origin["type"], origin["uri"], record.external) == (row["type"], row["uri"], row["uri"])
+        assert origin["state"] == row.get("state", "UNKNOWN")
         assert record.state == (
             origin["state"] if origin["state"] in ("PENDING", "DELETED", "ABANDONED") else "REFERENCE"
         )
-        assert origin.get("name") == one.get("name")
-        assert origin.get("external_id") == one.get("external_id")
+        assert origin.get("name") == row.get("name")
+        assert origin.get("external_id") == row.get("external_id")
         for kind in ("properties", "custom_properties"):
-            assert without_messages(origin.get(kind, {})) == without_messages(values(one.get(kind, {})))
-        assert record.created_at == at(one["create_time_since_epoch"])
-        assert record.updated_at == at(one["last_update_time_since_epoch"])
+            assert without_messages(origin.get(kind, {})) == without_messages(values(row.get(kind, {})))
+        assert record.created_at == at(row["create_time_since_epoch"])
+        assert record.updated_at == at(row["last_update_time_since_epoch"])
         assert (record.fingerprint, record.size) == ("", 0)
 
 
@@ -74,17 +74,17 @@ def without_messages(properties: Json) -> Json:
 @pytest.mark.parametrize("name", ["tfx", "odd"])
 def test_every_execution_is_there_as_it_was(name: str, store: MetadataStore, tmp_path: Path) -> None:
     import_mlmd(store, make(tmp_path, name))
-    found, told = executions(store), oracle(name)["executions"]
-    assert found.keys() == {one["id"] for one in told}
-    for one in told:
-        record, origin = found[one["id"]], found[one["id"]].properties["mlmd"]
-        assert record.component == one["type"]
-        assert origin["state"] == one.get("last_known_state", "UNKNOWN")
-        assert origin.get("name") == one.get("name")
+    stored, expected = executions(store), oracle(name)["executions"]
+    assert stored.keys() == {row["id"] for row in expected}
+    for row in expected:
+        record, origin = stored[row["id"]], stored[row["id"]].properties["mlmd"]
+        assert record.component == row["type"]
+        assert origin["state"] == row.get("last_known_state", "UNKNOWN")
+        assert origin.get("name") == row.get("name")
         for kind in ("properties", "custom_properties"):
-            assert without_messages(origin.get(kind, {})) == without_messages(values(one.get(kind, {})))
-        assert record.started_at == at(one["create_time_since_epoch"])
-        assert record.finished_at == at(one["last_update_time_since_epoch"])
+            assert without_messages(origin.get(kind, {})) == without_messages(values(row.get(kind, {})))
+        assert record.started_at == at(row["create_time_since_epoch"])
+        assert record.finished_at == at(row["last_update_time_since_epoch"])
         assert not store.is_dead(record)
         if origin["state"] in ("COMPLETE", "FAILED", "CANCELED"):
             assert record.state == origin["state"]
@@ -96,51 +96,57 @@ def test_every_execution_is_there_as_it_was(name: str, store: MetadataStore, tmp
 
 def test_contexts_keep_their_members(store: MetadataStore, tmp_path: Path) -> None:
     import_mlmd(store, make(tmp_path, "tfx"))
-    told = oracle("tfx")
+    expected = oracle("tfx")
     types = {"pipeline": "pipeline", "node": "node"}
     contexts = {}
-    for one in told["contexts"]:
-        record = store.find_context(types.get(one["type"], f"mlmd.{one['type']}"), one["name"])
-        assert record is not None, one
-        contexts[int(one["id"])] = record
+    for context in expected["contexts"]:
+        record = store.find_context(types.get(context["type"], f"mlmd.{context['type']}"), context["name"])
+        assert record is not None, context
+        contexts[int(context["id"])] = record
     ids = {record.id: int(number) for number, record in executions(store).items()}
-    assert sorted(told["associations"]) == sorted(
+    assert sorted(expected["associations"]) == sorted(
         [number, ids[ran.id]] for number, record in contexts.items() for ran in store.executions(context=record)
     )
     ids = {record.id: int(number) for number, record in artifacts(store).items()}
-    assert sorted(told["attributions"]) == sorted(
-        [number, ids[made.id]]
+    assert sorted(expected["attributions"]) == sorted(
+        [number, ids[artifact.id]]
         for number, record in contexts.items()
-        for made in store.artifacts(state=None, context=record)
+        for artifact in store.artifacts(state=None, context=record)
     )
     ids = {record.id: number for number, record in contexts.items()}
-    assert sorted(told["parents"]) == sorted(
+    assert sorted(expected["parents"]) == sorted(
         [ids[above.id], number] for number, record in contexts.items() for above in store.parents(record)
     )
 
 
 def test_lineage_is_what_ml_metadata_says(store: MetadataStore, tmp_path: Path) -> None:
     import_mlmd(store, make(tmp_path, "tfx"))
-    found = artifacts(store)
-    ids = {record.id: int(number) for number, record in found.items()}
+    by_number = artifacts(store)
+    ids = {record.id: int(number) for number, record in by_number.items()}
     for number, before in oracle("tfx")["upstream"].items():
-        graph = store.lineage(found[number], "upstream")
-        assert sorted(ids[one] for one in graph.artifacts if one != found[number].id) == before, number
+        graph = store.lineage(by_number[number], "upstream")
+        assert sorted(ids[artifact] for artifact in graph.artifacts if artifact != by_number[number].id) == before, (
+            number
+        )
 
 
 @pytest.mark.parametrize("name", ["tfx", "odd"])
 def test_no_event_is_lost(name: str, store: MetadataStore, tmp_path: Path) -> None:
     """An artifact has one maker here: who gives what was made before takes it, or is CACHED from its maker."""
     import_mlmd(store, make(tmp_path, name))
-    found, made = executions(store), artifacts(store)
+    ran, stored = executions(store), artifacts(store)
     for event in oracle(name)["events"]:
-        execution, artifact = found[event["execution_id"]], made[event["artifact_id"]]
-        takes = [one for several in store.inputs(execution).values() for one in several]
-        gives = [one for several in store.outputs(execution).values() for one in several]
+        execution, artifact = ran[event["execution_id"]], stored[event["artifact_id"]]
+        takes = [artifact for several in store.inputs(execution).values() for artifact in several]
+        gives = [artifact for several in store.outputs(execution).values() for artifact in several]
         if event["type"] in TAKEN:
             assert artifact in takes, event
         elif event["type"] in GIVEN:
-            passed = [one for key in execution.properties.get("passed_on", ()) for one in store.inputs(execution)[key]]
+            passed = [
+                artifact
+                for key in execution.properties.get("passed_on", ())
+                for artifact in store.inputs(execution)[key]
+            ]
             assert artifact in gives + passed, event
         if name == "tfx":
             key, index = (next(iter(step.values())) for step in event["path"]["steps"])
@@ -150,13 +156,13 @@ def test_no_event_is_lost(name: str, store: MetadataStore, tmp_path: Path) -> No
 
 def test_what_tfx_took_from_its_cache_is_cached_here(store: MetadataStore, tmp_path: Path) -> None:
     import_mlmd(store, make(tmp_path, "tfx"))
-    cached = [one for one in executions(store).values() if one.properties["mlmd"]["state"] == "CACHED"]
-    assert len(cached) == sum(one["last_known_state"] == "CACHED" for one in oracle("tfx")["executions"]) > 10
-    for one in cached:
-        assert one.state == "CACHED"
-        assert one.cached_from is not None
-        source = store.execution(one.cached_from)
-        assert (source.component, source.state) == (one.component, "COMPLETE")
+    cached = [record for record in executions(store).values() if record.properties["mlmd"]["state"] == "CACHED"]
+    assert len(cached) == sum(record["last_known_state"] == "CACHED" for record in oracle("tfx")["executions"]) > 10
+    for record in cached:
+        assert record.state == "CACHED"
+        assert record.cached_from is not None
+        source = store.execution(record.cached_from)
+        assert (source.component, source.state) == (record.component, "COMPLETE")
 
 
 def test_properties_that_mean_the_same_have_our_names(store: MetadataStore, tmp_path: Path) -> None:
@@ -174,27 +180,27 @@ def test_properties_that_mean_the_same_have_our_names(store: MetadataStore, tmp_
 
 
 def test_odd_places_states_and_makers(store: MetadataStore, tmp_path: Path) -> None:
-    found = import_mlmd(store, make(tmp_path, "odd"))
-    ran, made = executions(store), artifacts(store)
-    assert (found.artifacts, found.executions, found.left_out) == (9, 10, 0)
+    report = import_mlmd(store, make(tmp_path, "odd"))
+    ran, stored = executions(store), artifacts(store)
+    assert (report.artifacts, report.executions, report.left_out) == (9, 10, 0)
     # Taken in by an earlier execution than the one that made it, by their ids.
-    assert store.inputs(ran["4"])["late"] == [made["2"]]
-    assert store.outputs(ran["8"]) == {"made": [made["2"]]}
-    assert store.outputs(ran["4"]) == {"artifact": [made["1"]], "deep/path": [made["3"]]}
-    assert store.inputs(ran["5"])["x"] == [made["1"], made["9"]]  # both at "x", without an index
-    assert store.inputs(ran["4"])["2"] == [made["7"]]  # a path of numbers
+    assert store.inputs(ran["4"])["late"] == [stored["2"]]
+    assert store.outputs(ran["8"]) == {"made": [stored["2"]]}
+    assert store.outputs(ran["4"]) == {"artifact": [stored["1"]], "deep/path": [stored["3"]]}
+    assert store.inputs(ran["5"])["x"] == [stored["1"], stored["9"]]  # both at "x", without an index
+    assert store.inputs(ran["4"])["2"] == [stored["7"]]  # a path of numbers
     # A second maker and a circle take what they give.
     assert set(store.inputs(ran["9"])) >= {"second", "circle"}
     assert store.outputs(ran["9"]) == {}
     assert ran["9"].properties["passed_on"] == ["circle", "second"]
     # CACHED, but of two makers: it is no other execution's work.
     assert (ran["10"].state, ran["10"].properties["mlmd"]["state"]) == ("COMPLETE", "CACHED")
-    assert store.inputs(ran["10"])["from"] == [made["1"], made["2"]]
+    assert store.inputs(ran["10"])["from"] == [stored["1"], stored["2"]]
     assert ran["5"].error == "Traceback: no space left"
     assert (ran["1"].state, ran["1"].properties["mlmd"]["state"]) == ("ABANDONED", "UNKNOWN")
-    assert all(len(key) <= 255 for one in ran.values() for key in store.inputs(one))
-    types = next(one for one in store.contexts("mlmd")).properties["types"]
-    data = next(one for one in types if one["name"] == "Data")
+    assert all(len(key) <= 255 for record in ran.values() for key in store.inputs(record))
+    types = next(record for record in store.contexts("mlmd")).properties["types"]
+    data = next(record for record in types if record["name"] == "Data")
     assert (data["version"], data["description"], data["is_a"]) == ("2", "rows", ["mlmd.Dataset"])
 
 
@@ -217,7 +223,9 @@ def test_older_schemas_are_read(version: int, store: MetadataStore, tmp_path: Pa
                 assert kept == {name: None if name in "pb" else value for name, value in now.items()}
             assert before == after
             assert old[number].uid == record.uid
-        assert [(one.uid, one.state) for one in store.executions()] == [(o.uid, o.state) for o in newest.executions()]
+        assert [(record.uid, record.state) for record in store.executions()] == [
+            (o.uid, o.state) for o in newest.executions()
+        ]
         assert len(store.contexts("mlmd.experiment")) == 2
 
 
@@ -231,20 +239,20 @@ def test_twice_is_once(store: MetadataStore, tmp_path: Path) -> None:
     assert second == MlmdImport(first.source, runs=first.runs)  # nobody has described them
     assert dump(tmp_path) == everything
     assert hashlib.sha256(moved.read_bytes()).hexdigest() == before
-    assert sorted(one.name for one in tmp_path.iterdir() if one.name.startswith("elsewhere")) == ["elsewhere.sqlite"]
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name.startswith("elsewhere")) == ["elsewhere.sqlite"]
 
 
 def dump(folder: Path) -> list[str]:
     """All rows but the note of where the file lay."""
     with sqlite3.connect(folder / "metadata.db") as connection:
-        found = [line for line in connection.iterdump() if '"schema_version"' not in line]
+        dump = [line for line in connection.iterdump() if '"schema_version"' not in line]
     connection.close()
-    return found
+    return dump
 
 
 def test_what_was_added_and_what_has_changed_comes_with_the_next_import(store: MetadataStore, tmp_path: Path) -> None:
     path = make(tmp_path, "tfx")
-    running = next(one for one in oracle("tfx")["executions"] if one.get("last_known_state") == "RUNNING")["id"]
+    running = next(row for row in oracle("tfx")["executions"] if row.get("last_known_state") == "RUNNING")["id"]
     import_mlmd(store, path)
     execute(
         path,
@@ -257,20 +265,20 @@ def test_what_was_added_and_what_has_changed_comes_with_the_next_import(store: M
         f"FROM Execution WHERE id = {running}",
         "INSERT INTO Event VALUES (5001, 1000, 900, 3, 1900000000000)",
     )
-    found = import_mlmd(store, path)
-    assert (found.artifacts, found.executions, found.events, found.updated, found.left_out) == (1, 1, 2, 2, 0)
+    report = import_mlmd(store, path)
+    assert (report.artifacts, report.executions, report.events, report.updated, report.left_out) == (1, 1, 2, 2, 0)
     record = executions(store)[running]
     assert (record.state, record.error, record.finished_at) == ("COMPLETE", None, at("1900000000000"))
-    assert [one.external for one in store.outputs(record)["model"]] == ["/srv/late"]
+    assert [row.external for row in store.outputs(record)["model"]] == ["/srv/late"]
     assert artifacts(store)["1"].state == "DELETED"
     assert import_mlmd(store, path).updated == 0
 
 
 def test_two_stores_with_equal_ids_are_kept_apart(store: MetadataStore, tmp_path: Path) -> None:
-    one, other = make(tmp_path, "tfx"), tmp_path / "other.sqlite"
-    other.write_bytes(one.read_bytes())
+    first_file, other = make(tmp_path, "tfx"), tmp_path / "other.sqlite"
+    other.write_bytes(first_file.read_bytes())
     execute(other, "UPDATE Context SET create_time_since_epoch = create_time_since_epoch + 1")
-    assert import_mlmd(store, one).artifacts == import_mlmd(store, other).artifacts == 30
+    assert import_mlmd(store, first_file).artifacts == import_mlmd(store, other).artifacts == 30
     assert len(store.artifacts(state="REFERENCE")) == 60
     assert len(store.contexts("pipeline")) == 1
     runs = {context.name for context in store.contexts("mlmd.pipeline_run")}
@@ -292,10 +300,11 @@ def test_an_import_that_was_killed_is_finished_by_the_next(store: MetadataStore,
     (tmp_path / "whole").mkdir()
     with MetadataStore.open(tmp_path / "whole" / "metadata.db") as whole:
         import_mlmd(whole, path)
-        assert [one.uid for one in whole.executions()] == [one.uid for one in store.executions()]
+        assert [record.uid for record in whole.executions()] == [record.uid for record in store.executions()]
         for first, second in zip(store.executions(), whole.executions(), strict=True):
             names = [
-                [context.name for context in each.contexts_of(one)] for each, one in ((store, first), (whole, second))
+                [context.name for context in each.contexts_of(record)]
+                for each, record in ((store, first), (whole, second))
             ]
             assert names[0] == names[1]
 
@@ -340,9 +349,9 @@ def reaches(start: int, end: int, edges: set[tuple[int, int]]) -> bool:
     """Whether one can go from start to a circle, or to end."""
     seen, todo = set(), [start]
     while todo:
-        one = todo.pop()
+        number = todo.pop()
         for a, b in edges:
-            if a == one and b not in seen:
+            if a == number and b not in seen:
                 seen.add(b)
                 todo.append(b)
     return end in seen or bool(late_circle(edges))
@@ -350,8 +359,8 @@ def reaches(start: int, end: int, edges: set[tuple[int, int]]) -> bool:
 
 def late_circle(edges: set[tuple[int, int]]) -> set[int]:
     """What is on a circle, or behind one: what is left when all that waits for nothing is taken away, over and over."""
-    left = {one for edge in edges for one in edge}
-    while free := {one for one in left if not any(b == one and a in left for a, b in edges)}:
+    left = {number for edge in edges for number in edge}
+    while free := {number for number in left if not any(b == number and a in left for a, b in edges)}:
         left -= free
     return left
 

@@ -141,12 +141,12 @@ def test_names_that_we_do_not_store(store: MetadataStore, tmp_path: Path) -> Non
         connection.execute("UPDATE ArtifactProperty SET double_value = 9e999 WHERE name = 'loss' AND artifact_id = 7")
     connection.close()
     import_mlmd(store, path)
-    models = [one for one in store.artifacts(state=None) if one.type.startswith("Mo\\0")]
+    models = [model for model in store.artifacts(state=None) if model.type.startswith("Mo\\0")]
     assert len(models) == 5
-    assert all(len(one.type) == 255 for one in models)
-    assert {one.properties["mlmd"]["type"] for one in models} == {f"Mo\\0del{long}"}
-    assert any(one.external == "\\xff\\0\\xfe" for one in store.artifacts(state=None))
-    assert "inf" in [one.properties["mlmd"]["custom_properties"].get("loss") for one in models]
+    assert all(len(model.type) == 255 for model in models)
+    assert {model.properties["mlmd"]["type"] for model in models} == {f"Mo\\0del{long}"}
+    assert any(model.external == "\\xff\\0\\xfe" for model in store.artifacts(state=None))
+    assert "inf" in [model.properties["mlmd"]["custom_properties"].get("loss") for model in models]
 
 
 def test_a_file_that_may_only_be_read(store: MetadataStore, tmp_path: Path) -> None:

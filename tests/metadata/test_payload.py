@@ -52,11 +52,11 @@ def test_a_name_keeps_its_spelling(payloads: LocalPayloads) -> None:
 
 
 def test_content_alone_makes_the_fingerprint(payloads: LocalPayloads) -> None:
-    one = payloads.publish(staged(payloads), "artifacts/one")
+    tree = payloads.publish(staged(payloads), "artifacts/one")
     other = staged(payloads)
     (other / "extra" / "log.txt").write_text("another time")
-    assert payloads.publish(other, "artifacts/two").fingerprint == one.fingerprint
-    assert payloads.publish(staged(payloads, "hullo"), "artifacts/three").fingerprint != one.fingerprint
+    assert payloads.publish(other, "artifacts/two").fingerprint == tree.fingerprint
+    assert payloads.publish(staged(payloads, "hullo"), "artifacts/three").fingerprint != tree.fingerprint
 
 
 def test_the_same_again_is_no_error_and_another_is(payloads: LocalPayloads) -> None:
@@ -72,10 +72,10 @@ def test_the_same_again_is_no_error_and_another_is(payloads: LocalPayloads) -> N
 
 
 def test_two_outputs_share_an_execution(payloads: LocalPayloads, tmp_path: Path) -> None:
-    one, two = staged(payloads, key="one"), staged(payloads, key="two")
-    assert payloads.staging_folder("uid") in one.parents
-    payloads.publish(one, "artifacts/Node/uid/one")
-    payloads.publish(two, "artifacts/Node/uid/two")
+    first, second = staged(payloads, key="one"), staged(payloads, key="two")
+    assert payloads.staging_folder("uid") in first.parents
+    payloads.publish(first, "artifacts/Node/uid/one")
+    payloads.publish(second, "artifacts/Node/uid/two")
     payloads.remove("artifacts/Node/uid/one")
     assert payloads.present("artifacts/Node/uid/two")
     payloads.remove("artifacts/Node/uid/two")
@@ -126,9 +126,9 @@ def test_what_is_no_payload_is_refused(payloads: LocalPayloads, tmp_path: Path) 
 def test_every_change_is_seen(payloads: LocalPayloads, damage: object, said: list[str]) -> None:
     payloads.publish(staged(payloads), URI)
     damage(payloads.local(URI))  # type: ignore[operator]
-    found = payloads.problems(URI)
-    assert len(found) == len(said)
-    assert all(text in problem for text, problem in zip(said, found, strict=True))
+    problems = payloads.problems(URI)
+    assert len(problems) == len(said)
+    assert all(text in problem for text, problem in zip(said, problems, strict=True))
 
 
 def test_content_and_manifest_changed_together_are_seen_by_the_stores_word(payloads: LocalPayloads) -> None:

@@ -87,8 +87,8 @@ def test_a_connection_that_idles_is_replaced_without_a_word(postgres: Server, sc
     import psycopg
 
     with MetadataStore.open(schema()) as store:
-        made = store.start("Make")
-        for ask in (lambda: store.context("run", "r"), store.executions, lambda: store.lineage(made)):
+        execution = store.start("Make")
+        for ask in (lambda: store.context("run", "r"), store.executions, lambda: store.lineage(execution)):
             pid = store._db.first("SELECT pg_backend_pid() AS pid")
             assert pid is not None
             with psycopg.connect(postgres.url, autocommit=True) as other:
@@ -252,9 +252,9 @@ def test_the_clock_is_the_servers(schema: Fresh, monkeypatch: pytest.MonkeyPatch
     with MetadataStore.open(schema()) as store:
         monkeypatch.setattr(time, "time_ns", lambda: 0)
         before = store.now()
-        made = store.start("Make")
+        execution = store.start("Make")
         assert before > 1_600_000_000_000_000
-        assert abs(made.created_at.timestamp() - before / 1e6) < 60
+        assert abs(execution.created_at.timestamp() - before / 1e6) < 60
 
 
 def test_readonly_and_foreign_schemas(postgres: Server, schema: Fresh) -> None:
@@ -264,9 +264,9 @@ def test_readonly_and_foreign_schemas(postgres: Server, schema: Fresh) -> None:
     with pytest.raises(SchemaMismatch, match="is empty"):
         MetadataStore.open(url, readonly=True)
     with MetadataStore.open(url) as store:
-        made = store.context("run", "r")
+        context = store.context("run", "r")
     with MetadataStore.open(url, readonly=True) as store:
-        assert store.find_context("run", "r") == made
+        assert store.find_context("run", "r") == context
         with pytest.raises(StoreUnavailable, match="read only"):
             store.context("run", "other")
     with psycopg.connect(url, autocommit=True) as other:
@@ -284,13 +284,13 @@ def test_the_driver_may_not_change_an_event(schema: Fresh) -> None:
 
 def test_orders_are_those_of_sqlite(schema: Fresh, tmp_path: Path) -> None:
     names = ["b", "B", "a", "Z", "é", "_", "aa", "a b", "日"]
-    found = []
+    errors = []
     for url in (schema(), tmp_path / "metadata.db"):
         with MetadataStore.open(url) as store:
             for name in names:
                 store.claim(name)
-            found.append([claim.cache_key for claim in store.claims()])
-    assert found[0] == found[1] == sorted(names)
+            errors.append([claim.cache_key for claim in store.claims()])
+    assert errors[0] == errors[1] == sorted(names)
 
 
 SECRET = "s3cr3t-w0rd"

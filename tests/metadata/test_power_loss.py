@@ -23,10 +23,10 @@ def staged(payloads: LocalPayloads) -> Path:
     return path
 
 
-@pytest.mark.parametrize("made", ["", "artifacts", "artifacts/Make", "artifacts/Make/7c1e"])
-def test_what_is_published_is_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: str) -> None:
+@pytest.mark.parametrize("kind", ["", "artifacts", "artifacts/Make", "artifacts/Make/7c1e"])
+def test_what_is_published_is_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     """Even where another process has made a folder on the way to it, and not synced it yet."""
-    (tmp_path / made).mkdir(parents=True, exist_ok=True)
+    (tmp_path / kind).mkdir(parents=True, exist_ok=True)
     payloads, disk = LocalPayloads(tmp_path), Disk(tmp_path, monkeypatch)
     payloads.publish(staged(payloads), URI)
     assert disk.left(tmp_path / URI) == files(tmp_path / URI)

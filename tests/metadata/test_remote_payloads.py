@@ -41,9 +41,9 @@ def test_a_payload_is_what_a_local_one_would_be(payloads: RemotePayloads, tmp_pa
     path = staged(payloads)
     twin = local.stage("Node", "uid", "out")
     shutil.copytree(path, twin, dirs_exist_ok=True)
-    told: list[tuple[int, int | None, str]] = []
-    assert payloads.publish(path, URI, lambda *much: told.append(much)) == local.publish(twin, URI)
-    assert told[-1] == (8, 8, "bytes uploaded")
+    progress: list[tuple[int, int | None, str]] = []
+    assert payloads.publish(path, URI, lambda *much: progress.append(much)) == local.publish(twin, URI)
+    assert progress[-1] == (8, 8, "bytes uploaded")
     assert list(payloads.staging_folder("uid").iterdir()) == []
     whole = files(local.local(URI))
     assert json.loads(whole["manifest.json"])["content"]["size"] == 5

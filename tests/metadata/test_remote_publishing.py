@@ -24,26 +24,26 @@ __all__ = ["emptied_memory", "payloads", "url"]
 
 def test_two_publish_the_same_at_once(payloads: RemotePayloads, tmp_path: Path) -> None:
     other = another(payloads, tmp_path)
-    gate, found, errors = threading.Barrier(2), [], []
+    gate, trees, errors = threading.Barrier(2), [], []
 
-    def publish(one: RemotePayloads) -> None:
+    def publish(publisher: RemotePayloads) -> None:
         for uid in map(str, range(15)):
-            path = staged(one, uid=uid)
+            path = staged(publisher, uid=uid)
             gate.wait()
             try:
-                found.append(one.publish(path, f"artifacts/Node/{uid}/out"))
+                trees.append(publisher.publish(path, f"artifacts/Node/{uid}/out"))
             except Exception as error:
                 errors.append(error)
 
-    threads = [threading.Thread(target=publish, args=(one,)) for one in (payloads, other)]
+    threads = [threading.Thread(target=publish, args=(publisher,)) for publisher in (payloads, other)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert errors == []
-    assert len({tree.fingerprint for tree in found}) == 1
+    assert len({tree.fingerprint for tree in trees}) == 1
     for each in payloads.published():
-        assert payloads.problems(each.uri, found[0].fingerprint) == []
+        assert payloads.problems(each.uri, trees[0].fingerprint) == []
 
 
 def test_a_manifest_that_was_half_written_is_none(payloads: RemotePayloads, tmp_path: Path) -> None:
@@ -160,17 +160,17 @@ def test_a_store_that_cuts_files_is_told_of(payloads: RemotePayloads, monkeypatc
 
 def test_checksums_are_believed_when_they_are_some(payloads: RemotePayloads, monkeypatch: pytest.MonkeyPatch) -> None:
     """An MD5 that fits spares sending; one that does not is looked into: some stores encrypt, and tell another."""
-    told = {"right": 0, "wrong": 0}
+    counts = {"right": 0, "wrong": 0}
     real = type(payloads.objects).entries
     how = ["right"]
 
     def entries(this: Any, folder: str) -> dict[str, stores.Entry]:
-        found = real(this, folder)
-        for name, entry in found.items():
-            told[how[0]] += 1
+        entries = real(this, folder)
+        for name, entry in entries.items():
+            counts[how[0]] += 1
             data = this.read(f"{folder}/{name}") + (b"" if how[0] == "right" else b"encrypted")
-            found[name] = stores.Entry(entry.size, hashlib.md5(data).hexdigest(), entry.changed)
-        return found
+            entries[name] = stores.Entry(entry.size, hashlib.md5(data).hexdigest(), entry.changed)
+        return entries
 
     monkeypatch.setattr(type(payloads.objects), "entries", entries)
     sends = Sends(monkeypatch, payloads)
@@ -182,6 +182,6 @@ def test_checksums_are_believed_when_they_are_some(payloads: RemotePayloads, mon
     how[0] = "wrong"
     payloads.publish(staged(payloads, uid="second"), "artifacts/Node/second/out")
     assert len(sends.names) == 3
-    assert told["right"]
-    assert told["wrong"]
+    assert counts["right"]
+    assert counts["wrong"]
     assert payloads.problems("artifacts/Node/second/out") == []

@@ -40,9 +40,9 @@ def test_every_change_is_seen(
         payloads.objects.delete(f"{URI}/{name}")
     else:
         payloads.objects.write(f"{URI}/{name}", data)
-    found = payloads.problems(URI)
-    assert len(found) == len(said)
-    assert all(text in problem for text, problem in zip(said, found, strict=True))
+    problems = payloads.problems(URI)
+    assert len(problems) == len(said)
+    assert all(text in problem for text, problem in zip(said, problems, strict=True))
     other = another(payloads, tmp_path)
     if "new" in said[0] or "beside" in said[0]:
         assert other.local(URI).is_dir()  # what the manifest does not name is not fetched

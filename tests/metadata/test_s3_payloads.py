@@ -195,21 +195,21 @@ def test_a_server_that_fails_now_and_then(
 
 def test_two_publishers_at_once(bucket: str, tmp_path: Path) -> None:
     """As when a lease ran out: both send the same, and the last manifest is as good as the first."""
-    one, two = (RemotePayloads(tmp_path / name, bucket) for name in ("one", "two"))
-    first = staged(one, 10)
-    second = two.stage("Node", "uid", "out")
+    first_publisher, second_publisher = (RemotePayloads(tmp_path / name, bucket) for name in ("one", "two"))
+    first = staged(first_publisher, 10)
+    second = second_publisher.stage("Node", "uid", "out")
     shutil.copytree(first, second, dirs_exist_ok=True)
-    found: list[object] = []
+    trees: list[object] = []
     threads = [
-        threading.Thread(target=lambda each, path: found.append(each.publish(path, URI)), args=(each, path))
-        for each, path in ((one, first), (two, second))
+        threading.Thread(target=lambda each, path: trees.append(each.publish(path, URI)), args=(each, path))
+        for each, path in ((first_publisher, first), (second_publisher, second))
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(found) == 2
-    assert found[0] == found[1]
+    assert len(trees) == 2
+    assert trees[0] == trees[1]
     assert RemotePayloads(tmp_path / "another", bucket).problems(URI) == []
 
 

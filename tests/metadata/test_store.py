@@ -26,12 +26,12 @@ from drivetrain.metadata import (
     dialect,
 )
 from drivetrain.metadata.records import EXECUTION_MOVES
-from drivetrain.tests.metadata.conftest import Place
+from drivetrain.tests.metadata.conftest import StoreAddress
 
 
 @pytest.fixture
-def store(place: Place) -> Iterator[MetadataStore]:
-    with MetadataStore.open(place("metadata")) as opened:
+def store(store_address: StoreAddress) -> Iterator[MetadataStore]:
+    with MetadataStore.open(store_address("metadata")) as opened:
         yield opened
 
 
@@ -49,7 +49,7 @@ def produce(store: MetadataStore, name: str, inputs: object = None, **facts: obj
 
 def test_urls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for url, place in (
+    for url, address in (
         ("plain.db", "plain.db"),
         (Path("sub/deep.db"), "sub/deep.db"),
         ("sqlite:///relative.db", "relative.db"),
@@ -57,7 +57,7 @@ def test_urls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("odd ?#%41 name.db", "odd ?#%41 name.db"),
     ):
         MetadataStore.open(url).close()
-        assert (tmp_path / place).is_file()
+        assert (tmp_path / address).is_file()
 
 
 @pytest.mark.parametrize("url", ["", "mysql://host/db", "sqlite://host/x.db", "sqlite:///", "http://x", "a\0b"])
@@ -76,13 +76,13 @@ def test_reopening_finds_everything_and_readonly_refuses_writes(tmp_path: Path) 
     with pytest.raises(InputError, match="no metadata store"):
         MetadataStore.open(path, readonly=True)
     with MetadataStore.open(path) as store:
-        made = produce(store, "a")
+        artifact = produce(store, "a")
     with MetadataStore.open(path, readonly=True) as store:
-        assert store.artifact(made.uid) == made
+        assert store.artifact(artifact.uid) == artifact
         with pytest.raises(StoreUnavailable, match="read only"):
             store.context("run", "r")
     with pytest.raises(StoreUnavailable, match="was closed"):
-        store.artifact(made.uid)
+        store.artifact(artifact.uid)
 
 
 def test_a_newer_database_is_refused_and_an_older_one_waits_for_upgrade(
@@ -134,10 +134,10 @@ def test_network_filesystems_are_refused(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_context_is_made_once_and_keeps_its_properties(store: MetadataStore) -> None:
-    one = store.context("run", "r", {"a": 1, "b": [1, 2.0, None, True]})
-    assert store.context("run", "r", {"a": 2}) == one
-    assert store.context("pipeline", "r").id != one.id
-    assert store.find_context("run", "r") == one
+    context = store.context("run", "r", {"a": 1, "b": [1, 2.0, None, True]})
+    assert store.context("run", "r", {"a": 2}) == context
+    assert store.context("pipeline", "r").id != context.id
+    assert store.find_context("run", "r") == context
     assert store.find_context("run", "other") is None
     assert store.find_context("nothing", "r") is None
 
@@ -224,11 +224,11 @@ def test_values_that_are_no_json_are_refused(store: MetadataStore, value: object
 @pytest.mark.parametrize("value", [2**63 - 1, -(2**63), 0.1, 1e308, -0.0, "", [], {}, [[1, [2]]], None, True, 1, 1.0])
 def test_values_keep_their_type(store: MetadataStore, value: object) -> None:
     execution = store.start("Make", properties={"p": value})
-    made = store.publish(execution, {"out": [new("a", p=value)]})["out"][0]
-    for back in (store.execution(execution.uid).properties["p"], store.artifact(made.uid).properties["p"]):
+    artifact = store.publish(execution, {"out": [new("a", p=value)]})["out"][0]
+    for back in (store.execution(execution.uid).properties["p"], store.artifact(artifact.uid).properties["p"]):
         assert back == value
         assert type(back) is type(value)
-    assert store.artifacts(where={"p": value}) == [made]
+    assert store.artifacts(where={"p": value}) == [artifact]
 
 
 def test_property_equality_is_json_equality(store: MetadataStore) -> None:
@@ -276,8 +276,8 @@ def test_publish_is_one_transaction(store: MetadataStore) -> None:
 
 
 def test_an_artifact_has_one_producer(store: MetadataStore) -> None:
-    made = produce(store, "a")
-    for twice in (replace(new("b"), uid=made.uid), new("a")):
+    artifact = produce(store, "a")
+    for twice in (replace(new("b"), uid=artifact.uid), new("a")):
         with pytest.raises(AlreadyExists, match="one producer"):
             store.publish(store.start("Make"), {"out": [twice]})
     named = replace(new("c"), name="best")
@@ -309,23 +309,23 @@ def test_the_database_itself_refuses_cycles_and_second_producers(store: Metadata
         tx.run(f"INSERT INTO event VALUES {rows.replace('(2,', '(3,')}")
 
 
-def test_unknown_references_are_named(store: MetadataStore, place: Place) -> None:
-    made = produce(store, "a")
+def test_unknown_references_are_named(store: MetadataStore, store_address: StoreAddress) -> None:
+    artifact = produce(store, "a")
     run = store.context("run", "r")
     for call in (
         lambda: store.execution(99),
         lambda: store.execution("no-such-uid"),
         lambda: store.artifact(99),
-        lambda: store.start("Use", inputs={"in": [replace(made, id=99)]}),
+        lambda: store.start("Use", inputs={"in": [replace(artifact, id=99)]}),
         lambda: store.start("Use", contexts=[replace(run, id=99)]),
         lambda: store.update_context(replace(run, id=99), {}),
     ):
         with pytest.raises(NotFound):
             call()
-    with MetadataStore.open(place("other")) as other:
+    with MetadataStore.open(store_address("other")) as other:
         produce(other, "z")
         with pytest.raises(NotFound, match="not in this store"):
-            other.start("Use", inputs={"in": [made]})
+            other.start("Use", inputs={"in": [artifact]})
     assert len(store.executions()) == 1
 
 
@@ -383,17 +383,17 @@ def test_an_end_is_an_end(store: MetadataStore, state: str) -> None:
 
 
 def test_artifact_states_go_one_way(store: MetadataStore) -> None:
-    made = produce(store, "a")
-    marked = store.update_artifact(made, state="MARKED_FOR_DELETION", properties={"why": "old"})
+    artifact = produce(store, "a")
+    marked = store.update_artifact(artifact, state="MARKED_FOR_DELETION", properties={"why": "old"})
     assert (marked.state, marked.properties, marked.version) == ("MARKED_FOR_DELETION", {"why": "old"}, 2)
     store.update_artifact(marked, state="LIVE")
-    gone = store.update_artifact(made, state="DELETED")
+    gone = store.update_artifact(artifact, state="DELETED")
     for state in ("LIVE", "PENDING", "MARKED_FOR_DELETION", "ABANDONED", "REFERENCE"):
         with pytest.raises(StateError, match="is DELETED and cannot become"):
             store.update_artifact(gone, state=state)
     with pytest.raises(ConflictError):
-        store.update_artifact(made, properties={"p": 1}, expected_version=made.version)
-    assert produce(store, "a").uri == made.uri  # the place of a deleted artifact is free
+        store.update_artifact(artifact, properties={"p": 1}, expected_version=artifact.version)
+    assert produce(store, "a").uri == artifact.uri  # the place of a deleted artifact is free
 
 
 def test_odd_ends_are_refused(store: MetadataStore) -> None:
@@ -415,7 +415,7 @@ def test_odd_ends_are_refused(store: MetadataStore) -> None:
 
 def test_find_cached_gives_the_newest_whole_one(store: MetadataStore) -> None:
     run = store.context("run", "again")
-    one = produce(store, "a", cache_key="k", preimage={"p": 1})
+    artifact = produce(store, "a", cache_key="k", preimage={"p": 1})
     two = produce(store, "b", cache_key="k", preimage={"p": 1})
     store.start("Make", cache_key="k")
     store.finish(store.start("Make", cache_key="k"), "FAILED")
@@ -432,8 +432,8 @@ def test_find_cached_gives_the_newest_whole_one(store: MetadataStore) -> None:
         store.record("Make", "CACHED", cached_from=hit)
     hit = store.find_cached("k")
     assert hit is not None
-    assert hit.id == one.producer
-    store.update_artifact(one, state="DELETED")
+    assert hit.id == artifact.producer
+    store.update_artifact(artifact, state="DELETED")
     assert store.find_cached("k") is None
     assert store.find_cached("other") is None
 

@@ -119,11 +119,11 @@ def test_forty_kills_while_publishing_leave_no_row_without_its_payload(tmp_path:
         process.kill()
         process.communicate()
     with MetadataStore.open(tmp_path / "metadata.db") as store:
-        found = fsck(store, tmp_path, repair=True)
-        assert found.checked >= 40
-        assert found.missing == ()
-        assert found.corrupt == ()
-        assert found.database == ()
+        report = fsck(store, tmp_path, repair=True)
+        assert report.checked >= 40
+        assert report.missing == ()
+        assert report.corrupt == ()
+        assert report.database == ()
         assert fsck(store, tmp_path).clean
         assert store.executions(state="RUNNING") == []
 

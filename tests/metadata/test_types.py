@@ -85,10 +85,10 @@ def test_the_running_launch_gives_the_folder(tmp_path: Path) -> None:
 
 
 def test_every_artifact_has_its_own_mutable_defaults() -> None:
-    one, two = Examples.new(), Examples.new()
-    one.rows["train"] = 5
-    assert one.properties["rows"] == {"train": 5}
-    assert two.rows == {}
+    first, second = Examples.new(), Examples.new()
+    first.rows["train"] = 5
+    assert first.properties["rows"] == {"train": 5}
+    assert second.rows == {}
     assert Examples.new(rows={"b": 1, "a": 2}).rows == {"b": 1, "a": 2}
     assert list(Examples.new(rows={"b": 1, "a": 2}).rows) == ["b", "a"]
 

@@ -56,12 +56,12 @@ def test_host_ops_and_words_come_along(embedding: Path, source: Any, tmp_path: P
     module = hub.load(embedding)
 
     def preprocess(columns: ops.Columns) -> ops.Columns:
-        made = module({"word": ops.lower(columns["word"]), "size": columns["size"]})
+        outputs = module({"word": ops.lower(columns["word"]), "size": columns["size"]})
         return {
-            "vector": 2 * made["vector"],
-            "hot": ops.one_hot(made["id"]),
-            "size": made["size"],
-            "above": made["size"] - ops.mean(made["size"]),  # an analyzer of what a module gave
+            "vector": 2 * outputs["vector"],
+            "hot": ops.one_hot(outputs["id"]),
+            "size": outputs["size"],
+            "above": outputs["size"] - ops.mean(outputs["size"]),  # an analyzer of what a module gave
             "own": ops.vocabulary(columns["word"]),  # a vocabulary of its own beside that of the module
         }
 
@@ -69,18 +69,18 @@ def test_host_ops_and_words_come_along(embedding: Path, source: Any, tmp_path: P
     (tmp_path / "hub").mkdir()
     bundle = Bundle.load(tmp_path / "graph")  # alone: the module is part of it
     upper = TABLE.set_column(0, "word", pa.array([word and word.upper() for word in WORDS]))
-    made = bundle.run("transform", batch(upper))
+    outputs = bundle.run("transform", batch(upper))
     ids = np.array([0, 1, 2, 0, 0, 1, 3, 2])  # worked out by hand
-    np.testing.assert_allclose(made["vector"], 2 * VECTORS[ids], rtol=1e-6)
-    np.testing.assert_array_equal(made["hot"], np.eye(4, dtype=np.float32)[ids])
+    np.testing.assert_allclose(outputs["vector"], 2 * VECTORS[ids], rtol=1e-6)
+    np.testing.assert_array_equal(outputs["hot"], np.eye(4, dtype=np.float32)[ids])
     sizes = np.array([1, 2, 3, 4, np.nan, 6, 7, 8])
     scaled = (sizes - np.nanmean(sizes)) / np.nanstd(sizes)
-    np.testing.assert_allclose(made["size"], scaled, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(made["above"], scaled - np.nanmean(scaled), rtol=1e-4, atol=1e-6)
-    for place, row in enumerate(upper.to_pylist()):
-        found: dict[str, Any] = bundle.run_row("transform", row)
-        np.testing.assert_allclose(found["vector"], made["vector"][place], rtol=1e-6)
-        assert found["own"] == made["own"][place]
+    np.testing.assert_allclose(outputs["size"], scaled, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(outputs["above"], scaled - np.nanmean(scaled), rtol=1e-4, atol=1e-6)
+    for number, row in enumerate(upper.to_pylist()):
+        of_row: dict[str, Any] = bundle.run_row("transform", row)
+        np.testing.assert_allclose(of_row["vector"], outputs["vector"][number], rtol=1e-6)
+        assert of_row["own"] == outputs["own"][number]
     with pytest.raises(InputError, match=r"check failed in row 1.*: size is below 100"):
         bundle.run("transform", batch(TABLE.set_column(1, "size", pa.array([1.0, 500.0] * 4))))
 
@@ -92,8 +92,8 @@ def test_a_module_of_arrays_is_a_feature_column_and_a_layer(embedding: Path, sou
     layer, words = hub.load(tmp_path / "layer", trainable=True), hub.load(embedding)
 
     def preprocess(columns: ops.Columns) -> ops.Columns:
-        made = words({"word": columns["word"], "size": columns["size"]})
-        return {"vector": made["vector"], "code": layer(made["vector"]), "label": columns["label"]}
+        outputs = words({"word": columns["word"], "size": columns["size"]})
+        return {"vector": outputs["vector"], "code": layer(outputs["vector"]), "label": columns["label"]}
 
     analyze(preprocess, source, data.executor("local")).save(tmp_path / "graph")
 
@@ -102,12 +102,12 @@ def test_a_module_of_arrays_is_a_feature_column_and_a_layer(embedding: Path, sou
 
     model = Model(lambda key: {"layer": layer.params, "head": jnp.ones(2)}, apply)
     params = jax.tree.map(lambda leaf: leaf + 0.5, model.init(jax.random.key(0)))
-    predict = {"score": lambda made: made}
+    predict = {"score": lambda score: score}
     bundle = export_model(
         tmp_path / "graph",
         model.apply,
         params,
-        lambda made: {"score": predict["score"](made)},
+        lambda score: {"score": predict["score"](score)},
         label="label",
         out=tmp_path / "model",
     )
@@ -132,9 +132,9 @@ def test_required_extensions_come_along(source: Any, tmp_path: Path) -> None:
     hub.save(inner, tmp_path / "hub")
     module = hub.load(tmp_path / "hub")
     outer = analyze(lambda columns: {"twice": 2 * module(columns["word"])["id"]}, source, data.executor("local"))
-    assert [one.op for one in outer.extensions] == ["hubtest.shout"]
-    made = outer.run("transform", batch())["twice"]
-    np.testing.assert_array_equal(made, 2 * inner.run("transform", batch())["id"])
+    assert [requirement.op for requirement in outer.extensions] == ["hubtest.shout"]
+    shouted = outer.run("transform", batch())["twice"]
+    np.testing.assert_array_equal(shouted, 2 * inner.run("transform", batch())["id"])
 
 
 def test_what_a_module_of_columns_refuses(embedding: Path, source: Any) -> None:
@@ -155,8 +155,8 @@ def test_what_a_module_of_columns_refuses(embedding: Path, source: Any) -> None:
 @pytest.mark.slow
 def test_lists_of_any_length_are_refused(source: Any, tmp_path: Path) -> None:
     def lists(columns: ops.Columns) -> ops.Columns:
-        found = ops.to_ragged(ops.hash_buckets(ops.split(columns["word"]), 9))
-        return {"sum": ragged.sum(found)}
+        buckets = ops.to_ragged(ops.hash_buckets(ops.split(columns["word"]), 9))
+        return {"sum": ragged.sum(buckets)}
 
     hub.save(analyze(lists, source, data.executor("local")), tmp_path)
     module = hub.load(tmp_path)

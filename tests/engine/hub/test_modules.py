@@ -25,11 +25,11 @@ def published(encoder: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def named(params: Any) -> Any:
     """The params by the names that a module gives them: lists by place."""
-    return {"dense": params["dense"], "blocks": {str(place): one for place, one in enumerate(params["blocks"])}}
+    return {"dense": params["dense"], "blocks": {str(number): block for number, block in enumerate(params["blocks"])}}
 
 
-def close(found: Any, wanted: Any) -> None:
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-5), found, wanted)
+def close(actual: Any, wanted: Any) -> None:
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-5), actual, wanted)
 
 
 def test_it_is_the_function(encoder: Any, published: Path) -> None:
@@ -113,14 +113,14 @@ def test_a_module_in_a_module(encoder: Any, published: Path, tmp_path: Path) -> 
     fn, params, x = encoder
     base = hub.load(published, trainable=True)
 
-    def whole(given: Any, x: Any) -> Any:
-        return {"score": base(given["base"], x) @ given["head"], "code": base(x)}
+    def whole(params: Any, x: Any) -> Any:
+        return {"score": base(params["base"], x) @ params["head"], "code": base(x)}
 
-    given = {"base": base.params, "head": np.ones(3, np.float32)}
-    hub.save(hub.module(whole, given, x), tmp_path / "whole")
+    params = {"base": base.params, "head": np.ones(3, np.float32)}
+    hub.save(hub.module(whole, params, x), tmp_path / "whole")
     loaded = hub.load(tmp_path / "whole", trainable=True)
-    made = loaded(x)
-    close(made, {"score": fn(params, x).sum(-1), "code": fn(params, x)})
+    output = loaded(x)
+    close(output, {"score": fn(params, x).sum(-1), "code": fn(params, x)})
     by_base = jax.grad(lambda p: jnp.sum(loaded(p, x)["score"] ** 2))(loaded.params)["base"]
     close(by_base, named(jax.grad(lambda p: jnp.sum(fn(p, x).sum(-1) ** 2))(params)))
 
@@ -144,7 +144,7 @@ def test_several_inputs_of_several_dtypes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("inputs", "said"),
     [
         (np.zeros((2, 4), np.float32), r"input 'inputs' is float32\[2,4\]: encoder@1 is \(inputs: float32\[b,5\]\)"),
         (np.zeros((2, 5), np.int32), r"input 'inputs' is int32\[2,5\]"),
@@ -153,11 +153,11 @@ def test_several_inputs_of_several_dtypes(tmp_path: Path) -> None:
         ({"x": np.zeros((2, 5), np.float32)}, "input 'inputs' is missing"),
     ],
 )
-def test_errors_name_the_inputs(encoder: Any, tmp_path: Path, given: Any, said: str) -> None:
+def test_errors_name_the_inputs(encoder: Any, tmp_path: Path, inputs: Any, said: str) -> None:
     fn, params, x = encoder
     hub.save(hub.module(fn, params, x), tmp_path / "e", card=hub.ModelCard(name="encoder"))
     with pytest.raises(InputError, match=said) as caught:
-        hub.load(tmp_path / "e")(given)
+        hub.load(tmp_path / "e")(inputs)
     assert caught.value.where is not None
     assert caught.value.where.startswith(__file__)
 
@@ -182,11 +182,11 @@ def test_what_has_no_gradient_is_not_trained(encoder: Any, tmp_path: Path) -> No
     from drivetrain.engine.tracing.primitives import shaped
 
     fn, params, x = encoder
-    made = hub.module(fn, params, x).bundle
-    exported = jax.export.deserialize(bytearray(made.payload.programs["module-0"]))
+    bundle = hub.module(fn, params, x).bundle
+    exported = jax.export.deserialize(bytearray(bundle.payload.programs["module-0"]))
     shapes = [shaped(aval.shape, aval.dtype) for aval in exported.in_avals]
     program = export_program(exported.call, shapes)
-    bare = Bundle(made.graph, Payload({"module-0": program}, made.payload.weights, {}), made.export)
+    bare = Bundle(bundle.graph, Payload({"module-0": program}, bundle.payload.weights, {}), bundle.export)
     hub.save(bare, tmp_path / "bare")
     with pytest.raises(InputError, match="saved without its gradient, so it cannot be trained"):
         hub.load(tmp_path / "bare", trainable=True)

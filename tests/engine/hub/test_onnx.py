@@ -61,9 +61,9 @@ def compare(model: Any, inputs: dict[str, Any], path: Path) -> None:
     wanted = runtime.InferenceSession(str(path)).run(None, inputs)
     read = hub.from_onnx(path)
     for call in (read.apply, jax.jit(read.apply)):
-        made = call(read.params, inputs)
-        found = [made[name] for name in read.outputs] if len(read.outputs) > 1 else [made]
-        for mine, theirs in zip(found, wanted, strict=True):
+        outputs = call(read.params, inputs)
+        actual = [outputs[name] for name in read.outputs] if len(read.outputs) > 1 else [outputs]
+        for mine, theirs in zip(actual, wanted, strict=True):
             assert mine.shape == theirs.shape
             assert mine.dtype.kind == theirs.dtype.kind
             np.testing.assert_allclose(mine, theirs, rtol=2e-5, atol=2e-5)
@@ -128,7 +128,7 @@ CASES: dict[str, list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]]] = 
     "ArgMax": [({"x": X}, {}, {"axis": 1, "keepdims": 0}), ({"x": X}, {}, {})],
     "Where": [({"c": X > 0, "x": X, "y": normal(3, 4)}, {}, {})],
 }  # fmt: skip
-ALONE = [(op, place) for op, cases in sorted(CASES.items()) for place in range(len(cases))]
+ALONE = [(op, number) for op, cases in sorted(CASES.items()) for number in range(len(cases))]
 ELSEWHERE = {"Constant", "ConstantOfShape", "Shape", "Split"}  # several outputs, or none of the data: tested below
 
 
@@ -138,9 +138,9 @@ def test_every_operator_is_tested() -> None:
     assert CASES.keys() | ELSEWHERE == OPS.keys()
 
 
-@pytest.mark.parametrize(("op", "place"), ALONE)
-def test_an_operator(op: str, place: int, tmp_path: Path) -> None:
-    inputs, held, attributes = CASES[op][place]
+@pytest.mark.parametrize(("op", "number"), ALONE)
+def test_an_operator(op: str, number: int, tmp_path: Path) -> None:
+    inputs, held, attributes = CASES[op][number]
     if op == "Gather" and "i" in inputs:
         held = {"table": normal(4, 3)}
         names = ["table", "i"]
@@ -232,14 +232,14 @@ def refused(model: Any, path: Path, said: str) -> None:
 
 def test_what_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
-    one = {"x": X}
+    inputs = {"x": X}
     lstm = helper.make_node("LSTM", ["x", "w", "r"], ["y"], hidden_size=2)
     unknown = model_of([lstm], {"x": normal(3, 2, 4)}, {"w": normal(1, 8, 4), "r": normal(1, 8, 2)}, ["y"])
     refused(unknown, path, r"has LSTM, which this release does not know\n  fix: .*known are Abs, Add, .*Where")
     relu = [helper.make_node("Relu", ["x"], ["y"])]
-    refused(model_of(relu, one, {}, ["y"], 11), path, "uses operators of version 11, this release reads 13 to")
-    own = helper.make_node("Relu", ["x"], ["y"], domain="com.microsoft")
-    foreign = model_of([own], one, {}, ["y"], inferred=False)
+    refused(model_of(relu, inputs, {}, ["y"], 11), path, "uses operators of version 11, this release reads 13 to")
+    foreign = helper.make_node("Relu", ["x"], ["y"], domain="com.microsoft")
+    foreign = model_of([foreign], inputs, {}, ["y"], inferred=False)
     foreign.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", 1, [3, 4]))
     foreign.opset_import.append(helper.make_opsetid("com.microsoft", 1))
     refused(foreign, path, r"com\.microsoft\.Relu")

@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.engine, pytest.mark.slow]  # many compilations
 
 
 @pytest.fixture(scope="module")
-def made(encoder: Any) -> Any:
+def encoder_module(encoder: Any) -> Any:
     return hub.module(*encoder)
 
 
@@ -45,29 +45,29 @@ EVERY = pytest.mark.parametrize("store", ["path", "file", "memory"], indirect=Tr
 
 
 @EVERY
-def test_versions_are_counted_and_equal_ones_adopted(store: str, made: Any, encoder: Any) -> None:
+def test_versions_are_counted_and_equal_ones_adopted(store: str, encoder_module: Any, encoder: Any) -> None:
     assert hub.versions(store) == ()
-    first = hub.save(made, store)
-    assert (first.number, hub.save(made, store)) == (1, first)
+    first = hub.save(encoder_module, store)
+    assert (first.number, hub.save(encoder_module, store)) == (1, first)
     card = hub.ModelCard("enc", "Encodes.", "CC0-1.0", "noise", {"accuracy": 0.5}, "tests", "all else", {"Who": "we"})
-    second = hub.save(made, store, card=card)
+    second = hub.save(encoder_module, store, card=card)
     assert second.number == 2
     assert second.digest != first.digest
     assert hub.versions(store) == (first, second)
     assert second.card == card
-    assert hub.save(made, store) == first  # the older one, as it is there
-    assert hub.save(made, store, version=7, card=hub.ModelCard("seven")).number == 7
-    assert hub.save(made, store, card=hub.ModelCard("eight")).number == 8
+    assert hub.save(encoder_module, store) == first  # the older one, as it is there
+    assert hub.save(encoder_module, store, version=7, card=hub.ModelCard("seven")).number == 7
+    assert hub.save(encoder_module, store, card=hub.ModelCard("eight")).number == 8
     with pytest.raises(InputError, match="has a version 2 already, of another program"):
-        hub.save(made, store, version=2)
+        hub.save(encoder_module, store, version=2)
     fn, params, x = encoder
     np.testing.assert_allclose(hub.load(store, version=2, digest=second.digest)(x), fn(params, x), rtol=1e-5, atol=1e-6)
     assert all(check.ok for check in hub.verify(store))
 
 
-def test_the_card_is_beside_the_program_as_a_page(tmp_path: Path, made: Any) -> None:
+def test_the_card_is_beside_the_program_as_a_page(tmp_path: Path, encoder_module: Any) -> None:
     card = hub.ModelCard("enc", "Encodes.", metrics={"accuracy": 0.5}, more={"Who": "we"})
-    published = hub.save(made, tmp_path, card=card)
+    published = hub.save(encoder_module, tmp_path, card=card)
     folder = tmp_path / published.folder
     assert hub.ModelCard.from_json(json.loads((folder / "card.json").read_bytes())) == card
     page = (folder / "README.md").read_text()
@@ -83,8 +83,8 @@ def test_the_card_is_beside_the_program_as_a_page(tmp_path: Path, made: Any) -> 
 
 
 @EVERY
-def test_cleaning_removes_what_no_record_names(store: str, made: Any) -> None:
-    kept = hub.save(made, store)
+def test_cleaning_removes_what_no_record_names(store: str, encoder_module: Any) -> None:
+    kept = hub.save(encoder_module, store)
     files = hub_store(store)
     left = [f"objects/{'a' * 64}-2026010{day}T000000Z-{'b' * 16}" for day in (1, 2)]
     for folder in (*left, "objects/mine"):
@@ -119,25 +119,25 @@ def test_publishers_at_once_get_versions_of_their_own(tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
     gate, results = context.Barrier(4), context.Queue()
     programs = [1, 2, 3, 3]  # the last two publish the same
-    workers = [context.Process(target=_publish, args=(str(tmp_path), one, gate, results)) for one in programs]
+    workers = [context.Process(target=_publish, args=(str(tmp_path), program, gate, results)) for program in programs]
     for worker in workers:
         worker.start()
-    found = [results.get(timeout=280) for _ in workers]
+    published = [results.get(timeout=280) for _ in workers]
     for worker in workers:
         worker.join(60)
-    assert sorted({version for _, version in found}) == [1, 2, 3]
-    assert len(set(found)) == 3
+    assert sorted({version for _, version in published}) == [1, 2, 3]
+    assert len(set(published)) == 3
     assert len(list((tmp_path / "objects").iterdir())) == 3  # who came second with the same program took its files back
-    for program, version in found:
+    for program, version in published:
         assert float(hub.load(tmp_path, version=version).params["value"]) == program
 
 
-def test_one_number_is_claimed_once(tmp_path: Path, made: Any) -> None:
+def test_one_number_is_claimed_once(tmp_path: Path, encoder_module: Any) -> None:
     """Threads that all saw the same versions: the record's creation decides."""
     versions: list[int] = []
 
     def publish(number: int) -> None:
-        versions.append(hub.save(made, tmp_path, card=hub.ModelCard(str(number))).number)
+        versions.append(hub.save(encoder_module, tmp_path, card=hub.ModelCard(str(number))).number)
 
     threads = [threading.Thread(target=publish, args=(number,)) for number in range(6)]
     for thread in threads:
@@ -172,8 +172,8 @@ hub.save(module, sys.argv[1])
 
 @pytest.mark.slow
 @pytest.mark.parametrize("step", ["files", "sync", "claim"])
-def test_a_killed_publisher_leaves_no_version(tmp_path: Path, made: Any, step: str) -> None:
-    hub.save(made, tmp_path)
+def test_a_killed_publisher_leaves_no_version(tmp_path: Path, encoder_module: Any, step: str) -> None:
+    hub.save(encoder_module, tmp_path)
     child = subprocess.Popen(
         [sys.executable, "-c", KILLED, str(tmp_path), step], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -184,7 +184,7 @@ def test_a_killed_publisher_leaves_no_version(tmp_path: Path, made: Any, step: s
     assert child.wait(60) == -signal.SIGKILL
     child.stdin.close()
     child.stdout.close()
-    assert [one.number for one in hub.versions(tmp_path)] == [1]
+    assert [version.number for version in hub.versions(tmp_path)] == [1]
     assert hub.clean(tmp_path) == ()  # it may be at work still
     later = datetime.now(UTC) + timedelta(days=2)
     left = hub.clean(tmp_path, now=later, dry_run=True)
@@ -196,7 +196,7 @@ def test_a_killed_publisher_leaves_no_version(tmp_path: Path, made: Any, step: s
     assert not any((tmp_path / name).exists() for name in left)
     assert hub.clean(tmp_path, now=later) == ()
     assert hub.load(tmp_path).params
-    assert hub.save(made, tmp_path, card=hub.ModelCard("next")).number == 2
+    assert hub.save(encoder_module, tmp_path, card=hub.ModelCard("next")).number == 2
 
 
 def damage(folder: Path, what: str) -> None:
@@ -250,17 +250,17 @@ def damage(folder: Path, what: str) -> None:
         ("absolute", "the name '/etc/passwd' leads elsewhere"),
     ],
 )
-def test_damage_is_one_clear_error(tmp_path: Path, made: Any, what: str, said: str) -> None:
-    hub.save(made, tmp_path)
+def test_damage_is_one_clear_error(tmp_path: Path, encoder_module: Any, what: str, said: str) -> None:
+    hub.save(encoder_module, tmp_path)
     damage(tmp_path, what)
     with pytest.raises(InputError, match=said):
         hub.load(tmp_path)
 
 
-def test_a_damaged_file_of_a_store_is_not_cached(made: Any, tmp_path: Path) -> None:
+def test_a_damaged_file_of_a_store_is_not_cached(encoder_module: Any, tmp_path: Path) -> None:
     files = pytest.importorskip("fsspec").filesystem("memory")
     address = f"memory://hub/{tmp_path.name}"
-    published = hub.save(made, address)
+    published = hub.save(encoder_module, address)
     path = f"/hub/{tmp_path.name}/{published.folder}/bundle/graph.json"
     whole = files.cat_file(path)
     files.pipe_file(path, whole[:-1] + b"!")
@@ -272,66 +272,68 @@ def test_a_damaged_file_of_a_store_is_not_cached(made: Any, tmp_path: Path) -> N
     files.rm("/hub", recursive=True)
 
 
-def test_a_store_that_does_not_list_what_it_holds(tmp_path: Path, made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_does_not_list_what_it_holds(
+    tmp_path: Path, encoder_module: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from drivetrain.engine.hub import publishing
 
-    hub.save(made, tmp_path)
+    hub.save(encoder_module, tmp_path)
     monkeypatch.setattr(publishing, "numbers", lambda store: [])
     with pytest.raises(InputError, match="is not listed"):
-        hub.save(made, tmp_path, card=hub.ModelCard("next"))
+        hub.save(encoder_module, tmp_path, card=hub.ModelCard("next"))
     assert len(list((tmp_path / "objects").iterdir())) == 2  # written once, whatever number it gets
 
 
 @pytest.mark.parametrize("bad", ["0" * 64, "abc", ""])
-def test_a_pin_must_match(tmp_path: Path, made: Any, bad: str) -> None:
-    published = hub.save(made, tmp_path)
+def test_a_pin_must_match(tmp_path: Path, encoder_module: Any, bad: str) -> None:
+    published = hub.save(encoder_module, tmp_path)
     assert hub.load(tmp_path, digest=published.digest.upper()).params
     with pytest.raises(InputError, match=f"has digest {published.digest}, not the pinned"):
         hub.load(tmp_path, digest=bad)
 
 
-def test_what_is_not_there(tmp_path: Path, made: Any) -> None:
+def test_what_is_not_there(tmp_path: Path, encoder_module: Any) -> None:
     with pytest.raises(InputError, match="holds no published version"):
         hub.load(tmp_path)
-    hub.save(made, tmp_path)
+    hub.save(encoder_module, tmp_path)
     with pytest.raises(InputError, match="has no version 3"):
         hub.load(tmp_path, version=3)
     for number in (0, -1, True, 10**9, "1"):
         with pytest.raises(InputError, match="version is"):
             hub.load(tmp_path, version=number)  # type: ignore[arg-type]
         with pytest.raises(InputError, match="version is"):
-            hub.save(made, tmp_path, version=number)  # type: ignore[arg-type]
+            hub.save(encoder_module, tmp_path, version=number)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="no signature 'other'"):
         hub.load(tmp_path, signature="other")
 
 
-def test_what_cannot_be_written_or_is_no_program(tmp_path: Path, made: Any) -> None:
+def test_what_cannot_be_written_or_is_no_program(tmp_path: Path, encoder_module: Any) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="Not a directory"):
-        hub.save(made, tmp_path / "file")
+        hub.save(encoder_module, tmp_path / "file")
     with pytest.raises(InputError, match="is no program to publish"):
         hub.save(np.sin, tmp_path)  # type: ignore[arg-type]
 
 
-def test_addresses_that_are_none(made: Any) -> None:
+def test_addresses_that_are_none(encoder_module: Any) -> None:
     pytest.importorskip("fsspec")
     with pytest.raises(InputError, match="nosuch"):
-        hub.save(made, "nosuch://place")
+        hub.save(encoder_module, "nosuch://place")
     with pytest.raises(InputError, match="holds a password"):
-        hub.save(made, "s3://key:secret@bucket/x")
+        hub.save(encoder_module, "s3://key:secret@bucket/x")
     with pytest.raises(InputError, match="names another machine"):
-        hub.save(made, "file://elsewhere/x")
+        hub.save(encoder_module, "file://elsewhere/x")
     with pytest.raises(InputError, match=r"nothing can be listed by HTTP"):
-        hub.save(made, "http://localhost:1/x")
+        hub.save(encoder_module, "http://localhost:1/x")
     with pytest.raises(InputError, match="cannot create a file only where there is none"):
-        hub.save(made, "local:///tmp/x")
+        hub.save(encoder_module, "local:///tmp/x")
 
 
-def test_the_cache_serves_two_processes_and_mends_itself(made: Any, tmp_path: Path, encoder: Any) -> None:
+def test_the_cache_serves_two_processes_and_mends_itself(encoder_module: Any, tmp_path: Path, encoder: Any) -> None:
     fn, params, x = encoder
     files = pytest.importorskip("fsspec").filesystem("memory")
     address = f"memory://hub/{tmp_path.name}"
-    published = hub.save(made, address)
+    published = hub.save(encoder_module, address)
     results: list[Any] = []
     threads = [threading.Thread(target=lambda: results.append(hub.load(address)(x))) for _ in range(4)]
     for thread in threads:
@@ -348,9 +350,11 @@ def test_the_cache_serves_two_processes_and_mends_itself(made: Any, tmp_path: Pa
     assert [path.name for path in kept.parent.iterdir()] == [published.digest]
 
 
-def test_by_http_a_version_is_named(tmp_path: Path, made: Any, encoder: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_by_http_a_version_is_named(
+    tmp_path: Path, encoder_module: Any, encoder: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(stores, "PAUSES", [0.0])
-    hub.save(made, tmp_path / "site" / "enc")
+    hub.save(encoder_module, tmp_path / "site" / "enc")
     handler = partial(SimpleHTTPRequestHandler, directory=str(tmp_path / "site"))
     handler.log_message = lambda *_: None  # type: ignore[attr-defined]
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
@@ -368,9 +372,9 @@ def test_by_http_a_version_is_named(tmp_path: Path, made: Any, encoder: Any, mon
         hub.load(address, version=1)
 
 
-def test_nothing_of_a_hub_is_executed(tmp_path: Path, made: Any) -> None:
+def test_nothing_of_a_hub_is_executed(tmp_path: Path, encoder_module: Any) -> None:
     """Code that lies among a version's files stays where it is."""
-    hub.save(made, tmp_path / "x")
+    hub.save(encoder_module, tmp_path / "x")
     (inner,) = (tmp_path / "x" / "objects").iterdir()
     mark = tmp_path / "executed"
     for name in ("conftest.py", "__init__.py", "graph.py", "bundle/sitecustomize.py"):

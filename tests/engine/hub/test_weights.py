@@ -50,8 +50,8 @@ def test_names_transposes_and_splits(file: Path) -> None:
     (layer,) = hub.weights(file, LIKE, **RULES)["layers"]
     np.testing.assert_array_equal(layer["linear"]["kernel"], TORCH["encoder.layer.0.linear.weight"].T)
     np.testing.assert_array_equal(layer["linear"]["bias"], TORCH["encoder.layer.0.linear.bias"])
-    for place, name in enumerate("qkv"):
-        part = TORCH["encoder.layer.0.qkv.weight"][3 * place : 3 * place + 3]
+    for number, name in enumerate("qkv"):
+        part = TORCH["encoder.layer.0.qkv.weight"][3 * number : 3 * number + 3]
         np.testing.assert_array_equal(layer[name]["kernel"], part.T)
 
 
@@ -65,14 +65,14 @@ def test_an_nnx_model_from_several_files_and_shapes_alone(tmp_path: Path) -> Non
             return self.second(nnx.relu(self.first(features["x"])))
 
     model = nnx_model(Net)
-    one, two = RNG.normal(size=(4, 8)).astype(np.float32), RNG.normal(size=(8, 2)).astype(ml_dtypes.bfloat16)
-    save_file({"first.kernel": one, "first.bias": np.ones(8, np.float16)}, tmp_path / "1.safetensors")
-    save_file({"second.kernel": two, "second.bias": np.ones(2)}, tmp_path / "2.safetensors")
+    first, second = RNG.normal(size=(4, 8)).astype(np.float32), RNG.normal(size=(8, 2)).astype(ml_dtypes.bfloat16)
+    save_file({"first.kernel": first, "first.bias": np.ones(8, np.float16)}, tmp_path / "1.safetensors")
+    save_file({"second.kernel": second, "second.bias": np.ones(2)}, tmp_path / "2.safetensors")
     like = jax.eval_shape(model.init, jax.random.key(0))
     params = hub.weights([tmp_path / "1.safetensors", tmp_path / "2.safetensors"], like)
     assert {str(leaf.dtype) for leaf in jax.tree.leaves(params)} == {"float32"}
     x = RNG.normal(size=(5, 4)).astype(np.float32)
-    wanted = np.maximum(x @ one + 1, 0) @ two.astype(np.float32) + 1
+    wanted = np.maximum(x @ first + 1, 0) @ second.astype(np.float32) + 1
     np.testing.assert_allclose(model.apply(params, {"x": jnp.asarray(x)}), wanted, rtol=1e-5)
 
 
