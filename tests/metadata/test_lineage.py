@@ -135,15 +135,15 @@ def compare(
         for start in starts:
             node = ("artifact" if isinstance(start, ArtifactRecord) else "execution", start.id)
             nodes, edges = graph.search(node, direction, hops)
-            lineage = store.lineage(start, direction, max_hops=hops)
-            assert {("artifact", n) for n in lineage.artifacts} | {
-                ("execution", n) for n in lineage.executions
+            reached = store.lineage(start, direction, max_hops=hops)
+            assert {("artifact", n) for n in reached.artifacts} | {
+                ("execution", n) for n in reached.executions
             } == nodes
             assert {
                 (("artifact", e.artifact), ("execution", e.execution))
                 if e.direction == "INPUT"
                 else (("execution", e.execution), ("artifact", e.artifact))
-                for e in lineage.edges
+                for e in reached.edges
             } == edges
 
 

@@ -116,8 +116,8 @@ def test_a_module_in_a_module(encoder: Any, published: Path, tmp_path: Path) -> 
     def whole(params: Any, x: Any) -> Any:
         return {"score": base(params["base"], x) @ params["head"], "code": base(x)}
 
-    params = {"base": base.params, "head": np.ones(3, np.float32)}
-    hub.save(hub.module(whole, params, x), tmp_path / "whole")
+    both = {"base": base.params, "head": np.ones(3, np.float32)}
+    hub.save(hub.module(whole, both, x), tmp_path / "whole")
     loaded = hub.load(tmp_path / "whole", trainable=True)
     output = loaded(x)
     close(output, {"score": fn(params, x).sum(-1), "code": fn(params, x)})
