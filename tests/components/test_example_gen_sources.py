@@ -29,7 +29,7 @@ from drivetrain.pipelines.launcher.observers import NullObserver
 from drivetrain.pipelines.project.context import LaunchContext, enter
 from drivetrain.pipelines.project.secret import redact
 from drivetrain.tests.data.postgres import server  # noqa: F401 - a fixture
-from drivetrain.tests.data.test_remote import Web
+from drivetrain.tests.data.reading.test_remote import Web
 
 Shop = Callable[..., tuple[Home, Callable[..., RunResult]]]
 

@@ -14,7 +14,13 @@ from drivetrain.metadata import ArtifactRecord, ExecutionRecord, MetadataStore, 
 from drivetrain.metadata.mlmd import MlmdImport, import_mlmd
 from drivetrain.metadata.mlmd.executions import producers_first
 from drivetrain.tests.metadata.conftest import StoreAddress
-from drivetrain.tests.metadata.mlmd import Json, execute, make, oracle, values
+from drivetrain.tests.metadata.mlmd.oracle.oracle import (
+    Json,
+    execute,
+    make,
+    oracle,
+    values,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

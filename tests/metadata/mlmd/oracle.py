@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-FIXTURES = Path(__file__).parents[1] / "fixtures" / "mlmd"
+FIXTURES = Path(__file__).parents[2] / "fixtures" / "mlmd"
 Json = dict[str, Any]
 
 
