@@ -265,14 +265,16 @@ class Store:
         paths -= {self._path(folder).strip("/")}  # S3 may list the folder itself, too
         return sorted({path.rpartition("/")[2] for path in paths})
 
-    def matches(self) -> list[Match]:
+    def matches(self, count: CountBytes = lambda done: None) -> list[Match]:
         """The files that the address itself names, where it may be a pattern with `*`, `?` and `[…]`, in any order.
+
+        `count` is called with 0 now and then while it waits to ask again, and may raise to stop.
 
         Raises:
             FileNotFoundError: It has no such sign, and there is no such file.
             InputError: It names a folder.
         """
-        return self._retry("", "read", self._matches)
+        return self._retry("", "read", self._matches, _counting_wait(count))
 
     def fetch_match(self, match: Match, path: Path, count: CountBytes) -> None:
         """Copy a file that `matches` gave to a local one, of the size that was listed."""
@@ -282,7 +284,7 @@ class Store:
             if match.size not in (None, path.stat().st_size):
                 raise OSError(f"{path.stat().st_size} of {match.size} bytes came")
 
-        retry(match.address, "read", get)
+        retry(match.address, "read", get, wait=_counting_wait(count))
 
     # --- writing ---
 
@@ -573,6 +575,18 @@ def retry(
             logging.getLogger(__name__).info("%s: %s; tried again in %g s", what, redacted(error), pause)
         wait(pause * random.uniform(1.0, 1.25))  # noqa: S311 - not a secret
     raise AssertionError("unreachable")
+
+
+def _counting_wait(count: CountBytes) -> Callable[[float], None]:
+    """A wait that asks now and then whether to stop: the pauses are longer than a person who cancels waits."""
+
+    def wait(seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            count(0)
+            time.sleep(min(left, _TICK))
+
+    return wait
 
 
 def is_permanent(error: Exception) -> bool:

@@ -36,7 +36,7 @@ def fetch_files(pattern: str, folder: Path, progress: Progress = no_progress) ->
         DrivetrainError: The package for the scheme is not installed.
     """
     store = Store(pattern)
-    matches = sorted(_matches(store), key=lambda match: match.address)
+    matches = sorted(_matches(store, lambda done: progress(0, None, "bytes fetched")), key=lambda match: match.address)
     if not matches:
         raise InputError(f"nothing matches {pattern}", fix="check the address and the right to list it")
     folders = [match.address.split("/")[:-1] for match in matches]
@@ -64,12 +64,12 @@ def list_files(pattern: str) -> list[str]:
         StorageUnavailable: The store did not answer, however often it was asked.
         DrivetrainError: The package for the scheme is not installed.
     """
-    return sorted(match.address for match in _matches(Store(pattern)))
+    return sorted(match.address for match in _matches(Store(pattern), lambda done: None))
 
 
-def _matches(store: Store) -> list[Match]:
+def _matches(store: Store, count: CountBytes) -> list[Match]:
     try:
-        return store.matches()
+        return store.matches(count)
     except FileNotFoundError as error:
         raise InputError(f"{store.address} does not exist", fix="check the address") from error
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from click.testing import Result
 from drivetrain.console.session import open as open_view
-from drivetrain.tests.metadata.mlmd.oracle.oracle import execute, make, oracle
+from drivetrain.tests.metadata.mlmd.oracle import execute, make, oracle
 
 Json = dict[str, Any]
 Command = Callable[..., Result]

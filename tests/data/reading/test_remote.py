@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -221,6 +222,26 @@ def test_progress_is_told_and_may_stop_the_fetching(web: Web, memory: Any, tmp_p
     with pytest.raises(Canceled):
         fetch_files(url, tmp_path / "half", stop)
     assert not list((tmp_path / "half").rglob("*"))
+
+
+def test_a_pause_may_be_stopped(web: Web, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pauses are longer than a person who cancels a run waits."""
+    monkeypatch.setattr(stores, "PAUSES", [60.0])
+    web.files["/x.csv"] = b"a\n" * 1000
+    web.failures = ["cut"]
+    asked = 0
+
+    def stop(done: int, total: int | None, unit: str) -> None:
+        nonlocal asked
+        asked += 1
+        if web.asked.count("GET /x.csv") and not done and asked > 5:
+            raise Canceled("enough")
+
+    begun = time.monotonic()
+    with pytest.raises(Canceled):
+        fetch_files(f"{web.url}/x.csv", tmp_path, stop)
+    assert time.monotonic() - begun < 30
+    assert web.asked.count("GET /x.csv") == 1
 
 
 def test_a_server_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

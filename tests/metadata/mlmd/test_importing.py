@@ -14,7 +14,7 @@ from drivetrain.metadata import ArtifactRecord, ExecutionRecord, MetadataStore, 
 from drivetrain.metadata.mlmd import MlmdImport, import_mlmd
 from drivetrain.metadata.mlmd.executions import producers_first
 from drivetrain.tests.metadata.conftest import StoreAddress
-from drivetrain.tests.metadata.mlmd.oracle.oracle import (
+from drivetrain.tests.metadata.mlmd.oracle import (
     Json,
     execute,
     make,

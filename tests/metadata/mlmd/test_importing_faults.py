@@ -11,7 +11,7 @@ import pytest
 from drivetrain.errors import InputError
 from drivetrain.metadata import MetadataStore
 from drivetrain.metadata.mlmd import import_mlmd
-from drivetrain.tests.metadata.mlmd.oracle.oracle import execute, make
+from drivetrain.tests.metadata.mlmd.oracle import execute, make
 
 
 @pytest.fixture
