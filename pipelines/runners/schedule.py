@@ -18,6 +18,8 @@ from ..launcher.flow import shared_depth
 Items: TypeAlias = Callable[[str, Index], int | None]
 """How many items a loop has, within an item of those around it; None where it is held back."""
 _Group: TypeAlias = tuple[str, Index]
+_Rank: TypeAlias = tuple[int, int]
+"""A node's place among the ready ones: minus its priority, then its number in the order of the pipeline."""
 
 
 class Schedule:
@@ -37,8 +39,11 @@ class Schedule:
         self._items = items
         self._left: dict[_Group, int] = {(node.id, ()): 1 for node in self._nodes}
         self._waiting: dict[_Group, list[_Waiter]] = defaultdict(list)
-        self._ready: list[tuple[int, int, Index]] = []  # a heap: minus priority, order, index
-        self._held: dict[tuple[str, Index], list[tuple[int, int, Index]]] = defaultdict(list)
+        # Two levels of heaps: nodes that have ready tasks, and the indexes of those. A node that does not fit is
+        # passed over in one step however many items it is ready for.
+        self._ready: list[_Rank] = []
+        self._ready_indexes: dict[int, list[Index]] = defaultdict(list)
+        self._held: dict[tuple[str, Index], list[tuple[_Rank, Index]]] = defaultdict(list)
         self._active: dict[tuple[str, Index], set[int]] = defaultdict(set)
         self._unended: dict[tuple[str, Index], int] = {}  # (loop, index with the item) -> nodes that have not ended
         self._running: set[str] = set()
@@ -66,24 +71,32 @@ class Schedule:
 
     def take(self, fits: Callable[[Node], bool] = lambda node: True) -> str | None:
         """The next task to start, of a node that fits; None where there is none now."""
-        refused = []
-        taken: str | None = None
-        while self._ready and taken is None:
-            entry = heapq.heappop(self._ready)
-            node, index = self._nodes[entry[1]], entry[2]
-            full = self._full(node, index)
+        unfit: list[_Rank] = []
+        task: str | None = None
+        while self._ready and task is None:
+            rank = self._ready[0]
+            node, indexes = self._nodes[rank[1]], self._ready_indexes[rank[1]]
+            full = self._full(node, indexes[0])
             if full is not None:
-                self._held[full].append(entry)
-            elif not fits(node):
-                refused.append(entry)
+                self._held[full].append((rank, heapq.heappop(indexes)))
+            elif fits(node):
+                task = self._start(node, heapq.heappop(indexes))
             else:
-                for depth, loop in enumerate(self._scopes[node.id][: len(index)]):
-                    self._active[loop, index[:depth]].add(index[depth])
-                taken = task_name(node.id, index)
-                self._running.add(taken)
-        for entry in refused:
-            heapq.heappush(self._ready, entry)
-        return taken
+                # All tasks of a node need the same, so that the others do not fit either.
+                unfit.append(heapq.heappop(self._ready))
+                continue
+            if not indexes:
+                heapq.heappop(self._ready)
+        for rank in unfit:
+            heapq.heappush(self._ready, rank)
+        return task
+
+    def _start(self, node: Node, index: Index) -> str:
+        for depth, loop in enumerate(self._scopes[node.id][: len(index)]):
+            self._active[loop, index[:depth]].add(index[depth])
+        name = task_name(node.id, index)
+        self._running.add(name)
+        return name
 
     def end(self, name: str) -> None:
         """A task has ended, however it did."""
@@ -124,7 +137,13 @@ class Schedule:
         return node, index[: shared_depth(self._scopes[node], scope[: len(index)])]
 
     def _make_ready(self, node: Node, index: Index) -> None:
-        heapq.heappush(self._ready, (-node.options.priority, self._order[node.id], index))
+        self._push((-node.options.priority, self._order[node.id]), index)
+
+    def _push(self, rank: _Rank, index: Index) -> None:
+        indexes = self._ready_indexes[rank[1]]
+        if not indexes:
+            heapq.heappush(self._ready, rank)
+        heapq.heappush(indexes, index)
 
     def _open(self, loop: str, outer: Index) -> None:
         """Open a loop into its items; what is in one that is held back is launched once, to say so."""
@@ -170,8 +189,8 @@ class Schedule:
         if not self._unended[loop, index]:
             frame = (loop, index[:-1])
             self._active[frame].discard(index[-1])
-            for entry in self._held.pop(frame, ()):
-                heapq.heappush(self._ready, entry)
+            for rank, held in self._held.pop(frame, ()):
+                self._push(rank, held)
 
 
 class _Waiter:

@@ -277,3 +277,18 @@ def test_steps_launch_each_task_when_a_search_would_allow_it(pipeline: Pipeline,
             oracle.taken.add(name)
             at_work[worker] = name
     assert {task_name(*task) for task in oracle.tasks()} == oracle.ended == oracle.taken
+
+
+def test_a_thousand_items_that_do_not_fit_are_passed_over_in_one_step() -> None:
+    pipeline = Pipeline("p", (), (_node("A", (), "items", 0), _node("B", (), "", 0)), (Loop("items", [0]),))
+    schedule = Schedule(pipeline, ["A", "B"], lambda loop, outer: 1000)
+    asked: list[str] = []
+
+    def fits(node: Node) -> bool:
+        asked.append(node.id)
+        return node.id == "B"
+
+    assert schedule.take(fits) == "B"
+    assert schedule.take(fits) is None
+    assert asked == ["A", "B", "A"]
+    assert [schedule.take() for _ in range(1001)] == [*(f"A[{item}]" for item in range(1000)), None]
