@@ -66,6 +66,7 @@ class Pod:
         self._cancel: threading.Event | None = None
         self._hurry = threading.Event()
         self._joined: Joined | None = None
+        self._known_launcher: Launcher | None = None
         self._project = arguments.project
         self._task = ""
 
@@ -82,7 +83,7 @@ class Pod:
             )
         name = self.given.parameters.get(RUN) or f"kubeflow-{self.place.kfp_run}"
         self._project = function.project
-        self._joined = join(self.place, name, pipeline, self._project, values)
+        self._work_on(join(self.place, name, pipeline, self._project, values))
         if self.arguments.leave:
             return self._leave()
         if self.arguments.open:
@@ -128,14 +129,14 @@ class Pod:
         self._task = task_name(node, self.given.index(scope))
         if joined.run.pipeline[node].on_exit:
             return self._ended(self._attempt(resuming=self._settled()))
-        settling.know_upstream(self._here.home, self._here.run, self._task)
+        settling.know_upstream(self._launcher(), self._task)
         return self._ended(self._attempt(resuming=True))
 
     def _settled(self) -> bool:
         """See that the run knows how what is not on exit ended; gives whether it had been told the very same before."""
         joined = self._here
         run, told = settling.settle(joined.home, joined.run, self._status)
-        self._joined = replace(joined, run=replace(run, project=self._project))
+        self._work_on(replace(joined, run=replace(run, project=self._project)))
         return told
 
     def _open(self, loop: str) -> int:
@@ -148,7 +149,7 @@ class Pod:
         if pipeline[inside[0]].on_exit:  # its items may be what failed
             self._settled()
         else:
-            settling.know_upstream(self._here.home, self._here.run, self._task)
+            settling.know_upstream(self._launcher(), self._task)
         launcher = self._launcher()
         count, results = launcher.flow.count(loop, outer), []
         if count is None:
@@ -188,7 +189,7 @@ class Pod:
         with contextlib.suppress(DrivetrainError):
             joined.home.close()
         joined = alone(self.place, body)
-        self._joined = replace(joined, run=replace(joined.run, project=self._project))
+        self._work_on(replace(joined, run=replace(joined.run, project=self._project)))
         return self._tried(resuming=resuming)
 
     def _tried(self, *, resuming: bool) -> NodeResult:
@@ -277,8 +278,21 @@ class Pod:
         told = self.given.parameters.get(STATUS)
         return str(told.get("state", "")) if isinstance(told, dict) else ""
 
-    def _launcher(self, *, resuming: bool = True) -> Launcher:
-        return Launcher(self._here.home, self._here.run, resuming=resuming)
+    def _work_on(self, joined: Joined) -> None:
+        """From now on the pod works on this run in this store."""
+        self._joined = joined
+        self._known_launcher = None  # it knows the run as it was
+
+    def _launcher(self, *, resuming: bool | None = None) -> Launcher:
+        """The pod's launcher; a new one where the pod works on another run, or resumes it or not as the other did not.
+
+        It is kept because it knows what the store said of the tasks that have ended.
+        """
+        known = self._known_launcher
+        if known is None or resuming not in (None, known.resuming):
+            known = Launcher(self._here.home, self._here.run, resuming=resuming is not False)
+            self._known_launcher = known
+        return known
 
 
 def _address(home: Home) -> Callable[[ArtifactRecord], str]:

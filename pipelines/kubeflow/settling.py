@@ -49,13 +49,12 @@ def settle(home: Home, run: Run, kfp_state: str = "") -> tuple[Run, bool]:
         return tell_end(home, open_run(home, run.id), status)
 
 
-def know_upstream(home: Home, run: Run, task: str) -> None:
+def know_upstream(launcher: Launcher, task: str) -> None:
     """See that the store knows how all that a task waits for ended: what pods recorded, and what had no pod."""
-    launcher = Launcher(home, run, resuming=True)
     if not any(_unknown(launcher, task)):
         return
-    records.sync(home, run.id)
-    with _alone(home, run):
+    records.sync(launcher.home, launcher.run.id)
+    with _alone(launcher.home, launcher.run):
         _settle_upstream(launcher, task)
 
 

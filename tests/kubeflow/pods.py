@@ -98,6 +98,25 @@ class Image:
         """The runs."""
         return Home(self.root)
 
+    def given(
+        self,
+        place: Path | None = None,
+        status: Mapping[str, object] | None = None,
+        outputs: tuple[str, ...] = (),
+        artifacts: tuple[str, ...] = (),
+    ) -> str:
+        """What KFP's driver resolved for a container, which answers below a folder."""
+        place = place or self.base / "out" / "pod"
+        executor_input = {
+            "inputs": {"parameterValues": {"drivetrain_run": "", "status": status, **self.parameters}},
+            "outputs": {
+                "outputFile": str(place / "output.json"),
+                "parameters": {name: {"outputFile": str(place / name)} for name in outputs},
+                "artifacts": {name: {"artifacts": [{"name": name, "uri": str(place / name)}]} for name in artifacts},
+            },
+        }
+        return json.dumps(executor_input)
+
     def start(
         self,
         *what: str,
@@ -109,16 +128,9 @@ class Image:
     ) -> Pod:
         """Start a container: `--node ID`, `--open LOOP` or `--leave`."""
         place = self.base / "out" / "-".join(what).strip("-")
-        given = {
-            "inputs": {"parameterValues": {"drivetrain_run": "", "status": status, **self.parameters}},
-            "outputs": {
-                "outputFile": str(place / "output.json"),
-                "parameters": {name: {"outputFile": str(place / name)} for name in outputs},
-                "artifacts": {name: {"artifacts": [{"name": name, "uri": str(place / name)}]} for name in artifacts},
-            },
-        }
+        given = self.given(place, status, outputs, artifacts)
         command = [sys.executable, "-P", "-m", "drivetrain.pipelines.kubeflow.pod", "--project", str(self.folder)]
-        command += ["--ir", digest or self.digest, *what, "--executor-input", json.dumps(given)]
+        command += ["--ir", digest or self.digest, *what, "--executor-input", given]
         process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.base,
             env={**os.environ, "DRIVETRAIN_KUBEFLOW_RUN": self.kfp_run, "DRIVETRAIN_ROOT": str(self.root),

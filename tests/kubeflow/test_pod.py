@@ -13,15 +13,17 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from drivetrain.errors import InputError
 from drivetrain.metadata import fsck
 from drivetrain.pipelines import Home
-from drivetrain.pipelines.kubeflow import records
+from drivetrain.pipelines.kubeflow import pod, records
 from drivetrain.pipelines.kubeflow.manifests import ExecutorInput, local_path
 from drivetrain.pipelines.launcher.flow import Flow
 from drivetrain.pipelines.launcher.home import open_run
+from drivetrain.pipelines.launcher.launcher import Launcher
 from drivetrain.tests.kubeflow.pods import PARTS, Image, Pod
 
 PIPELINE = """
@@ -398,3 +400,26 @@ def shop(count: int = 3) -> None:
     (shop.base / "go").touch()
     assert (first.end(), second.end()) == (0, 0)
     assert _count(shop, "Waits") == 1
+
+
+@pytest.mark.parametrize("node", ["Make", "Again"])
+def test_a_pod_has_one_launcher(image: Make, monkeypatch: pytest.MonkeyPatch, node: str) -> None:
+    shop = image()
+    launchers: list[Launcher] = []
+    begin = Launcher.__init__
+
+    def count(self: Launcher, *arguments: Any, **named: Any) -> None:
+        launchers.append(self)
+        begin(self, *arguments, **named)
+
+    monkeypatch.setattr(Launcher, "__init__", count)
+    monkeypatch.setattr(signal, "signal", lambda number, handler: None)
+    monkeypatch.chdir(shop.base)
+    monkeypatch.setenv("DRIVETRAIN_KUBEFLOW_RUN", shop.kfp_run)
+    monkeypatch.setenv("DRIVETRAIN_ROOT", str(shop.root))
+    for name in ("Make", "Double"):
+        if name != node:
+            assert shop.start("--node", name).end() == 0
+    argv = ["--project", str(shop.folder), "--ir", shop.digest, "--node", node, "--executor-input", shop.given()]
+    assert pod.main(argv) == 0
+    assert len(launchers) == 1

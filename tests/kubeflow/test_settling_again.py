@@ -81,8 +81,8 @@ def test_what_was_held_back_the_first_time(
 def test_a_pod_that_gathers_knows_that_what_it_waits_for_was_skipped(home: Home, failed: Run) -> None:
     (home.base / "wanted").write_text("2")
     with_pods(home, failed, "Wanted")
-    settling.know_upstream(home, failed, "Second")
     launcher = Launcher(home, failed, resuming=True)
+    settling.know_upstream(launcher, "Second")
     assert launcher.launch("Second").state == "SKIPPED"
     found = [getattr(launcher.records.read(name), "reason", None) for name in ("Make", "First", "Second")]
     assert found == ["Wanted > 3 is false", "Make was skipped", "First was skipped"]
