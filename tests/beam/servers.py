@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import secrets
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -20,6 +22,12 @@ FOLDER = Path(os.environ["DRIVETRAIN_BEAM"])  # tests/conftest.py sees to it
 JOB_SERVICE = Path(__file__).with_name("job_service.py")
 POOL = "apache_beam.runners.worker.worker_pool_main"
 Flags = tuple[str, ...]
+WORKER_THREADS = "(run_worker_|read_grpc_client_inputs|forward_grpc_outputs|read_log_control_messages|read_state)"
+"""What the threads of a worker are called that is part of this process."""
+HAS_WORKERS_HERE = pytest.mark.filterwarnings(
+    f"ignore:Exception in thread {WORKER_THREADS}:pytest.PytestUnhandledThreadExceptionWarning"
+)
+"""Of a test with such workers: where their server ends first, they end with an error, which is Beam's way."""
 _OPEN = "lang lang.invoke lang.reflect io net nio util util.concurrent util.concurrent.atomic"
 # Spark's own list of what it must reach in Java 17.
 SPARK_JAVA = tuple(f"--add-opens=java.base/java.{name}=ALL-UNNAMED" for name in _OPEN.split()) + tuple(
@@ -71,10 +79,20 @@ def wait_for(port: int, pid: int) -> None:
 
 @contextlib.contextmanager
 def listening(*command: str, port: int, env: Mapping[str, str] | None = None) -> Iterator[int]:
-    """A server that listens; gives the id of its process."""
-    with started(*command, env=env) as pid:
-        wait_for(port, pid)
-        yield pid
+    """A server that listens; gives the id of its process.
+
+    Workers of its jobs may be threads of this process (LOOPBACK). They end when the server does, some of them with an
+    error, and Beam does not wait for them: so that error would be heard in whichever test comes next.
+    """
+    before = set(threading.enumerate())
+    try:
+        with started(*command, env=env) as pid:
+            wait_for(port, pid)
+            yield pid
+    finally:
+        for thread in set(threading.enumerate()) - before:
+            if re.match(WORKER_THREADS, thread.name):
+                thread.join(60)
 
 
 @contextlib.contextmanager

@@ -57,8 +57,10 @@ def test_a_worker_killed_in_a_bundle(name: str, source: Source, tmp_path: Path) 
     assert digest_tree(tmp_path / "beam") == digest_tree(tmp_path / "local")
 
 
-# The workers are threads of this process, and end with an error that nobody is left to hear.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+# The workers are threads of this process, whatever the job service is.
+@pytest.mark.filterwarnings(
+    f"ignore:Exception in thread {servers.WORKER_THREADS}:pytest.PytestUnhandledThreadExceptionWarning"
+)
 @pytest.mark.parametrize(
     ("name", "command"),
     [
