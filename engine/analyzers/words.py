@@ -113,7 +113,7 @@ class TaggedWords:
         word, label, weights = word[kept], label[kept], weights[kept]
         if not len(word):
             return
-        # Equal (word, label, weight) come to stand together, so that each is joined into bytes once per batch.
+        # Sorted, equal (word, label, weight) are neighbours, so that each is joined into bytes once per batch.
         order = np.lexsort((weights, label, word))
         word, label, weights = word[order], label[order], weights[order]
         same = (np.diff(word) == 0) & (np.diff(label) == 0) & (np.diff(weights) == 0)

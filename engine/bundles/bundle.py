@@ -1,4 +1,4 @@
-"""The bundle: a graph saved as a folder that loads without the code that made it, and refuses what was tampered with.
+"""The bundle: a graph saved as a folder that loads without the code that made it, and refuses files that were changed.
 
     manifest.json            format, signatures, required extensions, export facts, every file's size and SHA-256
     graph.json               host nodes (executable), device stages by reference
@@ -8,7 +8,7 @@
     assets/NAME.arrow        vocabularies as Arrow IPC
 
 Nothing in it depends on the time, the host or the folder: equal graphs give equal bytes. Loading parses JSON, Arrow,
-safetensors and StableHLO; nothing is unpickled, and nothing imported that the bundle chooses (`engine.custom_ops`).
+safetensors and StableHLO; nothing is unpickled, and a bundle never chooses what is imported (`engine.custom_ops`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The manifest: what a bundle's folder holds, sealed by digests; parsed without believing it."""
+"""The manifest: what a bundle's folder holds, sealed by digests; it is not trusted, and checked before it is used."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def step(
 ) -> tuple[dict[str, NDArray[Any]], dict[str, NDArray[Any]]]:
     """Evaluate a signature that takes arrays, such as those that `export_stateful` and the hub save.
 
-    Nothing in the bundle changes: whoever calls it carries the state on.
+    Nothing in the bundle changes: the caller keeps the next state and gives it to the next call.
 
     Args:
         bundle: As saved or loaded.

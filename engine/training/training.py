@@ -161,7 +161,7 @@ class TrainingRun:
         return self.train_data.batches
 
     def batches(self, split: str = "train", epoch: int = 0, start: int = 0) -> Iterator[Batch]:
-        """Batches for a training loop of one's own: numpy arrays [batch_size, *feature shape] by column.
+        """Batches for your own training loop: numpy arrays [batch_size, *feature shape] by column.
 
         A column of lists is a `Ragged` of batch_size rows.
 

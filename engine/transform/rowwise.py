@@ -1,6 +1,6 @@
 """Rows by themselves: a function whose result for one row depends on another is refused, in a transform or a model.
 
-A batch is however many rows happen to come together, and is padded. `jnp.mean(x)` over it means nothing, and differs
+Which rows share a batch is arbitrary, and batches are padded. `jnp.mean(x)` over it means nothing, and differs
 between training and serving; what is meant is `ops.mean(x)`, of the whole training data.
 """
 
@@ -35,8 +35,8 @@ _Mixture = tuple[str, str | None]  # the name of a primitive, and the user's lin
 def check_rowwise(closed: Any, fix: str = TRANSFORM_FIX, *, exported: bool = False) -> None:
     """Look at every equation that an output, a check or an analyzer needs.
 
-    What a kernel of one's own does is not looked into, nor how many rows there are (`x.shape[0]`) where a loop carries
-    that on as a number.
+    Kernels of your own are not looked into; nor is the number of rows (`x.shape[0]`) followed once a loop carries it on
+    as a number.
 
     Args:
         closed: A closed jaxpr with a symbolic batch.
@@ -57,7 +57,7 @@ def check_rowwise(closed: Any, fix: str = TRANSFORM_FIX, *, exported: bool = Fal
         # The count of a mean, say, is not what is wrong: another mixture is named before it.
         name, where = min(mixtures, key=lambda mixture: mixture[0] == _COUNT)
         raise InputError(
-            f"{name} goes over the rows of a batch, which are however many come together", fix=fix, where=where
+            f"{name} goes over the rows of a batch, and which rows share a batch is arbitrary", fix=fix, where=where
         )
 
 
