@@ -48,7 +48,7 @@ body:has(#option2:checked) tr:has(.hide-succeeded-validation-target-child){displ
 
 
 def without_markup(value: Any) -> Any:
-    """JSON values whose texts hold no character that markup has."""
+    """JSON values with private characters for those that mean something in HTML; `offline` makes them entities."""
     if isinstance(value, str):
         return value.translate(_HIDE)
     if isinstance(value, Mapping):
@@ -57,7 +57,10 @@ def without_markup(value: Any) -> Any:
 
 
 def offline(page: str) -> str:
-    """A page that GX rendered of values `without_markup`, without scripts and all that is elsewhere; links remain."""
+    """A page that GX rendered from values `without_markup`, with no script and nothing loaded from a server.
+
+    Links remain.
+    """
     for remote in _REMOTE:
         page = remote.sub("", page)
     page = _URL.sub("none", page).replace("</head>", f"{_STYLE}</head>", 1)

@@ -148,7 +148,7 @@ def _loaded(index: int, expectation: Expectation) -> Any:
 
 
 class _PandasEngine:
-    """GX's pandas engine."""
+    """GX's pandas engine, over one data frame at a time."""
 
     def __init__(self) -> None:
         context: Any = gx.get_context(mode="ephemeral")
@@ -157,7 +157,7 @@ class _PandasEngine:
         self._batch = asset.add_batch_definition_whole_dataframe("rows")
 
     def run(self, frame: pd.DataFrame, expectations: Mapping[int, Any]) -> dict[int, dict[str, Any]]:
-        """Result, success and error by expectation."""
+        """By expectation: `success`, GX's `result`, and `error` ("" for none)."""
         # GX 1.24 gives two quantile expectations of one column the same quantiles, so no two of a kind run together.
         rounds: list[dict[int, Any]] = []
         seen: Counter[tuple[str, Any]] = Counter()
@@ -185,7 +185,7 @@ class _PandasEngine:
 
 
 def _error_of(info: Any) -> str:
-    """GX nests what went wrong by metric, or does not."""
+    """The message of an exception in GX's result, which has it at the top or nested by metric; "" for none."""
     if not isinstance(info, Mapping):
         return ""
     if info.get("raised_exception"):
@@ -198,7 +198,7 @@ def _outcome(result: Mapping[str, Any]) -> ExpectationOutcome:
 
 
 def _shifted(result: dict[str, Any], start: int) -> dict[str, Any]:
-    """Row numbers count from the first row of the data set."""
+    """A batch's result with row numbers that count from the first row of the data set."""
     indices = result["result"].get("partial_unexpected_index_list")
     if indices is not None:
         result["result"]["partial_unexpected_index_list"] = [
@@ -236,6 +236,7 @@ def _merged(expectation: Expectation, parts: Sequence[Mapping[str, Any]]) -> Exp
             "unexpected_percent_nonmissing": share,
         }
     merged["partial_unexpected_index_list"] = first("partial_unexpected_index_list")
+    # GX's own arithmetic, in its order: another would differ in the last bit, and that decides at `mostly`.
     success = not there or (float(there) - float(odd)) / float(there) >= expectation.kwargs.get("mostly", 1)
     return ExpectationOutcome(success, merged)
 

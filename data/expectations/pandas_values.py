@@ -26,7 +26,7 @@ class Undecidable(Exception):  # noqa: N818 - an answer, not a mistake
 
 
 class KnownValues(NamedTuple):
-    """A column's distinct values that are not missing in pandas' eyes, ascending, and the rows of each."""
+    """A column's distinct values that pandas does not take for missing, ascending, and the rows of each."""
 
     values: list[Any]
     array: Any  # the same as a numpy array (numbers) or as pyarrow text
@@ -59,14 +59,14 @@ def known_values(column: ColumnState) -> KnownValues:
 
 
 def require_number(column: ColumnState) -> None:
-    """Nothing, if pandas compares and adds the column's numbers as 64-bit floats or integers."""
+    """Raise unless pandas compares and adds the column's numbers as 64-bit floats or integers."""
     if column.kind not in ("int", "float") or (column.kind == "float" and column.arrow != "double"):
         raise Undecidable
     require_exact(column)
 
 
 def require_exact(column: ColumnState) -> None:
-    """Nothing, unless pandas makes floats of integers that floats cannot hold."""
+    """Raise where pandas would turn integers into floats that cannot hold them."""
     if column.kind != "int" or not column.missing:
         return
     table = column.table
@@ -118,7 +118,7 @@ def moments_of(column: ColumnState) -> ExactMoments:
 
 
 def require_finite(column: ColumnState) -> None:
-    """Nothing, unless the column has infinities: pandas' sums of them are its own."""
+    """Raise where the column has infinities: what pandas adds up then depends on its order."""
     if column.positive_infinity or column.negative_infinity:
         raise Undecidable
 
@@ -135,7 +135,7 @@ def value_set(column: ColumnState, kwargs: Kwargs) -> set[Any]:
 
 
 def mask(flags: Any) -> NDArray[np.bool_]:
-    """The flags as an array."""
+    """The flags as an array of bools."""
     return np.fromiter(flags, np.bool_)
 
 

@@ -169,7 +169,7 @@ class ExpectationResults:
 
     @property
     def failed(self) -> list[Mapping[str, Any]]:
-        """The results that are no success, critical ones first."""
+        """The results of expectations that are not met, critical ones first."""
         bad = [result for result in self.document["results"] if not result["success"]]
         return sorted(bad, key=lambda result: GX_SEVERITIES.index(result["expectation_config"]["severity"]))
 
@@ -282,7 +282,7 @@ def result_of(expectation: Expectation, outcome: ExpectationOutcome, split: str,
 
 
 def plain(value: Any) -> Any:
-    """JSON-able values of what GX, numpy and pandas give; numbers that JSON has no word for become text."""
+    """Values of GX, numpy and pandas as JSON-able ones; NaN and infinities become text."""
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -305,7 +305,7 @@ def _title(config: Mapping[str, Any]) -> str:
 
 
 def subject(kwargs: Mapping[str, Any]) -> str:
-    """What an expectation is about, as a sentence goes on: `of carrier`; empty for the whole table."""
+    """The columns of an expectation for a message, e.g. "of carrier"; empty for the whole table."""
     if "column" in kwargs:
         return f"of {kwargs['column']}"
     names = kwargs.get("column_list") or [kwargs[key] for key in ("column_A", "column_B") if key in kwargs]

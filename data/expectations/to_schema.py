@@ -106,7 +106,7 @@ class _SchemaDraft:
         self.order = list(dict.fromkeys([*self.features, *later]))
 
     def schema(self, rest: tuple[Expectation, ...]) -> Schema:
-        """What it is now, columns in the order of the base, then of the suite."""
+        """The schema so far; its columns are in the order of the base, then of the suite."""
         if not self.closed:
             self.severity.setdefault("SCHEMA_NEW_COLUMN", "INFO")
         features = tuple(self.features[name] for name in self.order if name in self.features)
@@ -156,6 +156,8 @@ class _SchemaDraft:
         for anomaly in anomalies:
             self.note(severity, anomaly, _WORDS[expectation.severity])
         changed = replace(feature, **lines)
+        # To GX a column that is not there fails every expectation of it; one without values fails only some of them. A
+        # schema demands both by min_count, so the severities keep the two apart.
         if not self.ours:
             presence_severity = {"SCHEMA_MISSING_COLUMN": _WORDS[expectation.severity]}
             presence_severity["FEATURE_TYPE_NOT_PRESENT"] = _WORDS[expectation.severity] if filled else "INFO"
@@ -196,14 +198,14 @@ def _tighter(old: _N | None, new: _N | None, choose: Callable[[_N, _N], _N]) -> 
 
 
 def _whole_bounds(kwargs: Kwargs) -> tuple[int | None, int | None]:
-    """Both ends inside."""
+    """The smallest and the largest count that the arguments allow."""
     low, high = _whole(kwargs.get("min_value")), _whole(kwargs.get("max_value"))
     low = low + 1 if low is not None and kwargs.get("strict_min") else low
     return low, high - 1 if high is not None and kwargs.get("strict_max") else high
 
 
 def _whole(end: Any) -> int | None:
-    """A count; GX writes some as 10.0."""
+    """An argument as a count; GX writes some as 10.0."""
     if end is not None and (type(end) not in (int, float) or end != int(end)):
         raise _LeftOverError
     return None if end is None else int(end)
@@ -225,7 +227,7 @@ def _rows(draft: _SchemaDraft, kwargs: Kwargs, expectation: Expectation) -> None
 
 
 def _both(sides: Mapping[str, tuple[Any, Any]]) -> list[str]:
-    """Ends that are new and were there before."""
+    """The anomalies of ends that both the expectation and the schema have."""
     return [anomaly for anomaly, (new, old) in sides.items() if new is not None and old is not None]
 
 
@@ -348,7 +350,7 @@ def _between(draft: _SchemaDraft, kwargs: Kwargs, expectation: Expectation) -> N
 
 
 def _inside(end: float | None, strict: Any, whole: bool, away: float) -> float | None:
-    """The outermost number that the bound lets in."""
+    """The outermost number that a bound allows, which a strict bound itself is not."""
     if end is None or not strict:
         return end
     if whole:

@@ -87,7 +87,7 @@ def run_sql(
     timeout: float = TIMEOUT,
     progress: Progress = no_progress,
 ) -> dict[int, ExpectationOutcome]:
-    """What each `unexpected_rows_expectation` finds, by its number.
+    """The outcome of each `unexpected_rows_expectation`, by its number.
 
     Raises:
         InputError: See `check_sql`.
@@ -132,7 +132,7 @@ def _filled(query: str, what: str) -> str:
 
 
 def _distinct(names: list[str]) -> list[str]:
-    """A join gives names twice."""
+    """Column names without duplicates, which a join may give."""
     return [name if names.index(name) == index else f"{name}:{index}" for index, name in enumerate(names)]
 
 
@@ -175,7 +175,7 @@ def _in_memory(source: Source) -> list[pa.Table]:
 
 
 def _whole_files(source: Source) -> list[str]:
-    """The Parquet files that the source is all of; none if it is of another kind, or a part of them."""
+    """The Parquet files whose rows are exactly the source's; none if it is of another kind, or a part of files."""
     groups: dict[str, set[int]] = {}
     for shard in source.shards:
         if not isinstance(shard, ParquetShard):

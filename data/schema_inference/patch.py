@@ -120,6 +120,8 @@ class SchemaPatch:
                 before the change nor what it says after.
         """
         chosen = self._chosen(ids)
+        # All are tried on the schema as it is before any is made: of two changes of one feature the second would else
+        # meet what the first has changed.
         for change in chosen:
             merged(schema, change.before, change.after, f"change {change.id}", strict=True)
         for change in chosen:
@@ -276,6 +278,7 @@ def merged(now: Any, before: Any, after: Any, what: str = "", *, strict: bool = 
             f"{what}: the schema now says {now!r}, where the patch expects {before!r}",
             fix="write the patch again",
         )
+    # Something that somebody removed since the patch was written is not brought back.
     return None if now is None and before is not None else after
 
 

@@ -248,6 +248,7 @@ def _comparators(feature: Feature, anomaly: str, seen: ObservedFeature) -> Featu
     for change, control in seen.controls.items():
         kept = dict(getattr(feature, change))
         for name, most in getattr(feature, change).items():
+            # Validated with this comparator alone, since two of them may share an anomaly (both divergences do).
             alone = _with_bounds(replace(feature, drift={}, skew={}), change, {name: most})
             for struct in reversed(seen.path[:-1]):
                 alone = Feature(struct, "struct", fields=(alone,))

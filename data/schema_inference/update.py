@@ -80,6 +80,7 @@ class _UpdateRounds:
                 # What statistics cannot decide is no reason to demand less, unless it blocks.
                 if anomaly.type != "STATS_NOT_AVAILABLE" or anomaly.severity == "ERROR":
                     grouped.setdefault((anomaly.feature_path, anomaly.type), []).append(anomaly)
+            # Every group is relaxed from the same schema, so that each change stands by itself and can be rejected.
             for (path, kind), group in grouped.items():
                 before = self.part(now, path[0] if path else None)
                 after = self.relaxed(now, path, kind, group, late=2 * attempt >= _ROUNDS)

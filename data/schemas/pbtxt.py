@@ -21,7 +21,7 @@ DEPTH: Final = 64  # messages within messages; protobuf's own limit is 100
 
 @dataclass(frozen=True)
 class MessageField:
-    """One line of a message's table.
+    """A field of a message.
 
     Attributes:
         number: Its number in the .proto file.
@@ -39,7 +39,7 @@ class MessageField:
 
 @dataclass(frozen=True)
 class ProtoDefinitions:
-    """What may stand in a text.
+    """The messages and enums that a text may have.
 
     Attributes:
         messages: Fields by name, by message.
@@ -185,7 +185,7 @@ class _TextFormatParser:
         return InputError(message, fix=fix, where=f"{self.where}:{self.line(at)}:{column}")
 
     def fields(self, message: str, path: str, close: str, depth: int = 0) -> dict[str, Any]:
-        """The fields up to `close` ("" is the end of the text), which is stepped over."""
+        """Read fields up to and with `close` ("" is the end of the text)."""
         table = self.tables.messages[message]
         values: dict[str, Any] = {}
         chosen: dict[str, str] = {}
@@ -245,7 +245,7 @@ class _TextFormatParser:
             self.take(",")
 
     def listed(self, item: Callable[[], None]) -> None:
-        """The items of a list up to its ], which is stepped over."""
+        """Read the items of a list and the ] that ends it."""
         if self.take("]"):
             return
         item()
@@ -303,7 +303,7 @@ class _TextFormatParser:
         raise self.error(token.at, f"{_WANTED.get(kind, kind)} is wanted here, not {'-' * minus}{text!r}")
 
     def string(self) -> str:
-        """One text, of one or more pieces side by side."""
+        """One text, which may be several strings in a row, as in C."""
         first = self.token
         if first.kind != "string":
             raise self.error(first.at, f"a text in quotes is wanted here, not {first.text!r}")

@@ -170,7 +170,7 @@ class _SchemaImport:
         return ImportedSchema(schema, tuple(text for _, text in sorted(self.located_notes, key=lambda pair: pair[0])))
 
     def owner(self, path: str) -> str:
-        """A path with the feature's name in it."""
+        """A field's path for people, with the feature's name in place of its index."""
         head, _, tail = path.partition(".")
         if not head.startswith("feature["):
             return path
@@ -188,7 +188,7 @@ class _SchemaImport:
         self.domains[str(name)] = (path, domain)
 
     def rest(self, value: Mapping[str, Any]) -> None:
-        """Notes about fields of the schema itself that have no place here."""
+        """Note the fields of the message itself that are left out."""
         for name in ("annotation", "represent_variable_length_as_ragged"):
             if name in value:
                 self.note(name, f"{name} is not taken over")
@@ -328,7 +328,7 @@ class _SchemaImport:
         return None  # the parser's list of opaque fields has it
 
     def time(self, path: str, value: Mapping[str, Any], kind: str, what: str) -> Time | None:
-        """A time; TFDV looks at none, but infers one where 0.8 of the values read so."""
+        """A time of which 0.8 of the values must read so: TFDV infers one from so many, and never checks it."""
         text = str(value.get("string_format", value.get("integer_format", "")))
         wanted = "int" if "integer_format" in value else "string"
         if kind not in (wanted, "any") or (text not in UNIX if wanted == "int" else bool(format_problem(text))):

@@ -1,4 +1,4 @@
-"""A schema written as TFX's `schema.pbtxt`, and what TFDV has no words for.
+"""A schema written as TFX's `schema.pbtxt`, and notes of what TFDV cannot express.
 
 TFDV infers a shape where no row is missing and a value count elsewhere; so is a plain column written.
 """
@@ -40,7 +40,7 @@ class ExportedSchema(NamedTuple):
 
 
 def schema_to_pbtxt(schema: Schema) -> ExportedSchema:
-    """The schema as TFDV's own writer would print it, and what TFDV has no words for."""
+    """The schema as TFDV's own writer would print it, and what TFDV cannot express."""
     notes: list[str] = []
     domains: list[dict[str, Any]] = []
     features = [_message(feature, (), domains, notes) for feature in schema.features]
@@ -185,7 +185,7 @@ def _domain(feature: Feature, notes: list[str]) -> Iterator[tuple[str, Any]]:
 
 
 def _outwards(end: float, side: int) -> float:
-    """The nearest 32-bit number that lets in what the end lets in."""
+    """The nearest 32-bit number that is no stricter than the end."""
     near = single(end)
     if side * near >= side * end:
         return near

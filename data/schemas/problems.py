@@ -73,7 +73,7 @@ class SchemaError(InputError):
 
 
 def raise_problems(problems: Iterable[Problem], where: str | None = None) -> None:
-    """Refuse what has problems.
+    """Raise one error for all problems, if there are any.
 
     Raises:
         SchemaError: There is one.

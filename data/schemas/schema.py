@@ -140,7 +140,7 @@ class Schema:
         return framed(self.to_html())
 
     def severity_of(self, anomaly: str, feature: str | None = None) -> Severity:
-        """How serious an anomaly is, by the feature's word, else the schema's, else the default."""
+        """The severity of an anomaly: the feature's own, else the schema's, else the default."""
         spec = self.feature(feature) if feature is not None else None
         if spec is not None and anomaly in spec.severity:
             return spec.severity[anomaly]

@@ -38,7 +38,10 @@ def below(schema: Schema, path: Path, fields: tuple[Feature, ...]) -> tuple[Sche
 def with_fields(
     features: Iterable[Feature], above: Path = (), *, checked: bool = False
 ) -> Iterator[tuple[Path, Feature]]:
-    """Features and the fields of structs within them, each behind its struct, by path; or only those looked at."""
+    """Features and the fields of structs within them by path, each behind its struct.
+
+    With `checked` only those in stages that validation looks at.
+    """
     for feature in features:
         if not (checked and feature.stage in UNCHECKED):
             path = (*above, feature.name)
@@ -68,7 +71,7 @@ def feature_at(schema: Schema, path: Path) -> Feature | None:
 
 
 def with_feature_at(top: Feature, path: Path, feature: Feature) -> Feature:
-    """A column's feature with the one at a path exchanged, or put behind the others.
+    """A column's feature with another one at a path, or with one more field at its end.
 
     Args:
         top: The column's.

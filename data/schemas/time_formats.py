@@ -95,7 +95,7 @@ def reads_as_time(values: Any, text: str) -> Mask:
 
 
 def looks_like_time(values: Any) -> Mask:
-    """Which texts begin as all of `FORMATS` do."""
+    """Which texts begin as a time of some format in `FORMATS` may: a cheap test before the formats themselves."""
     return _mask(pc.match_substring_regex(values, _START))
 
 

@@ -76,7 +76,7 @@ class WeightedFeature:
 
 
 def with_weighted(source: Source, weighted: Iterable[WeightedFeature]) -> tuple[Source, dict[str, str]]:
-    """The source with the columns of those that are looked at, where it does not have them already.
+    """The source with the computed columns of the weighted features that are checked, where it lacks them.
 
     Returns:
         It, and by the name of each new column what it is computed from.
