@@ -149,7 +149,9 @@ class PipelineBuilder:
         where = user_line()
         name = self._prefixed(name or f"map{sum(1 for _ in self.loops) + 1 if self.loops else ''}")
         if name in self.loops or not _ID.fullmatch(name):
-            raise BuildError(f"{name!r} is no id for a loop, or is taken", where=where, fix="give it another id=")
+            raise BuildError(
+                f"{name!r} is not a valid id for a loop, or is taken", where=where, fix="give it another id="
+            )
         within = self.loops_open[-1] if self.loops_open else ""
         self._checked_uses(name, [over, *self.conditions], where)
         self._check_items(name, over, where)
@@ -229,7 +231,9 @@ class PipelineBuilder:
         name = self._prefixed(options.id or component.name)
         self.refused = []
         if not _ID.fullmatch(name):
-            raise BuildError(f"{name!r} is no node id", where=where, fix="use letters, digits, _ . -, at most 100")
+            raise BuildError(
+                f"{name!r} is not a valid node id", where=where, fix="use letters, digits, _ . -, at most 100"
+            )
         if name in self.nodes:
             raise BuildError(
                 f"there already is a node {name!r} (at {self.lines[name]})",

@@ -227,7 +227,7 @@ class Component(Generic[P, R]):
         inputs = {name: spec for name, spec in specs.items() if spec is not None}
         if self.gates is not None and self.gates not in inputs:
             raise BuildError(
-                f"{self.name} gates {self.gates!r}, which is no input",
+                f"{self.name} gates {self.gates!r}, which is not an input",
                 where=self.where,
                 fix=f"name one of {', '.join(inputs)}",
             )

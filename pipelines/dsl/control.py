@@ -68,7 +68,7 @@ def map_(fn: Callable[[T], R], over: Sequence[T], *, max_parallel: int | None = 
         id: The loop's id; `map`, `map2`, … where empty.
 
     Raises:
-        BuildError: `over` is no list, or `max_parallel` less than 1.
+        BuildError: `over` is not a list, or `max_parallel` is less than 1.
     """
     builder = _builder("dt.map_")
     where = user_line()
@@ -156,7 +156,7 @@ def optional(output: T) -> T | None:
     """An output or scalar whose node may be skipped: then None stands in, and the consumer runs all the same.
 
     Raises:
-        BuildError: It is no output.
+        BuildError: It is not an output.
     """
     return cast("T | None", ChoiceHandle((_selectable("dt.optional", output),), optional=True))
 
@@ -167,7 +167,7 @@ def one_of(*outputs: T) -> T:
     The consumer is skipped where all of them were.
 
     Raises:
-        BuildError: They are no outputs, or fewer than two.
+        BuildError: They are not outputs, or fewer than two.
     """
     if len(outputs) < 2:
         raise BuildError("dt.one_of takes two or more outputs", where=user_line(), fix="give one of each branch")

@@ -109,7 +109,9 @@ def operand(value: object) -> Json:
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     raise BuildError(
-        f"{value!r:.60} is no JSON value, as what a run gives is", where=user_line(), fix="give text, a number, a list"
+        f"{value!r:.60} is not a JSON value, as the values of a run are",
+        where=user_line(),
+        fix="give text, a number, a list",
     )
 
 
@@ -273,7 +275,7 @@ def encode(value: object, where: str) -> Json:
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     raise BuildError(
-        f"{value!r:.60} is no JSON value", where=where, fix="pass numbers, text, lists and dicts; name a function"
+        f"{value!r:.60} is not a JSON value", where=where, fix="pass numbers, text, lists and dicts; name a function"
     )
 
 

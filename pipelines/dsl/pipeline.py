@@ -117,7 +117,9 @@ class PipelineFunction(Generic[P, R]):
                 )
             default = None if parameter.default is parameter.empty else parameter.default
             if default is not None and not accepts(parameter.annotation, default):
-                raise BuildError(f"the default of {name!r} is no {spell(parameter.annotation)}", where=self._where)
+                raise BuildError(
+                    f"the default of {name!r} is not of type {spell(parameter.annotation)}", where=self._where
+                )
             parameters.append(
                 (
                     name,

@@ -1,4 +1,4 @@
-"""Components that are no Python functions: a command, a container, a KFP component, a notebook."""
+"""Components that are not Python functions: a command, a container, a KFP component, a notebook."""
 
 from .container import container_component
 from .kfp import kfp_component

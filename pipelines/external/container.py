@@ -76,7 +76,7 @@ def container_component(
     """
     where = user_line()
     if not re.fullmatch(r"[A-Za-z0-9][\w./:@-]*", image):
-        raise BuildError(f"{name}: {image!r} is no image", where=where, fix="write registry/name@sha256:…")
+        raise BuildError(f"{name}: {image!r} is not a valid image", where=where, fix="write registry/name@sha256:…")
     all_words = [*command, *args]
     words = checked(name, all_words, env, inputs, outputs, parameters, files) if all_words else ()
     for variable, value in (env or {}).items():

@@ -151,7 +151,7 @@ class ExternalFunction:
             text = path.read_text("utf-8").removesuffix("\n")
         except UnicodeDecodeError:
             raise InputError(
-                f"{self.__name__} wrote bytes that are no UTF-8 text as {key!r}",
+                f"{self.__name__} wrote bytes that are not UTF-8 text as {key!r}",
                 fix="write text, or declare an artifact type and write files",
             ) from None
         if hint is str:
@@ -177,7 +177,7 @@ class ExternalFunction:
         try:
             written = json.loads(properties.read_bytes())
         except ValueError as error:
-            raise InputError(f"the properties of {key!r} are no JSON: {error}", fix="write an object") from None
+            raise InputError(f"the properties of {key!r} are not JSON: {error}", fix="write an object") from None
         if not isinstance(written, dict):
             raise InputError(f"the properties of {key!r} are {written!r:.60}", fix="write an object")
         for name, value in written.items():
@@ -217,7 +217,9 @@ def declare(
     frame = _frame()
     if not _is_name(name):
         raise BuildError(
-            f"{name!r} is no name of a component", where=user_line(), fix="use letters, digits and _, a letter first"
+            f"{name!r} is not a valid name of a component",
+            where=user_line(),
+            fix="use letters, digits and _, a letter first",
         )
     returns = dict(outputs or {DONE: bool})
     _check_names([*(inputs or {}), *(parameters or {}), *(files or {}), kind], list(returns))
@@ -280,7 +282,9 @@ def _frame() -> FrameType:
 def _check_names(taken: list[str], outputs: list[str]) -> None:
     for key in (*taken, *outputs):
         if not _is_name(key):
-            raise BuildError(f"{key!r} is no name", where=user_line(), fix="use letters, digits and _, a letter first")
+            raise BuildError(
+                f"{key!r} is not a valid name", where=user_line(), fix="use letters, digits and _, a letter first"
+            )
     for names in (taken, outputs):
         if twice := [key for key in names if names.count(key) > 1]:
             raise BuildError(f"the name {twice[0]!r} is taken twice", where=user_line(), fix="give it another name")

@@ -69,7 +69,7 @@ def parse(text: str, where: str) -> KfpComponent:
         where: What to call it in errors.
 
     Raises:
-        BuildError: It is no component of one container, or uses what is not supported here.
+        BuildError: It is not a component of one container, or uses what is not supported here.
     """
     from ...yaml_lines import read_yaml
 
@@ -101,7 +101,7 @@ class _ComponentReader:
             raise root.error("there is no implementation", "give `implementation: container:`")
         body = _entries(top["implementation"].called("implementation"), ("container",))
         if "container" not in body:
-            raise top["implementation"].error("the implementation is no container", "give `container:`")
+            raise top["implementation"].error("the implementation is not a container", "give `container:`")
         container = _entries(body["container"].called("container"), ("image", "command", "args", "env"))
         if "image" not in container:
             raise body["container"].error("the container has no image", "give `image:`")
@@ -139,7 +139,7 @@ class _ComponentReader:
         if isinstance(value, dict) and len(value) == 1:
             value = next(iter(value))
         if not isinstance(value, str):
-            raise node.error(f"{value!r:.60} is no type", "give its name")
+            raise node.error(f"{value!r:.60} is not a type", "give its name")
         name = value.partition("[")[0].partition("@")[0].removeprefix("system.")
         return re.sub(r"\W", "", name)
 
@@ -158,7 +158,7 @@ class _ComponentReader:
                 raise ValueError
             return value if isinstance(value, hint) else hint(str(value) if hint is str else value)
         except (TypeError, ValueError):
-            raise node.error(f"the default {value!r:.60} is no {hint.__name__}", "give one") from None
+            raise node.error(f"the default {value!r:.60} is not of type {hint.__name__}", "give one") from None
 
     def words(self, node: YamlValue | None) -> tuple[Word, ...]:
         return () if node is None else tuple(self.word(each) for each in node.items())
@@ -237,6 +237,6 @@ def _passed(value: YamlValue) -> Iterator[str]:
 
 
 def python_name(name: str) -> str:
-    """A name as KFP makes it one of Python: lower case, and `_` for whatever is no letter or digit."""
+    """A name as KFP makes it one of Python: lower case, and `_` for whatever is neither a letter nor a digit."""
     plain = re.sub(r"[^0-9a-z]+", "_", name.lower()).strip("_")
     return f"n{plain}" if plain[:1].isdigit() else plain

@@ -68,7 +68,7 @@ def notebook_component(
         deterministic: Whether equal inputs give equal content, so that what it gave before may stand in.
 
     Raises:
-        BuildError: It is no notebook, or a declaration makes no sense.
+        BuildError: It is not a notebook, or a declaration makes no sense.
     """
     where = user_line()
     file = Path(where.rpartition(":")[0])
@@ -127,7 +127,7 @@ def _read(path: Path, where: str) -> tuple[list[dict[str, Any]], str]:
     except OSError as error:
         raise BuildError(f"{path} cannot be read: {error}", where=where, fix="name an .ipynb file") from None
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise BuildError(f"{path} is no notebook: {error!r:.80}", where=where, fix="name an .ipynb file") from None
+        raise BuildError(f"{path} is not a notebook: {error!r:.80}", where=where, fix="name an .ipynb file") from None
 
 
 def _text(source: str | list[str]) -> str:

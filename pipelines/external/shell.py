@@ -82,16 +82,16 @@ def checked(
     """The words of a command, once all that they and the environment name is known to be declared.
 
     Raises:
-        BuildError: The command is no list of words, names what is not declared, holds a secret, or needs an optional
+        BuildError: The command is not a list of words, names what is not declared, holds a secret, or needs an optional
             input that may be missing.
     """
     where = user_line()
     if isinstance(command, (str, Placeholder)) or not command:
-        raise BuildError(f"{name}: the command is no list", where=where, fix='write ["program", "argument"]')
+        raise BuildError(f"{name}: the command is not a list", where=where, fix='write ["program", "argument"]')
     wrong: list[object] = [word for word in command if not _is_word(word)]
     if wrong:
         raise BuildError(
-            f"{name}: {wrong[0]!r:.60} is no text", where=where, fix="write text, or dt.external.parameter(...)"
+            f"{name}: {wrong[0]!r:.60} is not text", where=where, fix="write text, or dt.external.parameter(...)"
         )
     known = {
         "input": inputs or {},

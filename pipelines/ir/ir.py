@@ -313,7 +313,7 @@ class Pipeline:
         """A pipeline from its JSON, also from that of the first release.
 
         Raises:
-            BuildError: It is no IR, or of a format this release does not read.
+            BuildError: It is not an IR, or of a format that this release does not read.
         """
         try:
             body = json.loads(text)

@@ -62,13 +62,15 @@ def parse_bytes(amount: int | str) -> int:
     """Bytes from a number or from text such as "512MB" or "4GiB".
 
     Raises:
-        BuildError: It is no amount of memory.
+        BuildError: It is not an amount of memory.
     """
     if isinstance(amount, int) and not isinstance(amount, bool):
         return amount
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", str(amount))
     if not match or match[2] not in _UNITS:
-        raise BuildError(f"{amount!r} is no amount of memory", where=user_line(), fix='write e.g. "512MB" or "4GiB"')
+        raise BuildError(
+            f"{amount!r} is not an amount of memory", where=user_line(), fix='write e.g. "512MB" or "4GiB"'
+        )
     return int(float(match[1]) * _UNITS[match[2]])
 
 
@@ -127,7 +129,7 @@ def _read_env(_: str, variables: Any) -> tuple[tuple[str, object], ...]:
     for name, text in pairs:
         if not isinstance(name, str) or not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
             raise BuildError(
-                f"{name!r} is no name of an environment variable", where=user_line(), fix="use A-Z, 0-9, _"
+                f"{name!r} is not a valid name of an environment variable", where=user_line(), fix="use A-Z, 0-9, _"
             )
         if isinstance(text, (int, float, list, dict)) or text is None or (isinstance(text, str) and "\0" in text):
             raise BuildError(f"the environment variable {name} is {text!r:.60}", where=user_line(), fix="give text")

@@ -21,7 +21,7 @@ def parse_task(name: str) -> tuple[str, Index]:
     """The node and the index of a task.
 
     Raises:
-        InputError: It is no task's name.
+        InputError: It is not the name of a task.
     """
     node, bracket, rest = name.partition("[")
     try:

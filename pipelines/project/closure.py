@@ -60,7 +60,7 @@ def closure(ref: FunctionRef) -> Code:
     """Read the modules that a function depends on, function-level imports and parent packages included.
 
     Raises:
-        BuildError: Its module does not exist or is no Python.
+        BuildError: Its module does not exist or is not Python.
     """
     roots = {_DRIVETRAIN: _HOME}
     if ref.project is not None:

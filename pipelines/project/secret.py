@@ -48,10 +48,10 @@ def secret(name: str) -> Secret:
     """A secret by name, for a parameter annotated `dt.Secret` or for `options(env=...)`.
 
     Raises:
-        InputError: It is no name.
+        InputError: It is not a valid name.
     """
     if not name or not all(part.isalnum() for part in name.replace("-", "_").split("_") if part):
-        raise InputError(f"{name!r} is no name of a secret", fix="use letters, digits, _ and -")
+        raise InputError(f"{name!r} is not a valid name of a secret", fix="use letters, digits, _ and -")
     return Secret(name)
 
 

@@ -133,7 +133,7 @@ class SpanPattern:
         except ValueError:
             day_text = f"{digits['YYYY']}-{digits['MM']}-{digits['DD']}"
             raise InputError(
-                f"{path}: {day_text} is no valid date", fix=f"rename it, or change {self.text!r}"
+                f"{path}: {day_text} is not a valid date", fix=f"rename it, or change {self.text!r}"
             ) from None
         if day < _EPOCH:
             raise InputError(f"{path}: {day} is before {_EPOCH}, where spans begin", fix="leave it out of the pattern")
@@ -270,7 +270,7 @@ def query_parameters(span: int) -> dict[str, object]:
     `span_date` is text such as "19700102" for span 1.
 
     Raises:
-        InputError: It is no date's.
+        InputError: No date is this span.
     """
     try:
         day = _EPOCH + timedelta(days=span)

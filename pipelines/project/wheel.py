@@ -209,9 +209,9 @@ def _named(pyproject: Mapping[str, Any], package: str, content: Mapping[str, byt
         parts = [[path, hashlib.sha256(data).hexdigest()] for path, data in content.items()]
         version = f"0+{digest('drivetrain-wheel-v1', parts)[:12]}"
     if not re.fullmatch(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?", str(name)):
-        raise InputError(f"{name!r} is no name of a distribution", fix="give another in pyproject.toml")
+        raise InputError(f"{name!r} is not a valid name of a distribution", fix="give another in pyproject.toml")
     if not re.fullmatch(r"\d[0-9A-Za-z.!+]*", str(version)):
-        raise InputError(f"{version!r} is no version", fix="give another in pyproject.toml")
+        raise InputError(f"{version!r} is not a valid version", fix="give another in pyproject.toml")
     return str(name), str(version)
 
 

@@ -79,7 +79,7 @@ def spans(pattern: str | Mapping[str, str], *, id: str = "") -> list[int]:  # no
         What stands for the list of them.
 
     Raises:
-        BuildError: It is no pattern.
+        BuildError: It is not a pattern.
     """
     patterns = list(pattern.values()) if isinstance(pattern, Mapping) else [pattern]
     for each in patterns:
@@ -103,7 +103,7 @@ def splits(examples: Examples, *, exclude: Sequence[str] = (), id: str = "") -> 
         What stands for the list of them, by name.
 
     Raises:
-        BuildError: It is no output that has splits.
+        BuildError: It is not an output that has splits.
     """
     node = _id(id, "Splits", "dt.loops.splits")
     output = output_of("dt.loops.splits", examples)

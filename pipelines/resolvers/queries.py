@@ -135,7 +135,7 @@ def newest_model_not_trained_on(
         node: The id of the node that made it; any where None.
 
     Raises:
-        BuildError: It is no output, or of a type that has no span.
+        BuildError: It is not an output, or is of a type that has no span.
     """
     of = output_of("dt.resolvers.newest_model_not_trained_on", examples)
     _spanned("dt.resolvers.newest_model_not_trained_on", of._type)
@@ -210,7 +210,7 @@ def previous(what: T, *, passed: bool = False) -> T | None:
         passed: Only of runs that ended COMPLETE, in which no gate objected to anything.
 
     Raises:
-        BuildError: It is no output, or of a type that has no span.
+        BuildError: It is not an output, or is of a type that has no span.
     """
     of = output_of("dt.resolvers.previous", what)
     _spanned("dt.resolvers.previous", of._type)
@@ -251,7 +251,7 @@ def rolling(
         passed: Of earlier runs, only those that ended COMPLETE, in which no gate objected to anything.
 
     Raises:
-        BuildError: It is no output or type with a span, or a number makes no sense.
+        BuildError: It is neither an output nor a type that has a span, or a number makes no sense.
     """
     name = "dt.resolvers.rolling"
     arguments: dict[str, object] = {
@@ -293,7 +293,7 @@ def static_range(
         passed: Of earlier runs, only those that ended COMPLETE.
 
     Raises:
-        BuildError: It is no output or type with a span.
+        BuildError: It is neither an output nor a type that has a span.
     """
     arguments: dict[str, object] = {
         "start": start,
@@ -321,7 +321,7 @@ def all_spans(
         passed: Of earlier runs, only those that ended COMPLETE.
 
     Raises:
-        BuildError: It is no output or type with a span.
+        BuildError: It is neither an output nor a type that has a span.
     """
     arguments = {"keep_all_versions": keep_all_versions}
     return _window("dt.resolvers.all_spans", "all_spans", what, node, passed, arguments)
@@ -350,7 +350,7 @@ def _query(
 ) -> Query:
     if not is_artifact(kind):
         raise BuildError(
-            f"{kind!r:.60} is no artifact type", where=user_line(), fix="give the class, e.g. `dt.latest(Model)`"
+            f"{kind!r:.60} is not an artifact type", where=user_line(), fix="give the class, e.g. `dt.latest(Model)`"
         )
     edge = None if of is None else Edge(of._node, of._output)
     pairs = tuple(

@@ -255,5 +255,5 @@ def test_where_the_daemon_is_down_the_next_one_is_taken(nothing: Path) -> None:
 def test_a_digest_is_not_warned_of() -> None:
     pinned = f"busybox@sha256:{'0' * 64}"
     assert dt.container_component("X", pinned, ["ls"]).name == "X"
-    with pytest.raises(BuildError, match="is no image"):
+    with pytest.raises(BuildError, match="is not a valid image"):
         dt.container_component("X", "--privileged", ["ls"])

@@ -33,7 +33,7 @@ def python(name: str, code: str, *more: Any, **declared: Any) -> Callable[..., A
 def test_a_value_that_is_no_text() -> None:
     code = "import sys; open(sys.argv[1], 'wb').write(bytes([255, 254, 0]))"
     tell = python("Tell", code, dt.external.output_path("said"), outputs={"said": str})
-    with pytest.raises(InputError, match="Tell wrote bytes that are no UTF-8 text as 'said'"):
+    with pytest.raises(InputError, match="Tell wrote bytes that are not UTF-8 text as 'said'"):
         tell()
 
 
@@ -49,7 +49,7 @@ def test_properties_that_every_artifact_has_are_not_the_commands_to_set(name: st
 
 @pytest.mark.parametrize("name", ["my step", "2nd", "", "a-b", "class", "_x"])
 def test_a_name_that_no_component_can_have(name: str) -> None:
-    with pytest.raises(BuildError, match="is no name of a component"):
+    with pytest.raises(BuildError, match="is not a valid name of a component"):
         dt.shell_component(name, ["true"])
 
 

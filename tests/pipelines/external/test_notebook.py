@@ -1,4 +1,4 @@
-"""Notebooks as components, and the page on all that are no Python functions."""
+"""Notebooks as components, and the page on all that are not Python functions."""
 
 from __future__ import annotations
 
@@ -99,7 +99,11 @@ def test_a_kernel_that_is_not_there(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("{}", "is no notebook"), ("x", "is no notebook"), ('{"nbformat": 3, "worksheets": []}', "the notebook format 3")],
+    [
+        ("{}", "is not a notebook"),
+        ("x", "is not a notebook"),
+        ('{"nbformat": 3, "worksheets": []}', "the notebook format 3"),
+    ],
 )
 def test_what_is_no_notebook(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "a.ipynb").write_text(text)

@@ -128,8 +128,8 @@ def test_files_environment_and_secrets(tmp_path: Path, monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("declare", "message"),
     [
-        (lambda: dt.shell_component("X", "ls -l"), "the command is no list"),
-        (lambda: dt.shell_component("X", ["ls", 3]), "3 is no text"),  # type: ignore[list-item]
+        (lambda: dt.shell_component("X", "ls -l"), "the command is not a list"),
+        (lambda: dt.shell_component("X", ["ls", 3]), "3 is not text"),  # type: ignore[list-item]
         (
             lambda: dt.shell_component("X", ["ls", dt.external.input_path("a")], inputs={"b": Text}),
             "the input 'a'.*\n.*has b",
@@ -143,7 +143,7 @@ def test_files_environment_and_secrets(tmp_path: Path, monkeypatch: pytest.Monke
         (lambda: dt.shell_component("X", ["ls"], parameters={"a": Text}), "'a' is Text, no value"),
         (lambda: dt.shell_component("X", ["ls"], outputs={"a": object()}), "returns"),
         (lambda: dt.shell_component("X", ["ls"], parameters={"command": 1}), "'command' is taken twice"),
-        (lambda: dt.shell_component("X", ["ls"], parameters={"a-b": 1}), "'a-b' is no name"),
+        (lambda: dt.shell_component("X", ["ls"], parameters={"a-b": 1}), "'a-b' is not a valid name"),
         (
             lambda: dt.shell_component("X", ["ls", dt.external.input_path("a")], inputs={"a": Text | None}),
             "may be left out",

@@ -107,7 +107,7 @@ def test_case_6_dates(made: Callable[..., Path]) -> None:
         found(folder, "{YYYY}{MM}{DD}/*")
     made("20201301/x.csv")
     (folder / "19691231/x.csv").unlink()
-    with pytest.raises(InputError, match=r"20201301/x.csv: 2020-13-01 is no valid date"):
+    with pytest.raises(InputError, match=r"20201301/x.csv: 2020-13-01 is not a valid date"):
         found(folder, "{YYYY}{MM}{DD}/*")
 
 

@@ -227,7 +227,7 @@ def test_what_the_pipeline_names_needs_no_include(shop: Path, tmp_path: Path) ->
     assert others == ["component.yaml", "sub/say.sh", "words.txt"]
     assert {"path": "sub/data.csv", "reason": "not named by include"} in told["left_out"]
     done = command("drivetrain", "package", "shop", "--max-size", "much", cwd=tmp_path)
-    assert "error: 'much' is no amount of memory" in done.stderr
+    assert "error: 'much' is not an amount of memory" in done.stderr
 
 
 @pytest.mark.slow
