@@ -49,7 +49,7 @@ def DistributionValidator(
     Returns:
         Anomalies: `content/anomalies.json`, one for each number above its bound; `content/drift.json` with every
         measure of every feature, also where all is well; and a report. `passed` is False if any anomaly is an ERROR.
-        Without any bound nothing can be an anomaly: the summary tells how many features changed by the tests.
+        Without any bound nothing can be an anomaly: the summary says how many features changed by the tests.
 
     Raises:
         InputError: An input is damaged, a threshold names an unknown comparator, the schema has no such environment,

@@ -60,10 +60,10 @@ def ExampleGen(
         encoding: Of CSV files, as Python names it, e.g. "latin-1"; by default UTF-8, or UTF-16 by its byte order mark.
         delimiter: Between the cells of CSV files; by default what their header uses.
         null_values: What a missing cell of a CSV holds; by default nothing, or NA.
-        column_types: Types of CSV columns that the values do not tell, e.g. `{"zip": "string"}`, see `data.open_csv`.
+        column_types: Types of CSV columns that the values do not show, e.g. `{"zip": "string"}`, see `data.open_csv`.
         labels: A CSV of the images' labels, see `data.reading.images`; by default the folders they lie in.
         on_error: Whether a broken image is an error, or left out and counted in a note.
-        span: Which span of the data this is, where the files do not tell it; 0 where neither does.
+        span: Which span of the data this is, where the files' names do not say it; 0 where nothing does.
 
     Returns:
         Examples: Parquet parts by split, and a manifest. Types are settled over all files (integer → float → text).

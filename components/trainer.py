@@ -54,7 +54,7 @@ def Trainer(
     Raises:
         InputError: A split, column, strategy or batch size that cannot be used; a loss or a parameter that became
             NaN; a function that returns something else than `Trained`; a model that cannot be exported, or
-            whose predictions look at other rows of a batch, which `run.fit` tells before it trains.
+            whose predictions look at other rows of a batch, which `run.fit` finds before it trains.
     """
     # Late, so that building a pipeline and a cached run import neither JAX nor Arrow.
     from .. import engine
@@ -67,7 +67,8 @@ def Trainer(
     if together is not None:
         launch.note(f"process {together.process} of {together.processes} waits for the others, to train together")
         together.join()
-    # Of several processes none can save alone, and only the first has a folder that outlives it.
+    # A checkpoint of arrays that lie on several processes would need them all to save together, and only the first
+    # process has a folder that outlives it: such a training keeps none.
     kept = launch.work is not None and together is None
     run = engine.TrainingRun(
         features=_features(graph.content, launch.note),

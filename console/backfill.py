@@ -13,7 +13,17 @@ import click
 from ..errors import InputError
 from ..pipelines import RunOptions, RunResult, load_pipeline, run_pipeline
 from .live import STYLES
-from .options import CANCELED, EXIT_CODES, OK, ConsoleSettings, gather_parameters, run_options, shared, terminal
+from .options import (
+    CANCELED,
+    EXIT_CODES,
+    OK,
+    ConsoleSettings,
+    gather_parameters,
+    parameter_options,
+    run_options,
+    shared,
+    terminal,
+)
 from .run import exit_code
 
 if TYPE_CHECKING:
@@ -33,13 +43,7 @@ if TYPE_CHECKING:
     help="Which: 1:12 (both ends count), 3,5 or both mixed; dates: 2013-01-01:2013-01-31.",
 )
 @click.option("--span-param", default="span", show_default=True, metavar="NAME", help="The parameter that takes it.")
-@click.option("--param", "-p", "params", multiple=True, metavar="NAME=VALUE", help="Set a parameter of the pipeline.")
-@click.option(
-    "--params",
-    "file",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Set parameters by a file: JSON, YAML or TOML. A variable DRIVETRAIN_PARAM_NAME sets one too.",
-)
+@parameter_options
 @click.option("--keep-going", is_flag=True, help="Go on with the next span where one did not complete.")
 @run_options
 @shared
@@ -64,12 +68,12 @@ def backfill(
             f"the pipeline {pipeline.name} has no parameter {span_param!r}, which would take the span",
             fix=f"give it `{span_param}: int | None = None`, or name another one by --span-param",
         )
-    parameters_given = gather_parameters(pipeline.parameters, params, file)
+    parameters = gather_parameters(pipeline.parameters, params, file)
     done: list[tuple[int, RunResult]] = []
     worst = OK
     with settings.home(readonly=False) as home:
         for span in parse_spans(spans):
-            result = run_pipeline(home, pipeline, parameters_given | {span_param: span}, options)
+            result = run_pipeline(home, pipeline, parameters | {span_param: span}, options)
             done.append((span, result))
             code = exit_code(result)
             worst = worst or code
@@ -82,7 +86,7 @@ def backfill(
 
 
 def parse_spans(text: str) -> list[int]:
-    """The spans that a text names, ascending; of a date, its days since 1970-01-01, as a pattern has them.
+    """The spans that a text names, ascending. A date is the number of days since 1970-01-01, as in file patterns.
 
     Raises:
         InputError: It names none.

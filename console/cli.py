@@ -1,4 +1,4 @@
-"""The `drivetrain` command: a group of verbs, one clear line for every error, exit codes that tell whose it is."""
+"""The `drivetrain` command: a group of verbs, one clear line for every error, exit codes that say whose it is."""
 
 from __future__ import annotations
 

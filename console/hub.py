@@ -130,7 +130,7 @@ def verify(settings: ConsoleSettings, address: str, number: int | None) -> int:
 )
 @_ADDRESS
 @click.option("--older-than", type=_Age(), default="1d", show_default=True, help="How long a publication may take.")
-@click.option("--dry-run", is_flag=True, help="Remove nothing; tell what would be.")
+@click.option("--dry-run", is_flag=True, help="Remove nothing; print what would be.")
 @shared
 def clean(settings: ConsoleSettings, address: str, older_than: timedelta, dry_run: bool) -> int:
     """Remove what killed publishers left at ADDRESS: files that no version's record names."""

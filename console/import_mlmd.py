@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 def import_mlmd(settings: ConsoleSettings, file: Path) -> int:
     """Take runs, artifacts and lineage out of FILE, an ML Metadata store (SQLite) as TFX writes it.
 
-    Payloads stay where they are: `runs`, `show`, `lineage` and `diff` tell of them, nothing here reads or deletes them.
-    FILE is only read. To do it again takes in what was added since.
+    Payloads stay where they are: `runs`, `show`, `lineage` and `diff` name them; nothing reads or deletes them.
+    FILE is only read. The same command again takes in what was added since.
     """
     with settings.home(readonly=False) as home, terminal(stderr=True).status("reading") as status:
         imported = import_runs(home, file, lambda count, total, what: status.update(f"{count:,} {what}"))
@@ -52,7 +52,7 @@ def _show(console: Console, settings: ConsoleSettings, file: Path, imported: Mlm
         console.print(f"  {imported.updated:,} had changed since the last time")
     if imported.passed_on:
         explanation = (
-            "outputs had been made before: here what passes an artifact on takes it, and one execution made it"
+            "outputs had a producer already: only the first execution is recorded as such, later ones as consumers"
         )
         console.print(f"  {imported.passed_on:,} {explanation}", markup=False, soft_wrap=True)
     if imported.left_out:

@@ -151,6 +151,19 @@ def write_page(page: Path, text: str) -> None:
     click.echo(f"wrote {page}", err=True)
 
 
+def parameter_options(verb: Callable[..., int | None]) -> Callable[..., int | None]:
+    """Give a verb `--param` and `--params`, as its arguments `params` and `file`: see `gather_parameters`."""
+    verb = click.option(
+        "--params",
+        "file",
+        type=click.Path(path_type=Path, dir_okay=False),
+        help="Set parameters by a file: JSON, YAML or TOML. A variable DRIVETRAIN_PARAM_NAME sets one too.",
+    )(verb)
+    return click.option(
+        "--param", "-p", "params", multiple=True, metavar="NAME=VALUE", help="Set a parameter of the pipeline."
+    )(verb)
+
+
 def gather_parameters(
     names: Iterable[str], assignments: Iterable[str], file: Path | None, environ: Mapping[str, str] = os.environ
 ) -> dict[str, object]:

@@ -76,7 +76,7 @@ def package(
 
 
 def needed_files(folder: Path) -> list[str]:
-    """The files in a project's folder that its pipeline names, and that its modules read while they are imported.
+    """The files in a project's folder that its pipeline names or its modules read while they are imported.
 
     Raises:
         BuildError: The pipeline is wrong.
@@ -85,7 +85,7 @@ def needed_files(folder: Path) -> list[str]:
     from ..pipelines.project.functions import files_read, package_name
 
     if not (folder / "pipeline.py").is_file():
-        return []  # which building the wheel tells
+        return []  # building the wheel says so
     patterns = {pattern for _, pattern in _files(load_pipeline(folder).build())}
     named = {path for pattern in patterns for path in _below(folder, pattern)}
     root = folder.resolve()

@@ -19,6 +19,7 @@ from .options import (
     USER_ERROR,
     ConsoleSettings,
     gather_parameters,
+    parameter_options,
     run_options,
     shared,
     terminal,
@@ -43,13 +44,7 @@ ObserverFactory = Callable[[Run], Observer] | None
     "  drivetrain run examples/flights --runner beam --beam-option=--direct_num_workers=2\n"
 )
 @click.argument("folder", type=click.Path(path_type=Path))
-@click.option("--param", "-p", "params", multiple=True, metavar="NAME=VALUE", help="Set a parameter of the pipeline.")
-@click.option(
-    "--params",
-    "file",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Set parameters by a file: JSON, YAML or TOML. A variable DRIVETRAIN_PARAM_NAME sets one too.",
-)
+@parameter_options
 @run_options
 @click.option("--from", "first", multiple=True, metavar="NODE", help="Run this node and what follows it only.")
 @click.option("--to", "last", multiple=True, metavar="NODE", help="Run this node and what it needs only.")
@@ -85,7 +80,7 @@ def run(
 
 
 def exit_code(result: RunResult) -> int:
-    """What the shell is told; FAILED is the user's where every failure is one that he can mend."""
+    """The exit code of a run. FAILED is the user's (2) where the user can mend every failure, else ours (1)."""
     if result.state == "FAILED":
         failed = [node for node in result.nodes.values() if node.state == "FAILED"]
         return USER_ERROR if all(node.user_error for node in failed) else CRASH
@@ -93,7 +88,10 @@ def exit_code(result: RunResult) -> int:
 
 
 def carry_out(settings: ConsoleSettings, go: Callable[[Home, ObserverFactory], RunResult], *, new: bool) -> int:
-    """Carry a run out while it is watched, say how it ended; gives the exit code."""
+    """Carry a run out, show it while it runs, print how it ended; gives the exit code.
+
+    `go` gets the home and what makes an observer, None where nobody watches; `new` says whether a root may be made.
+    """
     with settings.home(readonly=not new) as home:
         console = None if settings.json else terminal()
         with watch(console) as watched:

@@ -78,11 +78,11 @@ def _shares(spread: Sequence[float], edges: Sequence[float]) -> list[float]:
 
 
 def _level(spread: Sequence[float], value: float, *, strictly: bool) -> float:
-    """The share of what lies below a value, or up to it."""
+    """The share of rows below a value (`strictly`) or up to it, linear between neighbouring quantiles."""
     steps = len(spread) - 1
     index = bisect_left(spread, value) if strictly else bisect_right(spread, value)
     if index < len(spread) and spread[index] == value:
-        return index / steps  # below an atom, or below what starts here
+        return index / steps  # an atom: the quantiles repeat here, or begin here
     if index and spread[index - 1] == value:
         return (index - 1) / steps
     if index == 0:

@@ -12,7 +12,7 @@ _MANY: Final = 30  # items from which a list has a field
 FILTER: Final = r"""
 'use strict';
 const field = document.querySelector('#filter');
-const told = document.querySelector('#found');
+const counter = document.querySelector('#found');
 let items = null;
 function read() {
   const found = [];
@@ -31,7 +31,7 @@ field.addEventListener('input', () => {
     item.hidden = !words.every(word => text.includes(word));
     shown += counts && !item.hidden;
   }
-  told.textContent = words.length ? shown.toLocaleString('en') + ' found' : '';
+  counter.textContent = words.length ? shown.toLocaleString('en') + ' found' : '';
 });
 """
 

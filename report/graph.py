@@ -25,7 +25,7 @@ _CELL: Final = re.compile(r".*[/\\]ipykernel_\d+[/\\]\d+\.py:")
 
 @dataclass
 class Box:
-    """What is drawn as one: its lines of text, first the title, and what hovering tells."""
+    """What is drawn as one box: its lines of text, the title first, and the lines that hovering shows."""
 
     kind: Kind
     lines: list[str]

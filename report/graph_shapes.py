@@ -1,4 +1,4 @@
-"""The shapes of a graph's drawing: one for each kind of node, told apart without colours too."""
+"""The shapes of a graph's drawing: one for each kind of node, so that they differ without colours too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A layered drawing of a directed graph: who stands where, and how the lines run, in pixels.
+"""A layered drawing of a directed graph: where each node stands and how the lines run, in pixels.
 
 Sugiyama's method (1981): layers by the longest path, lines bent only at layers, order within a layer by barycentres,
 places within a layer by least squares that keep the order (pool adjacent violators).
@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 _SWEEPS = 12
+"""Sweeps over the layers; on graphs of a few hundred nodes later ones change nothing that is seen."""
 _CHANNEL = 10.0  # pixels across that a passing line takes
 
 
@@ -74,16 +75,16 @@ def extent(sizes: Sequence[tuple[float, float]], edges: Sequence[tuple[int, int]
 
 
 def _parts(count: int, edges: Sequence[tuple[int, int]]) -> list[list[int]]:
-    """The nodes that are tied together, in the order of their first."""
+    """The connected components, each as ascending nodes, in the order of their first nodes: by union-find."""
     leader = list(range(count))
 
     def first(item: int) -> int:
         while leader[item] != item:
-            leader[item] = item = leader[leader[item]]
+            leader[item] = item = leader[leader[item]]  # halves the path for the next look-up
         return item
 
     for a, b in edges:
-        a, b = sorted((first(a), first(b)))
+        a, b = sorted((first(a), first(b)))  # the smaller leads, so that a component is named by its first node
         leader[b] = a
     parts: dict[int, list[int]] = {}
     for item in range(count):
@@ -94,10 +95,11 @@ def _parts(count: int, edges: Sequence[tuple[int, int]]) -> list[list[int]]:
 def _whole(
     sizes: Sequence[tuple[float, float]], edges: Sequence[tuple[int, int]], between: float, beside: float
 ) -> Layout:
-    """The layout of nodes that are all tied together."""
+    """The layout of one connected component."""
     count = len(sizes)
     layer = _layers(count, edges)
-    # Lines that pass a layer get a place there, one for all lines from one node.
+    # A line that passes a layer gets an item there, so that nodes make room for it. All lines from one node share it:
+    # they run together and part only at the last layer before their targets.
     whose = list(range(count))
     links: list[tuple[int, int]] = []
     passing: dict[tuple[int, int], int] = {}
@@ -160,6 +162,8 @@ def _layers(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
     for source in range(count):
         for target in after[source]:
             layer[target] = max(layer[target], layer[source] + 1)
+    # A node with more lines out than in, such as an input, stands just before the first that reads it: its lines are
+    # shorter. From the last node back: those it moves towards have moved already.
     for source in reversed(range(count)):
         if len(after[source]) > before[source]:
             layer[source] = min(layer[target] for target in after[source]) - 1
@@ -188,6 +192,7 @@ def _ordered(rows: list[list[int]], above: list[list[int]], below: list[list[int
 
 
 def _crossings(rows: list[list[int]], below: list[list[int]], position: dict[int, float]) -> int:
+    """How many pairs of lines between neighbouring layers cross: pairs whose ends stand in the other order."""
     total = 0
     for row in rows:
         seen: list[float] = []

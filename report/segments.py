@@ -1,4 +1,4 @@
-"""A long sequence told briefly: neighbours that are alike, and patterns that repeat, as one."""
+"""A long sequence cut into few segments: equal neighbours, and patterns that repeat, are one."""
 
 from __future__ import annotations
 
@@ -42,9 +42,10 @@ def _repeats(runs: Sequence[Segment], keys: Sequence[Hashable]) -> list[Segment]
     repeats: list[Segment] = []
     at = 0
     while at < len(runs):
-        best = (0, 1, 1)  # covered, period, times
+        best = (0, 1, 1)  # runs covered, runs in the pattern, times it repeats
         for period in range(1, min(_LONGEST, (len(runs) - at) // _LEAST) + 1):
             stop = at + period
+            # A sequence has period p where each item equals the one p before it.
             while stop < len(runs) and names[stop] == names[stop - period]:
                 stop += 1
             times = (stop - at) // period

@@ -135,7 +135,7 @@ def _group(kind: str, feature: Mapping[str, Any]) -> str:
 
 
 def _side_data(feature: Mapping[str, Any]) -> dict[str, Any]:
-    """One data set's description of one feature."""
+    """One data set's description of one feature, cut down to what is drawn; a list's is that of its items."""
     values = feature.get("values") if feature["type"] == "list" else None
     described = values if values and values["type"] != "list" else feature
     described_set: dict[str, Any] = {"count": feature["count"], "missing": feature["missing"], **_numbers(described)}
@@ -188,7 +188,7 @@ def _notes(feature: Mapping[str, Any], whole: Mapping[str, Any]) -> list[str]:
         sides = [f"{side} {images[f'min_{side}']} to {images[f'max_{side}']}" for side in ("width", "height")
                  if f"max_{side}" in images]  # fmt: skip
         said.append(
-            f"formats of images; {', '.join([*sides, 'pixels as headers tell'])}" if sides else "formats of images"
+            f"formats of images; {', '.join([*sides, 'pixels as headers say'])}" if sides else "formats of images"
         )
     if whole.get("semantic"):
         said.append("looks like " + ", ".join(f"{key}: {value}" for key, value in whole["semantic"].items()))
@@ -209,7 +209,7 @@ def _error(method: str, error: float) -> str:
 
 
 def skewness(feature: Mapping[str, Any]) -> float | None:
-    """How lopsided a feature is, 0 and up; None where there is nothing to tell.
+    """How lopsided a feature is, 0 and up; None where it is not defined.
 
     Of numbers, Pearson's second coefficient |3 (mean − median) / std|; of texts, 1 − entropy / log(distinct), with what
     is not among the top values spread evenly over the other distinct values.

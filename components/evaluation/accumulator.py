@@ -86,7 +86,7 @@ class MetricsAccumulator:
         for old, theirs in other._histograms.items():
             code = int(renumber[old])
             self._count(code, theirs[0].rows)
-            self._spill(code)
+            self._spill(code)  # a histogram has no rows to give back, so this side becomes one too
             for mine, histogram in zip(self._histograms[code], theirs, strict=True):
                 mine.merge(histogram)
         for rows in other._kept:
@@ -112,7 +112,7 @@ class MetricsAccumulator:
             self._counts[code] += rows
 
     def _spill(self, code: int) -> None:
-        """From now on the slice is a histogram, the rows kept so far included."""
+        """Turn a slice into a histogram, the rows kept so far included; further rows of it are only counted."""
         if code in self._histograms:
             return
         self._histograms[code] = [Histogram() for _ in self.models]
@@ -130,7 +130,10 @@ class MetricsAccumulator:
             histogram.add(scores, rows.labels, rows.weights, self.config.threshold)
 
     def compact(self) -> None:
-        """One table of rows in canonical order, slices numbered by value."""
+        """Put the state into its canonical form: one table of sorted rows, slices numbered by value.
+
+        Equal rows then give equal bytes, however they came in.
+        """
         renumber = self._slices.sort()
         self._count(len(self._slices) - 1, 0)
         counts = np.empty_like(self._counts)

@@ -18,19 +18,19 @@ _QUOTED: Final = 5
 
 @dataclass
 class Problems:
-    """For each kind of trouble: how many rows have it, and the first of them as (row of the split, value)."""
+    """For each kind of problem: how many rows have it, and the first of them as (row of the split, value)."""
 
     kinds: dict[str, tuple[int, list[tuple[int, str]]]] = field(default_factory=dict)
 
     def add(self, kind: str, bad: NDArray[np.bool_], values: Floats, offset: int) -> None:
-        """Note the rows where `bad`; `offset` is the number of rows before this batch."""
+        """Count the rows where `bad`, and quote the first; `offset` is the number of rows before this batch."""
         count = int(bad.sum())
         if count:
             first = [(offset + int(row), _shown(values[row])) for row in np.flatnonzero(bad)[:_QUOTED]]
             self._note(kind, count, first)
 
     def merge(self, other: Problems, offset: int) -> None:
-        """Note the trouble of the rows that follow `offset` rows."""
+        """Add the problems of rows that follow the `offset` rows of this side."""
         for kind, (count, first) in other.kinds.items():
             self._note(kind, count, [(offset + row, value) for row, value in first])
 

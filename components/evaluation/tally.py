@@ -64,10 +64,14 @@ class Tally:
 
 
 def tally_rows(scores: Floats, labels: Labels, weights: Floats | None, threshold: float) -> Tally:
-    """Sum up the rows of a slice, the same bits for every order of the rows."""
+    """Sum up the rows of a slice.
+
+    The result has the same bits for every order of the rows: they are sorted first, and each sum is rounded once.
+    """
     order = np.lexsort((labels, scores) if weights is None else (weights, labels, scores))
     scores, labels = scores[order], labels[order]
     mass = np.ones(len(scores)) if weights is None else weights[order]
+    # No score is -1, so the first row always starts a run of equal scores.
     starts = np.flatnonzero(np.diff(scores, prepend=-1.0))
     positives = np.where(labels, mass, 0.0)
     sums = {name: math.fsum(values.tolist()) for name, values in _terms(scores, labels, mass, threshold)}
@@ -163,6 +167,8 @@ def _terms(scores: Floats, labels: Labels, mass: Floats, threshold: float) -> It
 
 def bin_of(scores: Floats) -> NDArray[np.int64]:
     """The bin of each score in [0, 1], never falling as the score rises."""
+    # The bits of a positive float32, read as an integer, rise with its value: shifted right, they are the exponent and
+    # the first 10 bits of the mantissa, which number bins whose width is relative to the distance.
     bits = np.minimum(scores, 1 - scores).astype(np.float32).view(np.int32) >> (23 - _MANTISSA)
     near = np.clip(bits.astype(np.int64) - ((126 - _OCTAVES) << _MANTISSA), 0, _MIDDLE)
     return np.where(scores <= 0.5, near, BINS - 1 - near)
@@ -172,7 +178,7 @@ def bin_middle(bins: NDArray[np.int64]) -> Floats:
     """The score that stands for each bin."""
     near = np.minimum(bins, BINS - 1 - bins)
     low = ((near + ((126 - _OCTAVES) << _MANTISSA)) << (23 - _MANTISSA)).astype(np.int32)
-    half = 1 << (22 - _MANTISSA)
+    half = 1 << (22 - _MANTISSA)  # half a bin, in the bits that the shift dropped
     distance = np.where(near == _MIDDLE, 0.5, (low + half).astype(np.int32).view(np.float32).astype(np.float64))
     distance = np.where(near == 0, 0.0, distance)
     return np.where(bins <= _MIDDLE, distance, 1 - distance)

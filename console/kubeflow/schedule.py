@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ...pipelines import load_pipeline
-from ..options import OK, ConsoleSettings, Verbs, gather_parameters, shared
+from ..options import OK, ConsoleSettings, Verbs, gather_parameters, parameter_options, shared
 from .cluster import client_of, cluster_of, cluster_options
 
 if TYPE_CHECKING:
@@ -38,13 +38,7 @@ def schedule() -> None:
 @click.option("--end", default="", metavar="MOMENT", help="Not after.")
 @click.option("--max-concurrency", type=int, default=1, show_default=True, help="How many runs at once, 1 to 10.")
 @click.option("--no-catchup", is_flag=True, help="Do not make up for moments that were missed.")
-@click.option("--param", "-p", "params", multiple=True, metavar="NAME=VALUE", help="Set a parameter of the pipeline.")
-@click.option(
-    "--params",
-    "file",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Set parameters by a file: JSON, YAML or TOML. A variable DRIVETRAIN_PARAM_NAME sets one too.",
-)
+@parameter_options
 @click.option("--name", default="", help="What it is called; else the pipeline's name.")
 @click.option("--experiment", default="", metavar="NAME", help="KFP's experiment; else the pipeline's name.")
 @click.option("--replace", is_flag=True, help="Let another schedule of that name give way.")

@@ -8,7 +8,7 @@ import click
 
 from ...errors import InputError
 from ...pipelines import Home, RunOptions, RunResult, load_pipeline
-from ..options import EXIT_CODES, ConsoleSettings, gather_parameters, shared
+from ..options import EXIT_CODES, ConsoleSettings, gather_parameters, parameter_options, shared
 from ..run import ObserverFactory, carry_out
 from .compile import compiled
 
@@ -25,13 +25,7 @@ from .compile import compiled
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     help="The project that the image holds, where FILE is a compiled one.",
 )
-@click.option("--param", "-p", "params", multiple=True, metavar="NAME=VALUE", help="Set a parameter of the pipeline.")
-@click.option(
-    "--params",
-    "file",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Set parameters by a file: JSON, YAML or TOML. A variable DRIVETRAIN_PARAM_NAME sets one too.",
-)
+@parameter_options
 @click.option("--parallel", type=click.IntRange(min=1), metavar="N", help="How many pods run at once at most.")
 @click.option("--no-cache", is_flag=True, help="Run every node, whatever ran before.")
 @click.option("--evict", multiple=True, metavar="NODE", help="Evict this node's first pod, a second after it started.")

@@ -12,7 +12,7 @@ import click
 
 from ...errors import InputError
 from ...pipelines import Home, Run, load_pipeline
-from ..options import EXIT_CODES, ConsoleSettings, gather_parameters, shared, terminal
+from ..options import EXIT_CODES, ConsoleSettings, gather_parameters, parameter_options, shared, terminal
 from .cluster import cluster_of, cluster_options, kubernetes_of
 from .status import EXIT_OF_STATE, answer_status
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def home_for(settings: ConsoleSettings, cluster: Cluster, *, readonly: bool) -> Iterator[Home]:
-    """The home of a cluster's runs: its payloads are where pods keep them, unless it is said or known otherwise."""
+    """The home of a cluster's runs. A new one keeps its payloads where the pods do, unless --artifacts is given."""
     there = settings.artifacts
     if there is None and "://" in cluster.artifacts and not (settings.root / "metadata.db").exists():
         there = cluster.artifacts
@@ -40,13 +40,7 @@ def home_for(settings: ConsoleSettings, cluster: Cluster, *, readonly: bool) -> 
     "  drivetrain kubeflow submit examples/flights --wait --json\n"
 )
 @click.argument("project", type=click.Path(path_type=Path, exists=True, file_okay=False))
-@click.option("--param", "-p", "params", multiple=True, metavar="NAME=VALUE", help="Set a parameter of the pipeline.")
-@click.option(
-    "--params",
-    "file",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Set parameters by a file: JSON, YAML or TOML. A variable DRIVETRAIN_PARAM_NAME sets one too.",
-)
+@parameter_options
 @click.option("--name", default="", help="What KFP calls the run; else the pipeline's name and the run's id.")
 @click.option("--experiment", default="", metavar="NAME", help="KFP's experiment; else the pipeline's name.")
 @click.option("--no-cache", is_flag=True, help="Run every node, whatever ran before.")
@@ -104,7 +98,7 @@ def _here(run: Run) -> Path:
 
 
 def _followed(settings: ConsoleSettings, home: Home, cluster: Cluster, done: Submitted, timeout: float | None) -> int:
-    """Say what was submitted, wait for its end where that is wanted; gives the exit code."""
+    """Print what was submitted; wait for its end unless `timeout` (seconds) is 0. Gives the exit code."""
     from ...pipelines.kubeflow import following
     from ...pipelines.kubeflow.client import Client
     from ...pipelines.kubeflow.ownership import within_reach
@@ -121,7 +115,7 @@ def _followed(settings: ConsoleSettings, home: Home, cluster: Cluster, done: Sub
 
 
 class _StatePrinter:
-    """Says each state of a KFP run once."""
+    """Prints each state of a KFP run once."""
 
     def __init__(self, *, quiet: bool) -> None:
         self._last = "" if not quiet else None

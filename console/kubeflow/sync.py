@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 @run_cluster_options
 @shared
 def sync(settings: ConsoleSettings, run: str, project: Path | None, host: str | None, namespace: str | None) -> int:
-    """Take into the store what the pods of RUN recorded beside the payloads and could not tell it.
+    """Take into the store what the pods of RUN, which could not reach it, recorded beside the payloads.
 
-    A run that KFP has ended and no pod has closed is closed. Twice changes nothing. Exit code 2 where a record cannot
-    be read: it is named, the others are taken in.
+    A run that KFP has ended and no pod has closed is closed. Doing it twice changes nothing. A record that cannot be
+    read is named, the others are taken in, and the exit code is 2.
     """
     from ...pipelines.kubeflow import following
     from ...pipelines.kubeflow.ownership import on_cluster

@@ -15,7 +15,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @click.argument("file", type=_FILE)
 @shared
 def import_(settings: ConsoleSettings, file: Path) -> int:
-    """Print the schema that a TFX schema.pbtxt says; what could not be taken over is told on standard error."""
+    """Print the schema that a TFX schema.pbtxt says; what cannot be taken over is named on standard error."""
     from ... import data
 
     read, notes = data.load_pbtxt(file)
@@ -27,7 +27,7 @@ def import_(settings: ConsoleSettings, file: Path) -> int:
 @click.argument("file", type=_FILE, default="schema.yaml")
 @shared
 def export(settings: ConsoleSettings, file: Path) -> int:
-    """Print a schema.yaml as TFX's schema.pbtxt; what TFDV has no words for is told on standard error.
+    """Print a schema.yaml as TFX's schema.pbtxt; what TFDV cannot say is named on standard error.
 
     FILE is schema.yaml in this folder unless given.
     """

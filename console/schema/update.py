@@ -25,7 +25,7 @@ class ValidatorInputs(NamedTuple):
     Attributes:
         statistics: Of the examples.
         controls: Those they were compared with: "previous", "serving", "previous_version".
-        environment: As it was told.
+        environment: The one that its ExampleValidator was given.
     """
 
     statistics: Statistics
