@@ -98,10 +98,10 @@ def rehearse(
 ) -> None:
     """Trace a model as `export_model` does, and save nothing, so that an unfit model raises before it is trained.
 
-    The arguments are those of `export_model`, but that `jax.ShapeDtypeStruct` may stand for each array of params.
+    The arguments are those of `export_model`; params may be of `jax.ShapeDtypeStruct` in place of arrays.
 
     Raises:
-        InputError: As there.
+        InputError: The model is one that `export_model` would refuse.
     """
     _, features, _ = _transform(transform, label)
     _Model(apply, params, predict, features, label)
@@ -121,6 +121,7 @@ def _transform(transform: Path, label: str) -> tuple[Bundle, dict[str, tuple[Ten
 def _features(source: Bundle, label: str) -> tuple[dict[str, tuple[Tensor, ...]], list[HostNode]]:
     """The tensors of each feature (of lists two: values and lengths), and the nodes that make those of lists."""
     tensors = source.graph.tensors()
+    # Dimensions that count values are n1, n2 …: the model's go on where the transform's end, as both will be one graph.
     first = max((int(dim[1:]) for dim in lengths_of(source.graph.nodes)), default=0) + 1
     tensors_of_features: dict[str, tuple[Tensor, ...]] = {}
     feeding: list[HostNode] = []
@@ -133,6 +134,8 @@ def _features(source: Bundle, label: str) -> tuple[dict[str, tuple[Tensor, ...]]
         if not tensor.column:
             tensors_of_features[name] = (tensor,)
         elif tensor.dtype in DEVICE:
+            # Lists that one op made equally long (terms and their weights) share a dimension, so that the model may
+            # combine them value by value.
             dim = dims.setdefault(alike.get(tensor.id, tensor.id), f"n{first + len(dims)}")
             feeding.append(flattened(tensor, name, dim))
             tensors_of_features[name] = feeding[-1].outputs
@@ -166,7 +169,7 @@ def _served(transform: Graph, checks: tuple[Check, ...], label: str) -> tuple[Ch
 
 
 class _Model:
-    """Apply and predict, traced with a symbolic batch."""
+    """Apply and predict, traced with a symbolic batch: a jaxpr of features and params, refused if it mixes rows."""
 
     def __init__(
         self,

@@ -157,7 +157,7 @@ def tfidf(ids: Value, size: int | Array, smooth: bool = True) -> tuple[Column, C
     )
 
 
-def moved(column: Column, centre: Array, scale: Array, shift: Array | float) -> Column:
+def affine(column: Column, centre: Array, scale: Array, shift: Array | float) -> Column:
     """(x − centre) / scale + shift of every value of a list column, list<float64>; NaN stays NaN."""
     _lists(column, "scaled", "int64", "float64")
     by = jnp.stack([jnp.asarray(each, jnp.float32) for each in (centre, scale, shift)])

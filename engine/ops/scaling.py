@@ -13,7 +13,7 @@ from ..tracing.columns import Fact, Inverse, read
 from ..tracing.primitives import current
 from . import statistics
 from .arguments import Array, Value
-from .lists import moved
+from .lists import affine
 from .statistics import numbers
 from .values import cast
 
@@ -31,7 +31,7 @@ def z_score(x: Value, *, elementwise: bool = False) -> Value:
     numbers(column, "given to z_score")
     centre, spread = statistics.mean(x, elementwise=elementwise), statistics.var(x, elementwise=elementwise)
     if column.item is not None:
-        return moved(column, jnp.nan_to_num(centre), _deviation(spread), 0.0)
+        return affine(column, jnp.nan_to_num(centre), _deviation(spread), 0.0)
     values = as_float(column, "given to z_score")
     scaled = standardized(values, centre, spread)
     return current().note(scaled, Fact(column.name, inverse=Inverse("z_score", {}, (centre, spread))))
@@ -59,7 +59,7 @@ def min_max(x: Value, low: float = 0.0, high: float = 1.0, *, elementwise: bool 
     if column.item is not None:
         span = most - least
         scale = jnp.where(span > 0, span / (high - low), jnp.inf)
-        return moved(column, jnp.nan_to_num(least), scale, jnp.where(span > 0, low, (low + high) / 2))
+        return affine(column, jnp.nan_to_num(least), scale, jnp.where(span > 0, low, (low + high) / 2))
     scaled = between(as_float(column, "given to min_max"), least, most, low, high)
     inverse = Inverse("min_max", {"low": low, "high": high}, (least, most))
     return current().note(scaled, Fact(column.name, inverse=inverse))

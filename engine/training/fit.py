@@ -220,7 +220,8 @@ class Fit:
         for stack, count in self._data.stacks(epoch, batch, self._depth):
             batch += count
             self._state, losses = self._program.train(self._state, self._program.feed(stack), count)
-            waiting()  # for the dispatch before, while this one computes
+            # The losses of the dispatch before are read now, while the device computes this one: it never idles.
+            waiting()
             waiting = partial(self._settle, losses, count)
             ended = batch == self._data.batches
             due = self._checkpoints is not None and self._checkpoints.due(self._step + count, self._total)

@@ -87,6 +87,7 @@ class AnalyzerResults:
 
 def _as_array(analyzer: Analyzer, value: Any) -> NDArray[Any]:
     dtype = np.dtype(analyzer.dtype)
+    # As objects, whole numbers stay exact: in float64 one above 2^53 would be rounded before its range is checked.
     numbers = np.asarray(value, np.float64 if dtype.kind == "f" else object)
     if dtype.kind == "i":
         column = analyzer.params["column"]

@@ -84,7 +84,7 @@ def _states(
     cache: AnalyzerCache | None,
 ) -> AnalyzerPass:
     """The states of one span: from the cache, and else from its rows."""
-    keys = keys if span.digest else {}
+    keys = keys if span.digest else {}  # states of a span that cannot be recognized are not kept
     states: dict[Analysis, State] = {}
     for analysis in analyses if cache is not None else ():
         known = cache.get(span.digest, analysis, keys[analysis]) if cache is not None and analysis in keys else None
