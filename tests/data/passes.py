@@ -40,9 +40,9 @@ class Trace:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Trace:
-        made = cls()
-        made.data = data
-        return made
+        state = cls()
+        state.data = data
+        return state
 
 
 class Double:

@@ -32,9 +32,9 @@ def check_same_bytes(walk: Executor, source: Source, folder: Path) -> None:
     expected = local.combine(source, passes.Trace, double).to_bytes()
     assert walk.combine(source, passes.Trace, double).to_bytes() == expected
     route = HashSplit.of({"train": 2, "eval": 1})
-    for name, one in (("local", local), ("beam", walk)):
-        one.map(source, double, sinks(folder / name, route.names), route=route).write(folder / name)
-        one.exchange(source, "s", 3, folder / name / "buckets", via=double)
+    for name, run in (("local", local), ("beam", walk)):
+        run.map(source, double, sinks(folder / name, route.names), route=route).write(folder / name)
+        run.exchange(source, "s", 3, folder / name / "buckets", via=double)
     assert digest_tree(folder / "beam") == digest_tree(folder / "local")
 
 
@@ -88,10 +88,10 @@ def test_beam_stays_quiet(source: Source, caplog: pytest.LogCaptureFixture, capf
 def test_elements_are_whole_branches_of_the_tree(shards: int) -> None:
     from drivetrain.data.beam import blocks
 
-    made = blocks(shards)
-    assert [index for block in made for index in block] == list(range(shards))
-    assert len(made) <= 1_024
-    size = len(made[0])
+    runs = blocks(shards)
+    assert [index for block in runs for index in block] == list(range(shards))
+    assert len(runs) <= 1_024
+    size = len(runs[0])
     assert size & (size - 1) == 0  # so that every run starts where a branch does
     assert size == 1 or shards > size // 2 * 1_024  # and no run is longer than it must be
 

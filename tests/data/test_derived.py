@@ -24,25 +24,27 @@ def gained(batch: pa.RecordBatch) -> dict[str, Any]:
 
 def test_as_pandas_computes_them() -> None:
     frame = source_of(month(1))
-    found = statistics(derived(frame, gained)).features("data")
+    features = statistics(derived(frame, gained)).features("data")
     rows = pd.concat([batch.to_pandas() for shard in range(len(frame.shards)) for batch in frame.read(shard)])
     expected = rows["dep_delay"] - rows["arr_delay"]
-    assert found["gained"]["missing"] == expected.isna().sum()
-    assert found["gained"]["mean"]["value"] == pytest.approx(expected.mean(), rel=1e-12)
-    assert found["gained"]["max"]["value"] == expected.max()
-    assert found["rush"]["type"] == "bool"
-    rush = {one["value"]: one["count"] for one in found["rush"]["top_values"]["value"]}
+    assert features["gained"]["missing"] == expected.isna().sum()
+    assert features["gained"]["mean"]["value"] == pytest.approx(expected.mean(), rel=1e-12)
+    assert features["gained"]["max"]["value"] == expected.max()
+    assert features["rush"]["type"] == "bool"
+    rush = {item["value"]: item["count"] for item in features["rush"]["top_values"]["value"]}
     assert rush[True] == rows["hour"].isin([7, 8, 17, 18]).sum()
-    own = statistics(frame).features("data")
-    assert {name: found[name] for name in own} == own
+    without_derived = statistics(frame).features("data")
+    assert {name: features[name] for name in without_derived} == without_derived
 
 
 def test_validated_with_rows_that_show_it() -> None:
     table = pa.table({"low": [1, 2, 9, None], "high": [5, 6, 7, 8]})
     schema = infer_schema(statistics(derived(source_of(table.slice(0, 2)), ordered)))
     wide = derived(source_of(table), ordered)
-    found = anomalous_rows(wide, validate(statistics(wide), schema), schema)
-    (odd,) = [one for one in found.anomalies if one.feature == "order" and one.type.startswith("ENUM")]
+    anomalies = anomalous_rows(wide, validate(statistics(wide), schema), schema)
+    (odd,) = [
+        anomaly for anomaly in anomalies.anomalies if anomaly.feature == "order" and anomaly.type.startswith("ENUM")
+    ]
     assert odd.values == ({"value": "wrong", "count": 1},)
     assert [row["row"] for row in odd.rows] == [2]
 

@@ -118,13 +118,13 @@ def test_a_truncated_or_missing_part_is_named(content: Path) -> None:
 
 
 def test_manifests_of_several_passes_join(content: Path, tmp_path: Path) -> None:
-    one = Manifest.read(content)
-    other = Manifest((("eval", one.parts("train")),), one.schema)
-    assert list(Manifest.joined([one, other]).rows) == ["train", "eval"]
+    manifest = Manifest.read(content)
+    other = Manifest((("eval", manifest.parts("train")),), manifest.schema)
+    assert list(Manifest.joined([manifest, other]).rows) == ["train", "eval"]
     with pytest.raises(InputError, match="same name"):
-        Manifest.joined([one, one])
+        Manifest.joined([manifest, manifest])
     with pytest.raises(InputError, match="different columns"):
-        Manifest.joined([one, Manifest(other.splits, (("q", "int64"),))])
+        Manifest.joined([manifest, Manifest(other.splits, (("q", "int64"),))])
 
 
 def test_wrong_inputs_are_named(tmp_path: Path) -> None:

@@ -41,15 +41,15 @@ def rows_of(source: Source) -> list[list[dict[str, Any]]]:
 @pytest.mark.parametrize("buckets", [1, 7, 300])
 def test_rows_of_one_key_are_in_one_bucket_in_order(source: Source, tmp_path: Path, buckets: int) -> None:
     exchanged = LocalExecutor().exchange(source.with_dictionaries(), "s", buckets, tmp_path / "out")
-    found = rows_of(exchanged)
-    assert [len(rows) for rows in found] == [shard.rows for shard in exchanged.shards]
+    by_bucket = rows_of(exchanged)
+    assert [len(rows) for rows in by_bucket] == [shard.rows for shard in exchanged.shards]
     assert exchanged.rows == 20_000
-    assert len(found) == buckets
+    assert len(by_bucket) == buckets
     where: dict[str | None, int] = {}
-    for bucket, rows in enumerate(found):
+    for bucket, rows in enumerate(by_bucket):
         assert all(where.setdefault(row["s"], bucket) == bucket for row in rows)
         assert [row["a"] for row in rows] == sorted(row["a"] for row in rows)
-    assert sorted((row["a"], row["s"]) for rows in found for row in rows) == [
+    assert sorted((row["a"], row["s"]) for rows in by_bucket for row in rows) == [
         (row["a"], row["s"]) for row in table().to_pylist()
     ]
     assert None in where
@@ -69,12 +69,12 @@ def test_the_bytes_do_not_depend_on_threads_or_encodings(source: Source, tmp_pat
 @pytest.mark.beam
 def test_beam_gives_the_same_bytes(source: Source, tmp_path: Path) -> None:
     pytest.importorskip("apache_beam")
-    found = {}
+    rows_by_executor = {}
     for name in ("local", "beam"):
         exchanged = executor(name).exchange(source, "s", 5, tmp_path / name, via=passes.Double())
-        found[name] = rows_of(exchanged)
+        rows_by_executor[name] = rows_of(exchanged)
     assert digest_tree(tmp_path / "local") == digest_tree(tmp_path / "beam")
-    assert found["local"] == found["beam"]
+    assert rows_by_executor["local"] == rows_by_executor["beam"]
     with pytest.raises(InputError, match="row 7 is wrong"):
         executor("beam").exchange(source, "s", 5, tmp_path / "fails", via=passes.Fails())
     assert not list((tmp_path / "fails").rglob("*shard*"))
@@ -107,10 +107,10 @@ def test_every_type_comes_back(tmp_path: Path) -> None:
 def test_several_columns_are_one_key(rows: list[tuple[int | None, str]]) -> None:
     rows_in = source_of(pa.table({"n": pa.array([n for n, _ in rows], pa.int64()), "t": [t for _, t in rows]}))
     with tempfile.TemporaryDirectory() as folder:
-        found = rows_of(LocalExecutor(1).exchange(rows_in, ["n", "t"], 4, Path(folder)))
-    pairs = [{(row["n"], row["t"]) for row in bucket} for bucket in found]
+        exchanged = rows_of(LocalExecutor(1).exchange(rows_in, ["n", "t"], 4, Path(folder)))
+    pairs = [{(row["n"], row["t"]) for row in bucket} for bucket in exchanged]
     assert sum(map(len, pairs)) == len(set(rows))
-    assert sorted(map(repr, chain(*found))) == sorted(repr({"n": n, "t": t}) for n, t in rows)
+    assert sorted(map(repr, chain(*exchanged))) == sorted(repr({"n": n, "t": t}) for n, t in rows)
 
 
 def test_one_key_only(tmp_path: Path) -> None:

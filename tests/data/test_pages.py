@@ -34,8 +34,8 @@ def flights(data: str = "data/2013-01.parquet") -> None:
 
 
 def blocks(page: str, language: str) -> list[str]:
-    found = re.findall(r"^```(\w*)\n(.*?)^```$", (PAGES / page).read_text("utf-8"), re.DOTALL | re.MULTILINE)
-    return [text for kind, text in found if kind == language]
+    fences = re.findall(r"^```(\w*)\n(.*?)^```$", (PAGES / page).read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    return [text for kind, text in fences if kind == language]
 
 
 @pytest.fixture
@@ -85,9 +85,9 @@ def orders(folder: Path) -> dict[str, Any]:
 @pytest.mark.filterwarnings("ignore::Warning")  # great_expectations and pandas warn of their own future
 def test_a_pages_python_runs(page: str, setting: Callable[[Path], dict[str, Any]], here: Path) -> None:
     names = setting(here)
-    found = blocks(page, "python")
-    assert found
-    for block in found:
+    python_blocks = blocks(page, "python")
+    assert python_blocks
+    for block in python_blocks:
         if "@dt.pipeline" not in block:  # a part of a pipeline's file
             exec(compile(block, page, "exec"), names)
 
@@ -106,9 +106,9 @@ def test_the_stream_of_the_streams_page(here: Path, capsys: pytest.CaptureFixtur
 
 @pytest.mark.parametrize("page", ["schema.md", "expectations.md"])
 def test_a_pages_schemas_are_read_and_written(page: str) -> None:
-    found = blocks(page, "yaml")
-    assert found
-    for block in found:
+    yaml_blocks = blocks(page, "yaml")
+    assert yaml_blocks
+    for block in yaml_blocks:
         text = block if block.startswith("format:") else f"format: drivetrain.schema/1\nfeatures:\n{block}"
         if not block.startswith(("format:", " ")):
             text = f"format: drivetrain.schema/1\nfeatures: {{fare: {{type: float}}}}\n{block}"

@@ -13,8 +13,8 @@ def test_results_say_what_they_are() -> None:
     schema = data.infer_schema(BEFORE)
     statistics = data.statistics({"before": BEFORE, "after": AFTER})
     assert repr(statistics) == "Statistics(before: 4 rows, 2 features; after: 4 rows, 2 features)"
-    found = data.validate(AFTER, schema)
-    assert repr(found) == "Anomalies(1 error (t: ENUM_TYPE_UNEXPECTED_STRING_VALUES))"
+    anomalies = data.validate(AFTER, schema)
+    assert repr(anomalies) == "Anomalies(1 error (t: ENUM_TYPE_UNEXPECTED_STRING_VALUES))"
     assert repr(data.validate(BEFORE, schema)) == "Anomalies(no anomalies in 4 rows)"
     assert repr(data.update_schema(schema, AFTER)) == "SchemaPatch(1. t; 0 unresolved)"
     assert repr(data.update_schema(schema, BEFORE)) == "SchemaPatch(no changes; 0 unresolved)"

@@ -26,23 +26,23 @@ def values(source: Source, shard: int) -> list[int]:
 @pytest.fixture
 def parsed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The files whose footers are parsed, each time."""
-    found: list[str] = []
+    read: list[str] = []
     real = pq.read_metadata
 
     def read_metadata(path: str) -> pq.FileMetaData:
-        found.append(Path(path).name)
+        read.append(Path(path).name)
         return real(path)
 
     monkeypatch.setattr(pq, "read_metadata", read_metadata)
-    return found
+    return read
 
 
 def test_a_pass_parses_each_footer_once(tmp_path: Path, parsed: list[str]) -> None:
     paths = [write(tmp_path / f"{name}.parquet", 100 * index) for index, name in enumerate("ab")]
     source = open_parquet(paths)
     assert len(source.shards) == 40
-    found = [value for shard in range(40) for value in values(source, shard)]
-    assert found == pq.read_table(paths[0])["a"].to_pylist() + pq.read_table(paths[1])["a"].to_pylist()
+    read_values = [value for shard in range(40) for value in values(source, shard)]
+    assert read_values == pq.read_table(paths[0])["a"].to_pylist() + pq.read_table(paths[1])["a"].to_pylist()
     assert parsed == ["a.parquet", "b.parquet"]
 
 

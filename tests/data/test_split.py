@@ -147,12 +147,12 @@ def table(rows: int = 3000) -> pa.Table:
 def test_layout_and_column_order_do_not_matter(sizes: list[int], order: list[str]) -> None:
     whole = table().combine_chunks().to_batches()[0]
     expected = HashSplit.of({"train": 2, "eval": 1})(whole).tolist()
-    start, found = 0, []
+    start, chosen = 0, []
     for size in [*sizes, whole.num_rows]:
         batch = whole.slice(start, size).select(order)
-        found += HashSplit.of({"train": 2, "eval": 1})(batch).tolist()
+        chosen += HashSplit.of({"train": 2, "eval": 1})(batch).tolist()
         start += size
-    assert found == expected
+    assert chosen == expected
 
 
 @pytest.mark.parametrize("by", [None, "id"])

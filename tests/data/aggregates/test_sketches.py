@@ -101,29 +101,29 @@ def test_a_continuous_column() -> None:
         piece = StatisticsAccumulator()
         piece.add_batch(pa.RecordBatch.from_arrays([pa.array(part)], ["x"]))
         state.merge(StatisticsAccumulator.from_bytes(piece.to_bytes()))
-    found = state.result()["features"][0]
-    assert found["mean"] == {"value": math.fsum(values) / len(values), "exact": True}
-    assert found["std"]["value"] == pytest.approx(np.std(values - 1e9), rel=1e-9)
-    assert (found["min"]["value"], found["max"]["value"]) == (values.min(), values.max())
-    assert found["unique"]["method"] == "hyperloglog"
-    assert found["unique"]["value"] == pytest.approx(len(np.unique(values)), rel=0.04)
-    first = found["top_values"]["value"][0]
+    feature = state.result()["features"][0]
+    assert feature["mean"] == {"value": math.fsum(values) / len(values), "exact": True}
+    assert feature["std"]["value"] == pytest.approx(np.std(values - 1e9), rel=1e-9)
+    assert (feature["min"]["value"], feature["max"]["value"]) == (values.min(), values.max())
+    assert feature["unique"]["method"] == "hyperloglog"
+    assert feature["unique"]["value"] == pytest.approx(len(np.unique(values)), rel=0.04)
+    first = feature["top_values"]["value"][0]
     true = int((values == 1e9).sum())
     assert first["value"] == 1e9
-    assert true - found["top_values"]["error"] <= first["count"] <= true
-    rank = np.searchsorted(np.sort(values), found["median"]["value"]) / len(values)
-    assert found["median"]["value"] == 1e9 or abs(rank - 0.5) <= found["median"]["error"]
-    assert sum(bucket["count"] for bucket in found["histogram"]["value"]) == len(values)
+    assert true - feature["top_values"]["error"] <= first["count"] <= true
+    rank = np.searchsorted(np.sort(values), feature["median"]["value"]) / len(values)
+    assert feature["median"]["value"] == 1e9 or abs(rank - 0.5) <= feature["median"]["error"]
+    assert sum(bucket["count"] for bucket in feature["histogram"]["value"]) == len(values)
 
 
 def test_a_near_unique_text_column() -> None:
     values = [f"id-{i:07d}" for i in range(150_000)] + ["same"] * 5_000
     state = StatisticsAccumulator()
     state.add_batch(pa.RecordBatch.from_arrays([pa.array(values)], ["x"]))
-    found = state.result()["features"][0]
-    assert found["avg_length"] == {"value": sum(map(len, values)) / len(values), "exact": True}
-    assert found["unique"]["value"] == pytest.approx(150_001, rel=0.04)
-    assert found["top_values"]["value"][0]["value"] == "same"
+    feature = state.result()["features"][0]
+    assert feature["avg_length"] == {"value": sum(map(len, values)) / len(values), "exact": True}
+    assert feature["unique"]["value"] == pytest.approx(150_001, rel=0.04)
+    assert feature["top_values"]["value"][0]["value"] == "same"
 
 
 @settings(deadline=None, max_examples=40)
@@ -143,6 +143,6 @@ def test_a_sample_of_texts_is_exact_however_its_rows_come(parts: list[list[int]]
     rows = Counter(b"%d" % value for part in parts for value in part)
     distinct = pa.array(sorted(rows), pa.large_binary())
     order = np.argsort(text_hashes(distinct))[:size]
-    wanted = [distinct[int(place)].as_py() for place in order]
+    wanted = [distinct[int(index)].as_py() for index in order]
     assert samples[0].values.to_pylist() == wanted
     assert samples[0].counts.tolist() == [rows[value] for value in wanted]

@@ -17,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 
-def parts_equal(one: Sketches, two: Sketches) -> bool:
-    (head, arrays), (other_head, others) = one.to_parts(), two.to_parts()
+def parts_equal(left: Sketches, right: Sketches) -> bool:
+    (head, arrays), (other_head, others) = left.to_parts(), right.to_parts()
     return head == other_head and all(arrays[name].equals(others[name]) for name in arrays)
 
 
@@ -88,9 +88,12 @@ def test_of_long_texts_only_as_many_are_kept_as_there_is_room_for() -> None:
     assert parts_equal(counted, kept)
     assert isinstance(kept.frequent.table, TextTable)
     assert kept.frequent.table.size <= 1 << 24
-    found = dict(zip(kept.frequent.table.values.to_pylist(), kept.frequent.table.counts.tolist(), strict=True))
-    assert found.keys() >= {b"short", often[0]}
-    assert all(found.get(text, 0) <= rows <= found.get(text, 0) + kept.frequent.error for text, rows in truth.items())
+    kept_counts = dict(zip(kept.frequent.table.values.to_pylist(), kept.frequent.table.counts.tolist(), strict=True))
+    assert kept_counts.keys() >= {b"short", often[0]}
+    assert all(
+        kept_counts.get(text, 0) <= rows <= kept_counts.get(text, 0) + kept.frequent.error
+        for text, rows in truth.items()
+    )
 
 
 def test_the_state_of_a_column_of_documents_is_small() -> None:
@@ -141,5 +144,5 @@ def test_long_values_are_hashed_by_blake2b_and_in_no_time() -> None:
         lambda: hashlib.blake2b(values[1], digest_size=8).digest()
     )
     hashes = text_hashes(array)
-    for value, found in zip(values[1:], hashes.tolist(), strict=True):
-        assert found == int.from_bytes(hashlib.blake2b(value, digest_size=8).digest(), "little")
+    for value, hashed in zip(values[1:], hashes.tolist(), strict=True):
+        assert hashed == int.from_bytes(hashlib.blake2b(value, digest_size=8).digest(), "little")

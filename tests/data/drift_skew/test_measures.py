@@ -39,9 +39,9 @@ def test_kolmogorov_smirnov_and_wasserstein_equal_scipy_on_raw_values(rows: int,
         a, b = a.round(1) + 0.0, b.round(1) + 0.0
     values, current, previous = tables(a, b)
     wanted = stats.ks_2samp(a, b)
-    found = measures.kolmogorov_smirnov(current, previous)
-    assert found.statistic == pytest.approx(wanted.statistic, rel=1e-12)
-    assert found.p_value == pytest.approx(wanted.pvalue, rel=1e-9)
+    outcome = measures.kolmogorov_smirnov(current, previous)
+    assert outcome.statistic == pytest.approx(wanted.statistic, rel=1e-12)
+    assert outcome.p_value == pytest.approx(wanted.pvalue, rel=1e-9)
     distance = measures.wasserstein(values, current, previous)
     assert distance == pytest.approx(stats.wasserstein_distance(a, b), rel=1e-12)
 
@@ -51,8 +51,8 @@ def test_kolmogorov_smirnov_equals_scipy_where_it_is_asymptotic() -> None:
     a, b = rng.integers(0, 300, 30_000), rng.integers(2, 302, 12_000)
     _, current, previous = tables(a, b)
     wanted = stats.ks_2samp(a, b)
-    found = measures.kolmogorov_smirnov(current, previous)
-    assert (found.statistic, found.p_value) == pytest.approx((wanted.statistic, wanted.pvalue), rel=1e-9)
+    outcome = measures.kolmogorov_smirnov(current, previous)
+    assert (outcome.statistic, outcome.p_value) == pytest.approx((wanted.statistic, wanted.pvalue), rel=1e-9)
 
 
 def test_wasserstein_of_integers_beyond_float_precision() -> None:
@@ -64,24 +64,24 @@ def test_wasserstein_of_integers_beyond_float_precision() -> None:
 
 def test_chi_squared_equals_scipy_and_numpy() -> None:
     current, previous = np.array([90, 60, 50]), np.array([70, 40, 90])
-    found = measures.chi_squared(current, previous)
+    outcome = measures.chi_squared(current, previous)
     wanted = stats.chi2_contingency([current, previous], correction=False)
-    assert found is not None
-    assert (found.statistic, found.p_value) == pytest.approx((wanted.statistic, wanted.pvalue), rel=1e-12)
-    assert found.effect == pytest.approx(stats.contingency.association(np.stack((current, previous))), rel=1e-12)
+    assert outcome is not None
+    assert (outcome.statistic, outcome.p_value) == pytest.approx((wanted.statistic, wanted.pvalue), rel=1e-12)
+    assert outcome.effect == pytest.approx(stats.contingency.association(np.stack((current, previous))), rel=1e-12)
     table = np.stack((current, previous)).astype(float)
     expected = table.sum(axis=1, keepdims=True) * table.sum(axis=0) / table.sum()
-    assert found.statistic == pytest.approx(((table - expected) ** 2 / expected).sum(), rel=1e-12)
+    assert outcome.statistic == pytest.approx(((table - expected) ** 2 / expected).sum(), rel=1e-12)
 
 
 def test_chi_squared_pools_rare_cells() -> None:
     current, previous = np.array([100, 3, 2, 100, 4, 0]), np.array([100, 2, 4, 100, 4, 0])
     pooled = measures.pool_rare(current, previous)
     assert pooled.tolist() == [[100, 100, 9], [100, 100, 10]]
-    found = measures.chi_squared(current, previous)
+    outcome = measures.chi_squared(current, previous)
     wanted = stats.chi2_contingency([[100, 100, 9], [100, 100, 10]], correction=False)
-    assert found is not None
-    assert found.p_value == pytest.approx(wanted.pvalue, rel=1e-12)
+    assert outcome is not None
+    assert outcome.p_value == pytest.approx(wanted.pvalue, rel=1e-12)
     # What is pooled is too rare itself: it joins the smallest other cell.
     assert measures.pool_rare(np.array([100, 50, 1]), np.array([100, 60, 1])).tolist() == [[100, 51], [100, 61]]
 
@@ -153,15 +153,15 @@ def test_l_infinity_names_the_last_of_equals() -> None:
 @settings(deadline=None)
 @given(st.integers(0, 50), st.integers(1, 50), st.integers(0, 50), st.integers(1, 50))
 def test_two_proportions_equal_chi_squared_of_the_two_by_two_table(a: int, b: int, c: int, d: int) -> None:
-    found = measures.two_proportions(a, a + b, c, c + d)
-    assert found is not None
+    outcome = measures.two_proportions(a, a + b, c, c + d)
+    assert outcome is not None
     if a + c == 0:
-        assert found == (0.0, 1.0, 0.0)
+        assert outcome == (0.0, 1.0, 0.0)
         return
     wanted = stats.chi2_contingency([[a, b], [c, d]], correction=False)
-    assert found.statistic**2 == pytest.approx(wanted.statistic, rel=1e-9, abs=1e-12)
-    assert found.p_value == pytest.approx(wanted.pvalue, rel=1e-9)
-    assert 0 <= found.effect <= math.pi
+    assert outcome.statistic**2 == pytest.approx(wanted.statistic, rel=1e-9, abs=1e-12)
+    assert outcome.p_value == pytest.approx(wanted.pvalue, rel=1e-9)
+    assert 0 <= outcome.effect <= math.pi
 
 
 def test_two_proportions_without_rows() -> None:
@@ -173,17 +173,17 @@ p_values = st.lists(st.floats(0, 1), max_size=30)
 
 @settings(deadline=None)
 @given(p_values)
-def test_benjamini_hochberg_equals_scipy(found: list[float]) -> None:
-    wanted = stats.false_discovery_control(found).tolist() if found else []
-    assert measures.benjamini_hochberg(found) == pytest.approx(wanted, rel=1e-12, abs=1e-300)
+def test_benjamini_hochberg_equals_scipy(p_values: list[float]) -> None:
+    wanted = stats.false_discovery_control(p_values).tolist() if p_values else []
+    assert measures.benjamini_hochberg(p_values) == pytest.approx(wanted, rel=1e-12, abs=1e-300)
 
 
 @settings(deadline=None)
 @given(p_values)
-def test_holm_is_between_benjamini_hochberg_and_bonferroni(found: list[float]) -> None:
-    strict, loose = measures.holm(found), measures.benjamini_hochberg(found)
-    for p_value, middle, low in zip(found, strict, loose, strict=True):
-        assert low - 1e-12 <= middle <= min(p_value * len(found), 1) + 1e-12
+def test_holm_is_between_benjamini_hochberg_and_bonferroni(p_values: list[float]) -> None:
+    strict, loose = measures.holm(p_values), measures.benjamini_hochberg(p_values)
+    for p_value, middle, low in zip(p_values, strict, loose, strict=True):
+        assert low - 1e-12 <= middle <= min(p_value * len(p_values), 1) + 1e-12
 
 
 def test_holm_by_hand() -> None:

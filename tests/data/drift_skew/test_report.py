@@ -29,10 +29,10 @@ SYMMETRIC = ("l_infinity", "normalized_abs_difference", "jensen_shannon", "jense
 
 
 def state(columns: dict[str, Any], limit: int = 100_000) -> StatisticsAccumulator:
-    made = StatisticsAccumulator(limit)
+    accumulator = StatisticsAccumulator(limit)
     arrays = [value if isinstance(value, pa.Array) else pa.array(value) for value in columns.values()]
-    made.add_batch(pa.RecordBatch.from_arrays(arrays, list(columns)))
-    return made
+    accumulator.add_batch(pa.RecordBatch.from_arrays(arrays, list(columns)))
+    return accumulator
 
 
 def of(**columns: Any) -> Statistics:
@@ -45,10 +45,10 @@ def compared(current: Any, previous: Any) -> Comparison:
 
 def test_every_feature_is_there_also_where_nothing_changed() -> None:
     same = of(a=[1, 2, 3], b=["x", None, "y"], c=[True, False, True], d=[[1], [1, 2], None])
-    found = drift(same, same)
-    assert [feature.name for feature in found.pairs[0].features] == ["a", "b", "c", "d", "d (lengths)"]
-    assert found.drifted == ()
-    for feature in found.pairs[0].features:
+    report = drift(same, same)
+    assert [feature.name for feature in report.pairs[0].features] == ["a", "b", "c", "d", "d (lengths)"]
+    assert report.drifted == ()
+    for feature in report.pairs[0].features:
         assert list(feature.measures) == list(MEASURES)
         assert {measure.value for measure in feature.measures.values()} <= {0.0, None}
         assert feature.status == "compared"
@@ -56,20 +56,20 @@ def test_every_feature_is_there_also_where_nothing_changed() -> None:
 
 
 def test_one_span_on_each_side_need_not_have_one_name() -> None:
-    found = drift(from_states({"june": state({"x": [1]})}), from_states({"january": state({"x": [2, 2]})}))
-    assert [(pair.current, pair.previous, pair.rows) for pair in found.pairs] == [("june", "january", (1, 2))]
+    report = drift(from_states({"june": state({"x": [1]})}), from_states({"january": state({"x": [2, 2]})}))
+    assert [(pair.current, pair.previous, pair.rows) for pair in report.pairs] == [("june", "january", (1, 2))]
 
 
 def test_data_sets_are_paired_by_name_or_as_named() -> None:
     both = from_states({"train": state({"x": [1, 2]}), "eval": state({"x": [1, 3]})})
-    one = from_states({"train": state({"x": [1, 2]}), "test": state({"x": [1]})})
-    found = drift(both, one)
-    assert [(pair.current, pair.previous) for pair in found.pairs] == [("train", "train")]
-    assert found.unpaired == ("eval", "test")
+    partly_named = from_states({"train": state({"x": [1, 2]}), "test": state({"x": [1]})})
+    report = drift(both, partly_named)
+    assert [(pair.current, pair.previous) for pair in report.pairs] == [("train", "train")]
+    assert report.unpaired == ("eval", "test")
     split = drift(both, both, pairs=[("eval", "train")])
     assert [(pair.current, pair.previous) for pair in split.pairs] == [("eval", "train")]
     with pytest.raises(InputError, match="no data set 'tset'"):
-        drift(both, one, pairs=[("train", "tset")])
+        drift(both, partly_named, pairs=[("train", "tset")])
     with pytest.raises(InputError, match="no data set is in both"):
         drift(both, from_states({"a": state({"x": [1]}), "b": state({"x": [1]})}))
 
@@ -79,9 +79,9 @@ def test_frames_tables_and_paths_are_taken_as_well(tmp_path: Path) -> None:
     frame = pandas.DataFrame({"x": [1.0, 2.0, None], "s": ["a", "b", "b"]})
     path = tmp_path / "x.parquet"
     pq.write_table(pa.Table.from_pandas(frame), path)
-    found = data.drift(frame, path)
-    assert [(feature.name, feature.drifted) for feature in found.pairs[0].features] == [("x", False), ("s", False)]
-    assert found["x"].measures["wasserstein"].value == 0
+    report = data.drift(frame, path)
+    assert [(feature.name, feature.drifted) for feature in report.pairs[0].features] == [("x", False), ("s", False)]
+    assert report["x"].measures["wasserstein"].value == 0
     named = data.drift({"june": frame}, {"may": pa.table({"x": [1.0], "s": ["a"]})})
     assert (named.pairs[0].current, named.pairs[0].previous) == ("june", "may")
     assert named["x"].measures["missing_rate"].value == pytest.approx(1 / 3)
@@ -101,29 +101,29 @@ def test_unknown_words_are_refused() -> None:
 
 
 def test_a_feature_that_one_side_lacks_and_one_whose_type_changed() -> None:
-    found = drift(of(a=[1, 1], c=["1", "2"]), of(b=[1, 1], c=[1, 2]))
-    assert {feature.name: feature.status for feature in found.pairs[0].features} == {
+    report = drift(of(a=[1, 1], c=["1", "2"]), of(b=[1, 1], c=[1, 2]))
+    assert {feature.name: feature.status for feature in report.pairs[0].features} == {
         "a": "only in current",
         "c": "type changed",
         "b": "only in previous",
     }
-    assert found.drifted == ("a", "c", "b")
-    assert found["c"].measures["psi"].value is None
-    assert found["c"].measures["psi"].note == "string cannot be compared with int64"
-    assert found["c"].measures["missing_rate"].value == 0
+    assert report.drifted == ("a", "c", "b")
+    assert report["c"].measures["psi"].value is None
+    assert report["c"].measures["psi"].note == "string cannot be compared with int64"
+    assert report["c"].measures["missing_rate"].value == 0
 
 
 def test_integers_and_floats_are_one_kind_of_number() -> None:
-    found = drift(of(x=[1, 2, 3]), of(x=[1.0, 2.0, 3.0]))
-    assert found["x"].status == "compared"
-    assert found["x"].measures["jensen_shannon"].value == 0
+    report = drift(of(x=[1, 2, 3]), of(x=[1.0, 2.0, 3.0]))
+    assert report["x"].status == "compared"
+    assert report["x"].measures["jensen_shannon"].value == 0
 
 
 def test_without_values_there_is_no_distance_but_a_missing_rate() -> None:
-    found = drift(of(x=pa.array([None, None], pa.float64())), of(x=[1.0, 2.0]))
-    assert found["x"].measures["missing_rate"].value == 1
-    assert found["x"].measures["jensen_shannon"].value is None
-    assert found["x"].measures["jensen_shannon"].note == "the current data has no values"
+    report = drift(of(x=pa.array([None, None], pa.float64())), of(x=[1.0, 2.0]))
+    assert report["x"].measures["missing_rate"].value == 1
+    assert report["x"].measures["jensen_shannon"].value is None
+    assert report["x"].measures["jensen_shannon"].note == "the current data has no values"
     assert drift(of(x=pa.array([], pa.int64())), of(x=[1]))["x"].measures["missing_rate"].note == "a side has no rows"
     nothing = drift(of(x=pa.nulls(3)), of(x=[1]))["x"]
     assert nothing.status == "compared"
@@ -157,29 +157,29 @@ def test_nan_and_infinities_are_cells_of_their_own() -> None:
 def test_wasserstein_has_an_effect_in_sigma_of_the_control() -> None:
     rng = np.random.default_rng(1)
     a, b = rng.normal(3, 2, 500), rng.normal(0, 2, 400)
-    found = compared(a, b).measure("wasserstein")
-    assert found.value == pytest.approx(stats.wasserstein_distance(a, b), rel=1e-12)
-    assert found.effect == pytest.approx(stats.wasserstein_distance(a, b) / b.std(), rel=1e-12)
+    distance = compared(a, b).measure("wasserstein")
+    assert distance.value == pytest.approx(stats.wasserstein_distance(a, b), rel=1e-12)
+    assert distance.effect == pytest.approx(stats.wasserstein_distance(a, b) / b.std(), rel=1e-12)
     still = compared([1, 2], [5, 5]).measure("wasserstein")
     assert (still.value, still.effect) == (3.5, None)
     assert "does not vary" in still.note
 
 
 def test_truths_are_categories() -> None:
-    found = compared([True] * 99 + [False], [True] * 100)
+    comparison = compared([True] * 99 + [False], [True] * 100)
     # ½·log2(1/0.995) + ½·(0.99·log2(0.99/0.995) + 0.01·log2(2)), by hand
     by_hand = 0.5 * np.log2(1 / 0.995) + 0.5 * (0.99 * np.log2(0.99 / 0.995) + 0.01)
-    assert found.measure("jensen_shannon").value == pytest.approx(by_hand)
-    assert found.measure("kolmogorov_smirnov").value is None
+    assert comparison.measure("jensen_shannon").value == pytest.approx(by_hand)
+    assert comparison.measure("kolmogorov_smirnov").value is None
     assert compared([1] * 99 + [0], [1] * 100).measure("jensen_shannon").value == 1  # TFDV's definition of numbers
 
 
 def test_integers_with_few_values_are_categories_as_well() -> None:
-    found = compared([1, 3] * 500, [1, 2, 2, 3] * 250)
-    test = found.measure("chi_squared")
+    comparison = compared([1, 3] * 500, [1, 2, 2, 3] * 250)
+    test = comparison.measure("chi_squared")
     wanted = stats.chi2_contingency([[500, 0, 500], [250, 500, 250]], correction=False)
     assert (test.value, test.p_value) == pytest.approx((wanted.statistic, wanted.pvalue))
-    assert found.measure("l_infinity").at == 2
+    assert comparison.measure("l_infinity").at == 2
     many = compared(list(range(200)), list(range(200)))
     assert many.measure("chi_squared").value is None
     assert many.measure("l_infinity").over == "cells"
@@ -217,9 +217,9 @@ def test_times_have_distances_in_their_unit() -> None:
     day = datetime.datetime(2013, 1, 1, tzinfo=datetime.UTC)
     days = [day + datetime.timedelta(days=index) for index in range(10)]
     kind = pa.timestamp("s", "UTC")
-    found = compared(pa.array(days[1:], kind), pa.array(days[:-1], kind))
-    assert found.measure("wasserstein").value == pytest.approx(86_400, rel=1e-15)
-    assert found.moved()[0]["value"] == "2013-01-01T00:00:00Z"
+    comparison = compared(pa.array(days[1:], kind), pa.array(days[:-1], kind))
+    assert comparison.measure("wasserstein").value == pytest.approx(86_400, rel=1e-15)
+    assert comparison.moved()[0]["value"] == "2013-01-01T00:00:00Z"
     other = compared(pa.array(days, kind), pa.array(days, pa.timestamp("ms", "UTC")))
     assert other.measure("psi").note == "timestamp[s, tz=UTC] cannot be compared with timestamp[ms, tz=UTC]"
     struct = compared(pa.array([{"a": 1}]), pa.array([{"a": 1}])).measure("psi")
@@ -232,12 +232,12 @@ def test_sketches_are_marked_and_stay_within_their_error() -> None:
     rough = Comparison(*(state({"x": side}, limit=1000).columns["x"] for side in (a, b)))
     exact = compared(a, b)
     for name in ("kolmogorov_smirnov", "jensen_shannon", "jensen_shannon_quantiles", "psi", "wasserstein"):
-        found, true = rough.measure(name), exact.measure(name)
+        estimate, true = rough.measure(name), exact.measure(name)
         assert true.exact
         assert true.error is None
-        assert not found.exact
-        assert 0 < (found.error or 0) < 0.02
-        assert found.value == pytest.approx(true.value, rel=0.1)
+        assert not estimate.exact
+        assert 0 < (estimate.error or 0) < 0.02
+        assert estimate.value == pytest.approx(true.value, rel=0.1)
     d, true = rough.measure("kolmogorov_smirnov"), exact.measure("kolmogorov_smirnov")
     assert abs(d.value - true.value) <= d.error  # type: ignore[operator]
     assert rough.measure("missing_rate").exact
@@ -252,10 +252,10 @@ def test_sketched_texts_compare_their_frequent_values() -> None:
     assert exact.at == "z"
     for limits in ((1000, 1000), (1000, 100_000), (100_000, 1000)):
         sides = (state({"x": side}, limit).columns["x"] for side, limit in zip((a, b), limits, strict=True))
-        found = Comparison(*sides).measure("l_infinity")
-        assert not found.exact
-        assert found.at in ("x", "z")
-        assert found.value == pytest.approx(exact.value, abs=found.error)
+        estimate = Comparison(*sides).measure("l_infinity")
+        assert not estimate.exact
+        assert estimate.at in ("x", "z")
+        assert estimate.value == pytest.approx(exact.value, abs=estimate.error)
     same = Comparison(state({"x": a}, 1000).columns["x"], state({"x": a}).columns["x"])
     assert same.measure("l_infinity").value == pytest.approx(0, abs=same.measure("l_infinity").error)
 
@@ -265,10 +265,10 @@ def test_errors_of_many_sketched_texts_do_not_add_up_to_drift() -> None:
     # 5,000 texts of one distribution; the longer side loses far more of each count than the shorter.
     weights = 1 / np.arange(20, 5020)
     a, b = (rng.choice(5000, size, p=weights / weights.sum()).astype(str).tolist() for size in (200_000, 20_000))
-    found = Comparison(*(state({"x": side}, 1000).columns["x"] for side in (a, b)))
-    assert (found.measure("chi_squared").effect or 0) < 0.05
-    assert found.measure("jensen_shannon").value < 0.01  # type: ignore[operator]
-    assert found.measure("psi").value < 0.02  # type: ignore[operator]
+    comparison = Comparison(*(state({"x": side}, 1000).columns["x"] for side in (a, b)))
+    assert (comparison.measure("chi_squared").effect or 0) < 0.05
+    assert comparison.measure("jensen_shannon").value < 0.01  # type: ignore[operator]
+    assert comparison.measure("psi").value < 0.02  # type: ignore[operator]
 
 
 numbers = st.lists(st.one_of(st.integers(-5, 5).map(float), st.just(NAN), st.just(INF), st.none()), max_size=25)
@@ -315,8 +315,8 @@ floats = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=80)
 @settings(deadline=None)
 @given(floats, floats, st.booleans())
 def test_cells_hold_every_row_once(a: list[float], b: list[float], control: bool) -> None:
-    found = pair_of_columns(state({"x": a}).columns["x"], state({"x": b}).columns["x"])
-    cells = equal_mass_cells(found, 10, control=control)
+    pair = pair_of_columns(state({"x": a}).columns["x"], state({"x": b}).columns["x"])
+    cells = equal_mass_cells(pair, 10, control=control)
     assert (cells.current.sum(), cells.previous.sum()) == (len(a), len(b))
 
 
@@ -332,11 +332,11 @@ def test_an_outlier_moves_no_row_to_another_cell(a: list[float]) -> None:
 
 
 def test_a_value_with_a_cells_mass_is_a_cell_of_its_own() -> None:
-    found = pair_of_columns(
+    pair = pair_of_columns(
         state({"x": [1.0]}).columns["x"], state({"x": [5.0] * 5 + [1.0, 2.0, 7.0, 8.0, 9.0]}).columns["x"]
     )
-    cells = equal_mass_cells(found, 4, control=True)
-    labels = [cells.label(place) for place in range(len(cells.previous))]
+    cells = equal_mass_cells(pair, 4, control=True)
+    labels = [cells.label(index) for index in range(len(cells.previous))]
     assert labels == ["[1.0, 2.0]", 5.0, 7.0, "[8.0, 9.0]"]
     assert cells.previous.tolist() == [2, 5, 1, 2]
     # A constant control: what is above, and what is below, stays apart from it.
@@ -352,27 +352,27 @@ def test_psi_equals_numpy_over_tenths_of_the_control() -> None:
     last = np.sort(b)[499:-1:500]
     p = np.bincount(np.searchsorted(last, a), minlength=10) / len(a)
     q = np.full(10, 0.1)
-    found = compared(a, b).measure("psi").value
-    assert found == pytest.approx(np.sum((p - q) * np.log(p / q)), rel=1e-9)
+    index = compared(a, b).measure("psi").value
+    assert index == pytest.approx(np.sum((p - q) * np.log(p / q)), rel=1e-9)
 
 
 def test_what_a_report_can_be_turned_into() -> None:
     pytest.importorskip("pandas")
-    found = drift(of(a=[1, 2, 2], b=["x", '<b>&"', None], gone=[1, 1, 1]), of(a=[1, 1, 1], b=["x", "x", "x"]))
-    document = json.loads(found.to_json())
-    assert document == json.loads(json.dumps(found.to_dict()))
+    report = drift(of(a=[1, 2, 2], b=["x", '<b>&"', None], gone=[1, 1, 1]), of(a=[1, 1, 1], b=["x", "x", "x"]))
+    document = json.loads(report.to_json())
+    assert document == json.loads(json.dumps(report.to_dict()))
     assert document["format"] == "drivetrain.drift/1"
     assert drift(of(a=[1]), of(a=[2])).to_json() == drift(of(a=[1]), of(a=[2])).to_json()
-    frame = found.to_pandas()
+    frame = report.to_pandas()
     assert len(frame) == 2 * len(MEASURES) + 1
     line = frame[(frame.feature == "a") & (frame.measure == "l_infinity")].iloc[0]
     assert line["value"] == pytest.approx(2 / 3)
-    html = found.to_html()
+    html = report.to_html()
     assert "&lt;b&gt;" in html
     assert '<b>&"' not in html
     assert "only in current" in html
     assert "://" not in html
-    assert found._repr_html_().startswith("<iframe")
+    assert report._repr_html_().startswith("<iframe")
 
 
 def test_scipy_is_imported_only_when_a_test_is_asked_for() -> None:

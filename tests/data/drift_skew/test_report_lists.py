@@ -35,7 +35,8 @@ def lists(step: int) -> pa.Table:
     squares = [number * number * step for number in range(600)]
     text = rows(("abcde"[square % 5] for square in squares), step)
     nested = [
-        None if row % 11 == 10 else [one for one in text[row : row + row % 3] if one is not None] for row in range(200)
+        None if row % 11 == 10 else [word for word in text[row : row + row % 3] if word is not None]
+        for row in range(200)
     ]
     return pa.table(
         {
@@ -49,10 +50,10 @@ def lists(step: int) -> pa.Table:
 
 @pytest.mark.parametrize("name", TFDV)
 def test_values_of_lists_are_compared_as_in_tfdv(name: str) -> None:
-    found = drift(lists(3), lists(1))[name].measures
+    computed = drift(lists(3), lists(1))[name].measures
     for measure, printed in zip(("l_infinity", "jensen_shannon", "normalized_abs_difference"), TFDV[name], strict=True):
         if printed is not None:
-            assert found[measure].value == pytest.approx(printed, abs=1e-12), measure
+            assert computed[measure].value == pytest.approx(printed, abs=1e-12), measure
 
 
 def test_lengths_and_missing_rates_have_rows_of_their_own() -> None:
@@ -71,11 +72,11 @@ def test_lengths_and_missing_rates_have_rows_of_their_own() -> None:
         assert (tested.value, tested.p_value) == pytest.approx((wanted.statistic, wanted.pvalue))
         assert report[name].measures["wasserstein"].value == pytest.approx(stats.wasserstein_distance(*sides))
     inner = [
-        [len(one) for row in side["nested"].to_pylist() if row is not None for one in row]
+        [len(items) for row in side["nested"].to_pylist() if row is not None for items in row]
         for side in (current, previous)
     ]
-    found = report["nested[] (lengths)"].measures["wasserstein"].value
-    assert found == pytest.approx(stats.wasserstein_distance(*inner))
+    distance = report["nested[] (lengths)"].measures["wasserstein"].value
+    assert distance == pytest.approx(stats.wasserstein_distance(*inner))
     assert report["int (lengths)"].reason.startswith("D ")
 
 
@@ -95,22 +96,25 @@ def test_bounds_of_lists_are_on_their_values() -> None:
     current = pa.table({"x": [["a"], ["b", "b"], [], ["b"]]})
     previous = pa.table({"x": [["a", "a"], ["b"], ["b"], []]})  # lengths alike, a: 1/4 → 1/2
     spec = Feature("x", "string", value_counts=(Count(),), drift={"l_infinity": 0.2})
-    (found,) = validate(statistics(current), Schema((spec,)), previous=statistics(previous)).anomalies
-    assert found.type == "COMPARATOR_L_INFTY_HIGH"
-    assert "is 0.25, more than 0.2; 'b': 50" in found.message
+    (anomaly,) = validate(statistics(current), Schema((spec,)), previous=statistics(previous)).anomalies
+    assert anomaly.type == "COMPARATOR_L_INFTY_HIGH"
+    assert "is 0.25, more than 0.2; 'b': 50" in anomaly.message
     empty = pa.table({"x": pa.array([[], []], pa.list_(pa.string()))})
-    (found,) = validate(statistics(current), Schema((spec,)), previous=statistics(empty)).anomalies
-    assert (found.type, found.observed) == ("COMPARATOR_CONTROL_DATA_MISSING", "x has no values in the previous data")
+    (anomaly,) = validate(statistics(current), Schema((spec,)), previous=statistics(empty)).anomalies
+    assert (anomaly.type, anomaly.observed) == (
+        "COMPARATOR_CONTROL_DATA_MISSING",
+        "x has no values in the previous data",
+    )
     texts = pa.table({"x": [[1], [2]]})
-    (found,) = validate(statistics(current), Schema((spec,)), previous=statistics(texts)).anomalies
-    assert found.observed == "x is string, in the previous data int"
+    (anomaly,) = validate(statistics(current), Schema((spec,)), previous=statistics(texts)).anomalies
+    assert anomaly.observed == "x is string, in the previous data int"
 
 
 def test_a_list_against_single_values_changed_its_type_and_is_compared_by_values() -> None:
     report = drift(pa.table({"x": [[1], [2, 3]]}), pa.table({"x": [1, 2, 3]}))
-    (found,) = report.pairs[0].features
-    assert (found.status, found.drifted) == ("type changed", True)
-    assert found.measures["l_infinity"].value == 0
+    (feature,) = report.pairs[0].features
+    assert (feature.status, feature.drifted) == ("type changed", True)
+    assert feature.measures["l_infinity"].value == 0
     nothing = drift(pa.table({"x": [[1], [2, 3]]}), pa.table({"x": pa.nulls(3)}))
     assert nothing["x"].status == "compared"
 
@@ -144,4 +148,4 @@ def test_fields_of_structs_are_compared_by_path() -> None:
     assert report["s.a"].high == ("wasserstein",)
     missing = report["s.'b.c'"].measures["missing_rate"]
     assert (missing.value, missing.over) == (0.5, "rows")
-    assert [one.get("path") for one in report.to_dict()["pairs"][0]["features"]][1:3] == [None, ["s", "a"]]
+    assert [feature.get("path") for feature in report.to_dict()["pairs"][0]["features"]][1:3] == [None, ["s", "a"]]

@@ -50,26 +50,26 @@ def computed(columns: dict[str, Any], path: Path) -> Statistics:
 
 def drift_cases() -> list[Any]:
     cases = json.loads((GOLDEN / "tfdv_cases.json").read_text())["cases"]
-    found = []
+    anomalies = []
     for case in cases:
         control = case.get("previous_span") or case.get("serving")
         if control and case["expected"].get("drift_skew_info"):
-            found.append(pytest.param(case, control, id=case["name"]))
-    return found
+            anomalies.append(pytest.param(case, control, id=case["name"]))
+    return anomalies
 
 
 @pytest.mark.parametrize(("case", "control"), drift_cases())
 def test_golden_case(case: dict[str, Any], control: dict[str, Any], tmp_path: Path) -> None:
-    found = drift(computed(case["input"], tmp_path / "a.parquet"), computed(control, tmp_path / "b.parquet"))
+    report = drift(computed(case["input"], tmp_path / "a.parquet"), computed(control, tmp_path / "b.parquet"))
     for info in case["expected"]["drift_skew_info"]:
         (name,) = info["path"]["step"]
         for printed in info.get("drift_measurements", []) + info.get("skew_measurements", []):
-            value = found[name].measures[NAMES[printed["type"]]].value
+            value = report[name].measures[NAMES[printed["type"]]].value
             wanted = BETTER.get(case["name"], printed["value"])
             assert value == pytest.approx(wanted, abs=5e-10), (name, printed)
             at = re.search(r"maximum difference is: (\w+)", json.dumps(case["expected"]["anomaly_info"]))
             if at and printed["type"] == "L_INFTY":
-                assert found[name].measures["l_infinity"].at == at[1]
+                assert report[name].measures["l_infinity"].at == at[1]
 
 
 def test_there_are_golden_cases() -> None:
@@ -79,9 +79,9 @@ def test_there_are_golden_cases() -> None:
 def test_a_missing_rate_that_tfdv_ignores(tmp_path: Path) -> None:
     case = next(case.values[0] for case in drift_cases() if case.id == "drift_jsd_ignores_missing")
     current = computed(case["input"], tmp_path / "a.parquet")
-    found = drift(current, computed(case["previous_span"], tmp_path / "b.parquet"))
-    assert found["x"].measures["jensen_shannon"].value == 0.0  # as TFDV: what is there did not change
-    assert found["x"].measures["missing_rate"].value == 0.5
+    report = drift(current, computed(case["previous_span"], tmp_path / "b.parquet"))
+    assert report["x"].measures["jensen_shannon"].value == 0.0  # as TFDV: what is there did not change
+    assert report["x"].measures["missing_rate"].value == 0.5
 
 
 @pytest.fixture(scope="module")
@@ -92,12 +92,12 @@ def months(tmp_path_factory: pytest.TempPathFactory) -> tuple[pa.Table, dict[int
     options = pa.csv.ConvertOptions(null_values=["", "NA"], strings_can_be_null=True)
     flights = pa.csv.read_csv(io.BytesIO(data), convert_options=options)
     folder = tmp_path_factory.mktemp("months")
-    found = {}
+    by_type = {}
     for month in (1, 6):
         path = folder / f"{month}.parquet"
         pq.write_table(flights.filter(pc.equal(flights["month"], month)), path)
-        found[month] = statistics(open_files([path]))
-    return flights, found
+        by_type[month] = statistics(open_files([path]))
+    return flights, by_type
 
 
 @pytest.fixture(scope="module")

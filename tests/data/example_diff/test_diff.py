@@ -59,7 +59,7 @@ def by_pandas(base: pa.Table, test: pa.Table, *, duplicates: bool) -> dict[str, 
             frame[np.array([(row.id, row.part) not in odd for row in frame.itertuples()], bool)] for frame in frames
         ]
     merged = frames[0].merge(frames[1], on=["id", "part"], suffixes=("_base", "_test"))
-    found = {}
+    expected = {}
     for name in ("number", "text"):
         counts = [0] * 5
         for left, right in zip(merged[f"{name}_base"], merged[f"{name}_test"], strict=True):
@@ -67,30 +67,30 @@ def by_pandas(base: pa.Table, test: pa.Table, *, duplicates: bool) -> dict[str, 
                 counts[4 if left is right else 3 if left is None else 2] += 1
             else:
                 counts[not (left == right or (left != left and right != right))] += 1
-        found[name] = counts
-    found["pairs"] = [len(merged)]
-    return found
+        expected[name] = counts
+    expected["pairs"] = [len(merged)]
+    return expected
 
 
 @settings(max_examples=40, deadline=None)
 @given(tables, tables, st.booleans())
 def test_counts_are_those_of_a_merge_by_pandas(base: pa.Table, test: pa.Table, duplicates: bool) -> None:
-    found = diff_examples(base, test, ["id", "part"], allow_duplicates=duplicates)
+    diff = diff_examples(base, test, ["id", "part"], allow_duplicates=duplicates)
     expected = by_pandas(base, test, duplicates=duplicates)
-    assert [found.counts["pairs"]] == expected["pairs"]
-    assert {name: counted(found[name]) for name in ("number", "text")} == {
+    assert [diff.counts["pairs"]] == expected["pairs"]
+    assert {name: counted(diff[name]) for name in ("number", "text")} == {
         name: expected[name] for name in ("number", "text")
     }
     sides = [[(row["id"], row["part"]) for row in side.to_pylist() if row["id"] is not None] for side in (base, test)]
-    assert found.counts["keys"] == len({*sides[0], *sides[1]})
-    assert found.counts["only_in_base"] == len({*sides[0]} - {*sides[1]})
-    assert found.counts["only_in_test"] == len({*sides[1]} - {*sides[0]})
+    assert diff.counts["keys"] == len({*sides[0], *sides[1]})
+    assert diff.counts["only_in_base"] == len({*sides[0]} - {*sides[1]})
+    assert diff.counts["only_in_test"] == len({*sides[1]} - {*sides[0]})
     many = {key for side in sides for key in side if side.count(key) > 1}
-    assert found.counts["duplicate_keys"] == len(many)
-    assert found.counts["base_rows"] - found.counts["base_without_key"] == len(sides[0])
-    confusion = {(item["base"], item["test"]): item["count"] for item in found["text"]["confusion"] or ()}
-    assert sum(confusion.values()) == sum(counted(found["text"])[:4])
-    assert sum(count for (left, right), count in confusion.items() if left == right) == found["text"]["matches"]
+    assert diff.counts["duplicate_keys"] == len(many)
+    assert diff.counts["base_rows"] - diff.counts["base_without_key"] == len(sides[0])
+    confusion = {(item["base"], item["test"]): item["count"] for item in diff["text"]["confusion"] or ()}
+    assert sum(confusion.values()) == sum(counted(diff["text"])[:4])
+    assert sum(count for (left, right), count in confusion.items() if left == right) == diff["text"]["matches"]
 
 
 @settings(max_examples=15, deadline=None)
@@ -105,8 +105,8 @@ def test_buckets_shards_and_storing_change_nothing(
     for count in (1, buckets):
         with tempfile.TemporaryDirectory() as folder:
             parts = [
-                LocalExecutor(2).exchange(side, ["id", "part"], count, Path(folder) / str(place))
-                for place, side in enumerate(sides)
+                LocalExecutor(2).exchange(side, ["id", "part"], count, Path(folder) / str(side_number))
+                for side_number, side in enumerate(sides)
             ]
             joined = join(parts[0], parts[1], shared, duplicates=duplicates)
             state = LocalExecutor(2).combine(joined, partial(DiffAccumulator, chosen))
@@ -131,11 +131,15 @@ def skewed(table: pa.Table) -> tuple[pa.Table, dict[str, Any]]:
     renamed = np.array([carrier == "MQ" for carrier in carriers]) & (random.random(rows) < 0.5)
     delays = [None if delay is None else delay + 60 if late[row] else delay for row, delay in enumerate(delays)]
     tails = [None if row % 500 == 0 else tail for row, tail in enumerate(table["tailnum"].to_pylist())]
-    made = table.set_column(table.schema.get_field_index("dep_delay"), "dep_delay", pa.array(delays, pa.float64()))
-    made = made.set_column(made.schema.get_field_index("tailnum"), "tailnum", pa.array(tails, pa.string()))
-    made = made.append_column("airline", pa.array(["XX" if renamed[row] else c for row, c in enumerate(carriers)]))
+    served = table.set_column(table.schema.get_field_index("dep_delay"), "dep_delay", pa.array(delays, pa.float64()))
+    served = served.set_column(served.schema.get_field_index("tailnum"), "tailnum", pa.array(tails, pa.string()))
+    served = served.append_column("airline", pa.array(["XX" if renamed[row] else c for row, c in enumerate(carriers)]))
     base = table.append_column("airline", table["carrier"])
-    return base, {"test": made.take(pa.array(random.permutation(rows)[: rows - 100])), "late": late, "renamed": renamed}
+    return base, {
+        "test": served.take(pa.array(random.permutation(rows)[: rows - 100])),
+        "late": late,
+        "renamed": renamed,
+    }
 
 
 @pytest.fixture(scope="module")
@@ -147,7 +151,7 @@ def flights() -> tuple[pa.Table, pa.Table]:
 def test_planted_skew_is_what_duckdb_finds(flights: tuple[pa.Table, pa.Table]) -> None:
     duckdb = pytest.importorskip("duckdb")
     base, test = flights
-    found = diff_examples(base, test, KEY)
+    diff = diff_examples(base, test, KEY)
     session = duckdb.connect()
     session.register("base", base)
     session.register("test", test)
@@ -159,20 +163,20 @@ def test_planted_skew_is_what_duckdb_finds(flights: tuple[pa.Table, pa.Table]) -
             f" count(*) filter (b.{name} is null and t.{name} is not null),"
             f" count(*) filter (b.{name} is null and t.{name} is null) from base b join test t on {on}"
         ).fetchone()
-        assert counted(found[name]) == list(expected)
-    change = found["dep_delay"]["difference"]
-    assert (change["count"], change["min"], change["max"]) == (found["dep_delay"]["mismatches"], 60.0, 60.0)
-    assert found.counts["only_in_base"] == 100
-    assert found.counts["duplicate_keys"] == 0
+        assert counted(diff[name]) == list(expected)
+    change = diff["dep_delay"]["difference"]
+    assert (change["count"], change["min"], change["max"]) == (diff["dep_delay"]["mismatches"], 60.0, 60.0)
+    assert diff.counts["only_in_base"] == 100
+    assert diff.counts["duplicate_keys"] == 0
     table = session.execute(
         f"select b.airline, t.airline, count(*) from base b join test t on {on} group by 1, 2"
     ).fetchall()
-    assert {(item["base"], item["test"]): item["count"] for item in found["airline"]["confusion"]} == {
+    assert {(item["base"], item["test"]): item["count"] for item in diff["airline"]["confusion"]} == {
         (left, right): count for left, right, count in table
     }
-    assert set(found.different) == {"dep_delay", "tailnum", "airline"}
-    assert found.summary.endswith("pairs of rows differ, in dep_delay, tailnum, airline")
-    sample = found["airline"]["samples"][0]
+    assert set(diff.different) == {"dep_delay", "tailnum", "airline"}
+    assert diff.summary.endswith("pairs of rows differ, in dep_delay, tailnum, airline")
+    sample = diff["airline"]["samples"][0]
     assert (sample["base"], sample["test"]) == ("MQ", "XX")
     assert set(sample["key"]) == set(KEY)
 
@@ -193,7 +197,7 @@ def test_the_same_bytes_on_every_executor(flights: tuple[pa.Table, pa.Table], tm
     assert not list(scratch.iterdir())
 
 
-def one(base: Any, test: Any, **options: Any) -> dict[str, Any]:
+def feature_of_pair(base: Any, test: Any, **options: Any) -> dict[str, Any]:
     """The diff of one value with another."""
     left, right = (side if isinstance(side, pa.Array) else pa.array([side]) for side in (base, test))
     return diff_examples(pa.table({"id": [1], "v": left}), pa.table({"id": [1], "v": right}), "id", **options)["v"]
@@ -236,33 +240,33 @@ DAY = datetime.datetime(2013, 6, 1, 12)
     ],
 )  # fmt: skip
 def test_what_is_equal(base: Any, test: Any, options: dict[str, Any], equal: bool) -> None:
-    assert one(base, test, **options)["matches"] == equal
-    assert one(test, base, **options)["matches"] == equal
+    assert feature_of_pair(base, test, **options)["matches"] == equal
+    assert feature_of_pair(test, base, **options)["matches"] == equal
 
 
 def test_differences_of_times_are_seconds() -> None:
     later = pa.array([DAY + datetime.timedelta(hours=1)], pa.timestamp("us"))
-    assert one(pa.array([DAY], pa.timestamp("us")), later)["difference"]["mean"] == 3600.0
-    assert one(pa.array([DAY], pa.timestamp("ms")), later)["difference"]["mean"] == 3600.0
-    assert one(1, 4)["difference"]["max"] == 3.0
-    assert one(2**53, 2**53 + 1)["difference"]["max"] == 1.0
-    assert one(-(2**63), 2**63 - 1)["difference"]["max"] == 2.0**64
-    assert one(pa.array([2**64 - 1], pa.uint64()), 0)["difference"]["max"] == -(2.0**64)
-    assert one("a", "b")["difference"] is None
-    assert one(1.0, math.inf)["difference"] is None
+    assert feature_of_pair(pa.array([DAY], pa.timestamp("us")), later)["difference"]["mean"] == 3600.0
+    assert feature_of_pair(pa.array([DAY], pa.timestamp("ms")), later)["difference"]["mean"] == 3600.0
+    assert feature_of_pair(1, 4)["difference"]["max"] == 3.0
+    assert feature_of_pair(2**53, 2**53 + 1)["difference"]["max"] == 1.0
+    assert feature_of_pair(-(2**63), 2**63 - 1)["difference"]["max"] == 2.0**64
+    assert feature_of_pair(pa.array([2**64 - 1], pa.uint64()), 0)["difference"]["max"] == -(2.0**64)
+    assert feature_of_pair("a", "b")["difference"] is None
+    assert feature_of_pair(1.0, math.inf)["difference"] is None
 
 
 def test_a_type_that_changed_is_said() -> None:
-    found = one("1", 1)
-    assert (found["status"], found["base_type"], found["test_type"]) == ("type changed", "string", "int64")
-    assert found["mismatches"] == 1
+    feature = feature_of_pair("1", 1)
+    assert (feature["status"], feature["base_type"], feature["test_type"]) == ("type changed", "string", "int64")
+    assert feature["mismatches"] == 1
 
 
 def test_keys_of_other_types_meet_and_others_are_refused() -> None:
     base = pa.table({"id": pa.array([1, 2, 3], pa.int32()), "v": [1, 2, 3]})
     test = pa.table({"id": [3.0, 2.0, math.nan], "v": [3, 0, 0]})
-    found = diff_examples(base, test, "id")
-    assert (found.counts["pairs"], found.counts["only_in_test"], counted(found["v"])[:2]) == (2, 1, [1, 1])
+    diff = diff_examples(base, test, "id")
+    assert (diff.counts["pairs"], diff.counts["only_in_test"], counted(diff["v"])[:2]) == (2, 1, [1, 1])
     text = pa.table({"id": ["1"], "v": [1]})
     with pytest.raises(InputError, match="the key 'id' is int32 in the base data and string in the test data"):
         diff_examples(base, text, "id")
@@ -293,10 +297,10 @@ def test_equal_keys_of_unlike_types_meet(base: Any, test: Any, shared: Any) -> N
     # The shared key stands twice on a side, to be quoted.
     base, test = pa.array(base), pa.array(test)
     sides = [pa.table({"id": pa.concat_arrays([base, base[:1]])}), pa.table({"id": test})]
-    found = diff_examples(sides[0], sides[1], ["id", "id"])
-    counts = [found.counts[name] for name in ("keys", "duplicate_keys", "only_in_base", "only_in_test")]
+    diff = diff_examples(sides[0], sides[1], ["id", "id"])
+    counts = [diff.counts[name] for name in ("keys", "duplicate_keys", "only_in_base", "only_in_test")]
     assert counts == [3, 1, 1, 1]
-    assert found.document["pairs"][0]["key_samples"]["duplicate_keys"] == [
+    assert diff.document["pairs"][0]["key_samples"]["duplicate_keys"] == [
         {"key": {"id": shared}, "base_rows": 2, "test_rows": 1}
     ]
 
@@ -312,13 +316,13 @@ def test_what_cannot_be_compared_is_named() -> None:
 def test_columns_to_compare() -> None:
     base = pa.table({"id": [1, 2], "a": [1, 2], "b": [1, 2], "gone": ["x", None]})
     test = pa.table({"id": [1, 2], "a": [1, 3], "b": [1, 3], "new": [1, 1]})
-    found = diff_examples(base, test, "id", ignore=["b"])
-    assert {feature["name"]: feature["status"] for feature in found.document["pairs"][0]["features"]} == {
+    diff = diff_examples(base, test, "id", ignore=["b"])
+    assert {feature["name"]: feature["status"] for feature in diff.document["pairs"][0]["features"]} == {
         "a": "compared", "gone": "only in base", "new": "only in test",
     }  # fmt: skip
-    assert (counted(found["gone"]), counted(found["new"])) == ([0, 0, 1, 0, 1], [0, 0, 0, 2, 0])
-    assert found.counts["different_pairs"] == 1
-    assert found.summary == "1 of 2 pairs of rows differ, in a; only in base: gone; only in test: new"
+    assert (counted(diff["gone"]), counted(diff["new"])) == ([0, 0, 1, 0, 1], [0, 0, 0, 2, 0])
+    assert diff.counts["different_pairs"] == 1
+    assert diff.summary == "1 of 2 pairs of rows differ, in a; only in base: gone; only in test: new"
     assert diff_examples(base, test, "id", columns=["a"]).different == ("a",)
     with pytest.raises(InputError, match="neither side has a column 'z'"):
         diff_examples(base, test, "id", columns=["z"])
@@ -327,19 +331,19 @@ def test_columns_to_compare() -> None:
 def test_all_rows_of_one_key() -> None:
     rows = 150_000
     side = pa.table({"id": np.zeros(rows, np.int64), "v": np.arange(rows)})
-    found = diff_examples(side, side, "id")
-    assert (found.counts["pairs"], found.counts["keys"], found.counts["duplicate_keys"]) == (0, 1, 1)
-    assert found.counts["base_duplicate_rows"] == rows
+    diff = diff_examples(side, side, "id")
+    assert (diff.counts["pairs"], diff.counts["keys"], diff.counts["duplicate_keys"]) == (0, 1, 1)
+    assert diff.counts["base_duplicate_rows"] == rows
     few = side.slice(0, 3)
     both = diff_examples(side, few, "id", allow_duplicates=True)
     assert (both.counts["pairs"], both["v"]["matches"], both.counts["keys"]) == (3 * rows, 3, 1)
-    assert found.summary == "no row has a partner of the same key"
+    assert diff.summary == "no row has a partner of the same key"
 
 
 def test_several_data_sets_and_how_it_is_kept(tmp_path: Path) -> None:
     base, test = pa.table({"id": [1], "v": ["<b>"]}), pa.table({"id": [1], "v": ["&"]})
-    found = diff_examples({"train": base, "eval": base}, {"eval": test, "train": base}, "id")
-    assert [(pair["base"], pair["counts"]["different_pairs"]) for pair in found.document["pairs"]] == [
+    diff = diff_examples({"train": base, "eval": base}, {"eval": test, "train": base}, "id")
+    assert [(pair["base"], pair["counts"]["different_pairs"]) for pair in diff.document["pairs"]] == [
         ("train", 0), ("eval", 1),
     ]  # fmt: skip
     crossed = diff_examples({"train": base}, {"train": base, "eval": test}, "id", pairs=[("train", "eval")])
@@ -348,16 +352,16 @@ def test_several_data_sets_and_how_it_is_kept(tmp_path: Path) -> None:
         diff_examples({"a": base}, {"b": base, "c": base}, "id")
     with pytest.raises(InputError, match="the test data has no data set 'x'"):
         diff_examples(base, test, "id", pairs=[("data", "x")])
-    found.save(tmp_path)
-    assert ExamplesDiff.load(tmp_path).to_json() == found.to_json() == (tmp_path / "example_diff.json").read_text()
-    assert list(found.to_pandas()["mismatches"]) == [0, 1]
+    diff.save(tmp_path)
+    assert ExamplesDiff.load(tmp_path).to_json() == diff.to_json() == (tmp_path / "example_diff.json").read_text()
+    assert list(diff.to_pandas()["mismatches"]) == [0, 1]
     only_keys = diff_examples(base.select(["id"]), base.select(["id"]), "id")
     assert (only_keys.summary, len(only_keys.to_pandas()["mismatches"])) == ("0 of 1 pairs of rows differ", 0)
-    page = found.to_html()
+    page = diff.to_html()
     assert page.startswith("<!doctype html>")
     assert "&lt;b&gt;" in page
     assert "<b>'" not in page
-    assert "<iframe" in found._repr_html_()
+    assert "<iframe" in diff._repr_html_()
     (tmp_path / "example_diff.json").write_text(json.dumps({"format": "other"}))
     with pytest.raises(InputError, match="not of the format"):
         ExamplesDiff.load(tmp_path)
@@ -365,11 +369,11 @@ def test_several_data_sets_and_how_it_is_kept(tmp_path: Path) -> None:
 
 def test_progress_rises_to_all_rows_and_may_stop(tmp_path: Path) -> None:
     side = pa.table({"id": np.arange(100_000), "v": np.arange(100_000)})
-    heard: list[tuple[int, int | None, str]] = []
-    diff_examples(side, side, "id", progress=lambda *told: heard.append(told))
-    assert [told[0] for told in heard] == sorted(told[0] for told in heard)
-    assert {told[1:] for told in heard} == {(400_000, "rows")}
-    assert heard[-1][0] == 400_000
+    calls: list[tuple[int, int | None, str]] = []
+    diff_examples(side, side, "id", progress=lambda *call: calls.append(call))
+    assert [call[0] for call in calls] == sorted(call[0] for call in calls)
+    assert {call[1:] for call in calls} == {(400_000, "rows")}
+    assert calls[-1][0] == 400_000
 
     def stop(done: int, total: int | None, unit: str) -> None:
         if done > 200_000:  # within the join
@@ -382,19 +386,19 @@ def test_progress_rises_to_all_rows_and_may_stop(tmp_path: Path) -> None:
 
 def test_text_that_is_no_utf8_and_long_text() -> None:
     broken = pa.Array.from_buffers(pa.string(), 1, pa.array([b"\xff"], pa.binary()).buffers())
-    found = one(broken, "a")
-    assert (found["mismatches"], found["samples"][0]["base"]) == (1, "\\xff")
-    long = one("x" * 5_000, "y")
+    feature = feature_of_pair(broken, "a")
+    assert (feature["mismatches"], feature["samples"][0]["base"]) == (1, "\\xff")
+    long = feature_of_pair("x" * 5_000, "y")
     assert (long["confusion"], len(long["samples"][0]["base"])) == (None, 201)
-    assert one("a", "b", confusion=1)["confusion"] is None
-    assert one("a", "b", confusion=2)["confusion"] == [{"base": "a", "test": "b", "count": 1}]
+    assert feature_of_pair("a", "b", confusion=1)["confusion"] is None
+    assert feature_of_pair("a", "b", confusion=2)["confusion"] == [{"base": "a", "test": "b", "count": 1}]
     assert pc.equal(broken, broken)[0].as_py()
 
 
 def test_a_key_of_many_columns() -> None:
     random = np.random.default_rng(5)
-    columns = {f"k{place}": random.integers(0, 99, 400) for place in range(12)}  # 99^12 keys do not fit into 64 bits
+    columns = {f"k{number}": random.integers(0, 99, 400) for number in range(12)}  # 99^12 keys do not fit into 64 bits
     base = pa.table({**columns, "v": np.arange(400)})
     test = base.take(pa.array(random.permutation(400)))
-    found = diff_examples(base, test, list(columns))
-    assert (found.counts["pairs"], found.counts["keys"], found["v"]["matches"]) == (400, 400, 400)
+    diff = diff_examples(base, test, list(columns))
+    assert (diff.counts["pairs"], diff.counts["keys"], diff["v"]["matches"]) == (400, 400, 400)

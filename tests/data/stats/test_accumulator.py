@@ -33,13 +33,13 @@ def describe(array: pa.Array, limit: int = 100_000) -> dict[str, Any]:
 
 
 def test_nan_and_infinities_are_counted_apart() -> None:
-    found = describe(pa.array([1.0, math.nan, math.inf, -1.0, 0.0, -math.inf, None, -0.0]))
-    assert (found["count"], found["missing"]) == (7, 1)
-    assert (found["nan"], found["positive_infinity"], found["negative_infinity"]) == (1, 1, 1)
-    assert found["mean"]["value"] == 0.0
-    assert found["std"]["value"] == math.sqrt(0.5)
-    assert (found["min"]["value"], found["max"]["value"]) == (-1.0, 1.0)
-    assert (found["zeros"]["value"], found["unique"]["value"]) == (2, 3)
+    feature = describe(pa.array([1.0, math.nan, math.inf, -1.0, 0.0, -math.inf, None, -0.0]))
+    assert (feature["count"], feature["missing"]) == (7, 1)
+    assert (feature["nan"], feature["positive_infinity"], feature["negative_infinity"]) == (1, 1, 1)
+    assert feature["mean"]["value"] == 0.0
+    assert feature["std"]["value"] == math.sqrt(0.5)
+    assert (feature["min"]["value"], feature["max"]["value"]) == (-1.0, 1.0)
+    assert (feature["zeros"]["value"], feature["unique"]["value"]) == (2, 3)
 
 
 def test_median_is_the_midpoint() -> None:
@@ -47,34 +47,34 @@ def test_median_is_the_midpoint() -> None:
 
 
 def test_ties_of_top_values_are_in_descending_order() -> None:
-    found = describe(pa.array(["b", "a", "c", "a", "b", "c", "a", None, "dddd"]))
-    pairs = [(item["value"], item["count"]) for item in found["top_values"]["value"]]
+    feature = describe(pa.array(["b", "a", "c", "a", "b", "c", "a", None, "dddd"]))
+    pairs = [(item["value"], item["count"]) for item in feature["top_values"]["value"]]
     assert pairs == [("a", 3), ("c", 2), ("b", 2), ("dddd", 1)]
-    assert found["avg_length"]["value"] == 1.375
+    assert feature["avg_length"]["value"] == 1.375
 
 
 def test_integers_beyond_2_to_53_stay_exact() -> None:
     big = 2**62 + 1
-    found = describe(pa.array([big, big + 2, -big]))
-    assert (found["min"]["value"], found["max"]["value"], found["median"]["value"]) == (-big, big + 2, big)
-    assert found["mean"]["value"] == (big + 2) / 3
+    feature = describe(pa.array([big, big + 2, -big]))
+    assert (feature["min"]["value"], feature["max"]["value"], feature["median"]["value"]) == (-big, big + 2, big)
+    assert feature["mean"]["value"] == (big + 2) / 3
     assert describe(pa.array([2**64 - 1, 0], pa.uint64()))["max"]["value"] == 2**64 - 1
 
 
 def test_extreme_floats_do_not_overflow() -> None:
-    found = describe(pa.array([1.7e308, -1.7e308, 1.7e308]))
-    assert found["mean"]["value"] == pytest.approx(1.7e308 / 3)
-    assert found["std"]["value"] == pytest.approx(np.std([1.7, -1.7, 1.7]) * 1e308)
+    feature = describe(pa.array([1.7e308, -1.7e308, 1.7e308]))
+    assert feature["mean"]["value"] == pytest.approx(1.7e308 / 3)
+    assert feature["std"]["value"] == pytest.approx(np.std([1.7, -1.7, 1.7]) * 1e308)
     assert describe(pa.array([1.7e308, -1.7e308]))["median"]["value"] == 0
-    json.dumps(found, allow_nan=False)
-    assert sum(bucket["count"] for bucket in found["histogram"]["value"]) == 3
+    json.dumps(feature, allow_nan=False)
+    assert sum(bucket["count"] for bucket in feature["histogram"]["value"]) == 3
     assert describe(pa.array([1e-300, 0.0]))["std"]["value"] == 5e-301  # whose square float64 does not hold
 
 
 def test_bool() -> None:
-    found = describe(pa.array([True, False, True, None]))
-    assert (found["type"], found["count"], found["mean"]["value"]) == ("bool", 3, 2 / 3)
-    assert found["top_values"]["value"] == [{"value": True, "count": 2}, {"value": False, "count": 1}]
+    feature = describe(pa.array([True, False, True, None]))
+    assert (feature["type"], feature["count"], feature["mean"]["value"]) == ("bool", 3, 2 / 3)
+    assert feature["top_values"]["value"] == [{"value": True, "count": 2}, {"value": False, "count": 1}]
 
 
 def test_dates_and_times_are_iso_text() -> None:
@@ -90,22 +90,22 @@ def test_dates_and_times_are_iso_text() -> None:
 
 def test_a_column_of_nothing() -> None:
     for array in (pa.nulls(3), pa.nulls(3, pa.float64()), pa.nulls(3, pa.string()), pa.nulls(3, pa.timestamp("us"))):
-        found = describe(array)
-        assert (found["count"], found["missing"]) == (0, 3)
+        feature = describe(array)
+        assert (feature["count"], feature["missing"]) == (0, 3)
     assert describe(pa.nulls(3, pa.int64()))["mean"]["value"] is None
 
 
 def test_null_then_values_takes_the_type() -> None:
     first = pa.RecordBatch.from_arrays([pa.nulls(2)], ["x"])
     second = pa.RecordBatch.from_arrays([pa.array([1, 2])], ["x"])
-    found = accumulate(first, second).result()["features"][0]
-    assert (found["type"], found["missing"], found["mean"]["value"]) == ("int", 2, 1.5)
+    feature = accumulate(first, second).result()["features"][0]
+    assert (feature["type"], feature["missing"], feature["mean"]["value"]) == ("int", 2, 1.5)
 
 
 def test_lists_tell_missing_from_empty() -> None:
-    found = describe(pa.array([[1, 2], [], None, [3]]))
-    assert (found["type"], found["count"], found["missing"]) == ("list", 3, 1)
-    assert (found["lengths"]["min"]["value"], found["lengths"]["max"]["value"]) == (0, 2)
+    feature = describe(pa.array([[1, 2], [], None, [3]]))
+    assert (feature["type"], feature["count"], feature["missing"]) == ("list", 3, 1)
+    assert (feature["lengths"]["min"]["value"], feature["lengths"]["max"]["value"]) == (0, 2)
     assert describe(pa.array([{"a": 1}, None]))["missing"] == 1
     pairs = pa.array([[("k", 1)], None], pa.map_(pa.string(), pa.int64()))
     assert describe(pairs)["lengths"]["max"]["value"] == 1
@@ -119,23 +119,23 @@ def test_decimals_and_half_floats_are_floats() -> None:
 def test_bytes_and_broken_text() -> None:
     assert describe(pa.array([b"\xff\x00", b"a"]))["avg_length"]["value"] == 1.5
     broken = pa.Array.from_buffers(pa.string(), 2, pa.array([b"\xff", b"ok"]).buffers())
-    found = describe(broken)
-    assert found["invalid_utf8"]["value"] == 1
-    assert {item["value"] for item in found["top_values"]["value"]} == {"\\xff", "ok"}
+    feature = describe(broken)
+    assert feature["invalid_utf8"]["value"] == 1
+    assert {item["value"] for item in feature["top_values"]["value"]} == {"\\xff", "ok"}
 
 
 def test_a_huge_text_is_quoted_in_part() -> None:
-    found = describe(pa.array(["x" * 5_000_000, "y"]))
-    assert found["avg_length"]["value"] == 2_500_000.5
-    assert {item["value"] for item in found["top_values"]["value"]} == {"y", "x" * 1000 + "… (5,000,000 bytes)"}
+    feature = describe(pa.array(["x" * 5_000_000, "y"]))
+    assert feature["avg_length"]["value"] == 2_500_000.5
+    assert {item["value"] for item in feature["top_values"]["value"]} == {"y", "x" * 1000 + "… (5,000,000 bytes)"}
 
 
 @pytest.mark.slow
 def test_five_thousand_columns() -> None:
     names = [f"c{i}" for i in range(5_000)]
-    found = accumulate(pa.RecordBatch.from_arrays([pa.array([1, None])] * 5_000, names))
-    assert [feature["name"] for feature in found.result()["features"]] == names
-    assert StatisticsAccumulator.from_bytes(found.to_bytes()).to_bytes() == found.to_bytes()
+    state = accumulate(pa.RecordBatch.from_arrays([pa.array([1, None])] * 5_000, names))
+    assert [feature["name"] for feature in state.result()["features"]] == names
+    assert StatisticsAccumulator.from_bytes(state.to_bytes()).to_bytes() == state.to_bytes()
 
 
 def test_dictionaries_count_as_their_values() -> None:

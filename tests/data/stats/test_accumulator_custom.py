@@ -17,21 +17,21 @@ TABLE = pa.table({"word": ["a", "ccc", None, "bb"], "n": [1, 2, 3, 4]})
 
 
 def test_it_sees_every_column_and_stands_under_custom() -> None:
-    found = statistics(TABLE, columns=["n"], custom={"longest": Longest})
-    assert list(found.features("data")) == ["n"]
-    assert found.document["datasets"][0]["custom"] == {"longest": {"rows": 4, "word": "ccc"}}
+    measured = statistics(TABLE, columns=["n"], custom={"longest": Longest})
+    assert list(measured.features("data")) == ["n"]
+    assert measured.document["datasets"][0]["custom"] == {"longest": {"rows": 4, "word": "ccc"}}
 
 
 def test_slices_have_their_own() -> None:
-    found = statistics(TABLE, slices=[{"n": [1, 4]}], custom={"longest": Longest})
-    parts = found.document["datasets"][0]["slices"]
+    measured = statistics(TABLE, slices=[{"n": [1, 4]}], custom={"longest": Longest})
+    parts = measured.document["datasets"][0]["slices"]
     assert [part["custom"]["longest"] for part in parts] == [{"rows": 1, "word": "a"}, {"rows": 1, "word": "bb"}]
 
 
 def test_shards_merge_along_the_tree() -> None:
     rows = pa.concat_tables([TABLE] * 50_000)  # of four shards
-    found = statistics(rows, custom={"longest": Longest})
-    assert found.document["datasets"][0]["custom"]["longest"] == {"rows": 200_000, "word": "ccc"}
+    measured = statistics(rows, custom={"longest": Longest})
+    assert measured.document["datasets"][0]["custom"]["longest"] == {"rows": 200_000, "word": "ccc"}
 
 
 def test_a_loaded_one_asks_for_its_factory(tmp_path: Path) -> None:
@@ -55,6 +55,6 @@ class Odd(Longest):
 def test_mistakes_are_told() -> None:
     with pytest.raises(InputError, match="result of the custom accumulator 'odd' is not JSON"):
         statistics(TABLE, custom={"odd": Odd})
-    given: Any = {"odd": 3}
+    not_a_factory: Any = {"odd": 3}
     with pytest.raises(InputError, match="'odd': 3} is no factory"):
-        statistics(TABLE, custom=given)
+        statistics(TABLE, custom=not_a_factory)

@@ -50,19 +50,19 @@ def test_numbers_equal_numpy(flights: pa.Table, computed: Statistics) -> None:
     for name in numeric:
         column = flights.column(name)
         values = column.drop_null().to_numpy()
-        found = computed.features("all")[name]
-        assert found["type"] == "int"
-        assert found["count"] == len(values)
-        assert found["missing"] == column.null_count
-        assert found["mean"]["value"] == pytest.approx(values.mean(), rel=1e-14)
-        assert found["std"]["value"] == pytest.approx(values.std(), rel=1e-13)
-        assert found["min"]["value"] == values.min()
-        assert found["max"]["value"] == values.max()
-        assert found["zeros"]["value"] == (values == 0).sum()
-        assert found["unique"]["value"] == len(np.unique(values))
-        assert found["median"]["value"] == np.median(values)
-        assert found["quantiles"]["value"] == np.quantile(values, np.arange(11) / 10).tolist()
-        buckets = found["histogram"]["value"]
+        feature = computed.features("all")[name]
+        assert feature["type"] == "int"
+        assert feature["count"] == len(values)
+        assert feature["missing"] == column.null_count
+        assert feature["mean"]["value"] == pytest.approx(values.mean(), rel=1e-14)
+        assert feature["std"]["value"] == pytest.approx(values.std(), rel=1e-13)
+        assert feature["min"]["value"] == values.min()
+        assert feature["max"]["value"] == values.max()
+        assert feature["zeros"]["value"] == (values == 0).sum()
+        assert feature["unique"]["value"] == len(np.unique(values))
+        assert feature["median"]["value"] == np.median(values)
+        assert feature["quantiles"]["value"] == np.quantile(values, np.arange(11) / 10).tolist()
+        buckets = feature["histogram"]["value"]
         if values.min() == values.max():
             assert [bucket["count"] for bucket in buckets] == [len(values)]
         else:
@@ -70,35 +70,35 @@ def test_numbers_equal_numpy(flights: pa.Table, computed: Statistics) -> None:
             assert [bucket["count"] for bucket in buckets] == counts.tolist()
             assert [bucket["low"] for bucket in buckets] == edges[:-1].tolist()
             assert buckets[-1]["high"] == edges[-1]
-        assert_top(found, values)
-        assert all(item["exact"] for item in found.values() if isinstance(item, dict))
+        assert_top(feature, values)
+        assert all(item["exact"] for item in feature.values() if isinstance(item, dict))
 
 
-def assert_top(found: dict[str, Any], values: NDArray[Any]) -> None:
+def assert_top(feature: dict[str, Any], values: NDArray[Any]) -> None:
     distinct, counts = np.unique(values, return_counts=True)
     pairs = sorted(zip(distinct.tolist(), counts.tolist(), strict=True), key=lambda pair: (pair[1], pair[0]))[::-1]
-    assert [(item["value"], item["count"]) for item in found["top_values"]["value"]] == pairs[:20]
+    assert [(item["value"], item["count"]) for item in feature["top_values"]["value"]] == pairs[:20]
 
 
 def test_texts_equal_numpy(flights: pa.Table, computed: Statistics) -> None:
     for name in ("carrier", "tailnum", "origin", "dest"):
         column = flights.column(name)
         values = np.array(column.drop_null().to_pylist())
-        found = computed.features("all")[name]
-        assert (found["type"], found["count"], found["missing"]) == ("string", len(values), column.null_count)
-        assert found["unique"]["value"] == len(np.unique(values))
-        assert found["avg_length"]["value"] == pytest.approx(np.char.str_len(values).mean(), rel=1e-14)
-        assert_top(found, values)
+        feature = computed.features("all")[name]
+        assert (feature["type"], feature["count"], feature["missing"]) == ("string", len(values), column.null_count)
+        assert feature["unique"]["value"] == len(np.unique(values))
+        assert feature["avg_length"]["value"] == pytest.approx(np.char.str_len(values).mean(), rel=1e-14)
+        assert_top(feature, values)
 
 
 def test_times_are_first_class(flights: pa.Table, computed: Statistics) -> None:
-    found = computed.features("all")["time_hour"]
-    assert (found["type"], found["zone"]) == ("timestamp", "UTC")
-    assert found["min"] == {"value": "2013-01-01T10:00:00Z", "exact": True}
-    assert found["max"] == {"value": "2014-01-01T04:00:00Z", "exact": True}
+    feature = computed.features("all")["time_hour"]
+    assert (feature["type"], feature["zone"]) == ("timestamp", "UTC")
+    assert feature["min"] == {"value": "2013-01-01T10:00:00Z", "exact": True}
+    assert feature["max"] == {"value": "2014-01-01T04:00:00Z", "exact": True}
     values = flights.column("time_hour").to_numpy()
-    assert found["unique"]["value"] == len(np.unique(values))
-    assert found["median"]["value"] == str(np.sort(values)[len(values) // 2].astype("datetime64[s]")) + "Z"
+    assert feature["unique"]["value"] == len(np.unique(values))
+    assert feature["median"]["value"] == str(np.sort(values)[len(values) // 2].astype("datetime64[s]")) + "Z"
 
 
 def test_files_round_trip(computed: Statistics, tmp_path: Path) -> None:
@@ -114,8 +114,8 @@ def test_files_round_trip(computed: Statistics, tmp_path: Path) -> None:
 def test_threads_do_not_matter(flights: pa.Table, computed: Statistics, tmp_path: Path) -> None:
     path = tmp_path / "flights.parquet"
     pq.write_table(flights, path, row_group_size=65_536)
-    one = statistics({"all": open_files([path])}, LocalExecutor(1))
-    assert one.state("all").to_bytes() == computed.state("all").to_bytes()
+    from_one_thread = statistics({"all": open_files([path])}, LocalExecutor(1))
+    assert from_one_thread.state("all").to_bytes() == computed.state("all").to_bytes()
 
 
 def test_statistics_and_validation_import_no_pandas(flights: pa.Table, tmp_path: Path) -> None:

@@ -35,58 +35,58 @@ def described(*arrays: pa.Array, limit: int = 100_000) -> dict[str, Any]:
 
 
 def state(*arrays: pa.Array, limit: int = 100_000) -> StatisticsAccumulator:
-    made = StatisticsAccumulator(limit)
+    accumulator = StatisticsAccumulator(limit)
     for array in arrays:
-        made.add_batch(pa.RecordBatch.from_arrays([array], ["x"]))
-    return made
+        accumulator.add_batch(pa.RecordBatch.from_arrays([array], ["x"]))
+    return accumulator
 
 
-def walk(found: dict[str, Any], rows: list[Any], arrow: pa.DataType) -> None:
+def walk(feature: dict[str, Any], rows: list[Any], arrow: pa.DataType) -> None:
     """Every number of a description, by a walk over Python's values."""
     present = [row for row in rows if row is not None]
-    assert (found["count"], found["missing"]) == (len(present), len(rows) - len(present))
+    assert (feature["count"], feature["missing"]) == (len(present), len(rows) - len(present))
     if pa.types.is_map(arrow):
         present = [[{"key": key, "value": value} for key, value in row] for row in present]
         arrow = pa.list_(pa.struct([("key", arrow.key_type), ("value", arrow.item_type)]))
     if pa.types.is_struct(arrow):
-        assert [field["name"] for field in found["fields"]] == [field.name for field in arrow]
-        for field, said in zip(arrow, found["fields"], strict=True):
+        assert [field["name"] for field in feature["fields"]] == [field.name for field in arrow]
+        for field, said in zip(arrow, feature["fields"], strict=True):
             walk(said, [row[field.name] for row in present], field.type)
     elif pa.types.is_nested(arrow):
-        check_numbers(found["lengths"], [len(row) for row in present])
-        assert "name" not in found["values"]
-        walk(found["values"], [item for row in present for item in row], arrow.value_type)
+        check_numbers(feature["lengths"], [len(row) for row in present])
+        assert "name" not in feature["values"]
+        walk(feature["values"], [item for row in present for item in row], arrow.value_type)
     elif pa.types.is_string(arrow):
-        assert found["unique"]["value"] == len(set(present))
-        check_top(found["top_values"]["value"], present)
+        assert feature["unique"]["value"] == len(set(present))
+        check_top(feature["top_values"]["value"], present)
         if present:
-            assert found["avg_length"]["value"] == pytest.approx(np.mean([len(text) for text in present]))
+            assert feature["avg_length"]["value"] == pytest.approx(np.mean([len(text) for text in present]))
     else:
         finite = [value for value in present if math.isfinite(value)]
         if pa.types.is_floating(arrow):
-            assert found["nan"] == sum(map(math.isnan, present))
-            assert found["positive_infinity"] == present.count(math.inf)
-            assert found["negative_infinity"] == present.count(-math.inf)
-        check_numbers(found, finite)
+            assert feature["nan"] == sum(map(math.isnan, present))
+            assert feature["positive_infinity"] == present.count(math.inf)
+            assert feature["negative_infinity"] == present.count(-math.inf)
+        check_numbers(feature, finite)
 
 
-def check_numbers(found: dict[str, Any], values: list[Any]) -> None:
-    assert found["unique"]["value"] == len(set(values))
-    check_top(found["top_values"]["value"], values)
+def check_numbers(feature: dict[str, Any], values: list[Any]) -> None:
+    assert feature["unique"]["value"] == len(set(values))
+    check_top(feature["top_values"]["value"], values)
     if not values:
-        assert (found["mean"]["value"], found["min"]["value"]) == (None, None)
+        assert (feature["mean"]["value"], feature["min"]["value"]) == (None, None)
         return
-    assert (found["min"]["value"], found["max"]["value"]) == (min(values), max(values))
-    assert found["zeros"]["value"] == values.count(0)
-    assert found["mean"]["value"] == pytest.approx(math.fsum(values) / len(values), rel=1e-12, abs=1e-9)
-    assert found["std"]["value"] == pytest.approx(np.std(np.asarray(values, np.float64)), rel=1e-9, abs=1e-9)
-    assert sum(bucket["count"] for bucket in found["histogram"]["value"]) == len(values)
+    assert (feature["min"]["value"], feature["max"]["value"]) == (min(values), max(values))
+    assert feature["zeros"]["value"] == values.count(0)
+    assert feature["mean"]["value"] == pytest.approx(math.fsum(values) / len(values), rel=1e-12, abs=1e-9)
+    assert feature["std"]["value"] == pytest.approx(np.std(np.asarray(values, np.float64)), rel=1e-9, abs=1e-9)
+    assert sum(bucket["count"] for bucket in feature["histogram"]["value"]) == len(values)
 
 
-def check_top(found: list[dict[str, Any]], values: list[Any]) -> None:
+def check_top(top_values: list[dict[str, Any]], values: list[Any]) -> None:
     counts = Counter(values)
-    assert {one["value"]: one["count"] for one in found} == dict(counts.most_common(20)) or len(counts) > 20
-    assert [one["count"] for one in found] == sorted((one["count"] for one in found), reverse=True)
+    assert {item["value"]: item["count"] for item in top_values} == dict(counts.most_common(20)) or len(counts) > 20
+    assert [item["count"] for item in top_values] == sorted((item["count"] for item in top_values), reverse=True)
 
 
 @settings(max_examples=60, deadline=None)
@@ -104,15 +104,15 @@ def test_parts_merge_as_the_whole(deep: list[Any], records: list[Any], limit: in
     for parts, arrow in ((deep, DEEP), (records, RECORD)):
         arrays = [pa.array(part, arrow) for part in parts]
 
-        def made(array: pa.Array) -> StatisticsAccumulator:
+        def state_of(array: pa.Array) -> StatisticsAccumulator:
             return state(array, limit=limit)
 
-        first, second, third = map(made, arrays)
+        first, second, third = map(state_of, arrays)
         first.merge(second)
         first.merge(third)
-        stored = StatisticsAccumulator.from_bytes(made(arrays[0]).to_bytes())
+        stored = StatisticsAccumulator.from_bytes(state_of(arrays[0]).to_bytes())
         for array in arrays[1:]:
-            stored.merge(StatisticsAccumulator.from_bytes(made(array).to_bytes()))
+            stored.merge(StatisticsAccumulator.from_bytes(state_of(array).to_bytes()))
             stored = StatisticsAccumulator.from_bytes(stored.to_bytes())
         assert stored.to_bytes() == first.to_bytes()
         assert stored.result() == first.result()
@@ -139,9 +139,9 @@ def test_fixed_size_lists() -> None:
 
 def test_values_beyond_the_limit_are_sketched() -> None:
     rows = [[f"{row}-{item}" for item in range(50)] for row in range(100)]
-    found = described(pa.array(rows), limit=1_000)
-    assert found["lengths"]["mean"] == {"value": 50.0, "exact": True}
-    unique = found["values"]["unique"]
+    feature = described(pa.array(rows), limit=1_000)
+    assert feature["lengths"]["mean"] == {"value": 50.0, "exact": True}
+    unique = feature["values"]["unique"]
     assert not unique["exact"]
     assert unique["value"] == pytest.approx(5_000, rel=4 * unique["error"])
 
@@ -155,24 +155,24 @@ def test_nothing_in_one_part_and_lists_in_another() -> None:
         merged = state(parts[0])
         merged.merge(state(parts[1]))
         merged.merge(state(parts[2]))
-        for found in (described(*parts), merged.result()["features"][0]):
-            assert (found["count"], found["missing"]) == (3, 3)
-            walk(found["values"], [item for row in rows for item in row], pa.list_(pa.string()))
+        for feature in (described(*parts), merged.result()["features"][0]):
+            assert (feature["count"], feature["missing"]) == (3, 3)
+            walk(feature["values"], [item for row in rows for item in row], pa.list_(pa.string()))
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "named"),
+    ("first", "other", "named"),
     [
         (pa.array([[1]]), pa.array([["a"]]), r"column 'x\[\]' is int64"),
         (pa.array([{"a": 1}]), pa.array([{"a": 1, "b": 2}]), "field 'b' of column 'x'"),
         (pa.array([{"a": [1]}]), pa.array([{"a": [1.5]}]), r"column 'x\.a\[\]'"),
     ],
 )
-def test_what_differs_inside_is_named(one: pa.Array, other: pa.Array, named: str) -> None:
+def test_what_differs_inside_is_named(first: pa.Array, other: pa.Array, named: str) -> None:
     with pytest.raises(InputError, match=named):
-        described(one, other)
+        described(first, other)
     with pytest.raises(InputError, match=named):
-        state(one).merge(state(other))
+        state(first).merge(state(other))
 
 
 def test_two_fields_of_one_name() -> None:
@@ -184,8 +184,8 @@ def test_two_fields_of_one_name() -> None:
 def test_wrapped_types() -> None:
     """Extensions, runs and dictionaries count as what they wrap; a null in a dictionary is a missing row."""
     uuid = pa.ExtensionArray.from_storage(pa.uuid(), pa.array([b"a" * 16, None, b"b" * 16], pa.binary(16)))
-    found = described(uuid)
-    assert (found["type"], found["count"], found["unique"]["value"]) == ("bytes", 2, 2)
+    feature = described(uuid)
+    assert (feature["type"], feature["count"], feature["unique"]["value"]) == ("bytes", 2, 2)
     runs = pa.RunEndEncodedArray.from_arrays(pa.array([2, 3], pa.int32()), pa.array([5, None]))
     walk(described(runs), [5, 5, None], pa.int64())
     coded = pa.DictionaryArray.from_arrays(pa.array([0, 1, None, 0]), pa.array(["a", None]))
@@ -202,16 +202,16 @@ def test_beam_gives_the_same_bytes(tmp_path: Path) -> None:
     table = pa.table({"deep": pa.array(lists, DEEP), "record": pa.array(structs, RECORD)})
     pq.write_table(table, tmp_path / "x.parquet", row_group_size=300)
     source = open_parquet([tmp_path / "x.parquet"])
-    found = [executor(name).combine(source, StatisticsAccumulator) for name in ("local", "beam")]
-    assert found[0].to_bytes() == found[1].to_bytes()
-    walk(found[1].result()["features"][0], lists, DEEP)
+    states = [executor(name).combine(source, StatisticsAccumulator) for name in ("local", "beam")]
+    assert states[0].to_bytes() == states[1].to_bytes()
+    walk(states[1].result()["features"][0], lists, DEEP)
 
 
 def test_long_decimals_are_said_to_be_rounded() -> None:
     short = [Decimal("0.10"), Decimal("-123456789012.25"), None]
     for arrow in (pa.decimal128(38, 2), pa.decimal128(19, 2), pa.decimal256(50, 2)):
-        found = described(pa.array(short, arrow))
-        assert found["min"] == {"value": -123456789012.25, "exact": True}
+        feature = described(pa.array(short, arrow))
+        assert feature["min"] == {"value": -123456789012.25, "exact": True}
         long = described(pa.array([*short, Decimal("123456789012345.67")], arrow))
         assert long["max"] == {"value": 123456789012345.67, "exact": False, "error": 2**-53, "method": "float64"}
         assert long["zeros"]["exact"]

@@ -128,7 +128,7 @@ FEW, LARGE = "LOW_SUPPORTED_IMAGE_FRACTION", "MAX_IMAGE_BYTE_SIZE_EXCEEDED"
 
 
 @pytest.mark.parametrize(
-    ("images", "others", "share", "most", "found"),
+    ("images", "others", "share", "most", "types"),
     [
         (90, 10, 0.9, None, []),
         (90, 10, 0.91, None, [FEW]),
@@ -141,20 +141,23 @@ FEW, LARGE = "LOW_SUPPORTED_IMAGE_FRACTION", "MAX_IMAGE_BYTE_SIZE_EXCEEDED"
         (9, 1, 0.95, 4, [FEW, LARGE]),
     ],
 )  # as TFDV 1.16.1 finds; of the last three it only logs that it knows no formats (100 values, 0.8 of them images)
-def test_limits_of_images(images: int, others: int, share: float | None, most: int | None, found: list[str]) -> None:
+def test_limits_of_images(images: int, others: int, share: float | None, most: int | None, types: list[str]) -> None:
     stats = data.statistics(pa.table({"a": [PNG] * images + [b"nonsense"] * others}))
-    assert [anomaly.type for anomaly in data.validate(stats, limited(share, most)).anomalies] == found
+    assert [anomaly.type for anomaly in data.validate(stats, limited(share, most)).anomalies] == types
 
 
 def test_the_rows_at_fault_are_quoted() -> None:
     table = pa.table({"a": [PNG, None, b"x" * 9, b"BM", b"z"]})
-    found = data.anomalous_rows({"data": table}, data.validate(table, limited(1.0, 5)), limited(1.0, 5))
-    assert {one.type: [row["row"] for row in one.rows] for one in found.anomalies} == {FEW: [2, 4], LARGE: [0, 2]}
+    anomalies = data.anomalous_rows({"data": table}, data.validate(table, limited(1.0, 5)), limited(1.0, 5))
+    assert {anomaly.type: [row["row"] for row in anomaly.rows] for anomaly in anomalies.anomalies} == {
+        FEW: [2, 4],
+        LARGE: [0, 2],
+    }
 
 
 def test_text_is_not_known_as_images() -> None:
-    found = data.validate(pa.table({"a": ["BM"]}), limited(0.5, None, "string"))
-    assert [anomaly.type for anomaly in found.anomalies] == ["STATS_NOT_AVAILABLE"]
+    anomalies = data.validate(pa.table({"a": ["BM"]}), limited(0.5, None, "string"))
+    assert [anomaly.type for anomaly in anomalies.anomalies] == ["STATS_NOT_AVAILABLE"]
 
 
 def test_limits_are_read_as_they_were_written() -> None:

@@ -28,12 +28,12 @@ def lift_in(data: Any, label: str, lift: Any = True, **more: Any) -> dict[str, A
     return dict(statistics(data, label=label, lift=lift, **more).document["datasets"][0]["lift"])
 
 
-def by_pair(found: dict[str, Any], name: str) -> dict[Any, tuple[int, int, int, float]]:
-    [feature] = [feature for feature in found["features"] if feature["name"] == name]
+def by_pair(lift: dict[str, Any], name: str) -> dict[Any, tuple[int, int, int, float]]:
+    [feature] = [feature for feature in lift["features"] if feature["name"] == name]
     return {
-        (one["x"], of["y"]): (one["x_count"], of["y_count"], one["count"], one["lift"])
+        (item["x"], of["y"]): (item["x_count"], of["y_count"], item["count"], item["lift"])
         for of in feature["values"]
-        for one in of["lift"]
+        for item in of["lift"]
     }
 
 
@@ -65,22 +65,22 @@ def frame_of(rows: int) -> pd.DataFrame:
 
 def test_lift_is_the_cross_tables() -> None:
     frame = frame_of(3_000)
-    found = lift_in(frame, "label", ALL)
-    assert [feature["name"] for feature in found["features"]] == ["text", "whole", "truth"]
-    assert (found["label"], found["rows"], found["left_out"]) == ("label", 3_000, [])
+    lift = lift_in(frame, "label", ALL)
+    assert [feature["name"] for feature in lift["features"]] == ["text", "whole", "truth"]
+    assert (lift["label"], lift["rows"], lift["left_out"]) == ("label", 3_000, [])
     for name in ("text", "whole", "truth"):
-        assert by_pair(found, name) == expected(frame[name], frame.label)
+        assert by_pair(lift, name) == expected(frame[name], frame.label)
 
 
 def test_numbers_are_cut_as_pandas_cuts_them() -> None:
     frame = frame_of(2_000)
     frame.loc[:4, "real"] = [-0.5, 0.25, math.inf, -math.inf, math.nan]
-    found = lift_in(frame, "real", {"boundaries": [-0.5, 0.25], **ALL})
+    lift = lift_in(frame, "real", {"boundaries": [-0.5, 0.25], **ALL})
     names = ["[-inf, -0.5)", "[-0.5, 0.25)", "[0.25, inf]"]
     cut = pd.Series(pd.cut(frame.real, [-math.inf, -0.5, 0.25, math.inf], right=False, labels=names).astype(object))
     cut[2] = names[2]  # its last bucket is open
-    assert by_pair(found, "text") == expected(frame.text, cut)
-    assert [of["y"] for of in found["features"][0]["values"]] == names
+    assert by_pair(lift, "text") == expected(frame.text, cut)
+    assert [of["y"] for of in lift["features"][0]["values"]] == names
 
 
 def test_tfdvs_figures() -> None:
@@ -109,16 +109,16 @@ def test_tfdvs_figures() -> None:
 def test_top_bottom_and_small_ones() -> None:
     rows = pa.table({"x": list("aaaabbbccd"), "y": [1, 1, 1, 1, 1, 1, 0, 1, 0, 0]})
     [feature] = lift_in(rows, "y", {"min_x_count": 2, "top": 1, "bottom": 1})["features"]
-    assert [[one["x"] for one in of["lift"]] for of in feature["values"]] == [["c", "a"], ["a", "c"]]
+    assert [[item["x"] for item in of["lift"]] for of in feature["values"]] == [["c", "a"], ["a", "c"]]
     [feature] = lift_in(rows, "y", {"top": 3, "bottom": 3})["features"]
-    assert [[one["x"] for one in of["lift"]] for of in feature["values"]] == [list("dcba"), list("abcd")]
+    assert [[item["x"] for item in of["lift"]] for of in feature["values"]] == [list("dcba"), list("abcd")]
 
 
 def test_columns_of_too_many_values_are_left_out_and_said_so() -> None:
     def column(count: int) -> list[int]:
-        return [place % count for place in range(MOST_TEXTS + 1)]
+        return [row % count for row in range(MOST_TEXTS + 1)]
 
-    found = lift_in(
+    lift = lift_in(
         pa.table(
             {
                 "most": [str(value) for value in column(MOST_TEXTS)],
@@ -132,8 +132,8 @@ def test_columns_of_too_many_values_are_left_out_and_said_so() -> None:
         ),
         "y",
     )
-    assert [feature["name"] for feature in found["features"]] == ["most", "integers"]
-    assert found["left_out"] == ["more", "quantity", "long", "bytes"]
+    assert [feature["name"] for feature in lift["features"]] == ["most", "integers"]
+    assert lift["left_out"] == ["more", "quantity", "long", "bytes"]
 
 
 @pytest.mark.parametrize(
@@ -166,11 +166,11 @@ ROW = st.tuples(
 @given(st.lists(ROW, max_size=150), st.lists(st.integers(0, 150), max_size=3))
 def test_parts_merge_to_the_whole(rows: list[Any], cuts: list[int]) -> None:
     def state(part: list[Any]) -> LiftCounts:
-        made = LiftCounts("y", Lift())
+        counts = LiftCounts("y", Lift())
         kinds = {"s": pa.string(), "n": pa.int64(), "y": pa.bool_()}
         columns = {name: pa.array([row[i] for row in part], kind) for i, (name, kind) in enumerate(kinds.items())}
-        made.add(columns["y"], columns)
-        return made
+        counts.add(columns["y"], columns)
+        return counts
 
     edges = [0, *sorted(min(cut, len(rows)) for cut in cuts), len(rows)]
     parts = [state(rows[a:b]) for a, b in itertools.pairwise(edges)]
@@ -183,10 +183,10 @@ def test_parts_merge_to_the_whole(rows: list[Any], cuts: list[int]) -> None:
 def test_slices_samples_and_spans(tmp_path: Path) -> None:
     frame = frame_of(1_000)
     halves = []
-    for place, part in enumerate((frame[:300], frame[300:])):
-        (tmp_path / str(place)).mkdir()
-        statistics(part, label="label", lift=True, slices=["truth"]).save(tmp_path / str(place))
-        halves.append(Statistics.load(tmp_path / str(place)))
+    for number, part in enumerate((frame[:300], frame[300:])):
+        (tmp_path / str(number)).mkdir()
+        statistics(part, label="label", lift=True, slices=["truth"]).save(tmp_path / str(number))
+        halves.append(Statistics.load(tmp_path / str(number)))
     whole = statistics(frame, label="label", lift=True, slices=["truth"])
     assert merge_statistics(halves).document == whole.document
     late = whole.document["datasets"][0]["slices"][1]

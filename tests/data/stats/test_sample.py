@@ -66,13 +66,15 @@ def test_chosen_columns_do_not_change_the_sample() -> None:
 
 
 def test_how_much_is_listed() -> None:
-    found = statistics(month(1), columns=["dep_delay", "carrier"], top_values=3, buckets=4, quantiles=[0.05, 0.5, 0.95])
-    delay, carrier = (found.features("data")[name] for name in ("dep_delay", "carrier"))
+    measured = statistics(
+        month(1), columns=["dep_delay", "carrier"], top_values=3, buckets=4, quantiles=[0.05, 0.5, 0.95]
+    )
+    delay, carrier = (measured.features("data")[name] for name in ("dep_delay", "carrier"))
     values = month(1)["dep_delay"].drop_null().to_numpy()
     assert delay["quantiles"]["value"] == np.quantile(values, [0.05, 0.5, 0.95]).tolist()
     assert [bucket["count"] for bucket in delay["histogram"]["value"]] == np.histogram(values, 4)[0].tolist()
     assert len(carrier["top_values"]["value"]) == 3
-    assert found.document["datasets"][0]["quantile_levels"] == [0.05, 0.5, 0.95]
+    assert measured.document["datasets"][0]["quantile_levels"] == [0.05, 0.5, 0.95]
 
 
 @pytest.mark.parametrize(
@@ -175,14 +177,14 @@ def test_columns_of_every_type_with_everything_on() -> None:
     )
     slices = ["flag", "time", "decimal", "half"]
     options: dict[str, Any] = {"weight": "w", "slices": slices, "label": "flag", "correlations": True, "seed": -1}
-    found = statistics(rows, **options)
-    state = found.state("data")
+    measured = statistics(rows, **options)
+    state = measured.state("data")
     again = StatisticsAccumulator.from_bytes(state.to_bytes())
     assert again.to_bytes() == state.to_bytes()
     assert again.result() == state.result() == json.loads(json.dumps(state.result()))
-    twins = {name: feature["weighted"] for name, feature in found.features("data").items()}
+    twins = {name: feature["weighted"] for name, feature in measured.features("data").items()}
     assert twins["unsigned"]["mean"]["value"] == (2**64 - 1 + 10) / 3
     assert (twins["struct"]["count"], twins["nothing"]["missing"]) == (3.0, 3.0)
     assert twins["half"]["mean"]["value"] == 1.5
-    assert list(found.slices("data").values()) == [1, 1, 2, 1, 1, 1, 1, 1]
-    assert found.merge(found).to_json() == statistics(pa.concat_tables([rows, rows]), **options).to_json()
+    assert list(measured.slices("data").values()) == [1, 1, 2, 1, 1, 1, 1, 1]
+    assert measured.merge(measured).to_json() == statistics(pa.concat_tables([rows, rows]), **options).to_json()

@@ -23,18 +23,18 @@ TABLE = pa.table(
 
 
 def test_each_value_each_cross_and_each_listed_value() -> None:
-    found = statistics(TABLE, slices=["g", ["g", "x"], {"x": [4, 7], "g": None}])
-    assert found.slices("data") == {
+    measured = statistics(TABLE, slices=["g", ["g", "x"], {"x": [4, 7], "g": None}])
+    assert measured.slices("data") == {
         "g=f": 2, "g=m": 2, "g=f, x=2": 2, "g=m, x=1": 1, "g=m, x=4": 1, "x=4, g=m": 1,
     }  # fmt: skip
-    parts = {part["name"]: part for part in found.document["datasets"][0]["slices"]}
+    parts = {part["name"]: part for part in measured.document["datasets"][0]["slices"]}
     assert parts["g=m, x=1"]["key"] == [["g", "m"], ["x", 1]]
     assert next(f for f in parts["g=m"]["features"] if f["name"] == "x")["mean"]["value"] == 2.5
 
 
 def test_a_list_is_in_the_slice_of_each_value_once() -> None:
-    found = statistics(TABLE, slices=["tags", {"tags": ["a"], "g": ["m"]}])
-    assert found.slices("data") == {"tags=a": 2, "tags=b": 2, "tags=a, g=m": 1}
+    measured = statistics(TABLE, slices=["tags", {"tags": ["a"], "g": ["m"]}])
+    assert measured.slices("data") == {"tags=a": 2, "tags=b": 2, "tags=a, g=m": 1}
 
 
 def test_bytes_that_are_text_make_the_slices_of_the_text() -> None:
@@ -55,14 +55,14 @@ def test_truths_and_numbers_are_not_mixed_up() -> None:
 
 def test_flights_by_carrier_and_origin_as_pandas_groups_them() -> None:
     table = month(1)
-    found = statistics(table, slices=["carrier", ["origin", "carrier"]], columns=["dep_delay", "dest"])
+    measured = statistics(table, slices=["carrier", ["origin", "carrier"]], columns=["dep_delay", "dest"])
     frame = table.to_pandas()
     expected = {f"carrier={key}": len(rows) for key, rows in frame.groupby("carrier")}
     expected |= {f"origin={a}, carrier={b}": len(rows) for (a, b), rows in frame.groupby(["origin", "carrier"])}
-    assert found.slices("data") == expected
+    assert measured.slices("data") == expected
     means = frame.groupby("carrier").dep_delay.mean()
     for key, mean in means.items():
-        part = found.of_slice("data", f"carrier={key}")
+        part = measured.of_slice("data", f"carrier={key}")
         feature = part.features(f"data [carrier={key}]")["dep_delay"]
         assert feature["mean"]["value"] == pytest.approx(mean)
         assert feature["missing"] == frame[frame.carrier == key].dep_delay.isna().sum()
@@ -75,7 +75,7 @@ def test_a_slice_is_validated_and_compared_like_a_data_set(tmp_path: Path) -> No
     old = Statistics.load(tmp_path).of_slice("data", "origin=JFK")
     new = june.of_slice("data", "origin=JFK")
     schema = infer_schema(old)
-    assert not [found for found in validate(old, schema).anomalies if found.severity == "ERROR"]
+    assert not [anomaly for anomaly in validate(old, schema).anomalies if anomaly.severity == "ERROR"]
     frames = [
         month(number).to_pandas().query("origin == 'JFK'").carrier.value_counts(normalize=True) for number in (1, 6)
     ]
@@ -90,8 +90,8 @@ def test_a_slice_is_validated_and_compared_like_a_data_set(tmp_path: Path) -> No
 
 def test_two_slices_of_one_name_do_not_mix() -> None:
     rows = pa.table({"c": ["AA", "AA, m=1", "AA, m=1"], "m": [1, 2, 2]})
-    found = statistics(rows, slices=[["c", "m"], "c"]).of_slice("data", "c=AA, m=1")
-    assert (found.splits, found.state("data [c=AA, m=1]").rows) == ({"data [c=AA, m=1]": 1}, 1)
+    measured = statistics(rows, slices=[["c", "m"], "c"]).of_slice("data", "c=AA, m=1")
+    assert (measured.splits, measured.state("data [c=AA, m=1]").rows) == ({"data [c=AA, m=1]": 1}, 1)
 
 
 def test_slashes_in_a_slice_do_not_leave_the_folder(tmp_path: Path) -> None:

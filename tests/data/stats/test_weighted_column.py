@@ -25,8 +25,8 @@ from hypothesis import strategies as st
 
 def weigh(values: Any, weights: Any, **more: Any) -> dict[str, Any]:
     """The weighted twin of a column."""
-    found = statistics(pa.table({"x": values, "w": weights}), weight="w", **more)
-    return dict(found.features("data")["x"]["weighted"])
+    measured = statistics(pa.table({"x": values, "w": weights}), weight="w", **more)
+    return dict(measured.features("data")["x"]["weighted"])
 
 
 def test_whole_weights_are_rows_repeated() -> None:
@@ -34,36 +34,36 @@ def test_whole_weights_are_rows_repeated() -> None:
     values = random.integers(-20, 20, 500) / 4
     weights = random.integers(0, 5, 500)
     rows = np.repeat(values, weights)
-    found = weigh(values, weights, quantiles=[0, 0.125, 0.25, 0.5, 0.75, 1])
-    assert found["count"] == weights.sum()
-    assert found["mean"]["value"] == pytest.approx(rows.mean(), rel=1e-15)
-    assert found["std"]["value"] == pytest.approx(rows.std(), rel=1e-15)
-    assert found["median"]["value"] == np.median(rows)
+    twin = weigh(values, weights, quantiles=[0, 0.125, 0.25, 0.5, 0.75, 1])
+    assert twin["count"] == weights.sum()
+    assert twin["mean"]["value"] == pytest.approx(rows.mean(), rel=1e-15)
+    assert twin["std"]["value"] == pytest.approx(rows.std(), rel=1e-15)
+    assert twin["median"]["value"] == np.median(rows)
     levels = [0, 0.125, 0.25, 0.5, 0.75, 1]
-    assert found["quantiles"]["value"] == np.quantile(rows, levels, method="averaged_inverted_cdf").tolist()
+    assert twin["quantiles"]["value"] == np.quantile(rows, levels, method="averaged_inverted_cdf").tolist()
     counts, edges = np.histogram(values, 10, weights=weights)
-    assert [bucket["count"] for bucket in found["histogram"]["value"]] == counts.tolist()
-    assert [bucket["low"] for bucket in found["histogram"]["value"]] == edges[:-1].tolist()
+    assert [bucket["count"] for bucket in twin["histogram"]["value"]] == counts.tolist()
+    assert [bucket["low"] for bucket in twin["histogram"]["value"]] == edges[:-1].tolist()
     repeated = pd.Series(rows).value_counts().to_dict().items()
     expected = sorted(((count, value) for value, count in repeated), reverse=True)[:20]
-    assert [(item["count"], item["value"]) for item in found["top_values"]["value"]] == expected
+    assert [(item["count"], item["value"]) for item in twin["top_values"]["value"]] == expected
 
 
 def test_float_weights() -> None:
     random = np.random.default_rng(1)
     values, weights = random.normal(size=1_000), random.exponential(size=1_000)
-    found = weigh(values, weights)
+    twin = weigh(values, weights)
     mean = np.average(values, weights=weights)
-    assert found["count"] == math.fsum(weights)
-    assert found["mean"]["value"] == pytest.approx(mean, rel=1e-12)
-    assert found["std"]["value"] == pytest.approx(np.sqrt(np.average((values - mean) ** 2, weights=weights)), rel=1e-12)
+    assert twin["count"] == math.fsum(weights)
+    assert twin["mean"]["value"] == pytest.approx(mean, rel=1e-12)
+    assert twin["std"]["value"] == pytest.approx(np.sqrt(np.average((values - mean) ** 2, weights=weights)), rel=1e-12)
     expected = np.quantile(values, np.linspace(0, 1, 11), weights=weights, method="inverted_cdf")
-    assert found["quantiles"]["value"] == expected.tolist()
+    assert twin["quantiles"]["value"] == expected.tolist()
 
 
 def test_missing_weights_count_nothing_and_missing_values_are_weighed() -> None:
-    found = statistics(pa.table({"x": [1.0, None, 3.0, math.nan], "w": [2.0, 0.5, None, 0.25]}), weight="w")
-    dataset = found.document["datasets"][0]
+    measured = statistics(pa.table({"x": [1.0, None, 3.0, math.nan], "w": [2.0, 0.5, None, 0.25]}), weight="w")
+    dataset = measured.document["datasets"][0]
     assert (dataset["weight"], dataset["weighted_rows"]) == ("w", 2.75)
     twin = dataset["features"][0]["weighted"]
     assert (twin["count"], twin["missing"], twin["nan"]) == (2.25, 0.5, 0.25)
@@ -73,19 +73,19 @@ def test_missing_weights_count_nothing_and_missing_values_are_weighed() -> None:
 
 
 def test_texts_by_weight() -> None:
-    found = weigh(["a", "bb", "a", "c", "dd", None, "e"], [1.0, 4.0, 0.5, 1.5, 0.0, 9.0, 0.25])
-    pairs = [(item["value"], item["count"]) for item in found["top_values"]["value"]]
+    twin = weigh(["a", "bb", "a", "c", "dd", None, "e"], [1.0, 4.0, 0.5, 1.5, 0.0, 9.0, 0.25])
+    pairs = [(item["value"], item["count"]) for item in twin["top_values"]["value"]]
     assert pairs == [("bb", 4.0), ("c", 1.5), ("a", 1.5), ("e", 0.25)]  # ties descend, nothing without weight
-    assert (found["count"], found["missing"]) == (7.25, 9.0)
-    assert found["avg_length"]["value"] == (8 + 1.5 + 1.5 + 0.25) / 7.25
+    assert (twin["count"], twin["missing"]) == (7.25, 9.0)
+    assert twin["avg_length"]["value"] == (8 + 1.5 + 1.5 + 0.25) / 7.25
 
 
 def test_lists_give_each_value_the_weight_of_its_row() -> None:
-    found = weigh(pa.array([[1, 2], [], None, [3, None]]), [1.0, 2.0, 4.0, 0.5])
-    assert (found["count"], found["missing"]) == (3.5, 4.0)
-    assert found["lengths"]["mean"]["value"] == (2 * 1 + 0 * 2 + 2 * 0.5) / 3.5
-    assert (found["values"]["count"], found["values"]["missing"]) == (2.5, 0.5)
-    assert found["values"]["mean"]["value"] == (1 + 2 + 1.5) / 2.5
+    twin = weigh(pa.array([[1, 2], [], None, [3, None]]), [1.0, 2.0, 4.0, 0.5])
+    assert (twin["count"], twin["missing"]) == (3.5, 4.0)
+    assert twin["lengths"]["mean"]["value"] == (2 * 1 + 0 * 2 + 2 * 0.5) / 3.5
+    assert (twin["values"]["count"], twin["values"]["missing"]) == (2.5, 0.5)
+    assert twin["values"]["mean"]["value"] == (1 + 2 + 1.5) / 2.5
     nested = weigh(pa.array([[["a"], ["b", "a"]], [["b"]]]), [1.0, 3.0])
     pairs = [(item["value"], item["count"]) for item in nested["values"]["values"]["top_values"]["value"]]
     assert pairs == [("b", 4.0), ("a", 2.0)]
@@ -93,9 +93,9 @@ def test_lists_give_each_value_the_weight_of_its_row() -> None:
 
 def test_dates_truths_and_dictionaries() -> None:
     day = datetime.date(2013, 6, 1)
-    found = weigh(pa.array([day, day + datetime.timedelta(1), day]), [1, 3, 1])
-    assert found["median"]["value"] == "2013-06-02"
-    assert "mean" not in found
+    twin = weigh(pa.array([day, day + datetime.timedelta(1), day]), [1, 3, 1])
+    assert twin["median"]["value"] == "2013-06-02"
+    assert "mean" not in twin
     truths = weigh(pa.array([True, False, True]), [1, 3, 1])
     assert truths["top_values"]["value"] == [{"value": False, "count": 3.0}, {"value": True, "count": 2.0}]
     texts = weigh(pa.array(["a", None, "b"]).dictionary_encode(), [1, 3, 2])
@@ -107,13 +107,13 @@ def test_dates_truths_and_dictionaries() -> None:
 def test_fields_of_structs_are_weighed_as_columns_of_their_own() -> None:
     rows = [{"lengths": 1, "a.b": [{"x": "u"}]}, None, {"lengths": None, "a.b": [{"x": "v"}, None]}, {"lengths": 4}]
     weights = [1.0, 8.0, 2.0, 0.5]
-    found = weigh(pa.array(rows), weights)
-    assert (found["count"], found["missing"]) == (3.5, 8.0)
+    twin = weigh(pa.array(rows), weights)
+    assert (twin["count"], twin["missing"]) == (3.5, 8.0)
     there = pa.array([row for row in rows if row is not None])
-    for place, field in enumerate(found["fields"]):
-        assert field == {"name": there.type[place].name} | weigh(pc.struct_field(there, [place]), [1.0, 2.0, 0.5])
-    (item,) = found["fields"][1]["values"]["fields"]
-    assert [(one["value"], one["count"]) for one in item["top_values"]["value"]] == [("v", 2.0), ("u", 1.0)]
+    for index, field in enumerate(twin["fields"]):
+        assert field == {"name": there.type[index].name} | weigh(pc.struct_field(there, [index]), [1.0, 2.0, 0.5])
+    (item,) = twin["fields"][1]["values"]["fields"]
+    assert [(top["value"], top["count"]) for top in item["top_values"]["value"]] == [("v", 2.0), ("u", 1.0)]
 
 
 def test_weights_in_lists_of_one() -> None:
@@ -161,27 +161,27 @@ def test_nothing_weighs_nothing() -> None:
 def test_beyond_the_limit_numbers_are_within_the_stated_error() -> None:
     random = np.random.default_rng(2)
     values, weights = random.lognormal(sigma=2, size=50_000), random.random(50_000)
-    found = weigh(values, weights, limit=2_000)
+    twin = weigh(values, weights, limit=2_000)
     mean = np.average(values, weights=weights)
-    assert found["mean"] == {"value": pytest.approx(mean, rel=1e-12), "exact": True}
-    assert found["std"]["value"] == pytest.approx(np.sqrt(np.average((values - mean) ** 2, weights=weights)))
+    assert twin["mean"] == {"value": pytest.approx(mean, rel=1e-12), "exact": True}
+    assert twin["std"]["value"] == pytest.approx(np.sqrt(np.average((values - mean) ** 2, weights=weights)))
     expected = np.quantile(values, np.linspace(0, 1, 11), weights=weights, method="inverted_cdf")
-    assert found["quantiles"]["exact"] is False
-    assert found["quantiles"]["value"] == pytest.approx(expected, rel=found["quantiles"]["error"])
-    assert found["quantiles"]["error"] < 0.01
+    assert twin["quantiles"]["exact"] is False
+    assert twin["quantiles"]["value"] == pytest.approx(expected, rel=twin["quantiles"]["error"])
+    assert twin["quantiles"]["error"] < 0.01
 
 
 def test_beyond_the_limit_the_heaviest_texts_are_short_by_no_more_than_the_stated_error() -> None:
     random = np.random.default_rng(3)
-    words = [f"w{place}" for place in random.zipf(1.2, 60_000) % 50_000]
+    words = [f"w{number}" for number in random.zipf(1.2, 60_000) % 50_000]
     weights = random.random(60_000)
-    found = weigh(words, weights, limit=2_000)
+    twin = weigh(words, weights, limit=2_000)
     expected = pd.Series(weights).groupby(words).sum()
-    tops = found["top_values"]
+    tops = twin["top_values"]
     assert tops["exact"] is False
     for item in tops["value"]:
         assert 0 <= expected[item["value"]] - item["count"] + 1e-9 <= tops["error"] + 2e-9
-    assert found["avg_length"]["value"] == pytest.approx(np.average([len(word) for word in words], weights=weights))
+    assert twin["avg_length"]["value"] == pytest.approx(np.average([len(word) for word in words], weights=weights))
 
 
 WEIGHTS = st.floats(0, 1e9, allow_subnormal=False) | st.sampled_from([0.1, 0.2, 0.3, 1e-9, 2.0**60])
@@ -190,8 +190,8 @@ WEIGHTS = st.floats(0, 1e9, allow_subnormal=False) | st.sampled_from([0.1, 0.2, 
 @given(st.lists(WEIGHTS, max_size=30))
 def test_sums_of_weights_are_exact(weights: list[float]) -> None:
     kept = [weight for weight in weights if weight == 0 or weight > 1e-12]
-    found = total(units_of(np.array(kept))) * UNIT
-    assert float(found) == math.fsum(kept)
+    weight = total(units_of(np.array(kept))) * UNIT
+    assert float(weight) == math.fsum(kept)
 
 
 ROWS = st.lists(
@@ -238,11 +238,11 @@ def test_any_split_gives_the_same_bytes(rows: list[Any], cuts: list[int], stored
 @given(st.lists(st.tuples(st.floats(-1e6, 1e6), st.floats(0, 10)), min_size=1, max_size=60), st.integers(0, 60))
 def test_cut_numbers_do_not_depend_on_the_split(rows: list[tuple[float, float]], cut: int) -> None:
     def state(part: list[tuple[float, float]]) -> StatisticsAccumulator:
-        made = StatisticsAccumulator(10, StatisticsOptions(weight="w"))
-        values, weights = (np.array([row[place] for row in part]) for place in (0, 1))
-        made.add_batch(pa.record_batch({"x": values, "w": weights}))
-        made.compact()
-        return made
+        accumulator = StatisticsAccumulator(10, StatisticsOptions(weight="w"))
+        values, weights = (np.array([row[index] for row in part]) for index in (0, 1))
+        accumulator.add_batch(pa.record_batch({"x": values, "w": weights}))
+        accumulator.compact()
+        return accumulator
 
     together, left = state(rows), state(rows[:cut])
     left.merge(StatisticsAccumulator.from_bytes(state(rows[cut:]).to_bytes()))

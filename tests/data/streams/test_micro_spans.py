@@ -66,10 +66,10 @@ def test_a_directory_that_grows(incoming: Path, tmp_path: Path) -> None:
     assert [row["n"] for span in spans for row in rows_of(span)] == list(range(45))
     window = spans[1].window
     assert window is not None
-    found = window.features("data")["n"]
-    assert found["count"] == 45
-    assert found["mean"]["value"] == np.arange(45).mean()
-    assert found["std"]["value"] == pytest.approx(np.arange(45).std(), rel=1e-12)
+    feature = window.features("data")["n"]
+    assert feature["count"] == 45
+    assert feature["mean"]["value"] == np.arange(45).mean()
+    assert feature["std"]["value"] == pytest.approx(np.arange(45).std(), rel=1e-12)
     both = statistics(pa.concat_tables([numbers(0, 10), numbers(10, 10), numbers(20, 10), numbers(30, 15)]))
     assert window.document == both.document
 
@@ -112,16 +112,16 @@ def test_each_span_is_validated(incoming: Path, tmp_path: Path) -> None:
     bad = good.set_column(1, "s", pa.array(["v0", "v1", "odd", "v2", "odd", "v0"]))
     for number, table in enumerate([good, bad, good]):
         put(incoming, f"{number}.parquet", table)
-    found = list(stream(growing_directory(incoming, quiet=0), spans, rows=6, schema=schema, idle=0.1))
-    assert [span.passed for span in found] == [True, False, True]
-    anomalies = found[1].anomalies
+    published = list(stream(growing_directory(incoming, quiet=0), spans, rows=6, schema=schema, idle=0.1))
+    assert [span.passed for span in published] == [True, False, True]
+    anomalies = published[1].anomalies
     assert anomalies is not None
     (anomaly,) = anomalies.anomalies
     assert (anomaly.type, anomaly.feature) == ("ENUM_TYPE_UNEXPECTED_STRING_VALUES", "s")
     assert anomaly.values == ({"value": "odd", "count": 2},)
     assert [row["row"] for row in anomaly.rows] == [2, 4]
     # What did not pass is in no window.
-    windows = [span.window for span in found]
+    windows = [span.window for span in published]
     assert [window and window.splits["data"] for window in windows] == [6, 6, 12]
 
 
@@ -131,10 +131,10 @@ def test_drift_against_the_window(incoming: Path, tmp_path: Path) -> None:
     put(incoming, "0.parquet", numbers(0, 30))
     put(incoming, "1.parquet", numbers(0, 30))
     put(incoming, "2.parquet", numbers(0, 30).set_column(1, "s", pa.array(["v0"] * 30)))
-    found = list(stream(growing_directory(incoming, quiet=0), tmp_path / "spans", rows=30, schema=schema, idle=0.1))
-    assert [span.passed for span in found] == [True, True, False]
-    assert found[2].anomalies is not None
-    assert [one.type for one in found[2].anomalies.anomalies] == ["COMPARATOR_L_INFTY_HIGH"]
+    published = list(stream(growing_directory(incoming, quiet=0), tmp_path / "spans", rows=30, schema=schema, idle=0.1))
+    assert [span.passed for span in published] == [True, True, False]
+    assert published[2].anomalies is not None
+    assert [anomaly.type for anomaly in published[2].anomalies.anomalies] == ["COMPARATOR_L_INFTY_HIGH"]
 
 
 def test_a_window_slides(incoming: Path, tmp_path: Path) -> None:
@@ -142,10 +142,10 @@ def test_a_window_slides(incoming: Path, tmp_path: Path) -> None:
         put(incoming, f"{number}.parquet", numbers(number, 1))
     spans = tmp_path / "spans"
     options: dict[str, Any] = {"rows": 1, "window": 3, "idle": 0.1}
-    found = list(stream(growing_directory(incoming, quiet=0), spans, **options))
+    published = list(stream(growing_directory(incoming, quiet=0), spans, **options))
     put(incoming, "5.parquet", numbers(5, 1))
-    found += stream(growing_directory(incoming, quiet=0), spans, **options)  # the window is taken up again
-    windows = [span.window for span in found]
+    published += stream(growing_directory(incoming, quiet=0), spans, **options)  # the window is taken up again
+    windows = [span.window for span in published]
     lows = [window.features("data")["n"]["min"]["value"] for window in windows if window]
     assert lows == [0, 0, 0, 1, 2, 3]
 
@@ -184,9 +184,9 @@ def test_what_holds_no_value_is_of_any_type(
     window = spans[-1].window
     assert window is not None
     assert spans[-1].window_spans == len(spans) == (3 if rows == 1 else 1)
-    found, alone = (one.features("data")["v"] for one in (window, statistics(pa.table({"v": values}))))
+    in_window, alone = (measured.features("data")["v"] for measured in (window, statistics(pa.table({"v": values}))))
     everything = [*nothing, *values, *nothing]
-    assert (found["type"], found["missing"]) == (alone["type"], everything.count(None))
+    assert (in_window["type"], in_window["missing"]) == (alone["type"], everything.count(None))
     if rows > 1:
         assert [row["v"] for row in rows_of(spans[0])] == everything
 
@@ -223,7 +223,7 @@ def test_bad_files(incoming: Path, tmp_path: Path) -> None:
     assert not stream_spans(spans)
     (span,) = stream(growing_directory(incoming, quiet=-10), spans, idle=0.1, on_bad="keep")
     assert span.rows == 5
-    assert [Path(one["origin"]).name for one in span.rejected] == ["b.parquet"]
+    assert [Path(rejected["origin"]).name for rejected in span.rejected] == ["b.parquet"]
     pq.write_table(numbers(0, 9), incoming / "a.parquet")
     with pytest.raises(InputError, match=r"a\.parquet was changed after it was read"):
         list(stream(growing_directory(incoming, quiet=-10), spans, idle=0.1))
@@ -297,10 +297,10 @@ def test_killed_again_and_again(incoming: Path, tmp_path: Path) -> None:
         killed.release()
     producer.join()
     subprocess.run([*command, "0.2"], check=True, capture_output=True)
-    found = stream_spans(spans)
+    published = stream_spans(spans)
     assert kills >= 3
-    assert [row["n"] for span in found for row in rows_of(span)] == list(range(240))
-    assert [span.number for span in found] == list(range(1, len(found) + 1))
+    assert [row["n"] for span in published for row in rows_of(span)] == list(range(240))
+    assert [span.number for span in published] == list(range(1, len(published) + 1))
     assert not list(spans.glob(".span-*.tmp"))
 
 
@@ -349,9 +349,9 @@ def test_options_that_make_no_sense(incoming: Path, tmp_path: Path) -> None:
 
 @pytest.fixture
 def producer() -> Iterator[Any]:
-    made = confluent_kafka.Producer({"test.mock.num.brokers": 1, "log_level": 0})
-    yield made
-    made.flush(60)
+    mock = confluent_kafka.Producer({"test.mock.num.brokers": 1, "log_level": 0})
+    yield mock
+    mock.flush(60)
 
 
 def servers(producer: Any) -> str:
@@ -377,15 +377,15 @@ def test_every_message_in_one_span(producer: Any, tmp_path: Path) -> None:
         came += span.rows
         if came >= 1100:
             break
-    found = stream_spans(spans)
-    every = [row for span in found for row in rows_of(span)]
+    published = stream_spans(spans)
+    every = [row for span in published for row in rows_of(span)]
     assert sorted(row["n"] for row in every) == list(range(1100))
-    assert all(span.rows <= 300 for span in found)
+    assert all(span.rows <= 300 for span in published)
     for partition in range(3):
         ours = [row for row in every if row["kafka_partition"] == partition]
         assert [row["kafka_offset"] for row in ours] == list(range(len(ours)))
     table = pa.Table.from_pylist(every)
-    window = found[-1].window
+    window = published[-1].window
     assert window is not None
     assert window.features("data")["user"]["missing"] == table["user"].null_count
     assert window.features("data")["n"]["mean"]["value"] == pc.mean(table["n"]).as_py()
@@ -402,7 +402,7 @@ def test_messages_that_are_no_rows(producer: Any, tmp_path: Path) -> None:
         list(stream(kafka_topic("clicks", address), tmp_path / "strict"))
     span = next(stream(kafka_topic("clicks", address), tmp_path / "spans", rows=3, on_bad="keep"))  # the last is good
     assert rows_of(span) == [{"n": 1}, {"n": 2}, {"n": math.inf}]
-    assert sorted(one["origin"].rpartition(" ")[2] for one in span.rejected) == ["1", "2", "3", "5", "6", "7"]
+    assert sorted(rejected["origin"].rpartition(" ")[2] for rejected in span.rejected) == ["1", "2", "3", "5", "6", "7"]
     with pytest.raises(InputError, match=r"offset 0: the message is no row \(there is no 'm'\)"):
         next(stream(kafka_topic("clicks", address, decode=lambda value: {"m": json.loads(value)["m"]}), tmp_path / "m"))
 
