@@ -40,7 +40,7 @@ def _feature(name: str, spec: FieldSpec, source: HostNode | None, *, maybe_missi
 
 
 def _domain(spec: FieldSpec, source: HostNode | None) -> tuple[Domain | None, str]:
-    """The ids that a category has, and whose ids they are; None for what is no category."""
+    """The range of a category's ids, and a line about where they come from; None for other outputs."""
     if spec.size is None:
         return None, ""
     least, most, of = 0, spec.size - 1, ""

@@ -32,6 +32,6 @@ def bundle_page(graph: Graph, payload: Payload, signatures: Iterable[str]) -> st
 
 
 def _most(item: tuple[str, int]) -> tuple[bool, int, str]:
-    """What computes before what moves numbers about; what is frequent first."""
+    """The sort key: ops that compute before ops that only move numbers, then the frequent ones, then by name."""
     op, count = item
     return op.split(".", 1)[1] in _PLUMBING, -count, op

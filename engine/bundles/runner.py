@@ -33,7 +33,7 @@ Env = dict[str, Any]  # tensor id -> Arrow column, array, or one row's value
 
 
 class Runner:
-    """One signature, prepared: kernels made from params and assets, and only the nodes it needs."""
+    """One signature, prepared: the nodes that it needs, and their kernels, each made once from params and assets."""
 
     def __init__(self, graph: Graph, signature: str, programs: Programs) -> None:
         self.graph = graph.signature(signature)
@@ -157,7 +157,7 @@ class Runner:
 
     @cached_property
     def _row_steps(self) -> list[Callable[[Env], None]]:
-        """What one row goes through, with as little as possible left to decide."""
+        """The steps of one row. All that can be decided once is decided here: a row takes tens of microseconds."""
         return [self._row_step(node, kernel) for node, kernel in zip(self.graph.nodes, self._row_kernels, strict=True)]
 
     def _row_step(self, node: GraphNode, kernel: Kernel | None) -> Callable[[Env], None]:
@@ -205,7 +205,7 @@ class Runner:
         )
 
     def _ranges(self, stage: DeviceStage, env: Env, rows: PaddedRange, *smallest: int) -> dict[str, PaddedRange]:
-        """What of each symbolic dimension the stage sees at once."""
+        """The range of each symbolic dimension that goes to the stage at once."""
         lengths = {dim: env[name] for dim, name in self._lengths.items() if name in env}
         return padded_ranges(self._counting[stage.program], lengths, rows, *smallest)
 
@@ -263,19 +263,19 @@ def _failed(check: Check, values: Mapping[str, object], row: str, more: int) -> 
 
 
 def _at(values: NDArray[Any], shape: tuple[str | int, ...], sizes: Mapping[str, PaddedRange]) -> NDArray[Any]:
-    """What of an array the device gets."""
+    """The part of an array that goes to the device, filled up where its leading dimension is symbolic."""
     dim = shape[0] if shape else 0
     return filled(values, sizes[dim]) if isinstance(dim, str) else values
 
 
 def _cut(values: NDArray[Any], shape: tuple[str | int, ...], sizes: Mapping[str, PaddedRange]) -> NDArray[Any]:
-    """What the device gave, without what was filled up."""
+    """A result of the device without the padding."""
     dim = shape[0] if shape else 0
     return values[: sizes[dim].end - sizes[dim].begin] if isinstance(dim, str) else values
 
 
 def check_batch(batch: object) -> None:
-    """Raise InputError for what is no record batch."""
+    """Raise InputError unless it is a record batch; the fix says how to make one of a dict or a table."""
     if isinstance(batch, pa.RecordBatch):
         return
     fix = "pass a pyarrow.RecordBatch, e.g. pa.RecordBatch.from_pydict({column: values})"
@@ -288,7 +288,7 @@ def check_batch(batch: object) -> None:
 
 
 def check_row(row: object, columns: Iterable[str]) -> None:
-    """Raise InputError for what is no mapping from column to value."""
+    """Raise InputError unless it is a mapping from column to value."""
     if not isinstance(row, Mapping):
         raise InputError(
             f"a row is a mapping from column to value, not {type(row).__name__}",

@@ -256,7 +256,7 @@ class _PythonOp:
             ) from error
 
     def _fitted(self, returned_values: Any, returned: Returns, rows: int) -> Any:
-        """What the function gave, as what the rule says."""
+        """The function's results as an Arrow column or an array of the dtype and shape that `returns` declares."""
         try:
             return (
                 _column(returned_values, returned.dtype, rows)

@@ -1,4 +1,4 @@
-"""Ops on one text, one after the other, as a single op: a column's dictionary goes through all of them, rows once.
+"""Several ops on one text as a single op: each looks at the distinct words of a column, and rows are gathered once.
 
 A column that comes without a dictionary gets one first, so that each op looks at every distinct word once.
 """

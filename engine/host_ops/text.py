@@ -194,7 +194,7 @@ def _no_number(params: Params, word: str, row: int | None) -> InputError:
 
 
 def parse_batch(params: Params, assets: Assets) -> Kernel:
-    """Text as numbers or booleans; for a word that is none the default, where there is one, else it raises."""
+    """Text as numbers or booleans; a word that is not one gives the default, or raises where there is no default."""
     parse, kind = _parse_of(params), ARROW[params["dtype"]]
 
     def kernel(column: pa.Array) -> pa.Array:

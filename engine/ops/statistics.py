@@ -156,7 +156,7 @@ def ends(x: Value, *, elementwise: bool = False) -> tuple[Array, Array]:
 
 
 def numbers(column: Column, doing: str) -> None:
-    """Raise InputError, with the user's line, for what is no numbers: text and lists of text."""
+    """Raise InputError, with the user's line, for text and lists of text, which are no numbers."""
     if column.item not in ("int64", "float64"):
         column.check_numeric(doing)
 

@@ -160,7 +160,7 @@ def lookup(x: Value, table: Mapping[Any, Any], default: Any = None) -> Value:
 
 
 def parse(x: Value, dtype: str, default: Any = None) -> Value:
-    """Text as "float32", "int32" or "bool"; the default (None: missing) for text that is none. Missing stays missing.
+    """Text as "float32", "int32" or "bool"; other text gives the default (None: missing). Missing stays missing.
 
     `ops.cast` is for clean columns: it raises there. Lists of text need a default.
     """

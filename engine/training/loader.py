@@ -168,7 +168,7 @@ class Loader:
         return max(1, int(self._window_bytes / max(1, row_bytes)))
 
     def _blocks(self, epoch: int, position: int, size: int) -> Iterator[_Columns]:
-        """Consecutive blocks of `size` rows (the last one of what is left) of the epoch's order from a row on."""
+        """Consecutive blocks of `size` rows, the last one shorter, of the epoch's order from row `position` on."""
         end = self.batches * self.batch_size
         begin = 0  # of the window, in rows of the epoch
         parts: list[_Columns] = []

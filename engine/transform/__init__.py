@@ -1,1 +1,1 @@
-"""Phases of a transform: what is analysed in one pass over each span, and what is frozen of it."""
+"""Phases of a transform: each analyses every span in one pass; then the function is frozen with the results."""

@@ -1,4 +1,4 @@
-"""Analyzer results of a transform, as its phases compute them, and any part of the graph with them frozen in."""
+"""Analyzer results of a transform, kept as its phases compute them, and the graph with these results frozen in."""
 
 from __future__ import annotations
 
