@@ -8,7 +8,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from drivetrain.components.pusher import Pusher, push, still_pushed
 from drivetrain.digest import digest_tree
 from drivetrain.errors import Canceled
 from drivetrain.metadata import Model, Owner
+from drivetrain.pipelines import Home, RunOptions, load_pipeline, run_pipeline
 from drivetrain.stores import StorageUnavailable, Store
 from drivetrain.tests.s3 import S3, SECRET, bucket, s3, s3_server
 
@@ -372,3 +374,44 @@ def test_a_store_that_cannot_claim_is_refused(tmp_path: Path) -> None:
 def test_a_file_url_is_a_folder(tmp_path: Path) -> None:
     Pusher(model_of("a"), destination=(tmp_path / "serving").as_uri())
     assert [path.name for path in (tmp_path / "serving").iterdir()] == ["1"]
+
+
+@pytest.mark.s3
+def test_a_run_pushes_once_and_looks_again_before_it_believes_the_cache(
+    s3: S3, bucket: str, project: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = project(
+        "shop",
+        pipeline=f"""
+        import drivetrain as dt
+        from drivetrain.components import Pusher
+        from drivetrain.metadata import Model
+
+        @dt.component
+        def Trained() -> Model:
+            model = Model.new()
+            (model.content / "manifest.json").write_text("{{}}")
+            return model
+
+        @dt.pipeline
+        def shop() -> None:
+            Pusher(Trained(), destination="{bucket}/flights")
+        """,
+    )
+    store = Store(f"{bucket}/flights")
+    with closing(Home(tmp_path / "home" / ".drivetrain")) as home:
+
+        def run() -> list[str]:
+            return [node.state for node in run_pipeline(home, load_pipeline(folder), {}, RunOptions()).nodes.values()]
+
+        assert run() == ["COMPLETE", "COMPLETE"]
+        assert store.names("") == ["1", "1.json"]
+        assert run() == ["CACHED", "CACHED"]
+        store.write("1/manifest.json", b"[]")
+        assert run() == ["CACHED", "COMPLETE"]
+        assert store.names("") == ["1", "1.json", "2", "2.json"]
+        monkeypatch.setattr(stores, "PAUSES", [])
+        s3.before = lambda request: 503
+        assert run() == ["CACHED", "FAILED"]  # nobody can say whether it still stands
+        s3.before = lambda request: None
+        assert run() == ["CACHED", "CACHED"]
