@@ -115,11 +115,13 @@ def refuse_secrets(url: str) -> None:
     try:
         parts = urlsplit(url)
     except ValueError as error:
-        raise InputError(f"a URI of {url.partition(':')[0]}:// is none ({error})", fix="check the address") from None
+        raise InputError(
+            f"this {url.partition(':')[0]}:// URL cannot be parsed ({error})", fix="check the address"
+        ) from None
     parameters = {key.lower() for key in parse_qs(parts.query)}
     if ":" in parts.netloc.rpartition("@")[0] or parameters & _SECRET_PARAMETERS:
         raise InputError(
-            f"a URI of {parts.scheme}:// holds a password or a signature, which would be stored with the run",
+            f"the {parts.scheme}:// URL holds a password or a signature, which would be stored with the run",
             fix="take it out, and give the credentials by the environment",
         )
 
@@ -132,7 +134,7 @@ def relative_name(name: str) -> str:
     """
     parts = name.split("/") if name else []
     if any(part in ("", ".", "..") for part in parts) or re.search(r"[\\\x00-\x1f\x7f]", name):
-        raise InputError(f"the name {name!r:.80} leads elsewhere, or is none", fix="use plain relative names")
+        raise InputError(f"the name {name!r:.80} leads elsewhere, or is empty", fix="use plain relative names")
     return name
 
 

@@ -23,7 +23,7 @@ _SESSION = (
     "SELECT set_config(name, '0', false) FROM pg_settings WHERE name IN ('statement_timeout', 'transaction_timeout'); "
     "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
 )
-_GIVEN = {
+_CONNECTION_DEFAULTS = {
     "connect_timeout": "10", "application_name": "drivetrain",
     "keepalives_idle": "30", "keepalives_interval": "10", "keepalives_count": "3",
     "tcp_user_timeout": "30000",  # keepalives are for who idles; an answer is waited for, for 15 minutes
@@ -41,7 +41,7 @@ class Postgres:
 
     Raises:
         DrivetrainError: psycopg is not installed.
-        InputError: The URL is none that PostgreSQL takes. It is not quoted: it may hold a password.
+        InputError: PostgreSQL cannot parse the URL. It is not quoted: it may hold a password.
     """
 
     migrations = "postgres"
@@ -62,11 +62,11 @@ class Postgres:
         # A password with special characters takes the rest of the URL for something else, and would be quoted by it.
         if "@" in f"{host}{name}" or (port and not port.replace(",", "").isdigit()):
             raise InputError(
-                "the metadata store's URL is none that PostgreSQL takes",
+                "PostgreSQL cannot parse the metadata store's URL",
                 fix="write it postgresql://user:password@host:port/database, "
                 "with special characters of the password as %XX",
             )
-        self._parameters = {**_GIVEN, **parameters, "client_encoding": "utf8"}
+        self._parameters = {**_CONNECTION_DEFAULTS, **parameters, "client_encoding": "utf8"}
         self._secrets = [str(parameters[key]) for key in _SECRETS if parameters.get(key)]
         self.location = f"postgresql://{user and f'{user}@'}{host}{port and f':{port}'}/{name}"
 
@@ -207,7 +207,7 @@ def holds_password(url: str) -> bool:
 
     Raises:
         DrivetrainError: psycopg is not installed.
-        InputError: The URL is none that PostgreSQL takes.
+        InputError: PostgreSQL cannot parse the URL.
     """
     return bool(Postgres(url, readonly=True)._secrets)
 

@@ -72,7 +72,7 @@ def check_root(url: str) -> str:
     scheme = scheme.lower()
     if not separator:
         raise InputError(
-            "the place of artifacts is no URL", fix="give e.g. s3://bucket/prefix, or file:///path for a folder"
+            "the address of artifacts is no URL", fix="give e.g. s3://bucket/prefix, or file:///path for a folder"
         )
     if scheme not in _SCHEMES:
         raise InputError(
@@ -88,7 +88,7 @@ def check_root(url: str) -> str:
     named = _HOST.fullmatch(name) is not None or (not host and scheme in _NAMELESS and bool(folders))
     if not named or (host and scheme == "file") or len(rest) > _LONGEST or not all(map(_FOLDER.fullmatch, folders)):
         raise InputError(
-            f"the {scheme}:// URL of artifacts is none that can be used",
+            f"the {scheme}:// URL of artifacts cannot be used",
             fix="give e.g. s3://bucket/prefix or file:///path: letters, digits and . _ = + @ , - between slashes",
         )
     return f"{scheme}://{'/'.join((host, *folders))}"

@@ -312,7 +312,7 @@ def inside(name: object) -> str:
     """
     parts = name.split("/") if isinstance(name, str) else [""]
     if not isinstance(name, str) or len(parts) > 8 or not all(_NAME.fullmatch(part) for part in parts):
-        raise InputError(f"the name {name!r:.80} leads elsewhere, or is none", fix="fetch it from who published it")
+        raise InputError(f"the name {name!r:.80} leads elsewhere, or is empty", fix="fetch it from who published it")
     return name
 
 

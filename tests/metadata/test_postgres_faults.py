@@ -301,10 +301,10 @@ SECRET = "s3cr3t-w0rd"
     [
         (f"postgresql://me:{SECRET}@127.0.0.1:1/db", "refused"),
         (f"postgresql://me:{SECRET}@no-such-host.invalid/db", "does not answer"),
-        (f"postgresql://me:x@{SECRET}@127.0.0.1:1/db", "none that PostgreSQL takes"),
-        (f"postgresql://me:{SECRET}/x@127.0.0.1:1/db", "none that PostgreSQL takes"),
-        (f"postgresql://me:123/{SECRET}@127.0.0.1:1/db", "none that PostgreSQL takes"),
-        (f"postgresql://me:{SECRET}@127.0.0.1:1/db?nonsense=1", "none that PostgreSQL takes"),
+        (f"postgresql://me:x@{SECRET}@127.0.0.1:1/db", "cannot parse the metadata store's URL"),
+        (f"postgresql://me:{SECRET}/x@127.0.0.1:1/db", "cannot parse the metadata store's URL"),
+        (f"postgresql://me:123/{SECRET}@127.0.0.1:1/db", "cannot parse the metadata store's URL"),
+        (f"postgresql://me:{SECRET}@127.0.0.1:1/db?nonsense=1", "cannot parse the metadata store's URL"),
         (f"postgresql://127.0.0.1:1/db?password={SECRET}&user=me", "refused"),
     ],
 )

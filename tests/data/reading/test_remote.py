@@ -196,7 +196,7 @@ def test_names_that_the_web_spells_otherwise(web: Web, tmp_path: Path) -> None:
     assert contents(fetch_files(f"{web.url}/a%2520.csv", tmp_path)) == {"a%2520.csv": b"2"}
     ((_, path),) = fetch_files(f"{web.url}/{long}.csv", tmp_path)
     assert path.name.endswith("x.csv")
-    with pytest.raises(InputError, match="a URI of http:// is none"):
+    with pytest.raises(InputError, match="this http:// URL cannot be parsed"):
         fetch_files("http://[::1/x.csv", tmp_path)
 
 
