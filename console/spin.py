@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..pipelines import Spun, open_run
+from ..pipelines import SpinResult, open_run
 from ..pipelines import spin as spin_task
 from .options import OK, ConsoleSettings, parameter, shared
 from .rerun import kept_parameters, pipeline_today
@@ -47,7 +47,7 @@ def _debugger() -> None:
     pdb.post_mortem(sys.exc_info()[2])
 
 
-def _show(console: Console, spun: Spun) -> None:
+def _show(console: Console, spun: SpinResult) -> None:
     console.print(f"{spun.task} on the inputs of run {spun.run}: {spun.seconds:.2f} s", markup=False)
     for key, artifact in spun.outputs.items():
         same = "as in the run" if spun.before.get(key) == spun.fingerprints[key] else "another content than in the run"

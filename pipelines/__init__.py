@@ -16,7 +16,7 @@ from .launcher.home import (
 from .launcher.observers import Observer
 from .launcher.partial import Selection
 from .launcher.results import NodeResult
-from .launcher.spin import Spun, spin
+from .launcher.spin import SpinResult, spin
 from .project.context import LaunchContext, current
 from .project.files import (
     Files,
@@ -51,7 +51,7 @@ __all__ = [
     "RunResult",
     "Secret",
     "Selection",
-    "Spun",
+    "SpinResult",
     "SqlQuery",
     "artifact",
     "component",

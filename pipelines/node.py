@@ -31,22 +31,27 @@ from .launcher import processes
 from .launcher.home import STORE, Home, Run, open_run
 from .launcher.launcher import Launcher
 from .launcher.logs import flush
-from .launcher.process_state import Tidy
+from .launcher.process_state import ProcessState
 from .launcher.results import AttemptTimeout, NodeResult
 from .launcher.states import EndState
 from .project.functions import package_name
 from .project.secret import mark_secret
 
 _GRACE = 10.0
-"""Seconds that a node gets to end once nobody is there to hear of it."""
+"""Seconds that a node gets to end once the process that gave it is gone."""
 _PATIENCE = 2.0
-"""Seconds that what it started gets to end then."""
+"""Seconds that processes which it started get to end then."""
 RECORD = "\x1e"
 """Begins an event on standard output."""
 
 
-class Lines:
-    """An observer that writes one record per event."""
+class EventWriter:
+    """An observer that writes each event as a JSON object on a line.
+
+    Args:
+        stream: Where to.
+        begin: What begins each record: nothing, or a record separator.
+    """
 
     def __init__(self, stream: TextIO, begin: str) -> None:
         self._stream = stream
@@ -60,23 +65,23 @@ class Lines:
             self._stream.flush()
 
     def started(self, node: str) -> None:
-        """Write it."""
+        """Write the event."""
         self.write(event="started", node=node)
 
     def progress(self, node: str, done: int, total: int | None, unit: str) -> None:
-        """Write it."""
+        """Write the event."""
         self.write(event="progress", node=node, done=done, total=total, unit=unit)
 
     def note(self, node: str, text: str) -> None:
-        """Write it."""
+        """Write the event."""
         self.write(event="note", node=node, text=text)
 
     def working(self, node: str, works: bool) -> None:
-        """Write it."""
+        """Write the event."""
         self.write(event="working", node=node, works=works)
 
     def ended(self, result: NodeResult) -> None:
-        """Write it."""
+        """Write the event."""
         flags = {"vetoed": result.vetoed, "user_error": result.user_error, "again": result.again}
         self.write(event="ended", node=result.node, **result.to_json(), **flags)
 
@@ -87,14 +92,14 @@ class Server:
     A line there is `{"task": name, "retried": how often it was tried before}`, answered by events, the last one
     "idle"; or `{"stop": reason}`, which ends the attempt at work as a failure, as a cancellation where it is null;
     `"why"` beside it says why it is cancelled.
-    Where the input ends, who gave the tasks is gone: the attempt at work is cancelled.
+    Where the input ends, the process that gave the tasks is gone: the attempt at work is cancelled.
     """
 
-    def __init__(self, lines: Lines) -> None:
-        self._lines = lines
+    def __init__(self, events: EventWriter) -> None:
+        self._events = events
         self._tasks: SimpleQueue[Mapping[str, Any] | None] = SimpleQueue()
         self._busy = threading.Event()
-        self._asked = False  # to stop
+        self._stop_requested = False
         self._stopped = False
         self._mark = os.environ.get(processes.MARK, "").rpartition(":")[2]
         self._reason: str | None = None
@@ -107,13 +112,13 @@ class Server:
         os.close(nothing)
 
     def run(self, home: Home, run: Run, *, resuming: bool) -> None:
-        """Do them."""
-        self._launcher = Launcher(home, run, self._lines, resuming=resuming, working=self._working)
+        """Do the tasks until the input ends."""
+        self._launcher = Launcher(home, run, self._events, resuming=resuming, working=self._working)
         threading.Thread(target=self._listen, name="drivetrain-listen", daemon=True).start()
-        self._tidy = Tidy(package_name(run.project))
+        self._process_state = ProcessState(package_name(run.project))
         while (task := self._tasks.get()) is not None:
             self._do(self._launcher, task["task"], task["retried"])
-        processes.end(os.getpid(), self._mark, _PATIENCE)
+        processes.end_descendants(os.getpid(), self._mark, _PATIENCE)
         threading.Thread(target=_leave, name="drivetrain-leave", daemon=True).start()
 
     def stop(self) -> None:
@@ -132,17 +137,17 @@ class Server:
         with launcher.logs.captured(name), warnings.catch_warnings():
             self._busy.set()  # from here on a stop interrupts; one that came before is seen now
             try:
-                if self._asked:
-                    self._lines.ended(NodeResult(name, EndState.CANCELED, reason="stopped before it began"))
+                if self._stop_requested:
+                    self._events.ended(NodeResult(name, EndState.CANCELED, reason="stopped before it began"))
                 else:
                     launcher.launch(name, retried)
             finally:
                 self._busy.clear()
-        self._lines.write(event="idle", clean=self._tidy.undo())
+        self._events.write(event="idle", clean=self._process_state.undo())
 
     def _working(self, task: str, works: bool) -> None:
-        self._tidy.imported()
-        self._lines.working(task, works)
+        self._process_state.imported()
+        self._events.working(task, works)
 
     def _listen(self) -> None:
         # A signal that lands in this thread would not wake the main one from a sleep or a wait.
@@ -154,15 +159,15 @@ class Server:
                     self._tasks.put(message)
                     continue
                 self._reason, self._why = message["stop"], message.get("why", "")
-                self._asked = True
+                self._stop_requested = True
                 self._interrupt()
         self._reason = None
-        self._asked = True
+        self._stop_requested = True
         self._tasks.put(None)
         if self._busy.is_set():
             self._interrupt()
             time.sleep(_GRACE)
-            processes.end(os.getpid(), self._mark, 0)
+            processes.end_descendants(os.getpid(), self._mark, 0)
             os.kill(os.getpid(), signal.SIGKILL)
 
     def _interrupt(self) -> None:
@@ -201,11 +206,11 @@ def _conceal(run: Run, task: str) -> None:
             mark_secret(os.environ.get(name, ""))
 
 
-def _events(descriptor: int | None) -> Lines:
+def _events(descriptor: int | None) -> EventWriter:
     if descriptor is None:
-        return Lines(os.fdopen(os.dup(1), "w", encoding="utf-8"), RECORD)
+        return EventWriter(os.fdopen(os.dup(1), "w", encoding="utf-8"), RECORD)
     os.set_inheritable(descriptor, False)
-    return Lines(os.fdopen(descriptor, "w", encoding="utf-8"), "")
+    return EventWriter(os.fdopen(descriptor, "w", encoding="utf-8"), "")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -231,9 +236,9 @@ def main(argv: list[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(line_buffering=True)
-    faulthandler.enable()  # a crash in native code leaves its Python lines in the log
-    lines = _events(arguments.events)
-    server = Server(lines) if arguments.serve else None
+    faulthandler.enable()  # a crash in native code leaves its Python events in the log
+    events = _events(arguments.events)
+    server = Server(events) if arguments.serve else None
     _stop(server)
     try:
         home = Home(arguments.root, store=arguments.store)
@@ -244,7 +249,7 @@ def main(argv: list[str] | None = None) -> int:
         if server is not None:
             server.run(home, run, resuming=arguments.resuming)
             return 0
-        launcher = Launcher(home, run, lines, resuming=arguments.resuming)
+        launcher = Launcher(home, run, events, resuming=arguments.resuming)
         _conceal(run, arguments.node)
         with launcher.logs.captured(arguments.node, visible=True):
             result = launcher.launch(arguments.node)

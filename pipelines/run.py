@@ -19,16 +19,16 @@ from .launcher.home import (
     close_run,
     new_run,
     open_run,
+    record_status,
     reopen_run,
     run_lease,
-    tell_end,
 )
 from .launcher.launcher import LEASE, Launcher
 from .launcher.observers import Observer
 from .launcher.partial import Selection, base_run
 from .launcher.results import NodeResult
 from .launcher.states import EndState, RunState, run_state
-from .runners.capabilities import refuse_what_is_not_kept
+from .runners.capabilities import check_capabilities
 
 Runner: TypeAlias = Callable[[Launcher, Iterable[str]], dict[str, NodeResult]]
 RUNNERS = ("inline", "process", "beam")
@@ -73,7 +73,7 @@ def run_pipeline(
     options = options or RunOptions()
     runner = _runner(options, home)
     built = pipeline.build()
-    refuse_what_is_not_kept(built, options.runner, options.parallel)
+    check_capabilities(built, options.runner, options.parallel)
     if selection:
         only = selection.nodes(built)
         options = replace(options, only=only, base=base_run(home, built, only, selection.base))
@@ -152,7 +152,7 @@ def _leave(
         "failed": [result.node for result in failed],
         "reason": failed[0].reason if failed else "",
     }
-    run, told_before = tell_end(launcher.home, launcher.run, status)
+    run, told_before = record_status(launcher.home, launcher.run, status)
     # With the same logs: a run warns only once that they are incomplete.
     leaving = Launcher(launcher.home, run, launcher.observer, resuming=told_before, logs=launcher.logs)
     return _walk(leaving, runner, nodes)

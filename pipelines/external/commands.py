@@ -61,11 +61,12 @@ def run(
     """
     import shlex
 
-    mark, marks = processes.marked() if marked else ("", {})
+    mark, marks = processes.new_mark() if marked else ("", {})
     output = _Output(on_line)
     process: subprocess.Popen[bytes] | None = None
     try:
-        with processes.unstopped():  # a stop between the start and the assignment would leave a process nobody knows
+        # A stop between the start and the assignment would leave a process that nobody knows.
+        with processes.stops_deferred():
             process = _start(name, argv, {**env, **marks}, cwd)
             output.listen(process)
         _wait(process, output)
@@ -79,7 +80,7 @@ def run(
     finally:
         if process is not None:
             _kill(process)
-            processes.end(process.pid, mark, 0)
+            processes.end_descendants(process.pid, mark, 0)
         output.finish()
     output.show()
     if process.returncode:
@@ -184,7 +185,7 @@ def _ends(process: subprocess.Popen[bytes], within: float) -> bool:
     """Whether the process ends within so many seconds."""
     pause, begin = 0.001, time.monotonic()
     while True:
-        with processes.unstopped():  # stopped amid a look, a Popen is never to be waited for again
+        with processes.stops_deferred():  # stopped amid a look, a Popen is never to be waited for again
             if process.poll() is not None:
                 return True
         left = begin + within - time.monotonic()
@@ -203,7 +204,7 @@ def _terminate(process: subprocess.Popen[bytes]) -> None:
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
     """Kill the process group if it is still there: it ignored SIGTERM, or a second stop cut the waiting short."""
-    with processes.unstopped():
+    with processes.stops_deferred():
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()

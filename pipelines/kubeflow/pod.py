@@ -32,7 +32,7 @@ from ..launcher.results import NodeResult
 from ..launcher.states import EndState
 from ..project.secret import redact
 from ..run import state_of
-from ..runners.children import Attending
+from ..runners.children import Supervisor
 from ..runners.pool import Pool
 from . import records, settling
 from .about import blot_out
@@ -213,7 +213,7 @@ class Pod:
 
     def _pooled(self, launcher: Launcher) -> NodeResult:
         self._cancel = launcher.cancel
-        pool = Pool(Attending(launcher, self._hurry, TOLD))
+        pool = Pool(Supervisor(launcher, self._hurry, TOLD))
         try:
             with _followed(launcher, self._task):
                 return pool.attempt(self._task, self.retried)

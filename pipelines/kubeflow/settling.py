@@ -12,7 +12,7 @@ from ...errors import DrivetrainError
 from ...metadata import Owner
 from ..ir.tasks import parse_task, task_name
 from ..launcher.heartbeat import heartbeat
-from ..launcher.home import Home, Run, open_run, tell_end
+from ..launcher.home import Home, Run, open_run, record_status
 from ..launcher.launcher import LEASE, Launcher
 from ..launcher.results import NodeResult
 from ..launcher.states import EndState
@@ -46,7 +46,7 @@ def settle(home: Home, run: Run, kfp_state: str = "") -> tuple[Run, bool]:
             "failed": [result.node for result in failed],
             "reason": failed[0].reason if failed else "",
         }
-        return tell_end(home, open_run(home, run.id), status)
+        return record_status(home, open_run(home, run.id), status)
 
 
 def know_upstream(launcher: Launcher, task: str) -> None:
@@ -111,7 +111,7 @@ def _result(launcher: Launcher, name: str, *, died: bool, terminated: bool) -> N
         facts = {"reason": reason, "user_error": False}
         end = EndState.CANCELED if terminated else EndState.FAILED
         home.store.finish(execution, end.without_outputs, error=reason, properties=facts)
-        home.take_back(execution)
+        home.remove_unpublished(execution)
     elif execution is None or _outdated(launcher, name):
         if not launcher.flow.may_run(name):
             launcher.launch(name)  # which records why

@@ -27,7 +27,7 @@ from ..launcher.home import (
 from ..launcher.launcher import Launcher
 from ..launcher.results import NodeResult
 from ..run import state_of
-from ..runners.capabilities import refuse_what_is_not_kept
+from ..runners.capabilities import check_capabilities
 from . import records
 from .api_errors import ApiError
 from .client import Client, KfpRun
@@ -101,7 +101,7 @@ def submit(
         ApiError: KFP cannot be asked (nothing was recorded), or did not take it (the run is recorded as FAILED).
     """
     built = pipeline.build()
-    refuse_what_is_not_kept(built, "kubeflow")
+    check_capabilities(built, "kubeflow")
     checked(compile_pipeline(built, settings, project=pipeline.project, lines=pipeline.lines))
     values = pipeline.values(parameters or {})
     client = connect(settings)

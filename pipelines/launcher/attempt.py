@@ -42,7 +42,7 @@ from .results import failure_properties, format_traceback
 
 @dataclass(frozen=True)
 class Attempt:
-    """What one attempt needs.
+    """One attempt at a task.
 
     Attributes:
         home: Where everything lies.
@@ -52,7 +52,7 @@ class Attempt:
         claim: The right to publish it.
         contexts: What the execution belongs to.
         reason: Why nothing earlier could stand in.
-        observer: Who is told.
+        observer: Hears of progress and notes.
         cancel: Set when the run is to stop.
     """
 
@@ -99,12 +99,13 @@ class Attempt:
             try:
                 failed = self._give_up(execution, error, time.monotonic() - begin, canceled=canceled)
             finally:
-                self._take_back(execution)
+                self._remove_unpublished(execution)
             if canceled or not failed:
                 raise
             return execution, error
         finally:
-            # Last of all; where it is left, a sweep removes it, and what was published and never committed.
+            # Last of all: as long as the staging folder is there, a sweep after a crash finds this execution by it, and
+            # removes what it moved into place and never committed.
             _remove(self.home.payloads.staging / execution.uid)
         if self.home.payloads.url is not None:
             drop(folder, self.home.payloads, self.home.store.artifact_by_uri)
@@ -121,7 +122,7 @@ class Attempt:
 
     def _start(self) -> ExecutionRecord:
         store = self.home.store
-        own = {} if self.claim.cache_key == self.work.key else {"claim": self.claim.cache_key}
+        claimed_alone = {} if self.claim.cache_key == self.work.key else {"claim": self.claim.cache_key}
         try:
             return store.start(
                 self.task.node.component,
@@ -129,7 +130,7 @@ class Attempt:
                 inputs=self.work.inputs,
                 cache_key=self.work.key,
                 preimage=self.work.preimage,
-                properties={"run": self.run.id, "node": self.task.name, "reason": self.reason, **own},
+                properties={"run": self.run.id, "node": self.task.name, "reason": self.reason, **claimed_alone},
             )
         except BaseException:
             with contextlib.suppress(DrivetrainError):
@@ -162,15 +163,15 @@ class Attempt:
             pass  # a store on a full disk: the owner's death will tell
         return True
 
-    def _take_back(self, execution: ExecutionRecord) -> None:
+    def _remove_unpublished(self, execution: ExecutionRecord) -> None:
         """Remove the payloads of an execution that did not become COMPLETE; what this cannot reach, fsck finds."""
         with contextlib.suppress(DrivetrainError, OSError):
-            self.home.take_back(execution)
+            self.home.remove_unpublished(execution)
 
     def _call(self, execution: ExecutionRecord, folder: Path) -> dict[str, Artifact]:
         """Call the component's function; gives its outputs by key, checked."""
         component = self.work.component
-        given = arguments(self.home, self.work, self._progress)
+        keywords = arguments(self.home, self.work, self._progress)
         options = self.run.options
         leave = enter(
             LaunchContext(
@@ -189,7 +190,7 @@ class Attempt:
         )
         try:
             with explain_full_disk(f"running {self.task.name}"):
-                result = component.fn(**given)
+                result = component.fn(**keywords)
         finally:
             leave()
         return checked_outputs(component, result, self.home.payloads.staging / execution.uid)
@@ -229,15 +230,15 @@ class Attempt:
     @contextlib.contextmanager
     def _staged(self, execution: ExecutionRecord) -> Iterator[None]:
         """`Artifact.new` makes its folders in this execution's staging folder."""
-        made = 0
+        count = 0
         folder = self.home.payloads.staging / execution.uid
         with explain_full_disk(f"staging the outputs of {self.task.name}"):
             folder.mkdir(parents=True)
 
         def provide(kind: type[Artifact]) -> Path:
-            nonlocal made
-            made += 1
-            return self.home.payloads.stage(self.task.node.id, execution.uid, f"{kind.__name__}-{made}")
+            nonlocal count
+            count += 1
+            return self.home.payloads.stage(self.task.node.id, execution.uid, f"{kind.__name__}-{count}")
 
         token = staging.set(provide)
         try:
@@ -276,14 +277,14 @@ def _remove(folder: Path) -> None:
 
 def arguments(home: Home, work: ResolvedTask, progress: Progress = no_progress) -> dict[str, object]:
     """What a component's function is called with; `progress` hears of what is fetched for it."""
-    given: dict[str, object] = dict(work.parameters)
+    keywords: dict[str, object] = dict(work.parameters)
     for name, spec in work.component.inputs.items():
         artifacts = [
             spec.type.from_record(record, home.payloads.local(record.uri, record.fingerprint, progress))
             for record in work.inputs.get(name, ())
         ]
-        given[name] = artifacts if spec.many else artifacts[0] if artifacts else None
-    return given
+        keywords[name] = artifacts if spec.many else artifacts[0] if artifacts else None
+    return keywords
 
 
 def checked_outputs(component: Component[..., object], result: object, folder: Path) -> dict[str, Artifact]:
@@ -297,10 +298,10 @@ def checked_outputs(component: Component[..., object], result: object, folder: P
     values = list(result) if named and isinstance(result, tuple) else [result]
     if len(values) != len(keys):
         raise BuildError(f"{component.name} returned {len(values)} outputs, not {', '.join(keys)}")
-    found: dict[str, Artifact] = {}
+    outputs: dict[str, Artifact] = {}
     for (key, kind), value in zip(component.outputs.items(), values, strict=True):
         if key in component.scalars:
-            found[key] = _value(component, key, value)
+            outputs[key] = _value(component, key, value)
             continue
         if not isinstance(value, kind):
             raise BuildError(
@@ -314,8 +315,8 @@ def checked_outputs(component: Component[..., object], result: object, folder: P
                 where=component.where,
                 fix=f"write the output into {kind.__name__}.new(...)",
             )
-        found[key] = value
-    return found
+        outputs[key] = value
+    return outputs
 
 
 def _value(component: Component[..., object], key: str, value: object) -> Value:

@@ -1,4 +1,4 @@
-"""What people decide of a run's nodes: recorded in the store, by any process, before or while the node waits."""
+"""Decisions of people about a run's nodes, recorded in the store by any process before or while a node waits."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _FIELDS = ("approved", "by", "comment")
 
 
 def decision(home: Home, run: Run, task: str) -> Mapping[str, object] | None:
-    """What was decided of a task; None until it was."""
-    found = home.store.find_context("decision", f"{run.id}/{task}")
-    return None if found is None else {name: found.properties[name] for name in _FIELDS}
+    """The decision about a task: approved, by, comment; None until there is one."""
+    record = home.store.find_context("decision", f"{run.id}/{task}")
+    return None if record is None else {name: record.properties[name] for name in _FIELDS}
 
 
 def decide(home: Home, run: Run, task: str, *, approved: bool, by: str, comment: str = "") -> None:
@@ -25,12 +25,12 @@ def decide(home: Home, run: Run, task: str, *, approved: bool, by: str, comment:
         InputError: It was decided before.
     """
     name, now = f"{run.id}/{task}", datetime.now(UTC).isoformat()
-    mine = {"approved": approved, "by": by, "comment": comment, "at": now}
-    there = home.store.context("decision", name, mine)
-    if there.properties != mine:
-        given = "approved" if there.properties["approved"] else "denied"
+    decision_record = {"approved": approved, "by": by, "comment": comment, "at": now}
+    recorded = home.store.context("decision", name, decision_record)
+    if recorded.properties != decision_record:
+        answer = "approved" if recorded.properties["approved"] else "denied"
         raise InputError(
-            f"{task} in run {run.id} was {given} by {there.properties['by']} before",
+            f"{task} in run {run.id} was {answer} by {recorded.properties['by']} before",
             fix="the first decision stands; run the pipeline again to be asked again",
         )
 
@@ -42,6 +42,6 @@ def asks(run: Run, task: str) -> bool:
 
 def waiting(home: Home, run: Run) -> list[str]:
     """The tasks of a run that wait for a decision now."""
-    found = home.store.executions(context=run.context, state="RUNNING")
-    names = [str(execution.properties["node"]) for execution in found]
+    running = home.store.executions(context=run.context, state="RUNNING")
+    names = [str(execution.properties["node"]) for execution in running]
     return sorted(name for name in names if asks(run, name) and decision(home, run, name) is None)

@@ -66,8 +66,8 @@ class Flow:
             if item is None:
                 return None
             contexts = [item]
-        found = self.store.executions(contexts=contexts, limit=1)
-        return found[0] if found else None
+        newest = self.store.executions(contexts=contexts, limit=1)
+        return newest[0] if newest else None
 
     def outputs(self, node: str, index: Index = ()) -> Outputs:
         """What a node made in this run."""
@@ -88,10 +88,10 @@ class Flow:
         """
         key = (loop, outer)
         if key not in self._items:
-            found = evaluate(self.run.pipeline.loop(loop).over, self.values(self._around(loop), outer))
-            if not isinstance(found, list):
-                raise InputError(f"{loop} goes over {found!r:.60}, which is no list", fix="give dt.map_ a list")
-            self._items[key] = found
+            items = evaluate(self.run.pipeline.loop(loop).over, self.values(self._around(loop), outer))
+            if not isinstance(items, list):
+                raise InputError(f"{loop} goes over {items!r:.60}, which is no list", fix="give dt.map_ a list")
+            self._items[key] = items
         return self._items[key]
 
     def count(self, loop: str, outer: Index) -> int | None:
@@ -109,18 +109,18 @@ class Flow:
 
         That is where the loop's own node did not end well, or a condition around it is false.
         """
-        return self.opened(self.run.pipeline.scope(node), outer)
+        return self.expand(self.run.pipeline.scope(node), outer)
 
-    def opened(self, loops: Sequence[str], outer: Index = ()) -> list[Index]:
+    def expand(self, loops: Sequence[str], outer: Index = ()) -> list[Index]:
         """The items of loops in each other, as `tasks` has them."""
-        found = [outer]
+        indexes = [outer]
         for depth in range(len(outer), len(loops)):
             longer: list[Index] = []
-            for index in found:
+            for index in indexes:
                 count = self.count(loops[depth], index) if len(index) == depth else None
                 longer += [index] if count is None else [(*index, number) for number in range(count)]
-            found = longer
-        return found
+            indexes = longer
+        return indexes
 
     def task_names(self, node: str) -> list[str]:
         """The names of a node's tasks, as far as they are known: the node alone where its loop's items are not."""
@@ -196,7 +196,7 @@ class Flow:
         values = self.values(scope, index)
         return (spelled(condition) for condition in conditions if not holds(condition, values))
 
-    def given_by(self, edge: Edge, index: Index, scope: tuple[str, ...]) -> list[ArtifactRecord]:
+    def artifacts_along(self, edge: Edge, index: Index, scope: tuple[str, ...]) -> list[ArtifactRecord]:
         """What flows along an edge; nothing of what was skipped."""
         tasks = self.tasks_seen_from(edge.node, index, scope)
         succeeded = [at for at in tasks if (end := EndState.of(self.execution(edge.node, at))) and end.succeeded]
@@ -212,7 +212,7 @@ class Flow:
         Raises:
             InputError: A secret is not set, or a value is no text.
         """
-        found: dict[str, str] = {}
+        variables: dict[str, str] = {}
         values = self.values(self.run.pipeline.scope(node), index)
         for variable, body in self.run.pipeline[node].options.env:
             secret = isinstance(body, dict) and "$secret" in body
@@ -220,16 +220,16 @@ class Flow:
             if value is None or isinstance(value, (dict, list)):
                 task = task_name(node, index)
                 raise InputError(f"the environment variable {variable} of {task} is {value!r:.60}", fix="give text")
-            found[variable] = value if isinstance(value, str) else json.dumps(value)
-        return found
+            variables[variable] = value if isinstance(value, str) else json.dumps(value)
+        return variables
 
     def _around(self, loop: str) -> tuple[str, ...]:
-        found: list[str] = []
+        loops: list[str] = []
         name = self.run.pipeline.loop(loop).within
         while name:
-            found.insert(0, name)
+            loops.insert(0, name)
             name = self.run.pipeline.loop(name).within
-        return tuple(found)
+        return tuple(loops)
 
     def _vetoes(self, gate: str, index: Index) -> str:
         """What a gate objects to, empty where it passed."""
@@ -258,17 +258,17 @@ class _Scoped:
 
     def collected(self, node: str, output: str, name: str) -> list[Json]:
         edge = Edge(node, output)
-        return [record.properties[name] for record in self.flow.given_by(edge, self.index, self.scope)]
+        return [record.properties[name] for record in self.flow.artifacts_along(edge, self.index, self.scope)]
 
     def item(self, loop: str) -> Json:
         depth = self.scope.index(loop)
         return self.flow.items(loop, self.index[:depth])[self.index[depth]]
 
     def status(self, field: str) -> Json:
-        told = self.flow.run.context.properties.get("status")
-        if told is None:
+        status = self.flow.run.context.properties.get("status")
+        if status is None:
             raise InputError(f"how run {self.flow.run.id} ends is not known yet", fix="ask once it has ended")
-        return told[field]
+        return status[field]
 
     def skipped(self, node: str) -> bool:
         tasks = self.flow.tasks_seen_from(node, self.index, self.scope)

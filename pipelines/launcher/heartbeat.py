@@ -1,4 +1,8 @@
-"""What keeps claims alive while work is done under them: one thread for all of a process's."""
+"""Renews the leases of claims while work is done under them: one thread for all claims of a process.
+
+A claim is a lease because its holder may die or stand still on a host that nobody can look at: after so many seconds
+without a beat another process takes the work over. Beats come every third of a lease, so that two may be lost.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ from ...metadata import Claim, MetadataStore
 
 
 class Heartbeat:
-    """Begins leases anew every third of them. Its thread starts with the first launcher and ends with the process."""
+    """Renews leases. Its thread starts with the first launcher and ends with the process."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -23,7 +27,7 @@ class Heartbeat:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Have the thread run."""
+        """Start the thread, if it does not run."""
         with self._changed:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="drivetrain-heartbeat", daemon=True)
@@ -31,7 +35,7 @@ class Heartbeat:
 
     @contextlib.contextmanager
     def of(self, store: MetadataStore, claim: Claim) -> Iterator[None]:
-        """Within the block the claim lives."""
+        """Within the block the claim's lease is renewed."""
         due = time.monotonic() + claim.lease / 3
         with self._changed:
             self.start()  # a forked process has lost it
@@ -41,7 +45,7 @@ class Heartbeat:
         try:
             yield
         finally:
-            with self._changed:  # not while it beats: the store may be closed next
+            with self._changed:  # waits for a beat that is under way: the caller may close the store next
                 self._claims.pop(claim, None)
 
     def _run(self) -> None:

@@ -41,7 +41,7 @@ ALONE = "work/alone"
 STORE = "DRIVETRAIN_NODE_STORE"
 """The variable that tells the process of a node where the metadata lies, if not in the root."""
 _DAY = 86400.0
-_IN_VAIN: Final[tuple[ExecutionState, ...]] = ("ABANDONED", "FAILED", "CANCELED")
+_UNSUCCESSFUL: Final[tuple[ExecutionState, ...]] = ("ABANDONED", "FAILED", "CANCELED")
 _LATELY: Final = 100
 """Executions of each of these states whose payloads a sweep looks for; fsck finds those of any."""
 
@@ -117,9 +117,9 @@ class Home:
         if self.payloads.url is not None:
             clear(self.payloads, self.store.artifact_by_uri)
         else:
-            for state in _IN_VAIN:
+            for state in _UNSUCCESSFUL:
                 for execution in self.store.executions(state=state, limit=_LATELY):
-                    self.take_back(execution)
+                    self.remove_unpublished(execution)
         if (fetched := self.root / "work" / "fetched").is_dir() and not self.store.executions(state="RUNNING", limit=1):
             remove_fetched(fetched)
 
@@ -131,7 +131,7 @@ class Home:
                     return True
         return False
 
-    def take_back(self, execution: ExecutionRecord) -> None:
+    def remove_unpublished(self, execution: ExecutionRecord) -> None:
         """Remove the payloads that an execution moved into place, where it is over and did not become COMPLETE.
 
         Those behind a URL stay: whoever does the same work next goes on from there (see `outbox`), and fsck finds them.
@@ -245,25 +245,25 @@ def open_run(home: Home, name: str | None) -> Run:
     """
     if name is not None and (exact := home.store.find_context("run", name)) is not None:
         return _run(home, exact)
-    found = [c for c in home.store.contexts("run", limit=1000 if name else 1) if c.name.startswith(name or "")]
-    if len(found) != 1:
+    matches = [c for c in home.store.contexts("run", limit=1000 if name else 1) if c.name.startswith(name or "")]
+    if len(matches) != 1:
         what = f"run {name!r}" if name else "run"
         raise InputError(
-            f"there is {'no' if not found else 'more than one'} {what} in {home.root}",
+            f"there is {'no' if not matches else 'more than one'} {what} in {home.root}",
             fix="see `drivetrain runs`",
         )
-    return _run(home, found[0])
+    return _run(home, matches[0])
 
 
 def list_runs(home: Home, limit: int = 20) -> list[Run]:
     """The newest runs that can be read; a damaged one is told of in the log."""
-    found = []
+    runs = []
     for context in home.store.contexts("run", limit=limit):
         try:
-            found.append(_run(home, context))
+            runs.append(_run(home, context))
         except InputError as error:
             logging.getLogger(__name__).warning("%s", error.message)
-    return found
+    return runs
 
 
 def reopen_run(home: Home, run: Run) -> Run:
@@ -329,17 +329,17 @@ def close_run(home: Home, run: Run, state: str) -> None:
     home.store.update_context(run.context, properties)
 
 
-def tell_end(home: Home, run: Run, status: Mapping[str, object]) -> tuple[Run, bool]:
-    """Record how what is not on exit ended, which is what nodes on exit are told.
+def record_status(home: Home, run: Run, status: Mapping[str, object]) -> tuple[Run, bool]:
+    """Record how the nodes that are not on exit ended; it is the status that nodes on exit can ask for.
 
     Returns:
-        The run that knows it, and whether the very same was told before: what has run on exit since stays.
+        The run with that status, and whether it had the very same before: then what has run on exit since stays.
     """
     if run.context.properties.get("status") == status:
         return run, True
     newest = home.store.executions(limit=1)
-    told = {"status": dict(status), "exits_after": newest[0].id if newest else 0}
-    return replace(run, context=home.store.update_context(run.context, told)), False
+    properties = {"status": dict(status), "exits_after": newest[0].id if newest else 0}
+    return replace(run, context=home.store.update_context(run.context, properties)), False
 
 
 def _run(home: Home, context: ContextRecord) -> Run:
@@ -364,9 +364,9 @@ def _owner(context: ContextRecord) -> Owner:
 
 
 def _refuse_url(root: Path) -> None:
-    found = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):/+", str(root))  # a path has lost one slash
-    if found:
+    url = re.match(r"([A-Za-z][A-Za-z0-9+.-]+):/+", str(root))  # a path has lost one slash
+    if url:
         raise InputError(
-            f"--root {found[1]}://… is no folder of this machine, which a root is",
-            fix=f"give --root DIR --artifacts {found[1]}://…: the artifacts lie there, and what is worked on here",
+            f"--root {url[1]}://… is no folder of this machine, which a root is",
+            fix=f"give --root DIR --artifacts {url[1]}://…: the artifacts lie there, and what is worked on here",
         )

@@ -35,8 +35,8 @@ class Logs:
     def __init__(self, root: Path, run: str) -> None:
         self.folder = root / "logs" / run
         self._error: OSError | None = None
-        self._told = False
-        self._telling = threading.Lock()
+        self._reported = False
+        self._reporting = threading.Lock()
 
     def path(self, task: str) -> Path:
         """Where a task's log lies, whether or not there is one."""
@@ -49,8 +49,8 @@ class Logs:
         """The log of every task that has one, oldest first."""
         if not self.folder.is_dir():
             return {}
-        found = sorted(self.folder.glob("[!.]*.log"), key=lambda path: (path.stat().st_ctime_ns, path.name))
-        return {unquote(path.name.removesuffix(".log")): path for path in found}
+        paths = sorted(self.folder.glob("[!.]*.log"), key=lambda path: (path.stat().st_ctime_ns, path.name))
+        return {unquote(path.name.removesuffix(".log")): path for path in paths}
 
     def open(self, task: str) -> int:
         """A descriptor to append with; the file is its owner's alone, as it may hold a secret until an attempt ends.
@@ -78,9 +78,9 @@ class Logs:
 
     def lost(self) -> str | None:
         """That lines could not be written, and why; said once."""
-        with self._telling:  # branches of a run end at once
-            told, self._told = self._told, self._error is not None
-        if self._error is None or told:
+        with self._reporting:  # branches of a run end at once
+            reported, self._reported = self._reported, self._error is not None
+        if self._error is None or reported:
             return None
         return f"logs are incomplete: {self.folder} cannot be written ({self._error.strerror})"
 
@@ -93,7 +93,7 @@ class Logs:
         reason = f": {result.reason}" if result.reason else ""
         self.write(result.node, f"=== {result.node}: {result.state} after {result.seconds:.3g} s, {_now()}{reason}")
 
-    def blot(self, task: str, start: int = 0) -> None:
+    def redact(self, task: str, start: int = 0) -> None:
         """Overwrite the secrets that this process knows, from a byte on, in place: others may be appending."""
         secrets = [value.encode() for value in marked_secrets()]
         path = self.path(task)
@@ -102,10 +102,10 @@ class Logs:
                 return
             with path.open("r+b") as file, mmap.mmap(file.fileno(), 0) as content:
                 for secret in secrets:
-                    place = content.find(secret, start)
-                    while place >= 0:
-                        content[place : place + len(secret)] = b"*" * len(secret)
-                        place = content.find(secret, place + len(secret))
+                    position = content.find(secret, start)
+                    while position >= 0:
+                        content[position : position + len(secret)] = b"*" * len(secret)
+                        position = content.find(secret, position + len(secret))
 
     def size(self, task: str) -> int:
         """Bytes written so far."""
@@ -147,7 +147,7 @@ class Logs:
                 # A grandchild may print for as long as it lives; but what comes after the blotting is not blotted out.
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     copier.wait(30 if marked_secrets() else 2)
-            self.blot(task, start)
+            self.redact(task, start)
 
 
 def flush() -> None:

@@ -61,12 +61,12 @@ class Outbox:
 
     def artifacts(self, payloads: Payloads, types: Mapping[str, type[Artifact]]) -> dict[str, Artifact]:
         """The outputs as their component gave them."""
-        found = {}
+        artifacts = {}
         for key, output in self.outputs.items():
-            there = self.folder / key
-            path = there if there.is_dir() else payloads.local(output.uri, output.fingerprint)
-            found[key] = types[key](path, **output.properties)
-        return found
+            staged = self.folder / key
+            path = staged if staged.is_dir() else payloads.local(output.uri, output.fingerprint)
+            artifacts[key] = types[key](path, **output.properties)
+        return artifacts
 
 
 def pack(
@@ -92,18 +92,18 @@ def pack(
     """
     folder = work / f"outputs-{uid}"
     folder.mkdir(parents=True)
-    made, extra = {}, {}
+    packed, extra = {}, {}
     for key, artifact in outputs.items():
         content = digest_tree(artifact.content)
         extra[key] = digest_tree(artifact.path / "extra").fingerprint
         properties = artifact.properties
-        made[key] = NewArtifact(type(artifact).__name__, uris[key], content.fingerprint, content.size, properties)
+        packed[key] = NewArtifact(type(artifact).__name__, uris[key], content.fingerprint, content.size, properties)
     for key, artifact in outputs.items():
         artifact.path.rename(folder / key)
-    body = {"run": run, "outputs": {key: asdict(output) for key, output in made.items()}, "extra": extra}
+    body = {"run": run, "outputs": {key: asdict(output) for key, output in packed.items()}, "extra": extra}
     body["summaries"] = summaries
     write_durably(folder / _MADE, canonical_json(body))
-    return Outbox(folder, run, made, extra, summaries)
+    return Outbox(folder, run, packed, extra, summaries)
 
 
 def unsent(work: Path, payloads: Payloads, run: str | None = None) -> Outbox | None:
@@ -163,6 +163,6 @@ def _whole(box: Outbox, payloads: Payloads, key: str) -> bool:
     """Whether an output is as it was made: a power loss may have torn its files."""
     output, path = box.outputs[key], box.folder / key
     if path.is_dir():
-        found = [digest_tree(path / part).fingerprint for part in ("content", "extra")]
-        return found == [output.fingerprint, box.extra[key]]
+        fingerprints = [digest_tree(path / part).fingerprint for part in ("content", "extra")]
+        return fingerprints == [output.fingerprint, box.extra[key]]
     return payloads.present(output.uri)

@@ -121,16 +121,16 @@ def stand_in(home: Home, base: Run, task: Task, flow: Flow | None = None) -> Exe
     if task.node.id not in base.pipeline.ids:
         return None
     theirs = Flow(home.store, base)
-    found = theirs.execution(task.node.id, task.index)
-    if found is None or found.properties.get("left_out"):
+    source = theirs.execution(task.node.id, task.index)
+    if source is None or source.properties.get("left_out"):
         return None
-    end = EndState.of(found)
+    end = EndState.of(source)
     if end is None or not end.final:
         return None
     if flow is not None:
         _same_items(flow, theirs, task)
-    records = [record for several in home.store.outputs(found).values() for record in several]
-    return found if all(home.payloads.present(record.uri) for record in records) else None
+    records = [record for several in home.store.outputs(source).values() for record in several]
+    return source if all(home.payloads.present(record.uri) for record in records) else None
 
 
 def _same_items(flow: Flow, theirs: Flow, task: Task) -> None:

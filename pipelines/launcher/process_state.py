@@ -1,4 +1,4 @@
-"""A process that does one task after another: what a task did to the process is undone before the next."""
+"""The state of a process that does one task after another: what a task changed is undone before the next."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _SIGNALS = tuple(
     getattr(signal, f"SIG{name}") for name in ("ALRM", "CHLD", "HUP", "INT", "PIPE", "TERM", "USR1", "USR2", "WINCH")
 )
 
-MUCH = 1 << 30
+LARGE = 1 << 30
 """Bytes of memory: a process that holds more after a task keeps what the task left."""
 _DEVICES = ("/dev/nvidia", "/dev/accel", "/dev/vfio/")
 
 
-class Tidy:
-    """What a process was like; `undo` makes it so again, as far as it can.
+class ProcessState:
+    """What a process was like when this was made; `undo` makes it so again, as far as it can.
 
     Args:
         package: The project's: the names in its modules are bound again to what they were once imported. What a
@@ -37,14 +37,14 @@ class Tidy:
         self._undo = self._snapshot()
 
     def imported(self) -> None:
-        """The project's modules that are loaded by now are as they should be."""
+        """Take the names in the project's modules that are loaded by now as those to go back to."""
         inside = f"{self._package}."
         for name, module in list(sys.modules.items()):
             if (name == self._package or name.startswith(inside)) and module not in self._names:
                 self._names[module] = dict(vars(module))
 
     def undo(self) -> bool:
-        """Make it so again.
+        """Go back to that state.
 
         Returns:
             Whether that is all. False where threads or child processes are left, an accelerator is in use, or much
@@ -59,7 +59,7 @@ class Tidy:
             with contextlib.suppress(OSError, ValueError):
                 step()
         left = set(threading.enumerate()) - self._threads
-        return not left and not children() and not device() and resident() <= MUCH
+        return not left and not children() and not device() and resident() <= LARGE
 
     def _snapshot(self) -> list[Callable[[], None]]:
         folder, environment = Path.cwd(), dict(os.environ)
@@ -113,9 +113,9 @@ def children() -> bool:
     """Whether this process has children that live."""
     multiprocessing.active_children()  # reaps those that ended
     with contextlib.suppress(OSError):
-        found = [path.read_text() for path in Path("/proc/self/task").glob("*/children")]
-        if found:
-            return any(text.strip() for text in found)
+        listings = [path.read_text() for path in Path("/proc/self/task").glob("*/children")]
+        if listings:
+            return any(text.strip() for text in listings)
     import psutil  # late: Linux does without it
 
     return bool(psutil.Process().children())

@@ -1,6 +1,7 @@
-"""The processes that a node started, and theirs: found by who started them and by a mark that they inherit, and ended.
+"""The processes that a node started, and all that those started, so that none outlives the node.
 
-The mark finds those too whose parent has died, or that began a session of their own.
+They are found as the children of the node's process, and by a mark in their environment, which they inherit: that
+finds those too whose parent has died, or that began a session of their own.
 """
 
 from __future__ import annotations
@@ -21,31 +22,31 @@ MARK = "DRIVETRAIN_WORKER"
 """The environment variable that holds the marks, those of processes around it first."""
 
 
-def marked() -> tuple[str, dict[str, str]]:
+def new_mark() -> tuple[str, dict[str, str]]:
     """A new mark, and the environment that gives it to a process."""
     mark = secrets.token_hex(8)
     return mark, {MARK: ":".join(filter(None, (os.environ.get(MARK), mark)))}
 
 
 @contextmanager
-def unstopped() -> Iterator[None]:
-    """What is stopped within the block is stopped right after it, so that a process which begins there is known.
+def stops_deferred() -> Iterator[None]:
+    """Handle SIGINT and SIGTERM that come within the block right after it, so that a process begun there is known.
 
-    The signals are heard late, not blocked: what begins would inherit that, and not be stopped by them ever.
+    The signals are not blocked: a process that is begun would inherit that, and could not be stopped by them ever.
     """
     held, waiting = True, []
 
     def late(handler: Callable[[int, FrameType | None], object]) -> Callable[[int, FrameType | None], None]:
-        def hear(number: int, frame: FrameType | None) -> None:
+        def handle(number: int, frame: FrameType | None) -> None:
             if held:
                 waiting.append(number)
             else:  # it came before this was undone
                 handler(number, frame)
 
-        return hear
+        return handle
 
     before = {}
-    if threading.current_thread() is threading.main_thread():  # no other hears of signals
+    if threading.current_thread() is threading.main_thread():  # Python runs handlers in no other
         before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     handlers = {number: handler for number, handler in before.items() if callable(handler)}
     try:
@@ -60,18 +61,18 @@ def unstopped() -> Iterator[None]:
             signal.raise_signal(each)
 
 
-def family(pid: int, mark: str) -> list[psutil.Process]:
-    """What descends from a process, without itself, or carries the mark ("" is none); zombies are not among it."""
+def descendants(pid: int, mark: str) -> list[psutil.Process]:
+    """The live processes that descend from one, or carry the mark ("" is none), without that one and this one."""
     import psutil  # late: its import is not for a run that ends nothing
 
-    found: dict[int, psutil.Process] = {}
+    processes: dict[int, psutil.Process] = {}
     with suppress(psutil.Error):
-        found = {process.pid: process for process in psutil.Process(pid).children(recursive=True)}
+        processes = {process.pid: process for process in psutil.Process(pid).children(recursive=True)}
     for process in psutil.process_iter() if mark else ():
         with suppress(psutil.Error, OSError):
-            if process.pid not in found and mark in _marks(process.environ()):
-                found[process.pid] = process
-    return [process for number, process in found.items() if number not in (pid, os.getpid()) and _lives(process)]
+            if process.pid not in processes and mark in _marks(process.environ()):
+                processes[process.pid] = process
+    return [process for number, process in processes.items() if number not in (pid, os.getpid()) and _lives(process)]
 
 
 def terminate(processes: Iterable[psutil.Process]) -> None:
@@ -83,24 +84,24 @@ def terminate(processes: Iterable[psutil.Process]) -> None:
             process.terminate()
 
 
-def end(pid: int, mark: str, grace: float) -> int:
-    """Ask what descends from a process to end, and after a grace in seconds end it.
+def end_descendants(pid: int, mark: str, grace: float) -> int:
+    """Ask the descendants of a process to end, and kill those that have not after a grace in seconds.
 
     Returns:
         How many there were.
     """
     import psutil
 
-    first = family(pid, mark)
+    first = descendants(pid, mark)
     terminate(first)
     psutil.wait_procs(first, timeout=grace) if first and grace else None
-    left = family(pid, mark)
+    left = descendants(pid, mark)
     while left:  # what is being ended may start more
         for process in left:
             with suppress(psutil.Error):
                 process.kill()
         psutil.wait_procs(left, timeout=1)
-        left = family(pid, mark)
+        left = descendants(pid, mark)
     return len(first)
 
 

@@ -133,7 +133,7 @@ class Recovery:
         # Only after the end is recorded: payloads of an execution that might still publish are not ours to remove.
         if execution is not None:
             with suppress(DrivetrainError, OSError):
-                self._home.take_back(execution)
+                self._home.remove_unpublished(execution)
         self._sweep()
         return None
 

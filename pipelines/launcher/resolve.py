@@ -97,18 +97,18 @@ class Resolver:
             name: self._value(value, component.parameters[name].kind, values, progress)
             for name, value in node.parameters
         }
-        own = source_code.closure(ref)
-        self._same(node.id, own, node.code)
+        code_of_component = source_code.closure(ref)
+        self._same(node.id, code_of_component, node.code)
         codes = {
             name: source_code.closure(value) for name, value in parameters.items() if isinstance(value, FunctionRef)
         }
         for name, value in node.parameters:
             if name in codes and isinstance(value, dict) and "$fn" in value:
                 self._same(node.id, codes[name], value["code"])
-        imports = {name for code in (own, *codes.values()) for name in code.imports}
+        imports = {name for code in (code_of_component, *codes.values()) for name in code.imports}
         preimage = {
             "component": node.component,
-            "code": dict(own.files),
+            "code": dict(code_of_component.files),
             "parameters": {
                 name: {"$fn": value.name, "code": dict(codes[name].files)}
                 if isinstance(value, FunctionRef)
@@ -135,31 +135,31 @@ class Resolver:
 
     def _inputs(self, node: Node, index: Index, values: Bindings) -> dict[str, tuple[ArtifactRecord, ...]]:
         scope = self.run.pipeline.scope(node.id)
-        found: dict[str, tuple[ArtifactRecord, ...]] = {}
+        inputs: dict[str, tuple[ArtifactRecord, ...]] = {}
         for name, sources in node.inputs:
             records: list[ArtifactRecord] = []
             taken: set[int] = set()
             for source in sources:
                 if isinstance(source, Edge) and source.choice not in taken:
-                    given = self.flow.given_by(source, index, scope)
-                    taken |= {source.choice} if source.choice and given else set()
-                    records += given
+                    artifacts = self.flow.artifacts_along(source, index, scope)
+                    taken |= {source.choice} if source.choice and artifacts else set()
+                    records += artifacts
                 elif isinstance(source, UidSource):
                     records += self._named(evaluate(source.uids, values))
-            found[name] = tuple(records)
+            inputs[name] = tuple(records)
         for name, sources in node.inputs:
             for source in sources:
                 if isinstance(source, Query):
-                    own = self.flow.given_by(source.of, index, scope) if source.of else []
-                    asked = self._asked(source, values, own, found)
-                    found[name] = (*found[name], *choose(self.past, self.answers, asked))
-        return found
+                    subjects = self.flow.artifacts_along(source.of, index, scope) if source.of else []
+                    asked = self._asked(source, values, subjects, inputs)
+                    inputs[name] = (*inputs[name], *choose(self.past, self.answers, asked))
+        return inputs
 
     def _asked(
         self,
         source: Query,
         values: Bindings,
-        own: list[ArtifactRecord],
+        subjects: list[ArtifactRecord],
         inputs: Mapping[str, tuple[ArtifactRecord, ...]],
     ) -> BoundQuery:
         """A query, now that what it depends on of this run is there."""
@@ -171,7 +171,7 @@ class Resolver:
         return BoundQuery(
             source,
             {name: evaluate(value, values) for name, value in source.arguments},
-            own,
+            subjects,
             output,
             frozenset(record.fingerprint for records in inputs.values() for record in records),
             frozenset(record.fingerprint for record in inputs.get(CANDIDATE, ())),
@@ -203,23 +203,23 @@ class Resolver:
             if "$spans" in value:
                 return self._spans(evaluate(value["$spans"], values))
             if "$query" in value:
-                given = [self._value(item, "value", values, progress) for item in value["$query"]]
-                sql, connection, parameters, watermark = given[:4]
-                query = SqlQuery(sql, connection, parameters, watermark, span=given[4] if given[4:] else None)  # type: ignore[arg-type]
+                fields = [self._value(item, "value", values, progress) for item in value["$query"]]
+                sql, connection, parameters, watermark = fields[:4]
+                query = SqlQuery(sql, connection, parameters, watermark, span=fields[4] if fields[4:] else None)  # type: ignore[arg-type]
                 return resolve_query(query, (self.run.project, self.base), self.fetched, progress)
             if "$map" in value:
                 if kind == "files":  # a map of files, which may be patterns as they are
                     return {
-                        k: self._given(v, kind, progress)
+                        k: self._from_text(v, kind, progress)
                         if isinstance(v, str)
                         else self._value(v, kind, values, progress)
                         for k, v in value["$map"]
                     }
                 return {key: self._value(item, "value", values, progress) for key, item in value["$map"]}
-            return self._given(evaluate(value, values), kind, progress)
+            return self._from_text(evaluate(value, values), kind, progress)
         return [self._value(item, "value", values, progress) for item in value] if isinstance(value, list) else value
 
-    def _given(self, value: object, kind: str, progress: Progress) -> object:
+    def _from_text(self, value: object, kind: str, progress: Progress) -> object:
         if kind == "files" and isinstance(value, str):
             return self._files(value, None, None, progress)
         if kind == "function" and isinstance(value, str):
@@ -229,22 +229,22 @@ class Resolver:
         return value
 
     def _files(self, pattern: str, span: int | None, version: int | None, progress: Progress) -> FileSet:
-        """The files of a pattern; of one with spans, those of the span that the run found when it first asked."""
+        """The files of a pattern; of one with spans, those of the span that the run was given when it first asked."""
         folders = (self.run.project, self.base)
         wanted = FileSet(pattern, (), span, version)
         if not takes_spans(wanted):
             return resolve_files(wanted, folders, self.fetched, progress)
         question = ["files", pattern, span, version]
-        found = SpanMatch(**self.answers.once(question, lambda: asdict(find_span(wanted, folders))))
-        return with_span(resolve_files(FileSet(found.pattern), folders, self.fetched, progress), found)
+        match = SpanMatch(**self.answers.once(question, lambda: asdict(find_span(wanted, folders))))
+        return with_span(resolve_files(FileSet(match.pattern), folders, self.fetched, progress), match)
 
     def _spans(self, patterns: list[str]) -> list[int]:
         """The spans that all these patterns have."""
         folders = lister((self.run.project, self.base))
 
         def ask() -> list[int]:
-            found = [set(spans_of(local(pattern), folders)) for pattern in patterns]
-            return sorted(found[0].intersection(*found[1:]))
+            spans_of_each = [set(spans_of(local(pattern), folders)) for pattern in patterns]
+            return sorted(spans_of_each[0].intersection(*spans_of_each[1:]))
 
         spans: list[int] = self.answers.once(["spans", *patterns], ask)
         return spans

@@ -72,18 +72,18 @@ class Retries:
 
 def postpone(store: MetadataStore, failed: ExecutionRecord, retries: Retries, pause: float) -> None:
     """Record that an attempt which failed is to be made again after so many seconds."""
-    told = {"retry": retries.done, "of": retries.most, "due": time.time() + pause}
+    properties = {"retry": retries.done, "of": retries.most, "due": time.time() + pause}
     with suppress(DrivetrainError):  # a store on a full disk: then it is not shown, and made all the same
-        store.context("retry", failed.uid, told, durable=False)
+        store.context("retry", failed.uid, properties, durable=False)
 
 
 def postponed(store: MetadataStore, run: Run, last: ExecutionRecord) -> str | None:
     """What a task of a run waits for whose last execution failed; None where it failed for good, or its run is over."""
     if last.state != "FAILED" or run.state != "RUNNING":
         return None
-    there = store.find_context("retry", last.uid)
-    if there is None:
+    recorded = store.find_context("retry", last.uid)
+    if recorded is None:
         return None
-    told = there.properties
-    left = max(0.0, told["due"] - time.time())
-    return f"waits {left:.0f} s for retry {told['retry']} of {told['of']}"
+    retry = recorded.properties
+    left = max(0.0, retry["due"] - time.time())
+    return f"waits {left:.0f} s for retry {retry['retry']} of {retry['of']}"

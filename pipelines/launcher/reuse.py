@@ -27,7 +27,15 @@ def done_before(home: Home, work: ResolvedTask) -> tuple[ExecutionRecord | None,
 
 
 def what_changed(home: Home, run: Run, node: Node, context: ContextRecord, work: ResolvedTask) -> str:
-    """Why the key is new: what changed since the node, whose context that is, last ran, in any run."""
+    """Why no earlier execution has this key: what changed since the node last ran, in any run.
+
+    Args:
+        home: Where the runs lie.
+        run: The run.
+        node: The node.
+        context: The node's, over all runs.
+        work: What its key is made of now.
+    """
     # Beside an item, the others of the run say nothing: they differ in any run.
     last = home.store.last_preimage(node.component, context, outside=run.context if node.loop else None)
     if last is None:

@@ -30,7 +30,7 @@ from .resolve import Resolver
 
 
 @dataclass(frozen=True)
-class Spun:
+class SpinResult:
     """What a task made this time.
 
     Attributes:
@@ -80,7 +80,7 @@ def spin(
     observer: Observer | None = None,
     trap: Callable[[], None] | None = None,
     folder: Path | None = None,
-) -> Spun:
+) -> SpinResult:
     """Call a node's component, in this process and thread, with what an earlier run gave it.
 
     Args:
@@ -115,8 +115,8 @@ def spin(
     unknown = set(parameters or {}) - set(known)
     if unknown:
         raise InputError(f"{node.component} has no parameter {min(unknown)!r}", fix=f"it has {', '.join(known)}")
-    given = {key: _read(known[key], value, Path(run.project)) for key, value in (parameters or {}).items()}
-    work = replace(work, parameters={**work.parameters, **given})
+    overrides = {key: _read(known[key], value, Path(run.project)) for key, value in (parameters or {}).items()}
+    work = replace(work, parameters={**work.parameters, **overrides})
     if node.asks and decision(home, run, name) is None:
         raise InputError(
             f"nobody has decided {name} of run {run.id} yet", fix=f"`drivetrain approve {run.id} {name}` first"
@@ -148,7 +148,7 @@ def spin(
             leave()
     seconds = time.monotonic() - begin
     before = flow.outputs(node_id, index)
-    return Spun(
+    return SpinResult(
         run.id,
         name,
         seconds,
@@ -199,12 +199,12 @@ def _read(spec: ParameterSpec, value: object, project: Path) -> object:
 
 @contextmanager
 def _staged(folder: Path) -> Iterator[None]:
-    made = 0
+    count = 0
 
     def provide(kind: type[Artifact]) -> Path:
-        nonlocal made
-        made += 1
-        path = folder / f"{kind.__name__}-{made}"
+        nonlocal count
+        count += 1
+        path = folder / f"{kind.__name__}-{count}"
         path.mkdir(parents=True)
         return path
 

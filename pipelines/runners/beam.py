@@ -21,22 +21,23 @@ from ..launcher.home import Home, open_run
 from ..launcher.launcher import Launcher
 from ..launcher.results import NodeResult
 from ..launcher.states import EndState
-from .children import Attending
-from .steps import Part, Step, steps
-from .worker import Worker
+from .children import Supervisor
+from .pool import TaskWorker
+from .steps import LaunchStep, StepShare, steps
 
 import apache_beam as beam  # isort: skip - beam_job has imported it, quietly, or said that it is not installed
 
-# Elements carry names only; where driver and worker share a process, who is told and who cancels is found here.
-_WORKERS: dict[str, Worker] = {}
+# Elements carry names only. Where driver and worker share a process, the worker finds here the launcher that the
+# driver made, with its observer and its cancel event.
+_WORKERS: dict[str, TaskWorker] = {}
 _STOPPING = "stopping"
-"""What tells workers in other processes that the run was stopped: a property of its record."""
+"""The property of the run's record by which workers in other processes learn that the run was stopped."""
 _WORDLESS = "its process ended before it could say how"
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a worker finds the run.
+class RunAddress:
+    """What an element carries so that a worker, in whatever process, can open the run.
 
     Attributes:
         root: The root folder.
@@ -56,8 +57,8 @@ class Place:
         return Path(self.root, "work", f"{self.run}.begun")
 
     @contextmanager
-    def worker(self) -> Iterator[Worker]:
-        """Who launches the tasks that this process is given."""
+    def worker(self) -> Iterator[TaskWorker]:
+        """The worker of this process, for the time of the block."""
         with suppress(OSError):
             self.begun.parent.mkdir(exist_ok=True)
             self.begun.touch()
@@ -70,7 +71,7 @@ class Place:
             launcher = Launcher(home, run, resuming=self.resuming)
             if run.state != "RUNNING" or run.context.properties.get(_STOPPING):
                 launcher.cancel.set()
-            with Worker(Attending(launcher, threading.Event())) as worker:
+            with TaskWorker(Supervisor(launcher, threading.Event())) as worker:
                 yield worker
         finally:
             home.close()
@@ -107,20 +108,20 @@ def run_beam(launcher: Launcher, nodes: Iterable[str]) -> dict[str, NodeResult]:
     if run.context.properties.get(_STOPPING):  # before it was resumed
         launcher.home.store.update_context(run.context, {_STOPPING: False})
     keeping = _keeping(launcher, todo)
-    place = Place(str(launcher.home.root), launcher.home.url, run.id, keeping.resuming)
+    address = RunAddress(str(launcher.home.root), launcher.home.url, run.id, keeping.resuming)
     hurry, over = threading.Event(), threading.Event()
     errors: list[BaseException] = []
 
     def walk() -> None:
-        with Worker(Attending(keeping, hurry)) as worker:
+        with TaskWorker(Supervisor(keeping, hurry)) as worker:
             _WORKERS[run.id] = worker
-            begun = place.begun
+            begun = address.begun
             try:
-                run_job(partial(add_steps, steps=steps(run.pipeline, todo), place=place), options, begun)
+                run_job(partial(add_steps, steps=steps(run.pipeline, todo), address=address), options, begun)
             finally:
                 begun.unlink(missing_ok=True)
 
-    def walk_and_tell() -> None:
+    def walk_and_report() -> None:
         try:
             walk()
         except BaseException as error:
@@ -130,7 +131,7 @@ def run_beam(launcher: Launcher, nodes: Iterable[str]) -> dict[str, NodeResult]:
             over.set()
 
     # Beam wraps what is raised inside it, so it walks in a thread, and Ctrl-C reaches the main one, which only waits.
-    threading.Thread(target=walk_and_tell, name="drivetrain-beam", daemon=True).start()
+    threading.Thread(target=walk_and_report, name="drivetrain-beam", daemon=True).start()
     while not over.is_set():
         try:
             over.wait()  # not join: interrupted, it takes the thread for ended
@@ -143,13 +144,15 @@ def run_beam(launcher: Launcher, nodes: Iterable[str]) -> dict[str, NodeResult]:
     if errors:
         raise errors[0]
     launcher.home.sweep()  # a child may have been killed
-    found = {task: launcher.records.read(task) for name in todo for task in launcher.flow.task_names(name)}
+    results = {task: launcher.records.read(task) for name in todo for task in launcher.flow.task_names(name)}
     if not launcher.cancel.is_set():
-        found = {name: result or NodeResult(name, EndState.FAILED, reason=_WORDLESS) for name, result in found.items()}
-    return {name: result for name, result in found.items() if result is not None}
+        results = {
+            name: result or NodeResult(name, EndState.FAILED, reason=_WORDLESS) for name, result in results.items()
+        }
+    return {name: result for name, result in results.items() if result is not None}
 
 
-def add_steps(graph: beam.Pipeline, steps: Iterable[Step], place: Place) -> None:
+def add_steps(graph: beam.Pipeline, steps: Iterable[LaunchStep], address: RunAddress) -> None:
     """Make a Beam pipeline of steps, given in an order to walk them in; its elements are their parts."""
     ended: dict[str, Any] = {}  # Any: Beam's PCollections have no types
     for step in steps:
@@ -161,23 +164,23 @@ def add_steps(graph: beam.Pipeline, steps: Iterable[Step], place: Place) -> None
         ended[step.name] = (
             graph
             | f"{step.name}/step" >> beam.Create([step])
-            | f"{step.name}/open" >> beam.FlatMap(open_step, place, **upstream)
+            | f"{step.name}/open" >> beam.FlatMap(open_step, address, **upstream)
             | f"{step.name}/spread" >> beam.Reshuffle()
-            | f"{step.name}/launch" >> beam.FlatMap(launch_part, place, step)
+            | f"{step.name}/launch" >> beam.FlatMap(launch_share, address, step)
         )
 
 
-def open_step(step: Step, place: Place, upstream: Iterable[str] = ()) -> list[Part]:
+def open_step(step: LaunchStep, address: RunAddress, upstream: Iterable[str] = ()) -> list[StepShare]:
     """The parts of a step, known now that what it waits for has ended."""
-    with place.worker() as worker:
-        return list(step.parts(worker.launcher.flow))
+    with address.worker() as worker:
+        return list(step.shares(worker.launcher.flow))
 
 
-def launch_part(part: Part, place: Place, step: Step) -> list[str]:
-    """Launch the tasks of a part in child processes; gives their names, whatever their states."""
+def launch_share(share: StepShare, address: RunAddress, step: LaunchStep) -> list[str]:
+    """Launch the tasks of a share in child processes; gives their names, whatever their states."""
     done: list[str] = []
-    with place.worker() as worker:
-        for name in step.tasks(part, worker.launcher.flow):
+    with address.worker() as worker:
+        for name in step.tasks(share, worker.launcher.flow):
             if not worker.launcher.cancel.is_set():
                 worker.launch(name)
                 done.append(name)

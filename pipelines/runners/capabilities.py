@@ -28,7 +28,7 @@ def not_kept(options: NodeOptions, runner: str) -> list[tuple[str, Option]]:
     return [(name, each) for name, each in changed if each.needs and each.needs not in CAN[runner]]
 
 
-def refuse_what_is_not_kept(pipeline: Pipeline, runner: str, parallel: int | None = None) -> None:
+def check_capabilities(pipeline: Pipeline, runner: str, parallel: int | None = None) -> None:
     """See that a runner keeps all that a pipeline's nodes ask for.
 
     Args:

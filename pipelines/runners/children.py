@@ -1,4 +1,4 @@
-"""A child process that launches tasks, and whoever answers for it: events, time limits, cancellation, its death."""
+"""A child process that launches tasks, and its supervisor: events, time limits, cancellation, its death."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ GRACE = 10.0
 _TICK = 0.2
 _LAST = 2.0
 """Seconds in which a process ends that closed the descriptor of its events by ending."""
-_CUT_OFF = "its process closed files that were not its own, so that nothing was heard of it any more, and was ended"
+_CUT_OFF = "its process closed files that were not its own, its events among them, and was ended"
 _SIGNALS = {
     signal.SIGKILL: "killed, or the machine ran out of memory",
     signal.SIGSEGV: "a crash in native code",
@@ -53,8 +53,8 @@ def command(launcher: Launcher) -> list[str]:
     ]
 
 
-def _words(launcher: Launcher) -> BinaryIO:
-    """Where a child says what belongs to no task; where no log can be written, nowhere."""
+def _stderr_of_processes(launcher: Launcher) -> BinaryIO:
+    """A file for what a child prints outside of tasks; the null device where no log can be written."""
     with suppress(OSError):
         launcher.logs.folder.mkdir(parents=True, exist_ok=True)
         return (launcher.logs.folder / ".processes.log").open("ab")
@@ -76,14 +76,14 @@ class Child:
     def __init__(
         self, launcher: Launcher, environment: Mapping[str, str] | None = None, inherited: tuple[int, ...] = ()
     ) -> None:
-        self.mark, mark = processes.marked()
+        self.mark, mark = processes.new_mark()
         self._buffer = b""
         self._lock = threading.Lock()
         self._reading, writing = os.pipe()
         self._poll = select.poll()
         self._poll.register(self._reading, select.POLLIN)
         try:
-            with _words(launcher) as log:
+            with _stderr_of_processes(launcher) as log:
                 self._process = subprocess.Popen(  # noqa: S603
                     [*command(launcher), "--serve", "--events", str(writing)],
                     stdin=subprocess.PIPE,
@@ -118,14 +118,15 @@ class Child:
         return self._process.poll() is None
 
     def send(self, **message: object) -> None:
-        """Tell it something; what is dead hears nothing."""
+        """Send it a message; none arrives where it is dead."""
         with self._lock, suppress(OSError, ValueError):
             assert self._process.stdin is not None
             self._process.stdin.write(json.dumps(message).encode() + b"\n")
             self._process.stdin.flush()
 
     def events(self, seconds: float) -> list[dict[str, Any]] | None:
-        """What it said within so many seconds, as soon as it says something; None once it is dead."""
+        """Its events of the next so many seconds, as soon as there are some; None once it is dead and all were read."""
+        # Before the look at the pipe: what it wrote before it died is still there, and must be read first.
         died = self._process.poll() is not None
         if not self._poll.poll(0 if died else seconds * 1000):
             return None if died else []
@@ -138,9 +139,9 @@ class Child:
         return [json.loads(line) for line in lines]
 
     def stop(self, reason: str | None, why: str = "") -> None:
-        """Ask it to end what it does, for a reason, or as a cancellation; and all that descends from it."""
+        """Ask it and its descendants to end its task: as a failure for this reason, as a cancellation where None."""
         self.send(stop=reason, why=why)
-        processes.terminate(processes.family(self.pid, self.mark))
+        processes.terminate(processes.descendants(self.pid, self.mark))
 
     def retire(self) -> None:
         """Ask it to end, with what descends from it; it is killed after twice the grace."""
@@ -150,7 +151,7 @@ class Child:
         except subprocess.TimeoutExpired:
             self.kill()
         if self._process.returncode:
-            processes.end(self.pid, self.mark, 0)
+            processes.end_descendants(self.pid, self.mark, 0)
         with suppress(OSError):
             os.close(self._reading)
         self._reading = -1
@@ -163,16 +164,16 @@ class Child:
 
     def kill(self) -> None:
         """End it at once, with what descends from it."""
-        left = processes.family(self.pid, self.mark)  # while it can be seen whose they are
+        left = processes.descendants(self.pid, self.mark)  # while it can be seen whose they are
         self._process.kill()
         self._process.wait()
         for process in left:
             with suppress(Exception):  # psutil's: it is gone
                 process.kill()
-        processes.end(self.pid, self.mark, 0)
+        processes.end_descendants(self.pid, self.mark, 0)
 
     def death(self) -> str:
-        """How it died."""
+        """Wait for its end; gives the cause as a reason for a result."""
         status = self._process.wait()
         if status < 0:
             with suppress(ValueError):
@@ -182,12 +183,12 @@ class Child:
 
 
 @dataclass
-class Attending:
-    """Has the tasks of a run done by children, one attempt at a time, and answers for them.
+class Supervisor:
+    """Gives tasks of a run to children, one attempt at a time, and sees that each attempt ends and is recorded.
 
     Attributes:
         launcher: Of the run. Where its `cancel` is set, what is at work is cancelled.
-        hurry: Set when nobody wants to wait any more: what is at work is killed.
+        hurry: Set to kill at once what is at work, after a second Ctrl-C.
         why: Why what is at work is cancelled, where that is known.
     """
 
@@ -207,11 +208,11 @@ class Attending:
         return self.launcher.flow.environment(node, index)
 
     def attempt(self, name: str, child: Child, retried: int, *, last: bool) -> tuple[NodeResult, bool] | None:
-        """Have a task tried once.
+        """Have a child try a task once.
 
         Args:
             name: The task.
-            child: Who does it.
+            child: Does it.
             retried: How often it was tried before.
             last: Whether no other child can have it.
 
@@ -224,18 +225,18 @@ class Attending:
         stopped: float | None = None
         reason: str | None = None
         result: NodeResult | None = None
-        heard = False
+        begun = False  # any event at all: another child must not repeat it
         child.send(task=name, retried=retried)
         while (events := child.events(_TICK)) is not None:
             for event in events:
-                heard = True
+                begun = True
                 if event["event"] == "idle":
                     assert result is not None
-                    return self._told(result), bool(event["clean"]) and stopped is None
+                    return self._with_outputs(result), bool(event["clean"]) and stopped is None
                 if event["event"] in ("started", "working"):
                     clock = time.monotonic() if event.get("works", True) else None
                 result = relay(self.launcher.observer, event) or result
-            # After what it said: this process may have been the one that stood still.
+            # Events first, clocks second: if this process stood still, the task may have ended in time meanwhile.
             now = time.monotonic()
             if stopped is None and result is None:
                 if self.launcher.cancel.is_set():
@@ -247,9 +248,9 @@ class Attending:
             if stopped is not None and (now - stopped > GRACE or self.hurry.is_set()):
                 child.kill()
         if result is not None:  # it died after its work
-            return self._told(result), False
+            return self._with_outputs(result), False
         death = _end(child)
-        if not (last or heard or stopped is not None or self._began(name, child)):
+        if not (last or begun or stopped is not None or self._began(name, child)):
             note = f"{death}, before the task began: another takes it"
             self.launcher.logging_observer.note(name, note)
             return None
@@ -260,8 +261,8 @@ class Attending:
         execution = self.launcher.flow.execution(*parse_task(name))
         return execution is not None and execution.owner is not None and execution.owner.pid == child.pid
 
-    def _told(self, result: NodeResult) -> NodeResult:
-        """A result with what the store has of it."""
+    def _with_outputs(self, result: NodeResult) -> NodeResult:
+        """A result with the outputs, which events do not carry: they are read from the store."""
         if not result.state.succeeded:
             return result
         recorded = self.launcher.records.read(result.node)
@@ -272,7 +273,7 @@ class Attending:
     ) -> NodeResult:
         """A task whose process died: record how, and remove what it left."""
         canceled = stopped and reason is None
-        reason = reason or (f"{self.why or 'told to stop'}, and did not" if canceled else death)
+        reason = reason or (f"{self.why or 'asked to stop'}, and did not" if canceled else death)
         end = EndState.CANCELED if canceled else EndState.FAILED
         recovery = self.launcher.recovery
         recorded = recovery.after_death(name, child.pid, end, reason)
@@ -290,20 +291,20 @@ class Attending:
                 result = replace(result, again=pause)
             except Exception as wrong:  # the user's predicate
                 result = replace(result, reason=f"{reason}; and whether to try again: {brief(wrong)}")
-        self.launcher.logs.blot(name)
+        self.launcher.logs.redact(name)
         self.launcher.logs.end(result)
         return result
 
 
 def _end(child: Child) -> str:
-    """See that a process which says no more is dead, with what descends from it; gives how it died."""
+    """Kill a process that sends no more events, if it still lives, and its descendants; gives how it died."""
     death = _CUT_OFF if child.lives else ""
     child.kill()
     return death or child.death()
 
 
 def relay(observer: Observer, event: Mapping[str, Any]) -> NodeResult | None:
-    """Tell an observer of an event; gives the result where it is the last of a task, which is not told.
+    """Pass a child's event on to an observer; gives the result that the last event of a task carries instead.
 
     Raises:
         KeyError, TypeError, ValueError: It is no event.

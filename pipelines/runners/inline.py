@@ -29,14 +29,15 @@ def run_inline(launcher: Launcher, nodes: Iterable[str]) -> dict[str, NodeResult
     threads: list[Thread] = []  # a thread has a connection to the store, so each does one node after another
     branches: set[str] = set()
     tasks: SimpleQueue[str | None] = SimpleQueue()
-    found: dict[str, NodeResult] = {}  # by them: a stop may come when a name has left the queue and is not heard yet
+    # By name, beside the queue of names: a Ctrl-C may come when a name has left the queue and is not handled yet.
+    finished: dict[str, NodeResult] = {}
     ended: SimpleQueue[str] = SimpleQueue()
 
     def work() -> None:
         thread = current_thread()
         while (name := tasks.get()) is not None:
             thread.name = f"drivetrain-node-{name}"
-            found[name] = copy_context().run(launcher.launch, name)
+            finished[name] = copy_context().run(launcher.launch, name)
             thread.name = "drivetrain-idle"
             ended.put(name)
 
@@ -65,17 +66,19 @@ def run_inline(launcher: Launcher, nodes: Iterable[str]) -> dict[str, NodeResult
                 begin(name)
             if not schedule.running:
                 return results
-            done(found[ended.get()])
+            done(finished[ended.get()])
     except KeyboardInterrupt:
         deadline = time.monotonic() + _GRACE
         try:
             launcher.cancel.set()
-            while branches - found.keys():
+            while branches - finished.keys():
                 ended.get(timeout=max(0.0, deadline - time.monotonic()))
         except (KeyboardInterrupt, Empty):
             pass
         for name in branches:
-            results[name] = found.get(name) or NodeResult(name, EndState.CANCELED, reason="told to stop, and did not")
+            results[name] = finished.get(name) or NodeResult(
+                name, EndState.CANCELED, reason="asked to stop, and did not"
+            )
     finally:
         for _ in threads:
             tasks.put(None)

@@ -139,7 +139,7 @@ class Machine:
 
     def _lock(self, count: int) -> dict[str, int]:
         """As many accelerators, or none at all, so that no two wait for each other's."""
-        found: dict[str, int] = {}
+        locks: dict[str, int] = {}
         folder = _locks()
         for device in self.devices:
             lock = os.open(folder / f"{re.sub(r'[^A-Za-z0-9-]', '_', device)}.lock", os.O_RDWR | os.O_CREAT, 0o600)
@@ -148,10 +148,10 @@ class Machine:
             except OSError:
                 os.close(lock)
                 continue
-            found[device] = lock
-            if len(found) == count:
-                return found
-        for lock in found.values():
+            locks[device] = lock
+            if len(locks) == count:
+                return locks
+        for lock in locks.values():
             os.close(lock)
         return {}
 
@@ -169,10 +169,10 @@ def machine_for(pipeline: Pipeline) -> Machine:
 
 def find_devices() -> tuple[str, ...]:
     """The accelerators that this process may use, without loading their libraries."""
-    if (told := os.environ.get(ACCELERATORS)) is not None:
-        if not told.isdecimal():
-            raise InputError(f"{ACCELERATORS} is {told!r}", fix="give a number")
-        return tuple(str(number) for number in range(int(told)))
+    if (count := os.environ.get(ACCELERATORS)) is not None:
+        if not count.isdecimal():
+            raise InputError(f"{ACCELERATORS} is {count!r}", fix="give a number")
+        return tuple(str(number) for number in range(int(count)))
     if (visible := os.environ.get(VISIBLE)) is not None:
         return tuple(name for name in visible.split(",") if name and name != "-1")
     return _nvidia() or tuple(path.name.removeprefix("accel") for path in sorted(Path("/dev").glob("accel[0-9]*")))
@@ -183,27 +183,27 @@ def _nvidia() -> tuple[str, ...]:
     tool = shutil.which("nvidia-smi")
     if tool is not None:
         with suppress(OSError, subprocess.SubprocessError):
-            told = subprocess.run([tool, "-L"], capture_output=True, text=True, timeout=60, check=True).stdout  # noqa: S603
-            return parse_cards(told)
+            listing = subprocess.run([tool, "-L"], capture_output=True, text=True, timeout=60, check=True).stdout  # noqa: S603
+            return parse_cards(listing)
     return tuple(path.name.removeprefix("nvidia") for path in sorted(Path("/dev").glob("nvidia[0-9]*")))
 
 
-def parse_cards(told: str) -> tuple[str, ...]:
+def parse_cards(listing: str) -> tuple[str, ...]:
     """The devices that `nvidia-smi -L` lists."""
     cards: list[list[str]] = []
-    for line in told.splitlines():
-        found = re.search(r"\(UUID: ((?:GPU|MIG)-[^)\s]+)\)", line)
-        if found and found[1].startswith("GPU"):
-            cards.append([found[1]])
-        elif found and cards:
-            cards[-1].append(found[1])
+    for line in listing.splitlines():
+        match = re.search(r"\(UUID: ((?:GPU|MIG)-[^)\s]+)\)", line)
+        if match and match[1].startswith("GPU"):
+            cards.append([match[1]])
+        elif match and cards:
+            cards[-1].append(match[1])
     return tuple(name for card in cards for name in (card[1:] or card))
 
 
 def _locks() -> Path:
     """A folder of this user's, the same for every run on the machine."""
-    place = os.environ.get("XDG_RUNTIME_DIR")
-    folder = Path(place, "drivetrain") if place else Path(tempfile.gettempdir(), f"drivetrain-{os.getuid()}")
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    folder = Path(runtime, "drivetrain") if runtime else Path(tempfile.gettempdir(), f"drivetrain-{os.getuid()}")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if folder.stat().st_uid != os.getuid():
         raise InputError(f"{folder} belongs to another user", fix="set XDG_RUNTIME_DIR to a folder of your own")

@@ -1,7 +1,12 @@
 """The process runner: tasks in child processes that do one after another, as many at once as there are cores.
 
-A child is another's no more once a task failed in it, was stopped, left something running, or had an environment or an
+A child does no further task once one failed in it, was stopped, left something running, or had an environment or an
 accelerator of its own. The walk itself is a thread, so that Ctrl-C reaches the main one, which only waits.
+
+The order of a stop: the first Ctrl-C sets the launcher's `cancel`. Nothing begins any more; each supervisor asks its
+child to end, which records its task as CANCELED and then ends what the task started. A child that has not ended after
+a grace, or at the second Ctrl-C, is killed, and only then is its end recorded for it: as long as it lives it may still
+publish, and a record made before would contradict that.
 """
 
 from __future__ import annotations
@@ -21,7 +26,7 @@ from ..ir.tasks import parse_task
 from ..launcher.launcher import Launcher
 from ..launcher.results import NodeResult
 from ..launcher.states import EndState
-from .children import Attending
+from .children import Supervisor
 from .leases import Lease, machine_for
 from .pool import Pool
 from .schedule import Schedule
@@ -63,8 +68,8 @@ class _Walk:
         self._machine = machine_for(pipeline)
         self._most = launcher.run.options.parallel or max(1, math.ceil(self._machine.cpus))
         self._schedule = Schedule(pipeline, nodes, launcher.flow.count)
-        self._pool = Pool(Attending(launcher, self.hurry))
-        self._attendants = ThreadPoolExecutor(self._most, thread_name_prefix="drivetrain-attendant")
+        self._pool = Pool(Supervisor(launcher, self.hurry))
+        self._supervising = ThreadPoolExecutor(self._most, thread_name_prefix="drivetrain-supervisor")
         self._ended: SimpleQueue[tuple[NodeResult, Lease]] = SimpleQueue()
         self._running: set[str] = set()
         self._retried: dict[str, int] = {}
@@ -86,7 +91,7 @@ class _Walk:
             self.error = error
             self.launcher.cancel.set()
         finally:
-            self._attendants.shutdown()
+            self._supervising.shutdown()
             for _, name in self._paused:
                 self.results[name] = NodeResult(name, EndState.CANCELED, reason=_UNTRIED)
             self._pool.close()
@@ -108,7 +113,7 @@ class _Walk:
         return True
 
     def _begin(self) -> bool:
-        """Begin what is ready and fits; gives whether something waits for another run."""
+        """Begin what is ready and fits; gives whether a task waits for an accelerator that another run may hold."""
         self._machine.begin()
         while self._paused and self._paused[0][0] <= time.monotonic() and len(self._running) < self._most:
             name = self._paused[0][1]
@@ -130,9 +135,9 @@ class _Walk:
 
     def _start(self, name: str, lease: Lease) -> None:
         self._running.add(name)
-        self._attendants.submit(self._attend, name, lease)
+        self._supervising.submit(self._supervise, name, lease)
 
-    def _attend(self, name: str, lease: Lease) -> None:
+    def _supervise(self, name: str, lease: Lease) -> None:
         try:
             result = self._pool.attempt(name, self._retried[name], lease.environment, lease.locks)
         except BaseException as error:

@@ -2,6 +2,11 @@
 
 Counts, not searches, so that a thousand items cost a thousand steps. A group is a node with an index that may be
 shorter than its loops are deep: all the tasks below that index. It has ended when each of them has.
+
+How the counts work: `_left[group]` is how many tasks below an index have not ended. A task that waits is a `_Waiter`
+with the number of groups it still misses; a group whose count comes to 0 takes one off each of its waiters, and a
+waiter that misses none makes its task ready. Before a loop is opened nobody knows how many tasks are below it, so its
+nodes count as one task there; opening it into n items adds n - 1 to that count, and so to all counts above.
 """
 
 from __future__ import annotations

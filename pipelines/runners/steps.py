@@ -16,13 +16,13 @@ from ..launcher.flow import Flow
 
 
 @dataclass(frozen=True)
-class Part:
+class StepShare:
     """What one worker does of a step, one task after another.
 
     Attributes:
         within: The items of the loops around.
         first: The first item of the step's loop; None where it has none.
-        stride: Every how many of them are this part's.
+        stride: Every how many of them are this share's.
     """
 
     within: Index
@@ -31,7 +31,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Step(NodeGroup):
+class LaunchStep(NodeGroup):
     """Nodes that are worked on together."""
 
     @property
@@ -39,32 +39,32 @@ class Step(NodeGroup):
         """The first node's."""
         return self.nodes[0]
 
-    def parts(self, flow: Flow, outer: Index = ()) -> Iterator[Part]:
+    def shares(self, flow: Flow, outer: Index = ()) -> Iterator[StepShare]:
         """What there is to do within items of the loops around, once the steps upstream have ended."""
         if not self.loop:
-            yield from (Part(index) for index in flow.tasks(self.name, outer))
+            yield from (StepShare(index) for index in flow.tasks(self.name, outer))
             return
         scope = flow.run.pipeline.scope(self.name)
         depth = scope.index(self.loop)
-        for index in flow.opened(scope[:depth], outer):
+        for index in flow.expand(scope[:depth], outer):
             count = flow.count(self.loop, index) if len(index) == depth else None
             most = flow.run.pipeline.loop(self.loop).parallel or 1
             if count is None:
-                yield Part(index)
+                yield StepShare(index)
             else:
-                yield from (Part(index, first, most) for first in range(min(most, count)))
+                yield from (StepShare(index, first, most) for first in range(min(most, count)))
 
-    def tasks(self, part: Part, flow: Flow) -> Iterator[str]:
-        """The tasks of a part; each is to have ended before the next is asked for."""
-        if part.first is None:
-            yield from (task_name(node, part.within) for node in self.nodes)
+    def tasks(self, share: StepShare, flow: Flow) -> Iterator[str]:
+        """The tasks of a share; each is to have ended before the next is asked for."""
+        if share.first is None:
+            yield from (task_name(node, share.within) for node in self.nodes)
             return
-        for item in range(part.first, flow.count(self.loop, part.within) or 0, part.stride):
+        for item in range(share.first, flow.count(self.loop, share.within) or 0, share.stride):
             for step in steps(flow.run.pipeline, self.nodes, self.loop):
-                for inner in step.parts(flow, (*part.within, item)):
+                for inner in step.shares(flow, (*share.within, item)):
                     yield from step.tasks(inner, flow)
 
 
-def steps(pipeline: Pipeline, nodes: Iterable[str], within: str = "") -> list[Step]:
+def steps(pipeline: Pipeline, nodes: Iterable[str], within: str = "") -> list[LaunchStep]:
     """The steps of these nodes, all of which are in a loop where one is given, in an order to walk them in."""
-    return [Step(each.nodes, each.loop, each.upstream) for each in node_groups(pipeline, nodes, within)]
+    return [LaunchStep(each.nodes, each.loop, each.upstream) for each in node_groups(pipeline, nodes, within)]

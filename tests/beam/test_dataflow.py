@@ -33,7 +33,7 @@ KNOWN = {"impulse", "flatten", "group_by_key", "pardo", "combine_per_key", "comb
 def build(request: pytest.FixtureRequest, tmp_path: Path) -> Build:
     """Adds the transforms of a pass over data, or of a pipeline with branches and loops."""
     from drivetrain.data.beam import _Accumulate, _MergeStates, add_pass
-    from drivetrain.pipelines.runners.beam import Place, add_steps
+    from drivetrain.pipelines.runners.beam import RunAddress, add_steps
     from drivetrain.pipelines.runners.steps import steps
 
     if request.param == "pass":
@@ -45,7 +45,9 @@ def build(request: pytest.FixtureRequest, tmp_path: Path) -> Build:
             shards=5, work=work, combine=_MergeStates(5, passes.Trace), result=tmp_path / "result",
         )  # fmt: skip
     pipeline = next(case for case in CASES if case.pipeline == "control/loops:in_each_other").load().build()
-    return partial(add_steps, steps=steps(pipeline, pipeline.ids), place=Place(str(tmp_path), None, "a-run", False))
+    return partial(
+        add_steps, steps=steps(pipeline, pipeline.ids), address=RunAddress(str(tmp_path), None, "a-run", False)
+    )
 
 
 def made(build: Build, *flags: str) -> Any:

@@ -254,7 +254,7 @@ def test_a_full_disk_or_a_foreign_file_stops_no_task(tmp_path: Path) -> None:
     (tmp_path / "logs").write_text("a file where the folder should be")
     logs = Logs(tmp_path, "run")
     logs.write("Talk", "lost")
-    logs.blot("Talk")
+    logs.redact("Talk")
     assert logs.tasks() == {}
     assert logs.size("Talk") == 0
     with logs.captured("Talk"):

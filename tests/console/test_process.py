@@ -103,7 +103,7 @@ def test_a_second_signal_ends_components_that_do_not_look_up(shop: Path) -> None
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=120)
     assert process.returncode == 130, err
-    assert "told to stop, and did not" in out
+    assert "asked to stop, and did not" in out
     assert shown()["state"] == "CANCELED"
     assert run("fsck", "--repair").returncode == 0
     assert json.loads(run("fsck", "--json").stdout)["clean"] is True

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 from drivetrain.pipelines import Home, open_run, resume, run_pipeline
-from drivetrain.pipelines.launcher.home import reopen_run, tell_end
+from drivetrain.pipelines.launcher.home import record_status, reopen_run
 from drivetrain.pipelines.launcher.launcher import Launcher
 from drivetrain.tests.pipelines.flows import Pipe, flows, states, value
 
@@ -44,7 +44,7 @@ def test_each_hears_of_the_end_that_came_later_though_the_exit_was_cut_off(home:
     # Another process finishes it, and dies when the first node on exit has run.
     run = reopen_run(home, open_run(home, first.run))
     assert Launcher(home, run, resuming=True).launch("Unmended").state == "COMPLETE"
-    run, told = tell_end(home, run, {"run": run.id, "state": "COMPLETE", "failed": [], "reason": ""})
+    run, told = record_status(home, run, {"run": run.id, "state": "COMPLETE", "failed": [], "reason": ""})
     assert not told
     assert Launcher(home, run, resuming=told).launch("First").state == "COMPLETE"
     result = resume(home)

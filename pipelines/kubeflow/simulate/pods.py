@@ -147,7 +147,7 @@ class Kubelet:
     async def _process(
         self, command: Sequence[str], environment: Mapping[str, str], log: Path, task: str, attempt: int
     ) -> int:
-        mark, marks = processes.marked()
+        mark, marks = processes.new_mark()
         with log.open("wb") as out:
             process = await asyncio.create_subprocess_exec(
                 *command, env={**environment, **marks}, stdin=asyncio.subprocess.DEVNULL, stdout=out, stderr=out,
@@ -161,7 +161,7 @@ class Kubelet:
             with suppress(asyncio.CancelledError):
                 await ending
         if status != 0:  # a container ends with all that it started
-            await asyncio.to_thread(processes.end, process.pid, mark, 0.0)
+            await asyncio.to_thread(processes.end_descendants, process.pid, mark, 0.0)
         return status
 
     async def _ending(self, process: asyncio.subprocess.Process, mark: str, task: str, attempt: int) -> None:
@@ -184,7 +184,7 @@ class Kubelet:
 
         with suppress(ProcessLookupError):  # all at once: none is to see another's death, and put it on record
             process.send_signal(signal.SIGSTOP)
-        everyone = processes.family(process.pid, mark)
+        everyone = processes.descendants(process.pid, mark)
         for each in everyone:
             with suppress(psutil.Error):  # it is gone
                 each.suspend()

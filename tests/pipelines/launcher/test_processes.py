@@ -44,7 +44,7 @@ def test_what_a_task_leaves_ends_with_its_worker(home: Home, pipe: Pipe) -> None
     leave = "import subprocess, threading; subprocess.Popen(['sleep', '600'])\n"
     thread = "import threading; threading.Thread(target=time.sleep, args=(600,), daemon=True).start()\n"
     state = "from drivetrain.pipelines.launcher import process_state as state; state."
-    memory = f"{state}MUCH = state.resident() // 2\n"
+    memory = f"{state}LARGE = state.resident() // 2\n"
     device = f"{state}_DEVICES = ('/dev/zero',); os.open('/dev/zero', 0)\n"
     tell = "(current().base / f'{current().node}.pid').write_text(str(os.getpid()))"
     body = f"""

@@ -17,7 +17,7 @@ from drivetrain.errors import InputError
 from drivetrain.metadata import fsck
 from drivetrain.pipelines import Home, PipelineFunction, RunOptions, list_runs, resume, run_pipeline
 from drivetrain.pipelines.runners import beam
-from drivetrain.pipelines.runners.steps import Part, Step, steps
+from drivetrain.pipelines.runners.steps import LaunchStep, StepShare, steps
 
 Pipe = Callable[..., PipelineFunction[..., object]]
 BEAM = RunOptions(runner="beam")
@@ -183,13 +183,13 @@ def test_items_are_worked_on_by_workers_in_other_processes(home: Home, pipe: Pip
 def test_an_element_that_is_worked_on_again_is_not_done_again(
     home: Home, pipe: Pipe, monkeypatch: pytest.MonkeyPatch, bounded: str
 ) -> None:
-    real = beam.launch_part
+    real = beam.launch_share
 
-    def twice(part: Part, place: beam.Place, step: Step) -> list[str]:
+    def twice(part: StepShare, place: beam.RunAddress, step: LaunchStep) -> list[str]:
         assert real(part, place, step) == real(part, place, step) != []
         return real(part, place, step)
 
-    monkeypatch.setattr(beam, "launch_part", twice)
+    monkeypatch.setattr(beam, "launch_share", twice)
     body = "from .gather import Gather\n" + textwrap.dedent(LOOPS.replace("{bounded}", bounded))
     result = run_pipeline(home, pipe(body, gather=GATHER), options=RunOptions(runner="beam", cache=False))
     assert {node.state for node in result.nodes.values()} == {"COMPLETE"}

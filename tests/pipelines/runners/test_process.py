@@ -18,7 +18,7 @@ from drivetrain.pipelines.ir.options import NodeOptions
 from drivetrain.pipelines.launcher.observers import NullObserver
 from drivetrain.pipelines.launcher.results import NodeResult
 from drivetrain.pipelines.run import RUNNERS
-from drivetrain.pipelines.runners.capabilities import refuse_what_is_not_kept
+from drivetrain.pipelines.runners.capabilities import check_capabilities
 from drivetrain.pipelines.runners.children import Child
 from drivetrain.tests.pipelines.processes import ONE, TWO, Pipe, log, states, time_is_up_with
 
@@ -320,7 +320,7 @@ def test_the_page_tells_what_each_runner_keeps() -> None:
             with pytest.MonkeyPatch.context() as patch:
                 patch.setenv("DRIVETRAIN_ACCELERATORS", "1")
                 try:
-                    refuse_what_is_not_kept(Pipeline("p", (), (node,)), runner)
+                    check_capabilities(Pipeline("p", (), (node,)), runner)
                     kept = True
                 except DrivetrainError:
                     kept = False

@@ -72,7 +72,7 @@ def test_a_second_signal_kills_what_does_not_look_up(home: Home, pipe: Pipe) -> 
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
-    assert json.loads(out.splitlines()[-1])["nodes"]["Misbehave"]["reason"] == "told to stop, and did not"
+    assert json.loads(out.splitlines()[-1])["nodes"]["Misbehave"]["reason"] == "asked to stop, and did not"
     assert [e.state for e in home.store.executions(component="parts:Misbehave")] == ["CANCELED"]
 
 

@@ -258,7 +258,7 @@ def test_steps_launch_each_task_when_a_search_would_allow_it(pipeline: Pipeline,
     oracle = Oracle(pipeline, nodes, Drawn(data))
     flow = Counted(pipeline, oracle.counts)
     for step in steps(pipeline, nodes):
-        parts = [step.tasks(part, flow) for part in step.parts(flow)]
+        parts = [step.tasks(part, flow) for part in step.shares(flow)]
         at_work: dict[int, str] = {}
         while parts:  # as many workers as there are parts, each as fast as it likes
             number = data.draw(st.integers(0, len(parts) - 1), label="who goes on")
