@@ -1,13 +1,13 @@
 """The statistics accumulator: every column by itself, and what the options ask for beyond single columns, in one pass.
 
-A new statistic of one column is a field of `ColumnState` (read in `describe`); one of several columns or of whole rows
-is a state with `add`, `merge` and a form in bytes, beside `pairs`, `sample` and `lift` here.
+A new statistic of one column is a field of `ColumnState`, read in `describe`. One of several columns, or of whole rows,
+is a `CrossColumnState` in a module of its own, an option that asks for it, and an entry in `_CROSS_COLUMN`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final, Self, TypeVar
 
@@ -28,11 +28,12 @@ from ..states import (
 )
 from .column import ColumnState
 from .correlations import PairSums
+from .cross_column import CrossColumnState
 from .describe import describe_column
 from .lift import LiftCounts
-from .mutual_information import check_label, mutual_information
+from .mutual_information import MutualInformation, check_label
 from .options import Factory, StatisticsOptions, difference, options_from_json
-from .sample import RowSample, in_sample, take_rows
+from .sample import in_sample, take_rows
 from .sliced import MOST, Key, slice_rows, too_many
 from .weighted_column import WeightedColumn, row_weights
 from .weighted_table import Weights, total
@@ -40,6 +41,21 @@ from .weighted_table import Weights, total
 _STATE: Final = StateFormat("statistics state", b"DTST", 5, "I", "compute the statistics again")  # JSON, arrays
 _PLAIN: Final = StatisticsOptions()
 Column = TypeVar("Column")
+
+# By name in stored states: the name in the document, and what makes an empty state, or None where it is not asked for.
+_CROSS_COLUMN: Final[Mapping[str, tuple[str, Callable[[StatisticsOptions], CrossColumnState | None]]]] = {
+    "pairs": ("correlations", lambda options: PairSums() if options.correlations else None),
+    "sample": (
+        "mutual_information",
+        lambda options: None if options.label is None else MutualInformation(options.label, options.seed),
+    ),
+    "lift": (
+        "lift",
+        lambda options: (
+            None if options.label is None or options.lift is None else LiftCounts(options.label, options.lift)
+        ),
+    ),
+}
 
 
 class StatisticsAccumulator:
@@ -54,6 +70,7 @@ class StatisticsAccumulator:
     Attributes:
         rows: Rows counted; with a sample rate, those in the sample.
         columns: The features' states by name, computed columns included.
+        cross_column: The states of `_CROSS_COLUMN` that the options ask for, by name.
         slices: The statistics of each slice that has rows.
         custom: A user's accumulators by name; bytes where a stored state was read without their factories.
     """
@@ -67,11 +84,8 @@ class StatisticsAccumulator:
         self.weight = 0  # of all rows, in units of 2^-96
         self.weighted: dict[str, WeightedColumn] = {}
         self.slices: dict[Key, StatisticsAccumulator] = {}
-        self.pairs = PairSums() if self.options.correlations else None
-        self.sample = RowSample(self.options.seed) if self.options.label is not None else None
-        self.lift = (
-            LiftCounts(self.options.label, self.options.lift) if self.options.label and self.options.lift else None
-        )
+        states = {name: make(self.options) for name, (_, make) in _CROSS_COLUMN.items()}
+        self.cross_column = {name: state for name, state in states.items() if state is not None}
         self.custom: dict[str, Accumulator | bytes] = {name: make() for name, make in self.options.custom.items()}
 
     @property
@@ -137,15 +151,11 @@ class StatisticsAccumulator:
             for name, array in features.items():
                 self.weighted.setdefault(name, WeightedColumn(self.limit)).add(array, weight)
         features, data_columns = self._without_computed(features), self._without_computed_columns(batch)
-        if self.pairs is not None:
-            self.pairs.add(features)
-        if self.sample is not None:
-            self.sample.add(data_columns)
-        if self.lift is not None:
-            self.lift.add(batch.column(batch.schema.names.index(self.lift.label)), features)
-        for state in self.custom.values():
-            assert not isinstance(state, bytes)
-            state.add_batch(data_columns)
+        for state in self.cross_column.values():
+            state.add(data_columns, features)
+        for custom in self.custom.values():
+            assert not isinstance(custom, bytes)
+            custom.add_batch(data_columns)
         for key, rows in slice_rows(batch, self.options.slices):
             self._slice(key).add_batch(take_rows(batch, rows))
 
@@ -197,12 +207,8 @@ class StatisticsAccumulator:
         self.weight += other.weight
         for name, weighted in other.weighted.items():
             self.weighted.setdefault(name, WeightedColumn(self.limit)).merge(weighted)
-        if self.pairs is not None and other.pairs is not None:
-            self.pairs.merge(other.pairs)
-        if self.sample is not None and other.sample is not None:
-            self.sample.merge(other.sample)
-        if self.lift is not None and other.lift is not None:
-            self.lift.merge(other.lift)
+        for name, state in self.cross_column.items():
+            state.merge(other.cross_column[name])
         for key, part in other.slices.items():
             self._slice(key).merge(part)
 
@@ -247,12 +253,8 @@ class StatisticsAccumulator:
                 {"name": title(key), "key": [list(pair) for pair in key], **self.slices[key].result()}
                 for key in self._slice_order()
             ]
-        if self.pairs is not None:
-            document["correlations"] = self.pairs.result(list(self.data_columns))
-        if self.sample is not None and options.label is not None:
-            document["mutual_information"] = mutual_information(self.sample, options.label, list(self.data_columns))
-        if self.lift is not None:
-            document["lift"] = self.lift.result(list(self.data_columns))
+        for name, state in self.cross_column.items():
+            document[_CROSS_COLUMN[name][0]] = state.result(list(self.data_columns))
         if self.custom:
             document["custom"] = {name: self._user_result(name) for name in sorted(self.custom)}
         return document
@@ -311,15 +313,11 @@ class StatisticsAccumulator:
             if name in self.weighted:
                 body["weighted"][name], parts = self.weighted[name].to_parts()
                 arrays |= nested(f"weighted{index}", parts)
-        if self.pairs is not None:
-            body["pairs"] = self.pairs.to_json()
-        if self.sample is not None:
-            body["sample"], parts = self.sample.to_parts()
-            arrays |= nested("sample", parts)
-        if self.lift is not None:
-            body["lift"] = self.lift.to_json()
-        for name, state in sorted(self.custom.items()):
-            arrays[f"custom.{name}"] = bytes_array(state if isinstance(state, bytes) else state.to_bytes())
+        for name, state in self.cross_column.items():
+            body[name], parts = state.to_parts()
+            arrays |= nested(name, parts)
+        for name, custom in sorted(self.custom.items()):
+            arrays[f"custom.{name}"] = bytes_array(custom if isinstance(custom, bytes) else custom.to_bytes())
         for index, key in enumerate(self._slice_order()):
             body["slices"].append(key)
             arrays[f"slice.{index}"] = bytes_array(self.slices[key].to_bytes())
@@ -355,12 +353,8 @@ class StatisticsAccumulator:
             if name in body["weighted"]:
                 parts = arrays.get(f"weighted{index}", {})
                 self.weighted[name] = WeightedColumn.from_parts(body["weighted"][name], parts)
-        if "pairs" in body:
-            self.pairs = PairSums.from_json(body["pairs"])
-        if "sample" in body:
-            self.sample = RowSample.from_parts(body["sample"], arrays.get("sample", {}))
-        if self.lift is not None:
-            self.lift = LiftCounts.from_json(body["lift"], self.lift.label, self.lift.options)
+        for name, state in self.cross_column.items():
+            state.load_parts(body[name], arrays.get(name, {}))
         for name, array in arrays.get("custom", {}).items():
             data = array_bytes(array)
             self.custom[name] = type(custom[name]()).from_bytes(data) if name in custom else data

@@ -46,20 +46,19 @@ class PairSums:
         self.squares: list[list[int]] = []
         self.products: list[list[int]] = []
 
-    def add(self, columns: Mapping[str, pa.Array]) -> None:
-        """Take in a batch.
+    def add(self, rows: pa.RecordBatch, features: Mapping[str, pa.Array]) -> None:
+        """See `CrossColumnState.add`.
 
         Raises:
             InputError: There are too many numeric columns.
         """
-        numeric = {name: array for name, array in columns.items() if kind_of(array.type) in _NUMERIC}
+        numeric = {name: array for name, array in features.items() if kind_of(array.type) in _NUMERIC}
         self._agree(list(numeric))
         if not numeric:
             return
         values = {name: _floats(array) for name, array in numeric.items()}
         indices = [self.names.index(name) for name in values]
-        rows = len(next(iter(values.values())))
-        for start in range(0, rows, _BLOCK):
+        for start in range(0, rows.num_rows, _BLOCK):
             self._add_block([column[start : start + _BLOCK] for column in values.values()], indices)
 
     def _agree(self, names: Sequence[str]) -> None:
@@ -119,12 +118,12 @@ class PairSums:
                 for b, number in zip(indices, numbers, strict=True):
                     mine[a][b] += number
 
-    def result(self, order: Sequence[str]) -> dict[str, Any]:
+    def result(self, names: Sequence[str]) -> dict[str, Any]:
         """`{"features", "count", "pearson", "covariance"}`, square lists; divided by n as TFDV and numpy's `ddof=0` do.
 
         Null where no row has both, and a correlation also where one of the two is constant.
         """
-        names = [name for name in order if name in self.names]
+        names = [name for name in names if name in self.names]
         indices = [self.names.index(name) for name in names]
         pairs = [[self._pair(max(a, b), min(a, b)) for b in indices] for a in indices]
         return {
@@ -150,24 +149,22 @@ class PairSums:
         size = math.sqrt(together**2 / spread)
         return size if together >= 0 else -size, covariance
 
-    def to_json(self) -> dict[str, Any]:
-        """The sums as texts: hexadecimal, without trailing zero bits, and their number."""
-        return {
+    def to_parts(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """See `CrossColumnState.to_parts`; sums are texts: hexadecimal without trailing zero bits, and their number."""
+        head = {
             "names": self.names,
             "counts": self.counts,
             "sums": [[_text(number) for number in line] for line in self.sums],
             "squares": [[_text(number) for number in line] for line in self.squares],
             "products": [[_text(number) for number in line] for line in self.products],
         }
+        return head, {}
 
-    @classmethod
-    def from_json(cls, plain: Mapping[str, Any]) -> PairSums:
-        """The state that `to_json` gave."""
-        states = cls()
-        states.names, states.counts = list(plain["names"]), [list(line) for line in plain["counts"]]
+    def load_parts(self, head: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
+        """See `CrossColumnState.load_parts`."""
+        self.names, self.counts = list(head["names"]), [list(line) for line in head["counts"]]
         for name in ("sums", "squares", "products"):
-            setattr(states, name, [[_number(text) for text in line] for line in plain[name]])
-        return states
+            setattr(self, name, [[_number(text) for text in line] for line in head[name]])
 
 
 def _floats(array: pa.Array) -> NDArray[np.float64]:

@@ -100,16 +100,16 @@ class LiftCounts:
         self.labels: _Counts = {}
         self.columns: dict[str, dict[SliceValue, _Counts] | None] = {}
 
-    def add(self, label: pa.Array, columns: Mapping[str, pa.Array]) -> None:
-        """Take in a batch.
+    def add(self, rows: pa.RecordBatch, features: Mapping[str, pa.Array]) -> None:
+        """See `CrossColumnState.add`.
 
         Raises:
             InputError: The label has too many values, or is of a type that has no categories.
         """
-        self.rows += len(label)
-        codes, values = self._encode_label(label)
+        self.rows += rows.num_rows
+        codes, values = self._encode_label(rows.column(self.label))
         self._add_labels(dict(zip(values, np.bincount(codes, minlength=len(values)).tolist(), strict=True)))
-        for name, array in columns.items():
+        for name, array in features.items():
             if name == self.label or kind_of(array.type) not in {"bool", "int", *TEXT} or self._is_out(name):
                 continue
             self._add_column(name, _crossed(name, array, codes, values))
@@ -172,13 +172,13 @@ class LiftCounts:
         for name, more in other.columns.items():
             self._add_column(name, more)
 
-    def result(self, order: Sequence[str]) -> dict[str, Any]:
+    def result(self, names: Sequence[str]) -> dict[str, Any]:
         """`{"label", "rows", "min_x_count", "features": [{"name", "values"}], "left_out": [names]}`.
 
         `values` are `{"y", "y_count", "lift": [{"x", "x_count", "count", "lift"}]}`, ascending by y; of x those of
         largest lift, then those of smallest, descending.
         """
-        names = [name for name in order if name in self.columns]
+        names = [name for name in names if name in self.columns]
         return {
             "label": self.label,
             "rows": self.rows,
@@ -215,22 +215,19 @@ class LiftCounts:
             return sorted(self.labels, key=rank_of)
         return sorted(self.labels, key=lambda title: float(str(title)[1:].partition(",")[0]))
 
-    def to_json(self) -> dict[str, Any]:
-        """Rows, and counts as lists of pairs; equal counts give equal lists."""
+    def to_parts(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """See `CrossColumnState.to_parts`; counts are sorted lists of pairs."""
         columns = {
             name: None if counts is None else [[x, _listed(counts[x])] for x in sorted(counts, key=rank_of)]
             for name, counts in self.columns.items()
         }
-        return {"rows": self.rows, "labels": _listed(self.labels), "columns": columns}
+        return {"rows": self.rows, "labels": _listed(self.labels), "columns": columns}, {}
 
-    @classmethod
-    def from_json(cls, plain: Mapping[str, Any], label: str, options: Lift) -> LiftCounts:
-        """The state that `to_json` gave."""
-        states = cls(label, options)
-        states.rows, states.labels = plain["rows"], dict(map(tuple, plain["labels"]))
-        for name, counts in plain["columns"].items():
-            states.columns[name] = None if counts is None else {x: dict(map(tuple, pairs)) for x, pairs in counts}
-        return states
+    def load_parts(self, head: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
+        """See `CrossColumnState.load_parts`."""
+        self.rows, self.labels = head["rows"], dict(map(tuple, head["labels"]))
+        for name, counts in head["columns"].items():
+            self.columns[name] = None if counts is None else {x: dict(map(tuple, pairs)) for x, pairs in counts}
 
 
 def _crossed(

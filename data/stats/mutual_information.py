@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -34,6 +34,34 @@ def check_label(name: str, arrow: Any) -> None:
     """
     if kind_of(arrow) not in _TEXTS | _NUMBERS | {"null"}:
         raise InputError(f"the label {name!r} is {arrow}", fix="choose a column of one plain value per row")
+
+
+class MutualInformation:
+    """A sample of rows, from which the mutual information of every column with the label is computed."""
+
+    def __init__(self, label: str, seed: int) -> None:
+        self.label = label
+        self.sample = RowSample(seed)
+
+    def add(self, rows: pa.RecordBatch, features: Mapping[str, pa.Array]) -> None:
+        """See `CrossColumnState.add`."""
+        self.sample.add(rows)
+
+    def merge(self, other: MutualInformation) -> None:
+        """Take in the sample of other rows."""
+        self.sample.merge(other.sample)
+
+    def result(self, names: Sequence[str]) -> dict[str, Any]:
+        """See `mutual_information`."""
+        return mutual_information(self.sample, self.label, names)
+
+    def to_parts(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """See `CrossColumnState.to_parts`."""
+        return self.sample.to_parts()
+
+    def load_parts(self, head: Mapping[str, Any], arrays: Mapping[str, Any]) -> None:
+        """See `CrossColumnState.load_parts`."""
+        self.sample = RowSample.from_parts(dict(head), dict(arrays))
 
 
 def mutual_information(sample: RowSample, label: str, names: Sequence[str]) -> dict[str, Any]:

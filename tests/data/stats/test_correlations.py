@@ -74,9 +74,11 @@ def test_pairs_merge_to_the_same_sums(rows: list[Any], cut: int) -> None:
     def state(part: list[Any]) -> PairSums:
         sums = PairSums()
         kinds = {"a": pa.float64(), "b": pa.float64(), "c": pa.bool_()}
-        sums.add({name: pa.array([row[i] for row in part], kind) for i, (name, kind) in enumerate(kinds.items())})
+        columns = {name: pa.array([row[i] for row in part], kind) for i, (name, kind) in enumerate(kinds.items())}
+        sums.add(pa.record_batch(columns), columns)
         return sums
 
-    left = PairSums.from_json(state(rows[:cut]).to_json())
+    left = PairSums()
+    left.load_parts(*state(rows[:cut]).to_parts())
     left.merge(state(rows[cut:]))
-    assert left.to_json() == state(rows).to_json()
+    assert left.to_parts() == state(rows).to_parts()

@@ -111,7 +111,7 @@ def test_the_report_shows_formats() -> None:
     stats = data.statistics(pa.table({"a": [encoded("PNG", (30, 20)), encoded("GIF", (3, 2)), b"<script>"]}))
     (feature,) = page_data(stats.document)["features"]
     assert feature["sets"][0]["top"] == [["gif", 1], ["png", 1], ["UNKNOWN", 1]]
-    assert "formats of images; width 3 to 30, height 2 to 20, pixels as headers tell" in feature["sets"][0]["notes"]
+    assert "formats of images; width 3 to 30, height 2 to 20, pixels as headers say" in feature["sets"][0]["notes"]
 
 
 def test_text_and_bytes_of_a_fixed_size() -> None:
