@@ -17,7 +17,7 @@ from ._caller import raised_at
 from .bundles.bundle import Bundle
 from .bundles.manifest import export_facts
 from .custom_ops.device import exporting
-from .graphs.graph import Check, Graph
+from .graphs.graph import Graph, RowCheck
 from .graphs.nodes import ARRAY_DTYPES, BATCH, SYMBOL, HostNode, Tensor
 from .lowering.lower import PLATFORMS, lower
 from .lowering.programs import Payload
@@ -160,7 +160,7 @@ def _joined(source: Bundle, feeding: Sequence[HostNode], model: Graph, label: st
     return whole.signature(EVALUATE)
 
 
-def _served(transform: Graph, checks: tuple[Check, ...], label: str) -> tuple[Check, ...]:
+def _served(transform: Graph, checks: tuple[RowCheck, ...], label: str) -> tuple[RowCheck, ...]:
     """The checks that a prediction makes: all but those of columns that nothing but the label needs."""
     outputs = transform.signatures[TRANSFORM]
     rest = [output.tensor for name, output in outputs.items() if name != label]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ...errors import DrivetrainError, InputError
 from ..custom_ops.registry import host_kernels
-from ..graphs.graph import Check, Graph
+from ..graphs.graph import Graph, RowCheck
 from ..graphs.nodes import BATCH, DeviceStage, GraphNode, HostNode
 from ..host_ops.columns import Kernel, as_column, as_value
 from ..lowering.programs import Programs, node_failed
@@ -138,7 +138,7 @@ class Runner:
             raise self._absent(name, batch.schema.names)
         return as_column(batch.column(index), self.graph.inputs[name].dtype, name)
 
-    def _reads(self, check: Check) -> list[str]:
+    def _reads(self, check: RowCheck) -> list[str]:
         """The raw columns that a check depends on."""
         return list(self.graph.needed([check.tensor]).inputs)
 
@@ -252,7 +252,7 @@ def _explained(node: GraphNode, error: Exception) -> DrivetrainError:
     return node_failed(node, error)  # what a bundle says need not fit together, and that shows in many ways
 
 
-def _failed(check: Check, values: Mapping[str, object], row: str, more: int) -> InputError:
+def _failed(check: RowCheck, values: Mapping[str, object], row: str, more: int) -> InputError:
     shown = ", ".join(f"{name} = {value!r:.80}" for name, value in values.items())
     others = f", and {more} rows more" if more else ""
     return InputError(

@@ -23,7 +23,7 @@ Path = tuple[Any, ...]  # Any: JAX's entries of the way to a leaf
 def graph_of(jaxpr: ClosedJaxpr, signature: CallSignature, out_tree: Any) -> Graph:  # Any: a PyTreeDef
     """See `ConcreteFunction.graph`."""
     inputs = [(item.name, _tensor(item, item.spec)) for item in signature.arguments if item.spec is not None]
-    outputs = {written(path): place for place, path in enumerate(paths(out_tree))}
+    outputs = {written(path): position for position, path in enumerate(paths(out_tree))}
     return graph_of_jaxpr(jaxpr, inputs, outputs, signature=SIGNATURE)
 
 

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from .._caller import is_users
 from . import branches, iterables, kept, loops, values
 from .rewrite import rewritten
-from .source import HELPER, compiled, definition, is_generator, made_of
+from .source import HELPER, compiled, definition, function_of_code, is_generator
 from .values import is_traced
 
 F = TypeVar("F", bound=Callable[..., Any])  # Any: any function of the user's
@@ -74,18 +74,18 @@ def _convertible(fn: FunctionType) -> bool:
     )
 
 
-_MADE: Final[dict[tuple[CodeType, str], CodeType | None]] = {}  # by code and file; None without source
+_COMPILED: Final[dict[tuple[CodeType, str], CodeType | None]] = {}  # by code and file; None without source
 
 
 def _converted(fn: FunctionType) -> Callable[..., Any]:
     key = (fn.__code__, fn.__code__.co_filename)
-    if key not in _MADE:
+    if key not in _COMPILED:
         tree = definition(fn)
         parts = fn.__qualname__.split(".")
         owner = parts[-2] if len(parts) > 1 and parts[-2] != "<locals>" else None
-        _MADE[key] = None if tree is None else compiled(rewritten(tree, owner), fn)
-    made = _MADE[key]
-    return fn if made is None else made_of(made, fn, HELPERS)
+        _COMPILED[key] = None if tree is None else compiled(rewritten(tree, owner), fn)
+    code = _COMPILED[key]
+    return fn if code is None else function_of_code(code, fn, HELPERS)
 
 
 def callee(fn: Any) -> Any:  # Any: whatever the user calls
@@ -96,10 +96,10 @@ def callee(fn: Any) -> Any:  # Any: whatever the user calls
         known = None
     if known is not None:
         return known
-    found = convert(fn) if callable(fn) else fn
-    if found is fn and _takes_functions(fn):
+    converted = convert(fn) if callable(fn) else fn
+    if converted is fn and _takes_functions(fn):
         return lambda *args, **kwargs: fn(*map(_argument, args), **{key: _argument(v) for key, v in kwargs.items()})
-    return found
+    return converted
 
 
 def _takes_functions(fn: Any) -> bool:  # Any: whatever the user calls
@@ -150,8 +150,8 @@ def _every(plain: Callable[[Any], bool], join: Callable[[Any], Any]) -> Callable
     def run(items: Any) -> Any:
         if is_traced(items):
             return join(items)
-        found = list(items)
-        return join(jnp.stack(found)) if any(is_traced(item) for item in found) else plain(found)
+        truths = list(items)
+        return join(jnp.stack(truths)) if any(is_traced(item) for item in truths) else plain(truths)
 
     return run
 
@@ -174,6 +174,6 @@ HELPERS: Final = SimpleNamespace(
     NO_VALUE=values.NO_VALUE, Unset=values.Unset, and_=branches.and_, assert_=branches.assert_, callee=callee,
     certain=branches.certain, changes=kept.changes, choose=branches.choose, compare=branches.compare, for_=loops.for_,
     if_=branches.if_, load=values.load, may_raise=branches.may_raise, none_of=values.none_of, not_=branches.not_,
-    or_=branches.or_, returned=values.returned, told=branches.told, value=branches.value, while_=loops.while_,
+    or_=branches.or_, returned=values.returned, formatted=branches.formatted, value=branches.value, while_=loops.while_,
 )  # fmt: skip
 """What converted code calls."""

@@ -68,15 +68,15 @@ class Taken:
                 leaf for value in self.values if not isinstance(value, Unset)
                 for leaf in jax.tree.leaves(value) if isinstance(leaf, jax.Array)
             ]  # fmt: skip
-            self.numbers = {id(leaf): place for place, leaf in enumerate(arrays)}
+            self.numbers = {id(leaf): number for number, leaf in enumerate(arrays)}
             return arrays
 
         self.jaxpr: ClosedJaxpr = jax.make_jaxpr(traced)()
 
     def source(self, leaf: Any) -> _Source:  # Any: a leaf of the user's
         """How to read a leaf off the outputs of the jaxpr."""
-        place = self.numbers.get(id(leaf)) if isinstance(leaf, jax.Array) else None
-        return (lambda outputs: outputs[place]) if place is not None else (lambda _: leaf)
+        number = self.numbers.get(id(leaf)) if isinstance(leaf, jax.Array) else None
+        return (lambda outputs: outputs[number]) if number is not None else (lambda _: leaf)
 
     def run(self) -> list[Any]:
         """Its outputs, once more, as part of what is traced now."""
@@ -143,8 +143,8 @@ def join_paths(
         return run
 
     acts = yes.jaxpr.effects or no.jaxpr.effects  # a check or a print leaves no value
-    found: Sequence[Any] = jax.lax.cond(condition, branch(0, yes), branch(1, no)) if wanted or acts else ()
-    return [item(found) if callable(item) and not isinstance(item, Unset) else item for item in rebuilt]
+    outputs: Sequence[Any] = jax.lax.cond(condition, branch(0, yes), branch(1, no)) if wanted or acts else ()
+    return [item(outputs) if callable(item) and not isinstance(item, Unset) else item for item in rebuilt]
 
 
 def _joined(name: str, a: Any, b: Any, yes: Taken, no: Taken, wanted: list[_Wanted]) -> Any:
@@ -172,28 +172,28 @@ def _joined(name: str, a: Any, b: Any, yes: Taken, no: Taken, wanted: list[_Want
     leaves_b, tree_b = jax.tree.flatten(b)
     if not _equal(tree_a, tree_b):
         return _unlike(name, described(a), described(b))
-    made: list[_Source] = []
-    for one, other in zip(leaves_a, leaves_b, strict=True):
-        if same(one, other):
-            made.append(lambda _, leaf=one: leaf)  # type: ignore[misc]  # mypy infers no type for a default
+    sources: list[_Source] = []
+    for leaf_a, leaf_b in zip(leaves_a, leaves_b, strict=True):
+        if same(leaf_a, leaf_b):
+            sources.append(lambda _, leaf=leaf_a: leaf)  # type: ignore[misc]  # mypy infers no type for a default
             continue
-        spec = join(Spec.of(one), Spec.of(other)) if is_number(one) and is_number(other) else None
+        spec = join(Spec.of(leaf_a), Spec.of(leaf_b)) if is_number(leaf_a) and is_number(leaf_b) else None
         if spec is None:
-            return _unlike(name, described(one), described(other))
-        wanted.append(((yes.source(one), no.source(other)), spec))
-        place = len(wanted) - 1
-        made.append(lambda found, place=place: found[place])  # type: ignore[misc]  # as above
-    return lambda found: jax.tree.unflatten(tree_a, [make(found) for make in made])
+            return _unlike(name, described(leaf_a), described(leaf_b))
+        wanted.append(((yes.source(leaf_a), no.source(leaf_b)), spec))
+        number = len(wanted) - 1
+        sources.append(lambda outputs, number=number: outputs[number])  # type: ignore[misc]  # as above
+    return lambda outputs: jax.tree.unflatten(tree_a, [source(outputs) for source in sources])
 
 
 def _equal(a: Any, b: Any) -> bool:  # Any: JAX types no comparison of PyTreeDefs
     return bool(a == b)
 
 
-def _unlike(name: str, one: str, other: str) -> Unset:
+def _unlike(name: str, first: str, second: str) -> Unset:
     return Unset(
         name,
-        f"{shown(name)} is {one} on one path of a branch and {other} on the other, and a tensor decides which",
+        f"{shown(name)} is {first} on one path of a branch and {second} on the other, and a tensor decides which",
         fix="give both paths one shape and dtype",
         where=caller(),
     )
@@ -201,10 +201,10 @@ def _unlike(name: str, one: str, other: str) -> Unset:
 
 def choose(test: Thunk, then: Thunk, orelse: Thunk) -> Any:  # Any: the user's value
     """`then if test else orelse`."""
-    found = test()
-    if not is_traced(found):
-        return then() if found else orelse()
-    condition = truth(found, "the condition of this expression")
+    outcome = test()
+    if not is_traced(outcome):
+        return then() if outcome else orelse()
+    condition = truth(outcome, "the condition of this expression")
     (value,) = join_paths(condition, lambda: [then()], lambda: [orelse()], ["the value of this expression"])
     return load(value)
 
@@ -258,10 +258,10 @@ def not_(value: Any) -> Any:  # Any: the user's value
 def compare(words: Sequence[str], *parts: Thunk) -> Any:  # Any: bools, or a traced bool
     """`a < b < c`: each part is run once, from the left, and no further than Python's answer needs."""
     left, right = parts[0](), parts[1]()
-    found = _COMPARE[words[0]](left, right)
+    outcome = _COMPARE[words[0]](left, right)
     if len(words) == 1:
-        return found
-    return and_(lambda: found, lambda: compare(words[1:], lambda: right, *parts[2:]))
+        return outcome
+    return and_(lambda: outcome, lambda: compare(words[1:], lambda: right, *parts[2:]))
 
 
 def _within(item: Any, items: Any) -> Any:  # Any: the user's values; a bool, or a traced bool
@@ -269,35 +269,35 @@ def _within(item: Any, items: Any) -> Any:  # Any: the user's values; a bool, or
         return (items == item).any()
     known = isinstance(items, (tuple, list, set, frozenset, range, dict))
     if known and (is_traced(item) or any(map(is_traced, items))):
-        return or_(lambda: False, *(lambda one=one: item == one for one in items))
+        return or_(lambda: False, *(lambda member=member: item == member for member in items))
     return item in items
 
 
-def value(found: Any) -> Thunk:  # Any: the user's value
+def value(outcome: Any) -> Thunk:  # Any: the user's value
     """A part of an operator that was run already."""
-    return lambda: found
+    return lambda: outcome
 
 
-def certain(found: Any, what: str) -> Any:  # Any: the user's value
+def certain(condition: Any, what: str) -> Any:  # Any: the user's value
     """A condition that Python itself decides on. Raises InputError where it is a tensor."""
-    if is_traced(found):
+    if is_traced(condition):
         raise InputError(
             f"a tensor decides on {what} that assigns by :=, which a graph cannot do on one path only",
             fix="assign it in a statement before, or write an if statement",
             where=caller(),
         )
-    return found
+    return condition
 
 
 _TRACER: Final = re.compile(r"\b\w*Tracer\(([a-z]+[0-9]*\[[^\]]*\])\)")
 
 
-def told(found: Any, name: str, conversion: int, spec: str) -> str:  # Any: the user's value
+def formatted(operand: Any, name: str, conversion: int, spec: str) -> str:  # Any: the user's value
     """A value in the f-string of an assert: of a tensor of the graph its name and shape, as it has no value yet."""
-    if is_traced(found):
-        return f"{name}: {Spec.of(found)}"
+    if is_traced(operand):
+        return f"{name}: {Spec.of(operand)}"
     shown_as: dict[int, Callable[[Any], str]] = {ord("r"): repr, ord("s"): str, ord("a"): ascii}
-    return format(shown_as[conversion](found) if conversion in shown_as else found, spec)
+    return format(shown_as[conversion](operand) if conversion in shown_as else operand, spec)
 
 
 def _said(message: Any) -> str:  # Any: the user's value
@@ -307,13 +307,13 @@ def _said(message: Any) -> str:  # Any: the user's value
 
 def assert_(test: Thunk, message: Thunk) -> None:
     """`assert test, message`: at once where Python knows, else a check of the graph, if it was asked for."""
-    found = test()
-    if not is_traced(found):
-        if not found:
+    outcome = test()
+    if not is_traced(outcome):
+        if not outcome:
             said = message()
             raise AssertionError(said) if said is not None else AssertionError
         return
-    condition = truth(found, "what is asserted")
+    condition = truth(outcome, "what is asserted")
     if CHECKED.get():
         text = f"{caller()}\x1f{_said(message())}"
         # The text goes through str.format there.

@@ -45,11 +45,11 @@ class _Variable:
         leaves, tree = ([], None) if isinstance(value, Unset) else jax.tree.flatten(value)
         return cls(name, value, leaves, tree, [Spec.of(leaf) if is_number(leaf) else None for leaf in leaves])
 
-    def with_tensors(self, given: Sequence[Any]) -> Any:  # Any: tensors; the user's value
-        """The value with the next carried tensors in their places. Consumes `given`, a reversed list."""
+    def with_tensors(self, tensors: Sequence[Any]) -> Any:  # Any: tensors; the user's value
+        """The value with tensors, one for each leaf that is carried, in the places of those leaves."""
         if isinstance(self.value, Unset):
             return self.value
-        stack = list(given)
+        stack = list(tensors)
         return jax.tree.unflatten(
             self.tree,
             [leaf if spec is None else stack.pop(0) for leaf, spec in zip(self.leaves, self.specs, strict=True)],
@@ -82,12 +82,14 @@ class Carry:
         self.get, self.put, self.body, self.item = get, put, body, list(item)
         self.before = get()
         self.variables = [_Variable.of(name, value) for name, value in zip(names, self.before, strict=True)]
+        # Traced until nothing changes. A wider dtype may pass from one variable to the next, one a round, and that at
+        # most three times (to integers, to floats, to no tensor at all): hence this many rounds.
         for _ in range(3 * len(names) + 2):
             self.after, self.inputs, self.jaxpr = self._trace()
             if not self._settle():
                 break
         self.numbers = {
-            id(leaf): place for place, leaf in enumerate(leaf for value in self.after for leaf in _arrays(value))
+            id(leaf): number for number, leaf in enumerate(leaf for value in self.after for leaf in _arrays(value))
         }
         put(self.before)
 
@@ -128,18 +130,18 @@ class Carry:
     def _settle(self) -> bool:
         """Fit what is carried to what a step leaves; whether anything changed, so that the body is traced again."""
         changed = False
-        for place, (variable, after) in enumerate(zip(self.variables, self.after, strict=True)):
+        for index, (variable, after) in enumerate(zip(self.variables, self.after, strict=True)):
             if isinstance(variable.value, Unset):
                 if variable.value is NO_VALUE and not isinstance(after, Unset) and _arrays(after):
                     blank = jax.tree.map(
                         lambda leaf: Spec.of(leaf).zeros() if isinstance(leaf, jax.Array) else leaf, after
                     )
-                    self.variables[place] = _Variable.of(variable.name, blank)
+                    self.variables[index] = _Variable.of(variable.name, blank)
                     changed = True
                 continue
             new = self._fitted(variable, after)
             if new is not variable:
-                self.variables[place] = new
+                self.variables[index] = new
                 changed = True
         return changed
 
@@ -169,8 +171,8 @@ class Carry:
 
         def traced(*leaves: Any) -> Any:
             self._set(leaves)
-            found = test()
-            return truth(found, "the condition of this loop") if is_traced(found) else bool(found)
+            outcome = test()
+            return truth(outcome, "the condition of this loop") if is_traced(outcome) else bool(outcome)
 
         try:
             jaxpr = jax.make_jaxpr(traced)(*[spec.struct() for spec in self._specs()])
@@ -190,14 +192,14 @@ class Carry:
     def step(self, state: Leaves, item: Leaves, *, fresh: bool = False) -> Leaves:
         """One step: what is carried after it; with `fresh`, also the variables that only the body sets."""
         outputs = jaxpr_as_fun(self.jaxpr)(*state, *item)
-        made: Leaves = []
+        carried: Leaves = []
         for variable, after in zip(self.variables, self.after, strict=True):
             if isinstance(variable.value, Unset):
                 continue
             for leaf, spec in zip(jax.tree.leaves(after), variable.specs, strict=True):
                 if spec is not None:
-                    made.append(spec.cast(self._read(leaf, outputs)))
-        return made + ([outputs[self.numbers[id(leaf)]] for leaf in self._fresh()] if fresh else [])
+                    carried.append(spec.cast(self._read(leaf, outputs)))
+        return carried + ([outputs[self.numbers[id(leaf)]] for leaf in self._fresh()] if fresh else [])
 
     def _read(self, leaf: Any, outputs: Leaves) -> Any:  # Any: a leaf of the user's
         return outputs[self.numbers[id(leaf)]] if isinstance(leaf, jax.Array) else leaf
@@ -231,24 +233,24 @@ class Carry:
                 if spec is None:
                     leaves.append(before)
                     continue
-                ended, given = stack.pop(0), inputs.pop(0)
-                leaves.append(before if leaf is given and not is_traced(before) else ended)  # never changed
+                ended, begun = stack.pop(0), inputs.pop(0)
+                leaves.append(before if leaf is begun and not is_traced(before) else ended)  # never changed
             values.append(jax.tree.unflatten(variable.tree, leaves))
-        for place in late:
-            variable, after = self.variables[place], values[place]
+        for index in late:
+            variable, after = self.variables[index], values[index]
             if isinstance(after, Unset):
-                values[place] = variable.value if variable.value.message else after
+                values[index] = variable.value if variable.value.message else after
             elif fresh:
-                values[place] = jax.tree.map(lambda leaf: stack.pop(0) if isinstance(leaf, jax.Array) else leaf, after)
+                values[index] = jax.tree.map(lambda leaf: stack.pop(0) if isinstance(leaf, jax.Array) else leaf, after)
             elif variable.value.message is None and variable.value is not NO_VALUE:
-                values[place] = Unset(
+                values[index] = Unset(
                     variable.name,
                     f"{shown(variable.name)} gets its value only inside the loop, in {reason}",
                     fix="give it a value before the loop",
                     where=caller(),
                 )
             else:
-                values[place] = variable.value
+                values[index] = variable.value
         self.put(values)
 
 

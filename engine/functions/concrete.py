@@ -38,7 +38,7 @@ class ConcreteFunction:
     in_tree: Any  # a PyTreeDef
     out_tree: Any  # a PyTreeDef
     _static: Static
-    _given: tuple[jax.ShapeDtypeStruct, ...]
+    _structs: tuple[jax.ShapeDtypeStruct, ...]
     _parameters: Parameters
 
     @functools.cached_property
@@ -57,7 +57,7 @@ class ConcreteFunction:
 
     @functools.cached_property
     def _program(self) -> Callable[..., Sequence[Any]]:  # Any: arrays
-        return program(self.jaxpr, self._given)
+        return program(self.jaxpr, self._structs)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:  # Any: the user's arguments and results
         """Run it; Python values that it was traced for may be left out. A `Tape` around records the call.
@@ -68,10 +68,10 @@ class ConcreteFunction:
         return recorded(self._call, args, kwargs)
 
     def _call(self, *args: Any, **kwargs: Any) -> Any:  # Any: as above
-        known, named = joined(self._static, self._given)
+        known, named = joined(self._static, self._structs)
         rest = known[len(args) :] if not any(map(_holds_struct, known[len(args) :])) else ()
         left = self._parameters.names[len(args) :]
-        by_name = next((place for place, name in enumerate(left) if name in kwargs), len(rest))
+        by_name = next((index for index, name in enumerate(left) if name in kwargs), len(rest))
         named = {name: value for name, value in named.items() if not _holds_struct(value)}
         named.update(zip(left[by_name:], rest[by_name:], strict=False))
         static, tensors = split(*self._parameters.canonical((*args, *rest[:by_name]), {**named, **kwargs}))
@@ -80,16 +80,16 @@ class ConcreteFunction:
     def run(self, static: Static, tensors: Sequence[Any]) -> Any:  # Any: tensors; the user's results
         """Run it on arguments that were taken apart."""
         if static != self._static:
-            found = signature_of(self._parameters, static, tensors)
+            call_signature = signature_of(self._parameters, static, tensors)
             raise InputError(
-                f"{self.name} was traced for ({self.signature}) and called with ({found})",
+                f"{self.name} was traced for ({self.signature}) and called with ({call_signature})",
                 fix="give the same Python values and structure, or trace another concrete function",
                 where=caller(),
             )
         shapes = tuple((tensor.shape, tensor.dtype) for tensor in tensors)
         if shapes not in self._fitting:
             names = [item.name for item in self.signature.arguments if item.spec is not None]
-            check(names, tensors, self._given)
+            check(names, tensors, self._structs)
             self._fitting.add(shapes)
         return jax.tree.unflatten(self.out_tree, self._program(*tensors))
 

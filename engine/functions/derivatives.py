@@ -42,14 +42,14 @@ def custom_gradient(fn: Fn) -> Fn:
 
         @jax.custom_gradient  # type: ignore[untyped-decorator]  # JAX types it not
         def pair(*args: Tree) -> tuple[Tree, Callable[[Tree], Tree]]:
-            found = inner(*args, **kwargs)
-            if not (isinstance(found, tuple) and len(found) == 2 and callable(found[1])):
+            returned = inner(*args, **kwargs)
+            if not (isinstance(returned, tuple) and len(returned) == 2 and callable(returned[1])):
                 raise InputError(
-                    f"{_name(fn)} must return (y, grad) and returns {type(found).__name__}",
+                    f"{_name(fn)} must return (y, grad) and returns {type(returned).__name__}",
                     fix="return y, grad",
                     where=_defined(fn),
                 )
-            value, back = found
+            value, back = returned
             back = convert(back) if converting else back  # it runs later, when nothing converts any more
 
             def checked(weight: Tree) -> Tree:
@@ -58,9 +58,9 @@ def custom_gradient(fn: Fn) -> Fn:
                 if len(args) == 1 and shape == jax.tree.structure(args[0]):
                     parts = (parts,)
                 parts = list(parts) if isinstance(parts, (tuple, list)) else [parts]
-                none = [place for place, part in enumerate(parts[: len(args)]) if part is None]
-                for place in none:
-                    parts[place] = jax.tree.map(jnp.zeros_like, args[place])
+                none = [index for index, part in enumerate(parts[: len(args)]) if part is None]
+                for index in none:
+                    parts[index] = jax.tree.map(jnp.zeros_like, args[index])
                 _check_parts(fn, tuple(parts), args)
                 return parts[0] if len(args) == 1 else tuple(parts)
 
@@ -78,11 +78,11 @@ def _check_parts(fn: Fn, parts: tuple[Tree, ...], args: tuple[Tree, ...]) -> Non
             fix="give one for each argument",
             where=_defined(fn),
         )
-    for place, (part, arg) in enumerate(zip(parts, args, strict=True)):
+    for index, (part, arg) in enumerate(zip(parts, args, strict=True)):
         shapes = [[Spec.of(leaf).shape for leaf in jax.tree.leaves(tree)] for tree in (part, arg)]
         if shapes[0] != shapes[1]:
             raise InputError(
-                f"the gradient of {_name(fn)} for argument {place} has shapes {shapes[0]}, the argument {shapes[1]}",
+                f"the gradient of {_name(fn)} for argument {index} has shapes {shapes[0]}, the argument {shapes[1]}",
                 fix="give it the shape of the argument",
                 where=_defined(fn),
             )
@@ -112,10 +112,12 @@ def jacobian(fn: Fn, argnums: int | Sequence[int] = 0) -> Fn:
     chosen = (argnums,) if isinstance(argnums, int) else tuple(argnums)
 
     def run(*args: Tree, **kwargs: Any) -> Tree:  # Any: passed on as they are
-        given = sum(_elements(args[place]) for place in chosen)
-        made = _elements(jax.eval_shape(functools.partial(fn, **kwargs), *args))
+        input_elements = sum(_elements(args[argnum]) for argnum in chosen)
+        output_elements = _elements(jax.eval_shape(functools.partial(fn, **kwargs), *args))
         backward = jax.jacrev(fn, argnums)
-        return (_first(jax.jacfwd(fn, argnums), backward) if made >= given else backward)(*args, **kwargs)
+        # Forward mode takes a pass for each element of the input, reverse mode one for each of the output.
+        forward = output_elements >= input_elements
+        return (_first(jax.jacfwd(fn, argnums), backward) if forward else backward)(*args, **kwargs)
 
     return run
 
@@ -165,13 +167,13 @@ def hvp(fn: Fn, args: Sequence[Tree], vectors: Sequence[Tree]) -> Tree:
             where=caller(),
         )
     _scalar(jax.eval_shape(fn, *args), fn)
-    given, along = tuple(args), tuple(vectors)
-    slope = jax.grad(fn, tuple(range(len(given))))
-    found = _first(
-        lambda: jax.jvp(slope, given, along)[1],
-        lambda: jax.vjp(slope, *given)[1](along),  # the Hessian is symmetric
+    primals, tangents = tuple(args), tuple(vectors)
+    slope = jax.grad(fn, tuple(range(len(primals))))
+    product = _first(
+        lambda: jax.jvp(slope, primals, tangents)[1],
+        lambda: jax.vjp(slope, *primals)[1](tangents),  # the Hessian is symmetric
     )()
-    return found[0] if len(given) == 1 else found
+    return product[0] if len(primals) == 1 else product
 
 
 def value_and_gradient(fn: Fn, argnums: int | Sequence[int] = 0, *, has_aux: bool = False) -> Fn:
@@ -195,15 +197,15 @@ def value_and_gradient(fn: Fn, argnums: int | Sequence[int] = 0, *, has_aux: boo
         try:
             return both(*args, **kwargs)
         except TypeError:
-            found = jax.eval_shape(functools.partial(fn, **kwargs), *args)
-            _scalar(found[0] if has_aux else found, fn)
+            results = jax.eval_shape(functools.partial(fn, **kwargs), *args)
+            _scalar(results[0] if has_aux else results, fn)
             raise
 
     return run
 
 
-def _scalar(found: Tree, fn: Fn) -> None:
-    leaves = jax.tree.leaves(found)
+def _scalar(results: Tree, fn: Fn) -> None:
+    leaves = jax.tree.leaves(results)
     if len(leaves) != 1 or leaves[0].shape != () or not jnp.issubdtype(leaves[0].dtype, jnp.inexact):
         shown = ", ".join(f"{leaf.dtype}{list(leaf.shape)}" for leaf in leaves)
         raise InputError(

@@ -57,11 +57,11 @@ def eager() -> Iterator[None]:
 @dataclass(frozen=True)
 class _Trace:
     static: Static
-    given: tuple[jax.ShapeDtypeStruct, ...]
+    structs: tuple[jax.ShapeDtypeStruct, ...]
     signature: CallSignature
 
 
-class _Checked(NamedTuple):
+class _CheckedCall(NamedTuple):
     """What a function with checks gives: a tree of arrays, so that a tape can differentiate through it."""
 
     error: checkify.Error
@@ -113,7 +113,7 @@ class Function:
             return recorded(self.python_function, args, kwargs)
         results = recorded(lambda *args, **kwargs: self._run_graph(args, kwargs, bound), args, kwargs)
         # Checks are looked at out here: while a tape differentiates the call, nobody knows whether they hold.
-        return self._verified(results) if isinstance(results, _Checked) else results
+        return self._verified(results) if isinstance(results, _CheckedCall) else results
 
     def _run_graph(self, args: tuple[Any, ...], kwargs: dict[str, Any], bound: int) -> Any:  # Any: as above
         args, kwargs = self.parameters.canonical(args, kwargs)
@@ -124,7 +124,7 @@ class Function:
             return general.run(static, tensors)
         try:
             if self._checked_jit is not None:
-                return _Checked(*self._checked_jit(static, *tensors))
+                return _CheckedCall(*self._checked_jit(static, *tensors))
             return self._jit(static, *tensors)
         except jax.errors.UnexpectedTracerError as error:
             raise leaked(self._name, error) or error from error
@@ -143,7 +143,7 @@ class Function:
     def __get__(self, instance: object, owner: type | None = None) -> Any:  # Any: itself, or bound
         return self if instance is None else BoundFunction(self, instance)
 
-    def _verified(self, checked: _Checked) -> Any:  # Any: the user's results
+    def _verified(self, checked: _CheckedCall) -> Any:  # Any: the user's results
         """The results, where every assertion held; in a trace the outer function's checks tell, if it has any."""
         if any(is_traced(leaf) for leaf in jax.tree.leaves(checked)):
             if CHECKED.get():
@@ -178,7 +178,7 @@ class Function:
                 having(DEFAULTS, self._options),
             ):
                 run = convert(self.python_function) if self._autograph else self.python_function
-                found = run(*args, **kwargs)
+                results = run(*args, **kwargs)
         except DrivetrainError:
             raise
         except jax.errors.UnexpectedTracerError as error:
@@ -194,14 +194,14 @@ class Function:
                 fix=self._advice(error),
                 where=raised_at(error.__traceback__),
             ) from error
-        for keys, leaf in jax.tree_util.tree_flatten_with_path(found)[0]:
+        for keys, leaf in jax.tree_util.tree_flatten_with_path(results)[0]:
             if not isinstance(leaf, (jax.Array, bool, int, float, complex)) and not hasattr(leaf, "dtype"):
                 raise InputError(
                     f"{self._name} returns {leaf!r:.40}{' at ' + jax.tree_util.keystr(keys) if keys else ''}",
                     fix="a graph returns tensors, None, and trees of them",
                     where=self._defined(),
                 )
-        return found
+        return results
 
     def _advice(self, error: Exception) -> str:
         if isinstance(error, RecursionError):
@@ -241,8 +241,8 @@ class Function:
     @property
     def concrete_functions(self) -> list[ConcreteFunction]:
         """One for each trace so far, in order; a signature that JAX had to trace twice stands once."""
-        found = [self._of(item.static, item.given) for item in self._traces]
-        return list({id(item): item for item in found}.values())
+        concrete = [self._of(item.static, item.structs) for item in self._traces]
+        return list({id(item): item for item in concrete}.values())
 
     def get_concrete_function(self, *args: Any, **kwargs: Any) -> ConcreteFunction:  # Any: specs and values
         """Trace for one signature.
@@ -258,20 +258,22 @@ class Function:
         if not args and not kwargs and self.input_signature is not None:
             args = tuple(self.input_signature)
         leaves, tree = jax.tree.flatten((args, kwargs), is_leaf=_is_spec)
-        places = [place for place, leaf in enumerate(leaves) if _is_spec(leaf) or isinstance(leaf, ARRAYS)]
-        for place, struct in zip(places, structs([leaves[place] for place in places]), strict=True):
-            leaves[place] = _Tensor(struct)
-        given, named = self.parameters.canonical(*jax.tree.unflatten(tree, leaves))
-        static, tensors = split(given, named, (*ARRAYS, _Tensor))
+        indices = [index for index, leaf in enumerate(leaves) if _is_spec(leaf) or isinstance(leaf, ARRAYS)]
+        for index, struct in zip(indices, structs([leaves[index] for index in indices]), strict=True):
+            leaves[index] = _Tensor(struct)
+        positional, named = self.parameters.canonical(*jax.tree.unflatten(tree, leaves))
+        static, tensors = split(positional, named, (*ARRAYS, _Tensor))
         return self._of(static, tuple(_struct(leaf) for leaf in tensors))
 
-    def _of(self, static: Static, given: tuple[jax.ShapeDtypeStruct, ...]) -> ConcreteFunction:
-        key = (static, tuple((item.shape, item.dtype, item.weak_type) for item in given))
+    def _of(self, static: Static, argument_structs: tuple[jax.ShapeDtypeStruct, ...]) -> ConcreteFunction:
+        key = (static, tuple((item.shape, item.dtype, item.weak_type) for item in argument_structs))
         if key not in self._concrete:
-            known = next((item for item in self._traces if item.static == static and item.given == given), None)
+            known = next(
+                (item for item in self._traces if item.static == static and item.structs == argument_structs), None
+            )
             self._listening = known is None
             try:
-                traced = self._jit.trace(static, *given)
+                traced = self._jit.trace(static, *argument_structs)
             except jax.errors.UnexpectedTracerError as error:
                 raise leaked(self._name, error) or InputError(
                     f"{self._name} reads a tensor of a function around it, and has no graph of its own",
@@ -282,12 +284,12 @@ class Function:
                 self._listening = True
             self._concrete[key] = ConcreteFunction(
                 self._name,
-                known.signature if known is not None else signature_of(self.parameters, static, given),
+                known.signature if known is not None else signature_of(self.parameters, static, argument_structs),
                 traced.jaxpr,
                 static[0],
                 jax.tree.structure(traced.out_info),
                 static,
-                given,
+                argument_structs,
                 self.parameters,
             )
         return self._concrete[key]
@@ -315,10 +317,10 @@ class Function:
         if wider is None:
             return None
         try:
-            self._relaxed[key] = found = self._of(static, tuple(structs(wider)))
+            self._relaxed[key] = general = self._of(static, tuple(structs(wider)))
         except Exception:  # a size must be known for this function: each is traced by itself
             return None
-        return found
+        return general
 
 
 class BoundFunction:
@@ -347,7 +349,7 @@ class BoundFunction:
 
     @property
     def concrete_functions(self) -> list[ConcreteFunction]:
-        """Those of all instances."""
+        """The concrete functions of all instances."""
         return self._function.concrete_functions
 
     @property
@@ -406,5 +408,5 @@ def function(fn: Fn | None = None, /, **options: Any) -> Function | Callable[[Fn
         A `Function`: called like the one it was made of; `eager`, `concrete_functions`, `get_concrete_function`.
     """
     if fn is None:
-        return lambda given: Function(given, **options)
+        return lambda user_function: Function(user_function, **options)
     return Function(fn, **options)

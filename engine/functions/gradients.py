@@ -55,7 +55,7 @@ class Tape:
         self.watch_inputs = watch_inputs
         self._calls: list[_Call] = []
         self._known: dict[int, Any] = {}  # arrays that gradients may reach; kept, so that an id stays its own
-        self._made: dict[int, Any] = {}  # all that calls returned while it recorded
+        self._results: dict[int, Any] = {}  # all that calls returned while it recorded
         self._recording = False
         self._used = False
         self._token: Token[tuple[Tape, ...]] | None = None
@@ -139,11 +139,11 @@ class Tape:
         """
         self._use(target, sources)
         weights = self._weights(target, output_gradients)
-        found = self._outwards(jax.tree.leaves(target), jax.tree.leaves(sources), weights)
+        gradients = self._outwards(jax.tree.leaves(target), jax.tree.leaves(sources), weights)
         if unconnected == "zero":
-            pairs = zip(jax.tree.leaves(sources), found, strict=True)
-            found = [jnp.zeros_like(source) if item is None else item for source, item in pairs]
-        return jax.tree.unflatten(jax.tree.structure(sources), found)
+            pairs = zip(jax.tree.leaves(sources), gradients, strict=True)
+            gradients = [jnp.zeros_like(source) if item is None else item for source, item in pairs]
+        return jax.tree.unflatten(jax.tree.structure(sources), gradients)
 
     def jacobian(self, target: jax.Array, source: jax.Array) -> jax.Array:
         """The derivative of each element of the target by each of the source: shape target.shape + source.shape.
@@ -163,15 +163,15 @@ class Tape:
         rows = jnp.eye(target.size, dtype=target.dtype).reshape(target.size, *target.shape)
 
         def row(weights: jax.Array) -> jax.Array:
-            (found,) = self._outwards([target], [source], [weights])
-            return jnp.zeros_like(source) if found is None else found
+            (gradient,) = self._outwards([target], [source], [weights])
+            return jnp.zeros_like(source) if gradient is None else gradient
 
         return jax.vmap(row)(rows).reshape(*target.shape, *source.shape)
 
     def _use(self, target: Tree, sources: Tree) -> None:
         if self._used and not self.persistent:
             raise InputError("the tape was used already", fix="Tape(persistent=True)", where=caller())
-        known = self._known.keys() | self._made.keys()
+        known = self._known.keys() | self._results.keys()
         if any(_differentiable(leaf) and id(leaf) not in known for leaf in jax.tree.leaves(target)):
             raise InputError(
                 "the target was not made by a call that this tape recorded: arithmetic outside of calls is not seen",
@@ -187,14 +187,14 @@ class Tape:
             )
         self._used = True
 
-    def _weights(self, target: Tree, given: Tree) -> list[Any]:
+    def _weights(self, target: Tree, output_gradients: Tree) -> list[Any]:
         tree: Any  # JAX types no comparison of PyTreeDefs
         leaves, tree = jax.tree.flatten(target)
-        if given is None:
+        if output_gradients is None:
             return [jnp.ones_like(leaf) for leaf in leaves]
-        weights = jax.tree.leaves(given)
-        if jax.tree.structure(given) != tree or any(
-            np.shape(one) != np.shape(other) for one, other in zip(leaves, weights, strict=True)
+        weights = jax.tree.leaves(output_gradients)
+        if jax.tree.structure(output_gradients) != tree or any(
+            np.shape(leaf) != np.shape(weight) for leaf, weight in zip(leaves, weights, strict=True)
         ):
             raise InputError(
                 "output_gradients do not have the structure and shapes of the target",
@@ -208,10 +208,12 @@ class Tape:
         around = [tape for tape in _listening() if tape is not self]
         if not around:
             return self._backwards(targets, sources, weights)
-        # The walk back as a function of everything it reads: the leaves of the DAG, the sources and the weights.
-        made = {id(output) for call in self._calls for output in call.outputs}
-        reads = {id(item): item for call in self._calls for item in call.inputs if id(item) not in made}
-        reads |= {id(item): item for item in sources if id(item) not in made}
+        # The tapes around see the walk back as one call, so they can differentiate it. For that it must be a function
+        # of all that it reads (the leaves of the DAG, the sources and the weights) and run the recorded calls again:
+        # the vector-Jacobian products that were kept hold their inputs as constants.
+        produced = {id(output) for call in self._calls for output in call.outputs}
+        reads = {id(item): item for call in self._calls for item in call.inputs if id(item) not in produced}
+        reads |= {id(item): item for item in sources if id(item) not in produced}
         keys = list(reads)
         reached = [item is not None for item in self._backwards(targets, sources, weights)]
 
@@ -219,16 +221,16 @@ class Tape:
             values = dict(zip(keys, inputs, strict=True))
             copy = Tape(watch_inputs=self.watch_inputs)
             for call in self._calls:
-                given = [values.get(id(item), item) for item in call.inputs]
-                outputs, back = jax.vjp(call.run, *given)
+                call_inputs = [values.get(id(item), item) for item in call.inputs]
+                outputs, back = jax.vjp(call.run, *call_inputs)
                 values.update(zip(map(id, call.outputs), outputs, strict=True))
-                copy._calls.append(_Call(call.run, given, outputs, back))
+                copy._calls.append(_Call(call.run, call_inputs, outputs, back))
             ends, starts = ([values.get(id(item), item) for item in items] for items in (targets, sources))
             copy._known = {id(values.get(key, item)): item for key, item in self._known.items()}
             return [item for item in copy._backwards(ends, starts, weights) if item is not None]
 
-        found = iter(_record(around, again, ([reads[key] for key in keys], weights), {}))
-        return [next(found) if there else None for there in reached]
+        gradients = iter(_record(around, again, ([reads[key] for key in keys], weights), {}))
+        return [next(gradients) if there else None for there in reached]
 
     def _backwards(self, targets: list[Any], sources: list[Any], weights: list[Any]) -> list[Any]:
         total: dict[int, Any] = {}
@@ -275,35 +277,35 @@ def _record(tapes: list[Tape], fn: Callable[..., Tree], args: tuple[Any, ...], k
     structure: list[Any] = []
 
     def run(*inputs: Any) -> list[Any]:
-        given = list(leaves)
+        replaced = list(leaves)
         for at, value in zip(places, inputs, strict=True):
-            given[at] = value
-        inner_args, inner_kwargs = jax.tree.unflatten(tree, given)
+            replaced[at] = value
+        inner_args, inner_kwargs = jax.tree.unflatten(tree, replaced)
         with having(_TAPES, ()):  # the tapes have this call as a whole: what it records by itself is its own
             outputs, shape = jax.tree.flatten(fn(*inner_args, **inner_kwargs))
         structure.append(shape)
         return [jnp.asarray(output) for output in outputs]
 
-    if not places:
+    if not places:  # nothing watched goes in; the results are known all the same, as targets without a gradient
         plain = run()
         for tape in tapes:
-            tape._made |= {id(output): output for output in plain}
+            tape._results |= {id(output): output for output in plain}
         return jax.tree.unflatten(structure[-1], plain)
     inputs = [leaves[at] for at in places]
     outputs, back = jax.vjp(run, *inputs)
     # An output that is an input, given through, gets an identity of its own.
     seen = {id(leaf) for leaf in leaves}
-    own: list[Any] = []
+    distinct: list[Any] = []
     for output in outputs:
-        own.append(jnp.copy(output) if id(output) in seen else output)
-        seen.add(id(own[-1]))
-    call = _Call(run, inputs, own, back)
+        distinct.append(jnp.copy(output) if id(output) in seen else output)
+        seen.add(id(distinct[-1]))
+    call = _Call(run, inputs, distinct, back)
     for tape in tapes:
-        tape._made |= {id(output): output for output in own}
+        tape._results |= {id(output): output for output in distinct}
         if any(id(item) in tape._known for item in inputs):
             tape._calls.append(call)
-            tape._known |= {id(output): output for output in own}
-    return jax.tree.unflatten(structure[-1], own)
+            tape._known |= {id(output): output for output in distinct}
+    return jax.tree.unflatten(structure[-1], distinct)
 
 
 def _differentiable(leaf: Any) -> bool:  # Any: any leaf of the user's

@@ -31,12 +31,12 @@ class Steps:
         size = jnp.abs(self.step)
         return jnp.maximum(0, (span + size - 1) // size).astype(jnp.int32)
 
-    def at(self, place: Any) -> Any:  # Any: a traced integer
-        """The index at a step."""
-        return (self.start + place * self.step).astype(self.struct().dtype)
+    def at(self, index: Any) -> Any:  # Any: a traced integer
+        """The value of the loop variable at a step, counted from 0."""
+        return (self.start + index * self.step).astype(self.struct().dtype)
 
     def struct(self) -> jax.ShapeDtypeStruct:
-        """What an index is."""
+        """Shape and dtype of the loop variable."""
         dtype = jnp.result_type(self.start, self.stop, self.step)
         return jax.ShapeDtypeStruct((), dtype)  # type: ignore[no-untyped-call]  # JAX types no struct
 
@@ -59,7 +59,7 @@ class Rows:
 
     @classmethod
     def of(cls, value: Any) -> Rows:  # Any: a tree of arrays of one leading length
-        """The rows of a tree."""
+        """The rows of a tree of arrays, whose first dimensions are equal."""
         leaves, tree = jax.tree.flatten(value)
         return cls(leaves, tree, leaves[0].shape[0])
 
@@ -78,15 +78,15 @@ class Rows:
         ]
 
     def rebuilt(self, leaves: list[Any]) -> Any:  # Any: one row
-        """A row of its leaves."""
+        """One row, put together from its leaves."""
         return jax.tree.unflatten(self.tree, leaves)
 
-    def row(self, place: Any) -> Any:  # Any: an integer, Python's or traced; one row
-        """The row at a place."""
-        return self.rebuilt([leaf[place] for leaf in self.leaves])
+    def row(self, index: Any) -> Any:  # Any: an integer, Python's or traced; one row
+        """The row at an index."""
+        return self.rebuilt([leaf[index] for leaf in self.leaves])
 
     def __iter__(self) -> Iterator[Any]:
-        return (self.row(place) for place in builtins.range(self.length))
+        return (self.row(index) for index in builtins.range(self.length))
 
     def __len__(self) -> int:
         return self.length
@@ -128,13 +128,13 @@ def enumerate_(items: Any, start: Any = 0) -> Any:  # Any: what the user iterate
 def zip_(*items: Any, strict: bool = False) -> Any:  # Any: as above
     """`zip` that takes tensors; ranges and numpy arrays beside them become tensors."""
     over = [staged(jnp.arange(item.start, item.stop, item.step) if isinstance(item, range) else item) for item in items]
-    if not any(isinstance(staged(item), Rows) for item in items) or not all(isinstance(one, Rows) for one in over):
+    if not any(isinstance(staged(item), Rows) for item in items) or not all(isinstance(each, Rows) for each in over):
         return builtins.zip(*items, strict=strict)
-    rows = [one for one in over if isinstance(one, Rows)]
-    lengths = sorted({one.length for one in rows})
+    rows = [each for each in over if isinstance(each, Rows)]
+    lengths = sorted({each.length for each in rows})
     if strict and len(lengths) > 1:
         raise ValueError(f"zip() arguments have lengths {lengths}")
-    return Rows.of(tuple(jax.tree.map(lambda leaf: leaf[: lengths[0]], _tree(one)) for one in rows))
+    return Rows.of(tuple(jax.tree.map(lambda leaf: leaf[: lengths[0]], _tree(each)) for each in rows))
 
 
 def _tree(over: Rows) -> Any:  # Any: a tree of arrays

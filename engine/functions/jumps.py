@@ -43,12 +43,12 @@ def statement(text: str, at: ast.AST) -> ast.stmt:
     return _placed(ast.parse(text).body[0], at)
 
 
-def _placed(made: N, at: ast.AST) -> N:
-    for node in ast.walk(made):
+def _placed(tree: N, at: ast.AST) -> N:
+    for node in ast.walk(tree):
         ast.copy_location(node, at)
         if isinstance(node, (ast.expr, ast.stmt)):  # a call that spans lines would count as on its last
             node.end_lineno, node.end_col_offset = node.lineno, node.col_offset
-    return made
+    return tree
 
 
 def lowered(body: Sequence[ast.stmt]) -> list[ast.stmt]:
@@ -56,13 +56,13 @@ def lowered(body: Sequence[ast.stmt]) -> list[ast.stmt]:
     body = [_Bindings().visit(item) for item in body]
     returns = any(_contains(item, ast.Return, into_loops=True) for item in body if not isinstance(item, ast.Return))
     always = _ends(body)
-    made = _Jumps(returns).block(body, None)
+    statements = _Jumps(returns).block(body, None)
     if not returns:
-        return made
+        return statements
     first, last = body[0], body[-1]
     head = [statement(f"{RETURNED} = False", first), statement(f"{VALUE} = ag__.NO_VALUE", first)]
     tail = statement(f"return ag__.returned({RETURNED}, {VALUE}, {always})", last)
-    return [*head, *made, tail]
+    return [*head, *statements, tail]
 
 
 class _Bindings(ast.NodeTransformer):
@@ -87,30 +87,30 @@ class _Jumps:
         self.loops = 0
 
     def block(self, body: Sequence[ast.stmt], loop: Flags | None) -> list[ast.stmt]:
-        made: list[ast.stmt] = []
-        for place, item in enumerate(body):
-            rest = body[place + 1 :]
+        statements: list[ast.stmt] = []
+        for index, item in enumerate(body):
+            rest = body[index + 1 :]
             if isinstance(item, ast.Return) and self.returns:
                 value = item.value or ast.copy_location(ast.Constant(None), item)
-                made.append(ast.copy_location(ast.Assign([_name(VALUE, item)], value), item))
-                return [*made, statement(f"{RETURNED} = True", item)]
+                statements.append(ast.copy_location(ast.Assign([_name(VALUE, item)], value), item))
+                return [*statements, statement(f"{RETURNED} = True", item)]
             if isinstance(item, (ast.Break, ast.Continue)) and loop is not None:
                 flag = loop.broke if isinstance(item, ast.Break) else loop.skipped
-                return [*made, statement(f"{flag} = True", item)]
+                return [*statements, statement(f"{flag} = True", item)]
             flags = self.flags(item, loop)  # read before the item is lowered
             if isinstance(item, Loop):
-                made += self.loop(item)
+                statements += self.loop(item)
             elif isinstance(item, ast.If) and self.jumps(item):
                 if _ends(item.body):
-                    return [*made, self.branch(item, item.body, [*item.orelse, *rest], loop)]
+                    return [*statements, self.branch(item, item.body, [*item.orelse, *rest], loop)]
                 if item.orelse and _ends(item.orelse):
-                    return [*made, self.branch(item, [*item.body, *rest], item.orelse, loop)]
-                made.append(self.branch(item, item.body, item.orelse, loop))
+                    return [*statements, self.branch(item, [*item.body, *rest], item.orelse, loop)]
+                statements.append(self.branch(item, item.body, item.orelse, loop))
             else:
-                made.append(self.inside(item, loop))
+                statements.append(self.inside(item, loop))
             if flags and rest:
-                return [*made, self.guarded(flags, rest, loop, item)]
-        return made
+                return [*statements, self.guarded(flags, rest, loop, item)]
+        return statements
 
     def branch(
         self, item: ast.If, body: Sequence[ast.stmt], orelse: Sequence[ast.stmt], loop: Flags | None
@@ -146,20 +146,20 @@ class _Jumps:
         if skips:
             body.insert(0, statement(f"{flags.skipped} = False", item))
         ends = ([flags.broke] if breaks else []) + ([RETURNED] if returns else [])
-        made: list[ast.stmt] = [statement(f"{flags.broke} = False", item)] if breaks else []
+        statements: list[ast.stmt] = [statement(f"{flags.broke} = False", item)] if breaks else []
         if isinstance(item, ast.While):
             test = item.test
             if ends:
                 going = expression(f"ag__.none_of({', '.join(ends)})", item)
                 test = ast.copy_location(ast.BoolOp(ast.And(), [going, test]), item)
-            made.append(ast.copy_location(ast.While(test, body, []), item))
+            statements.append(ast.copy_location(ast.While(test, body, []), item))
         else:
             loop = FlaggedFor(item.target, item.iter, body, [])
             loop.flags = tuple(ends)
-            made.append(ast.copy_location(loop, item))
+            statements.append(ast.copy_location(loop, item))
         if item.orelse:
-            made += [self.guarded(ends, item.orelse, None, item)] if ends else self.block(item.orelse, None)
-        return made
+            statements += [self.guarded(ends, item.orelse, None, item)] if ends else self.block(item.orelse, None)
+        return statements
 
     def jumps(self, item: ast.stmt) -> bool:
         return _contains(item, (ast.Break, ast.Continue)) or (
@@ -168,11 +168,11 @@ class _Jumps:
 
     def flags(self, item: ast.stmt, loop: Flags | None) -> list[str]:
         """The flags that a statement may set."""
-        found = [RETURNED] if self.returns and _contains(item, ast.Return, into_loops=True) else []
+        set_flags = [RETURNED] if self.returns and _contains(item, ast.Return, into_loops=True) else []
         if loop is not None and not isinstance(item, Loop):
-            found += [loop.broke] if _contains(item, ast.Break) else []
-            found += [loop.skipped] if _contains(item, ast.Continue) else []
-        return found
+            set_flags += [loop.broke] if _contains(item, ast.Break) else []
+            set_flags += [loop.skipped] if _contains(item, ast.Continue) else []
+        return set_flags
 
 
 def _name(name: str, at: ast.AST) -> ast.Name:

@@ -30,6 +30,7 @@ def changes(what: str, how: str, root: str, owner: Callable[[], Any]) -> None:  
         root: The name that it begins with.
         owner: Gives what is changed; of a name anything.
     """
+    # A change is harmless where no block around knew the variable or its value before: it then ends with the trace.
     blocks = STAGED.get()
     if not blocks or (how != "name" and not _changeable(how, owner)):
         return
@@ -47,27 +48,27 @@ def changes(what: str, how: str, root: str, owner: Callable[[], Any]) -> None:  
 
 def _changeable(how: str, owner: Callable[[], Any]) -> bool:
     try:
-        found = owner()
+        target = owner()
     except Exception:  # what is wrong with it, the statement itself will say
         return False
     if how == "set":
-        return not isinstance(found, jax.Array)
-    return isinstance(found, Iterator if how == "next" else (list, dict, set, deque))
+        return not isinstance(target, jax.Array)
+    return isinstance(target, Iterator if how == "next" else (list, dict, set, deque))
 
 
-def _before(block: Block, place: CellType, how: str) -> bool:
+def _before(block: Block, variable: CellType, how: str) -> bool:
     """Whether a variable, or for a change in place what it holds, was there before a block that is being traced."""
     cells = _reached(block)
-    if any(cell is place for cell in cells):
+    if any(cell is variable for cell in cells):
         return True
-    held = _content(place)
-    return how != "name" and any(one is held for cell in cells for one in _parts(_content(cell)))
+    content = _content(variable)
+    return how != "name" and any(part is content for cell in cells for part in _parts(_content(cell)))
 
 
 def _reached(block: Block) -> list[CellType]:
     """The variables that a block reads and that functions it reads know, but for those that it assigns itself."""
     seen: dict[int, CellType] = {}
-    own: set[int] = set()
+    assigned: set[int] = set()
     functions: list[Any] = [block]
     known: set[int] = set()
     while functions:
@@ -76,7 +77,7 @@ def _reached(block: Block) -> list[CellType]:
             continue
         known.add(id(fn))
         if fn.__name__.startswith(("ag__get_", "ag__set_")):  # reads or writes the block's own variables
-            own.update(id(cell) for cell in fn.__closure__ or ())
+            assigned.update(id(cell) for cell in fn.__closure__ or ())
             continue
         for cell in fn.__closure__ or ():
             seen[id(cell)] = cell
@@ -84,13 +85,13 @@ def _reached(block: Block) -> list[CellType]:
         if is_users(fn.__code__.co_filename):
             for name in fn.__code__.co_names:
                 functions += _functions(fn.__globals__.get(name))
-    return [cell for place, cell in seen.items() if place not in own]
+    return [cell for identity, cell in seen.items() if identity not in assigned]
 
 
 def _functions(value: Any) -> Iterator[FunctionType]:  # Any: what a variable holds
-    found = value.__func__ if isinstance(value, MethodType) else value
-    if isinstance(found, FunctionType):
-        yield found
+    function = value.__func__ if isinstance(value, MethodType) else value
+    if isinstance(function, FunctionType):
+        yield function
 
 
 def _content(cell: CellType) -> Any:

@@ -77,11 +77,11 @@ def for_(
         _repeat(block, body, test, over, options)
     elif isinstance(over, Rows):
         if options.unroll:
-            _in_python(block, (over.row(place) for place in range(over.length)), body, test)
+            _in_python(block, (over.row(index) for index in range(over.length)), body, test)
         elif jax.export.is_symbolic_dim(over.length):  # a batch of any size: lax.scan wants to know it
             refuse_changes(changes, "a for")
             steps = Steps(0, jnp.asarray(over.length), 1)
-            _repeat(block, lambda place: body(over.row(place)), test, steps, options)
+            _repeat(block, lambda index: body(over.row(index)), test, steps, options)
         elif over.length:
             refuse_changes(changes, "a for")
             _scan(block, body, test, over)
@@ -114,10 +114,10 @@ def _in_python(block: Block, items: Iterable[Any], body: Callable[[Any], None], 
 
 
 def _options(hint: Callable[[], object] | None) -> LoopOptions:
-    found = hint() if hint is not None else None
-    given = found if isinstance(found, LoopOptions) else LoopOptions()
+    hinted = hint() if hint is not None else None
+    options = hinted if isinstance(hinted, LoopOptions) else LoopOptions()
     default = DEFAULTS.get()
-    return LoopOptions(default.max_steps if given.max_steps is None else given.max_steps, given.unroll)
+    return LoopOptions(default.max_steps if options.max_steps is None else options.max_steps, options.unroll)
 
 
 def _scan(block: Block, body: Callable[[Any], None], test: Callable[[], Any] | None, over: Rows) -> None:

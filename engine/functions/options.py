@@ -42,8 +42,8 @@ def loop_options(*, max_steps: int | None = None, unroll: bool | None = None) ->
     Raises:
         InputError: `max_steps` is no positive whole number.
     """
-    given: object = max_steps  # callers without types are told, too
-    if given is not None and (isinstance(given, bool) or not isinstance(given, int) or given < 1):
+    steps: object = max_steps  # callers without a type checker get the error too
+    if steps is not None and (isinstance(steps, bool) or not isinstance(steps, int) or steps < 1):
         raise InputError(f"max_steps is {max_steps!r}", fix="give a whole number of at least 1", where=caller())
     return LoopOptions(max_steps, unroll)
 

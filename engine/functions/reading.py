@@ -17,23 +17,23 @@ _MUTATORS: Final = (
 
 def assigned(body: Iterable[ast.AST]) -> list[str]:
     """The names that statements assign in their own scope, in order."""
-    found: set[str] = set()
+    names: set[str] = set()
     for item in body:
-        for node in [item, *own(item)]:
+        for node in [item, *own_nodes(item)]:
             if isinstance(node, ast.Name) and isinstance(node.ctx, (ast.Store, ast.Del)):
-                found.add(node.id)
+                names.add(node.id)
             elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-                found.add(node.name)
+                names.add(node.name)
             elif isinstance(node, (ast.Import, ast.ImportFrom)):
-                found.update((alias.asname or alias.name).split(".")[0] for alias in node.names)
+                names.update((alias.asname or alias.name).split(".")[0] for alias in node.names)
             elif isinstance(node, (ast.MatchAs, ast.MatchStar)) and node.name:
-                found.add(node.name)
+                names.add(node.name)
             elif isinstance(node, ast.MatchMapping) and node.rest:
-                found.add(node.rest)
-    return sorted(found)
+                names.add(node.rest)
+    return sorted(names)
 
 
-def own(node: ast.AST) -> Iterator[ast.AST]:
+def own_nodes(node: ast.AST) -> Iterator[ast.AST]:
     """What is below a node, without what belongs to inner functions, classes and comprehensions."""
     if isinstance(node, (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)):
         yield from (item.target for item in ast.walk(node) if isinstance(item, ast.NamedExpr))
@@ -41,7 +41,7 @@ def own(node: ast.AST) -> Iterator[ast.AST]:
     for child in ast.iter_child_nodes(node):
         yield child
         if not isinstance(child, Scope):
-            yield from own(child)
+            yield from own_nodes(child)
 
 
 def binds(*parts: ast.expr) -> bool:
@@ -51,7 +51,7 @@ def binds(*parts: ast.expr) -> bool:
 
 def in_place(node: ast.AST) -> Iterator[tuple[ast.expr, str, ast.expr, str]]:
     """What is changed in place below a node: the target, how, what it belongs to, the name that this begins with."""
-    for item in own(node):
+    for item in own_nodes(node):
         if isinstance(item, (ast.Attribute, ast.Subscript)) and isinstance(item.ctx, (ast.Store, ast.Del)):
             target: ast.expr = item
             how, owner = "set", item.value

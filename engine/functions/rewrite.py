@@ -10,7 +10,7 @@ import ast
 from collections.abc import Sequence
 
 from .jumps import FlaggedFor, Scope, expression, lowered, statement
-from .reading import assigned, binds, hint, in_place, own
+from .reading import assigned, binds, hint, in_place, own_nodes
 from .source import Definition, parameters
 
 
@@ -31,16 +31,16 @@ def rewritten(node: Definition, owner: str | None) -> ast.FunctionDef:
     # Defaults are taken from the function itself: here they only keep their number.
     tree.args.defaults = [ast.Constant(None) for _ in tree.args.defaults]
     tree.args.kw_defaults = [None if item is None else ast.Constant(None) for item in tree.args.kw_defaults]
-    shared = [item for item in own(tree) if isinstance(item, (ast.Global, ast.Nonlocal))]
+    shared = [item for item in own_nodes(tree) if isinstance(item, (ast.Global, ast.Nonlocal))]
     tree.body = lowered(_Hoisted().body(tree))
-    given = parameters(node)
+    parameter_names = parameters(node)
     outer = {name for item in shared for name in item.names}
     globals_ = {name for item in shared if isinstance(item, ast.Global) for name in item.names}
-    blocks = [item for item in own(tree) if isinstance(item, (ast.If, ast.For, ast.While))]
+    blocks = [item for item in own_nodes(tree) if isinstance(item, (ast.If, ast.For, ast.While))]
     state = {name for block in blocks for name in assigned([block])}
-    change = _Rewrite(state, outer, globals_, owner, given[0] if given else None)
-    body = [made for item in tree.body for made in change.statements(item)]
-    unset = [name for name in sorted(state) if name not in outer and name not in given]
+    change = _Rewrite(state, outer, globals_, owner, parameter_names[0] if parameter_names else None)
+    body = [converted for item in tree.body for converted in change.statements(item)]
+    unset = [name for name in sorted(state) if name not in outer and name not in parameter_names]
     head = [statement(f"{name} = ag__.Unset({name!r})", tree.body[0]) for name in unset]
     tree.body = [*shared, *head, *body]
     return tree
@@ -50,8 +50,8 @@ class _Hoisted(ast.NodeTransformer):
     """Takes `global` and `nonlocal` out of the blocks, and annotations off local names, which no block could share."""
 
     def body(self, tree: ast.FunctionDef) -> list[ast.stmt]:
-        made = [found for item in tree.body if (found := self.visit(item)) is not None]
-        return made or [ast.copy_location(ast.Pass(), tree.body[0])]
+        statements = [visited for item in tree.body if (visited := self.visit(item)) is not None]
+        return statements or [ast.copy_location(ast.Pass(), tree.body[0])]
 
     def visit_Global(self, node: ast.Global) -> ast.stmt:
         return ast.copy_location(ast.Pass(), node)
@@ -60,8 +60,8 @@ class _Hoisted(ast.NodeTransformer):
         return ast.copy_location(ast.Pass(), node)
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.stmt:
-        made = ast.Assign([node.target], node.value) if node.value is not None else ast.Pass()
-        return ast.copy_location(made, node)
+        assignment = ast.Assign([node.target], node.value) if node.value is not None else ast.Pass()
+        return ast.copy_location(assignment, node)
 
     def generic_visit(self, node: ast.AST) -> ast.AST:
         return node if isinstance(node, Scope) else super().generic_visit(node)
@@ -76,11 +76,11 @@ class _Rewrite(ast.NodeTransformer):
         self.shared = shared
         self.owner = owner
         self.first = first
-        self.made = 0
+        self.count = 0
 
     def statements(self, node: ast.stmt) -> list[ast.stmt]:
-        found = self.visit(node)
-        return found if isinstance(found, list) else [found]
+        replacement = self.visit(node)
+        return replacement if isinstance(replacement, list) else [replacement]
 
     # --- scopes of their own: converted when they are called -----------------------------------------------------
 
@@ -137,30 +137,30 @@ class _Rewrite(ast.NodeTransformer):
         flags = node.flags if isinstance(node, FlaggedFor) else ()
         test = f"lambda: ag__.none_of({', '.join(flags)})" if flags else "None"
         call = f"ag__.for_(0, {body}, {test}, {get}, {put}, {tuple(names)!r}, {self._changes(node, names)}, 0)"
-        made = self._loop_call(call, node)
-        assert isinstance(made, ast.Expr)
-        assert isinstance(made.value, ast.Call)
-        made.value.args[0] = self.visit(node.iter)
+        loop_call = self._loop_call(call, node)
+        assert isinstance(loop_call, ast.Expr)
+        assert isinstance(loop_call.value, ast.Call)
+        loop_call.value.args[0] = self.visit(node.iter)
         take = ast.copy_location(ast.Assign([node.target], expression("ag__item", node.target)), node.target)
         return [
             self._function(body, "ag__item", names, [take, *node.body], node),
             *self._accessors(get, put, names, node),
-            made,
+            loop_call,
         ]
 
     def _loop_call(self, text: str, node: ast.While | ast.For) -> ast.stmt:
         """A loop operator's call; its last argument gives the hint at the head of the body."""
-        made = statement(text, node)
-        assert isinstance(made, ast.Expr)
-        assert isinstance(made.value, ast.Call)
-        given = hint(node.body)
-        made.value.args[-1] = expression("None", node)
-        if given is not None:
+        call_statement = statement(text, node)
+        assert isinstance(call_statement, ast.Expr)
+        assert isinstance(call_statement.value, ast.Call)
+        hint_call = hint(node.body)
+        call_statement.value.args[-1] = expression("None", node)
+        if hint_call is not None:
             lazy = expression("lambda: 0", node)
             assert isinstance(lazy, ast.Lambda)
-            lazy.body = given
-            made.value.args[-1] = lazy
-        return made
+            lazy.body = hint_call
+            call_statement.value.args[-1] = lazy
+        return call_statement
 
     def visit_Expr(self, node: ast.Expr) -> list[ast.stmt]:
         return [*self._guards(node), self.generic_visit(node)]  # type: ignore[list-item]
@@ -176,32 +176,32 @@ class _Rewrite(ast.NodeTransformer):
         return [*guards, node]
 
     def visit_Delete(self, node: ast.Delete) -> list[ast.stmt]:
-        made: list[ast.stmt] = []
+        statements: list[ast.stmt] = []
         for target in node.targets:
             if isinstance(target, ast.Name) and target.id in self.state:
-                made.append(statement(f"{target.id} = ag__.Unset({target.id!r})", node))
+                statements.append(statement(f"{target.id} = ag__.Unset({target.id!r})", node))
             else:
-                made.append(ast.copy_location(ast.Delete([target]), node))
-        return made
+                statements.append(ast.copy_location(ast.Delete([target]), node))
+        return statements
 
     def visit_Assert(self, node: ast.Assert) -> ast.stmt:
-        made = statement("ag__.assert_(lambda: 0, lambda: 0)", node)
+        assertion = statement("ag__.assert_(lambda: 0, lambda: 0)", node)
         parts = node.msg.values if isinstance(node.msg, ast.JoinedStr) else []
         shown = [(part, ast.unparse(part.value)) for part in parts if isinstance(part, ast.FormattedValue)]
-        assert isinstance(made, ast.Expr)
-        call = made.value
+        assert isinstance(assertion, ast.Expr)
+        call = assertion.value
         assert isinstance(call, ast.Call)
-        for place, part in enumerate((node.test, node.msg)):
-            lazy = call.args[place]
+        for index, part in enumerate((node.test, node.msg)):
+            lazy = call.args[index]
             assert isinstance(lazy, ast.Lambda)
             lazy.body = self.visit(part) if part is not None else expression("None", node)
         for value, name in shown:
-            self._told(value, name)
-        return made
+            self._show_operand(value, name)
+        return assertion
 
-    def _told(self, part: ast.FormattedValue, name: str) -> None:
+    def _show_operand(self, part: ast.FormattedValue, name: str) -> None:
         """Let an operator show a value of an f-string."""
-        call = expression(f"ag__.told(0, {name!r}, {part.conversion}, '')", part)
+        call = expression(f"ag__.formatted(0, {name!r}, {part.conversion}, '')", part)
         assert isinstance(call, ast.Call)
         call.args[0] = part.value
         if part.format_spec is not None:
@@ -225,10 +225,10 @@ class _Rewrite(ast.NodeTransformer):
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.expr:
         if binds(*node.values[1:]):
-            made = self._plain(node)
-            assert isinstance(made, ast.BoolOp)
-            made.values[:-1] = [self._certain(value, "an `and` or `or`") for value in made.values[:-1]]
-            return made
+            plain = self._plain(node)
+            assert isinstance(plain, ast.BoolOp)
+            plain.values[:-1] = [self._certain(value, "an `and` or `or`") for value in plain.values[:-1]]
+            return plain
         word = "and_" if isinstance(node.op, ast.And) else "or_"
         return self._lazy(f"ag__.{word}", node.values, node)
 
@@ -243,10 +243,10 @@ class _Rewrite(ast.NodeTransformer):
 
     def visit_IfExp(self, node: ast.IfExp) -> ast.expr:
         if binds(node.body, node.orelse):
-            made = self._plain(node)
-            assert isinstance(made, ast.IfExp)
-            made.test = self._certain(made.test, "a ternary")
-            return made
+            plain = self._plain(node)
+            assert isinstance(plain, ast.IfExp)
+            plain.test = self._certain(plain.test, "a ternary")
+            return plain
         return self._lazy("ag__.choose", [node.test, node.body, node.orelse], node)
 
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
@@ -271,9 +271,9 @@ class _Rewrite(ast.NodeTransformer):
         return node
 
     def _plain(self, node: ast.expr) -> ast.expr:
-        made = self.generic_visit(node)
-        assert isinstance(made, ast.expr)
-        return made
+        visited = self.generic_visit(node)
+        assert isinstance(visited, ast.expr)
+        return visited
 
     def _certain(self, value: ast.expr, what: str) -> ast.expr:
         """A value on which Python itself has to decide."""
@@ -286,23 +286,23 @@ class _Rewrite(ast.NodeTransformer):
         """An operator's call with its parts as thunks; where := stands in the first, which run anyway, as values."""
         call = expression(f"{operator}()", node)
         assert isinstance(call, ast.Call)
-        for place, part in enumerate(parts):
-            if place < certain and binds(*parts[:certain]):
-                made = expression("ag__.value(0)", part)
-                assert isinstance(made, ast.Call)
-                made.args = [self.visit(part)]
+        for index, part in enumerate(parts):
+            if index < certain and binds(*parts[:certain]):
+                argument = expression("ag__.value(0)", part)
+                assert isinstance(argument, ast.Call)
+                argument.args = [self.visit(part)]
             else:
-                made = expression("lambda: 0", part)
-                assert isinstance(made, ast.Lambda)
-                made.body = self.visit(part)
-            call.args.append(made)
+                argument = expression("lambda: 0", part)
+                assert isinstance(argument, ast.Lambda)
+                argument.body = self.visit(part)
+            call.args.append(argument)
         return call
 
     # --- blocks as functions -------------------------------------------------------------------------------------
 
     def _new(self, word: str) -> str:
-        self.made += 1
-        return f"ag__{word}_{self.made}"
+        self.count += 1
+        return f"ag__{word}_{self.count}"
 
     def _function(
         self,
@@ -312,17 +312,17 @@ class _Rewrite(ast.NodeTransformer):
         body: Sequence[ast.stmt],
         node: ast.AST,
     ) -> ast.stmt:
-        made = statement(f"def {name}({parameter}): pass", node)
-        assert isinstance(made, ast.FunctionDef)
+        block = statement(f"def {name}({parameter}): pass", node)
+        assert isinstance(block, ast.FunctionDef)
         inside = [*self._declared(names, node), *(new for item in body for new in self.statements(item))]
-        made.body = inside or made.body
-        return made
+        block.body = inside or block.body
+        return block
 
     def _declared(self, names: Sequence[str], node: ast.AST) -> list[ast.stmt]:
         ours = [name for name in names if name not in self.globals]
         shared = [name for name in names if name in self.globals]
-        made = [statement(f"nonlocal {', '.join(ours)}", node)] if ours else []
-        return made + ([statement(f"global {', '.join(shared)}", node)] if shared else [])
+        declarations = [statement(f"nonlocal {', '.join(ours)}", node)] if ours else []
+        return declarations + ([statement(f"global {', '.join(shared)}", node)] if shared else [])
 
     def _accessors(self, get: str, put: str, names: Sequence[str], node: ast.AST) -> list[ast.stmt]:
         reads = ", ".join(names) + ("," if len(names) == 1 else "")
@@ -335,35 +335,35 @@ class _Rewrite(ast.NodeTransformer):
 
     def _guards(self, node: ast.stmt) -> list[ast.stmt]:
         """What goes before a statement: operators that refuse its changes where a block of the graph hides them."""
-        found: dict[str, ast.stmt] = {}
+        guards: dict[str, ast.stmt] = {}
         for target, how, owner, root in in_place(node):
             call = f"ag__.changes({ast.unparse(target)!r}, {how!r}, {root!r}, lambda: 0)"
-            found.setdefault(call, self._guard(call, owner, node))
+            guards.setdefault(call, self._guard(call, owner, node))
         for name in assigned([node]):
             if name in self.shared:
                 call = f"ag__.changes({name!r}, 'name', {name!r}, lambda: 0)"
-                found[call] = self._guard(call, ast.Name(name, ast.Load()), node)
-        return list(found.values())
+                guards[call] = self._guard(call, ast.Name(name, ast.Load()), node)
+        return list(guards.values())
 
     def _guard(self, call: str, owner: ast.expr, node: ast.stmt) -> ast.stmt:
-        made = statement(call, node)
-        assert isinstance(made, ast.Expr)
-        assert isinstance(made.value, ast.Call)
-        thunk = made.value.args[3]
+        guard = statement(call, node)
+        assert isinstance(guard, ast.Expr)
+        assert isinstance(guard.value, ast.Call)
+        thunk = guard.value.args[3]
         assert isinstance(thunk, ast.Lambda)
         thunk.body = self.visit(expression(ast.unparse(owner), node))
-        return made
+        return guard
 
     def _changes(self, node: ast.AST, names: Sequence[str]) -> str:
         """Source of a tuple of (what is changed in place, how, a thunk of its owner): staging refuses those."""
-        found: dict[str, str] = {}
+        sources: dict[str, str] = {}
         for target, how, owner, root in in_place(node):
             if root in names:  # made within the block: nobody outside sees it
                 continue
             if any(isinstance(part, ast.Name) and part.id in names for part in ast.walk(owner)):
                 owner = ast.Name(root)  # it has no value yet: judged by what it is part of
-            found[f"({ast.unparse(target)!r}, {how!r}, lambda: {ast.unparse(owner)})"] = ""
+            sources[f"({ast.unparse(target)!r}, {how!r}, lambda: {ast.unparse(owner)})"] = ""
         for name in names:
             if name in self.globals:
-                found[f"({name!r}, 'global', lambda: None)"] = ""
-        return f"({', '.join(found)}{',' if found else ''})"
+                sources[f"({name!r}, 'global', lambda: None)"] = ""
+        return f"({', '.join(sources)}{',' if sources else ''})"

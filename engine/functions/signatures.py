@@ -79,7 +79,7 @@ def joined(static: Static, tensors: Sequence[Any]) -> tuple[tuple[Any, ...], dic
     tree, values = static
     fixed = dict(values)
     rest = iter(tensors)
-    leaves = [_value(fixed[place]) if place in fixed else next(rest) for place in range(len(fixed) + len(tensors))]
+    leaves = [_value(fixed[index]) if index in fixed else next(rest) for index in range(len(fixed) + len(tensors))]
     args, kwargs = jax.tree.unflatten(tree, leaves)
     return args, kwargs
 
@@ -89,13 +89,15 @@ class Parameters:
 
     def __init__(self, fn: Callable[..., Any]) -> None:  # Any: the user's function
         self.signature = inspect.signature(fn)
-        found = self.signature.parameters.values()
-        self.names = [item.name for item in found if item.kind in (item.POSITIONAL_ONLY, item.POSITIONAL_OR_KEYWORD)]
-        self.rest = next((item.name for item in found if item.kind is item.VAR_POSITIONAL), "args")
+        parameters = self.signature.parameters.values()
+        self.names = [
+            item.name for item in parameters if item.kind in (item.POSITIONAL_ONLY, item.POSITIONAL_OR_KEYWORD)
+        ]
+        self.rest = next((item.name for item in parameters if item.kind is item.VAR_POSITIONAL), "args")
         self._defaults = [self.signature.parameters[name].default for name in self.names]
         self._named = {
             item.name: item.default
-            for item in found
+            for item in parameters
             if item.kind is item.KEYWORD_ONLY and item.default is not item.empty
         }
 
@@ -154,16 +156,16 @@ def signature_of(parameters: Parameters, static: Static, tensors: Sequence[Any])
     tree, values = static
     fixed = dict(values)
     rest = iter(tensors)
-    marks = [fixed[place] if place in fixed else next(rest) for place in range(len(fixed) + len(tensors))]
+    marks = [fixed[index] if index in fixed else next(rest) for index in range(len(fixed) + len(tensors))]
     paths, _ = jax.tree_util.tree_flatten_with_path(jax.tree.unflatten(tree, range(len(marks))))
-    found = []
-    for place, (keys, _) in enumerate(paths):
+    arguments = []
+    for index, (keys, _) in enumerate(paths):
         name = parameters.path(keys)
-        if place in fixed:
-            found.append(Argument(name, None, repr(_value(fixed[place]))[:60]))
+        if index in fixed:
+            arguments.append(Argument(name, None, repr(_value(fixed[index]))[:60]))
             continue
-        found.append(Argument(name, Spec.of(marks[place])))
-    return CallSignature(tuple(found))
+        arguments.append(Argument(name, Spec.of(marks[index])))
+    return CallSignature(tuple(arguments))
 
 
 def refuse_objects(parameters: Parameters, args: Any, kwargs: Any) -> None:  # Any: the call
@@ -178,7 +180,7 @@ def refuse_objects(parameters: Parameters, args: Any, kwargs: Any) -> None:  # A
 
 
 @dataclass(frozen=True)
-class Change:
+class ArgumentChange:
     """One argument that differs between two signatures, and what makes it need no trace of its own."""
 
     name: str
@@ -193,23 +195,23 @@ class Change:
 _STRUCTURE: Final = "call it with the same arguments each time"
 
 
-def changes(new: CallSignature, old: CallSignature) -> list[Change]:
+def changes(new: CallSignature, old: CallSignature) -> list[ArgumentChange]:
     """What differs between two signatures, by argument."""
     before = {item.name: item for item in old.arguments}
     after = {item.name: item for item in new.arguments}
-    found = []
+    differences = []
     for name, item in after.items():
         other = before.get(name)
         if other is None:
-            found.append(Change(name, "not given", str(item), _STRUCTURE))
+            differences.append(ArgumentChange(name, "not given", str(item), _STRUCTURE))
         elif other != item:
-            found.append(_change(name, other, item))
-    return found + [
-        Change(name, str(item), "not given", _STRUCTURE) for name, item in before.items() if name not in after
+            differences.append(_change(name, other, item))
+    return differences + [
+        ArgumentChange(name, str(item), "not given", _STRUCTURE) for name, item in before.items() if name not in after
     ]
 
 
-def _change(name: str, old: Argument, new: Argument) -> Change:
+def _change(name: str, old: Argument, new: Argument) -> ArgumentChange:
     a, b = old.spec, new.spec
     if a is None and b is None:
         number = str(new.value).lstrip("-")[:1].isdigit()
@@ -225,18 +227,22 @@ def _change(name: str, old: Argument, new: Argument) -> Change:
     elif len(a.shape) != len(b.shape):
         fix = f"give {name} one rank"
     elif a.shape != b.shape:
-        dims = tuple(one if one == other else None for one, other in zip(a.shape, b.shape, strict=True))
+        dims = tuple(size if size == other_size else None for size, other_size in zip(a.shape, b.shape, strict=True))
         fix = f"one trace for all sizes: input_signature=[TensorSpec({dims}, '{b.dtype}')], or reduce_retracing=True"
     else:
         words = ["the dtype of a Python number" if spec.weak else "a dtype of its own" for spec in (a, b)]
-        return Change(name, f"{old}, {words[0]}", f"{new}, {words[1]}", f"make {name} by jnp.asarray(…, '{b.dtype}')")
-    return Change(name, str(old), str(new), fix)
+        return ArgumentChange(
+            name, f"{old}, {words[0]}", f"{new}, {words[1]}", f"make {name} by jnp.asarray(…, '{b.dtype}')"
+        )
+    return ArgumentChange(name, str(old), str(new), fix)
 
 
 def retraced(name: str, new: CallSignature, earlier: Sequence[CallSignature]) -> str:
     """Say what made the latest trace necessary, against the earlier signature that is nearest."""
-    found = min((changes(new, old) for old in reversed(earlier)), key=len)
-    shown = "; ".join(map(str, found)) or "an object is another one, which looks the same"
-    same = ["objects count by identity: pass the same one, or give its class __eq__ and __hash__"] if not found else []
-    fixes = "".join(f"\n  fix: {fix}" for fix in [*dict.fromkeys(change.fix for change in found), *same])
+    nearest = min((changes(new, old) for old in reversed(earlier)), key=len)
+    shown = "; ".join(map(str, nearest)) or "an object is another one, which looks the same"
+    same = (
+        ["objects count by identity: pass the same one, or give its class __eq__ and __hash__"] if not nearest else []
+    )
+    fixes = "".join(f"\n  fix: {fix}" for fix in [*dict.fromkeys(change.fix for change in nearest), *same])
     return f"{name} was traced {len(earlier) + 1} times; last, {shown}{fixes}"

@@ -22,12 +22,12 @@ def definition(fn: FunctionType) -> Definition | None:
     if not text:
         return None
     try:
-        found = [node for node in _functions(ast.parse(text)) if _is(node, code)]
+        candidates = [node for node in _functions(ast.parse(text)) if _is(node, code)]
     except SyntaxError:  # the file has changed since it was imported
         return None
-    if len(found) > 1:  # several lambdas on a line
-        found = sorted((node for node in found if _covers(node, code)), key=_span)[:1]
-    return found[0] if len(found) == 1 else None
+    if len(candidates) > 1:  # several lambdas on a line
+        candidates = sorted((node for node in candidates if _covers(node, code)), key=_span)[:1]
+    return candidates[0] if len(candidates) == 1 else None
 
 
 def _functions(tree: ast.AST) -> Iterator[Definition]:
@@ -43,8 +43,8 @@ def _is(node: Definition, code: CodeType) -> bool:
 def _covers(node: Definition, code: CodeType) -> bool:
     """Whether all instructions are of what stands in a function's body."""
     first, last = _span(node)[1:]
-    places = [(place[::2], place[1::2]) for place in code.co_positions() if None not in place and place[3]]
-    return bool(places) and all(first <= (*start,) and (*end,) <= last for start, end in places)
+    spans = [(span[::2], span[1::2]) for span in code.co_positions() if None not in span and span[3]]
+    return bool(spans) and all(first <= (*start,) and (*end,) <= last for start, end in spans)
 
 
 def _span(node: Definition) -> tuple[tuple[int, int], tuple[int, int], tuple[int, int]]:
@@ -79,20 +79,22 @@ def compiled(tree: ast.FunctionDef, fn: FunctionType) -> CodeType:
     ast.fix_missing_locations(outer)
     flags = fn.__code__.co_flags & __future__.annotations.compiler_flag
     code = compile(outer, fn.__code__.co_filename, "exec", dont_inherit=True, flags=flags)
-    made = _named(_named(code, "ag__factory"), tree.name)
-    return made.replace(co_name=fn.__code__.co_name, co_qualname=fn.__code__.co_qualname)
+    function_code = _named(_named(code, "ag__factory"), tree.name)
+    return function_code.replace(co_name=fn.__code__.co_name, co_qualname=fn.__code__.co_qualname)
 
 
-def made_of(code: CodeType, fn: FunctionType, helper: object) -> Callable[..., Any]:  # Any: the user's function
+def function_of_code(
+    code: CodeType, fn: FunctionType, helper: object
+) -> Callable[..., Any]:  # Any: the user's function
     """A function of the changed code, with the globals, closure cells and defaults of the one it came from."""
     cells = dict(zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True))
     cells[HELPER] = CellType(helper)
-    made = FunctionType(
+    function = FunctionType(
         code, fn.__globals__, fn.__name__, fn.__defaults__, tuple(cells[name] for name in code.co_freevars)
     )
-    made.__kwdefaults__ = fn.__kwdefaults__
-    made.__qualname__ = fn.__qualname__
-    return made
+    function.__kwdefaults__ = fn.__kwdefaults__
+    function.__qualname__ = fn.__qualname__
+    return function
 
 
 def _named(code: CodeType, name: str) -> CodeType:

@@ -38,9 +38,9 @@ def stateful(concrete: ConcreteFunction, *state: str) -> Graph:
     updates: dict[str, str] = {}
     outputs = dict(graph.signatures[SIGNATURE])
     for name, (before, after) in _pairs(concrete, state).items():
-        for item, place in _matched(name, before, after):
-            made = written(place)
-            updates[item.name] = outputs.pop(made).tensor
+        for item, path in _matched(name, before, after):
+            output = written(path)
+            updates[item.name] = outputs.pop(output).tensor
             have, want = graph.tensors()[updates[item.name]], graph.inputs[item.name]
             if (have.dtype, have.shape) != (want.dtype, want.shape):
                 raise InputError(
@@ -68,7 +68,7 @@ def _pairs(
     arguments = list(zip(paths(concrete.in_tree), concrete.signature.arguments, strict=True))
     results = paths(concrete.out_tree)
     shape = jax.tree.unflatten(concrete.out_tree, range(concrete.out_tree.num_leaves))
-    found = {}
+    pairs = {}
     for position, name in enumerate(state):
         before = [(path[2:], item) for path, item in arguments if re.split(r"[\[.]", item.name)[0] == name]
         if not before:
@@ -82,8 +82,8 @@ def _pairs(
             after = [path for path in results if _key(path) == position]
         else:
             after = results if len(state) == 1 else []
-        found[name] = (before, after)
-    return found
+        pairs[name] = (before, after)
+    return pairs
 
 
 def _key(path: Path) -> object:
@@ -107,9 +107,9 @@ def _matched(name: str, before: list[tuple[Path, Argument]], after: list[Path]) 
         if [path for path, _ in before] == [path[cut:] for path in after]:
             return [(item, path) for (_, item), path in zip(before, after, strict=True)]
     kept = ", ".join(item.name for _, item in before)
-    given = ", ".join(map(written, after)) or "nothing"
+    returned = ", ".join(map(written, after)) or "nothing"
     raise InputError(
-        f"the state {name!r} is {kept:.200}, and {given:.200} is returned for it",
+        f"the state {name!r} is {kept:.200}, and {returned:.200} is returned for it",
         fix="return the same tree, before all other results or in a dict under its name",
         where=caller(),
     )

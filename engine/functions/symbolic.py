@@ -49,20 +49,20 @@ class TensorSpec:
 def structs(specs: Sequence[Any]) -> list[jax.ShapeDtypeStruct]:  # Any: TensorSpecs, arrays, ShapeDtypeStructs
     """The specs as JAX takes them, with symbolic dimensions of one scope."""
     scope = jax.export.SymbolicScope()
-    own = 0
-    made = []
+    unnamed = 0
+    jax_structs = []
     for spec in specs:
         if not isinstance(spec, TensorSpec):
-            made.append(spec if isinstance(spec, jax.ShapeDtypeStruct) else Spec.of(spec).struct())
+            jax_structs.append(spec if isinstance(spec, jax.ShapeDtypeStruct) else Spec.of(spec).struct())
             continue
         words = []
-        for place, dim in enumerate(spec.shape):
-            if dim is None and place:
-                own += 1
-            words.append(str(dim) if dim is not None else f"d{own}" if place else "b")
+        for axis, dim in enumerate(spec.shape):
+            if dim is None and axis:
+                unnamed += 1
+            words.append(str(dim) if dim is not None else f"d{unnamed}" if axis else "b")
         shape = jax.export.symbolic_shape(",".join(words), scope=scope) if words else ()
-        made.append(jax.ShapeDtypeStruct(shape, spec.dtype))  # type: ignore[no-untyped-call]  # JAX types no struct
-    return made
+        jax_structs.append(jax.ShapeDtypeStruct(shape, spec.dtype))  # type: ignore[no-untyped-call]  # JAX types no struct
+    return jax_structs
 
 
 def is_symbolic(shape: Sequence[Any]) -> bool:  # Any: dimensions
@@ -70,23 +70,23 @@ def is_symbolic(shape: Sequence[Any]) -> bool:  # Any: dimensions
     return not all(isinstance(dim, int) for dim in shape)
 
 
-def program(jaxpr: ClosedJaxpr, given: Sequence[jax.ShapeDtypeStruct]) -> Callable[..., Any]:  # Any: arrays
+def program(jaxpr: ClosedJaxpr, structs: Sequence[jax.ShapeDtypeStruct]) -> Callable[..., Any]:  # Any: arrays
     """A jaxpr as a compiled function of its tensors; XLA compiles anew for a new size, Python is not run again."""
     run = jax.jit(jaxpr_as_fun(jaxpr))
-    if not any(is_symbolic(item.shape) for item in given):
+    if not any(is_symbolic(item.shape) for item in structs):
         return run
-    exported = jax.export.export(run)(*given)
+    exported = jax.export.export(run)(*structs)
     return jax.jit(exported.call)
 
 
-def check(names: Sequence[str], given: Sequence[Any], wanted: Sequence[jax.ShapeDtypeStruct]) -> None:
+def check(names: Sequence[str], tensors: Sequence[Any], wanted: Sequence[jax.ShapeDtypeStruct]) -> None:
     """Compare tensors with what a concrete function takes.
 
     Raises:
         InputError: One has another rank, dtype or fixed size, two sizes of one name differ, or an unknown one is 0.
     """
     sizes: dict[str, tuple[str, int]] = {}
-    for name, tensor, want in zip(names, given, wanted, strict=True):
+    for name, tensor, want in zip(names, tensors, wanted, strict=True):
         have = Spec.of(tensor)
         shown = str(Spec(want.shape, want.dtype, False))
         if have.dtype != want.dtype or len(have.shape) != len(want.shape):
@@ -120,14 +120,14 @@ def _mismatch(name: str, have: Spec, wanted: str) -> None:
 def generalised(old: Sequence[Spec], new: Sequence[Spec]) -> list[TensorSpec] | None:
     """Specs that cover both: a size that differs gets a name, one name for one pair of sizes; None if they cannot."""
     names: Mapping[tuple[int, int], str] = {}
-    found: list[TensorSpec] = []
+    specs: list[TensorSpec] = []
     known = dict(names)
     for a, b in zip(old, new, strict=True):
         if a.dtype != b.dtype or len(a.shape) != len(b.shape):
             return None
         shape = [
-            one if one == other else known.setdefault((one, other), f"n{len(known)}")
-            for one, other in zip(a.shape, b.shape, strict=True)
+            size if size == other_size else known.setdefault((size, other_size), f"n{len(known)}")
+            for size, other_size in zip(a.shape, b.shape, strict=True)
         ]
-        found.append(TensorSpec(tuple(shape), str(a.dtype)))
-    return found
+        specs.append(TensorSpec(tuple(shape), str(a.dtype)))
+    return specs

@@ -46,7 +46,7 @@ class Unset:
         self.where = where
 
     def error(self) -> Exception:
-        """Why there is no value."""
+        """The error of a read: InputError where paths disagree, UnboundLocalError where nothing was assigned."""
         if self.message is None:
             return UnboundLocalError(f"{caller()}: {shown(self.name)} is used before it has a value")
         return InputError(self.message, fix=self.fix, where=self.where or caller())
@@ -86,10 +86,10 @@ def none_of(*flags: Any) -> Any:  # Any: bools or traced bools
     traced = [flag for flag in flags if flag is not False]
     if not traced:
         return True
-    found = traced[0]
+    any_set = traced[0]
     for flag in traced[1:]:
-        found = jnp.logical_or(found, flag)
-    return jnp.logical_not(found)
+        any_set = jnp.logical_or(any_set, flag)
+    return jnp.logical_not(any_set)
 
 
 def is_traced(value: Any) -> bool:  # Any: anything
@@ -142,7 +142,7 @@ class Spec:
         return jax.lax.convert_element_type(array, self.dtype)
 
     def zeros(self) -> jax.Array:
-        """A placeholder."""
+        """An array of zeros with this shape and dtype, for a path that leaves no value."""
         return jnp.zeros(self.shape, self.dtype)
 
     def __repr__(self) -> str:
@@ -163,7 +163,7 @@ def join(a: Spec, b: Spec) -> Spec | None:
 
 def _rank(dtype: Any) -> int:  # Any: a numpy dtype
     kinds = (jnp.bool_, jnp.integer, jnp.floating, jnp.complexfloating)
-    return next(place for place, kind in enumerate(kinds) if jnp.issubdtype(dtype, kind))
+    return next(rank for rank, kind in enumerate(kinds) if jnp.issubdtype(dtype, kind))
 
 
 def same(a: Leaf, b: Leaf) -> bool:
@@ -216,11 +216,11 @@ _LEAK: Final = re.compile(r"traced at \S*/functions/(?:carry|branches)\.py.*?cre
 
 def leaked(name: str, error: Exception) -> InputError | None:
     """What to tell of JAX's UnexpectedTracerError; None where the tensor is of no block of ours."""
-    found = _LEAK.search(str(error))
-    if found is None:
+    leak = _LEAK.search(str(error))
+    if leak is None:
         return None
     return InputError(
         f"{name}: a tensor made inside a loop or branch of the graph is kept outside of it, by a function called there",
         fix="let that function return it instead of keeping it (in a list, an attribute, a nonlocal name)",
-        where=found[1] if is_users(found[1]) else caller(),
+        where=leak[1] if is_users(leak[1]) else caller(),
     )

@@ -20,7 +20,7 @@ class Contents:
         programs: Of device programs.
         weights: Of arrays.
         assets: Of tables.
-        code: A host op's name → what tells its code from another of that name; "" for the engine's own.
+        code: A host op's name → a text that differs for other code of that name; "" for the engine's own.
     """
 
     programs: Mapping[str, str]
@@ -43,24 +43,24 @@ def canonical(graph: Graph, contents: Contents) -> tuple[Graph, dict[str, str]]:
         The graph, in which programs go by their digests; and the new name of each tensor. A raw column's, which says
         its dtype too, stands in the second alone.
     """
-    given = {tensor.id: tensor.id for tensor in graph.inputs.values()}
+    new_ids = {tensor.id: tensor.id for tensor in graph.inputs.values()}
     names = {tensor.id: _digest(["column", tensor.id, tensor.dtype]) for tensor in graph.inputs.values()}
     nodes: list[GraphNode] = []
     for node in graph.nodes:
         read = [None if name is None else names[name] for name in node.inputs]
-        made = _digest([_described(node, contents), read, [[t.dtype, t.shape, t.column] for t in node.outputs]])
-        outputs = tuple(replace(tensor, id=f"{made}.{place}") for place, tensor in enumerate(node.outputs))
+        digest = _digest([_described(node, contents), read, [[t.dtype, t.shape, t.column] for t in node.outputs]])
+        outputs = tuple(replace(tensor, id=f"{digest}.{position}") for position, tensor in enumerate(node.outputs))
         if isinstance(node, HostNode):
-            inputs = tuple(given[name] for name in node.inputs)
+            inputs = tuple(new_ids[name] for name in node.inputs)
             nodes.append(replace(node, inputs=inputs, outputs=outputs))
         elif isinstance(node, DeviceStage):
-            slots = tuple(None if name is None else given[name] for name in node.inputs)
+            slots = tuple(None if name is None else new_ids[name] for name in node.inputs)
             nodes.append(replace(node, inputs=slots, outputs=outputs, program=contents.programs[node.program]))
         for old, new in zip(node.outputs, outputs, strict=True):
-            names[old.id] = given[old.id] = new.id
+            names[old.id] = new_ids[old.id] = new.id
     signatures = {
-        name: {key: replace(out, tensor=given[out.tensor]) for key, out in found.items()}
-        for name, found in graph.signatures.items()
+        name: {key: replace(out, tensor=new_ids[out.tensor]) for key, out in outputs_by_name.items()}
+        for name, outputs_by_name in graph.signatures.items()
     }
     return Graph(graph.inputs, tuple(nodes), signatures), names
 

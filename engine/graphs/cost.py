@@ -67,17 +67,17 @@ def costs(graph: Graph, rows: int = 512, sizes: Mapping[str, int] | None = None)
     """
     dims = {BATCH: rows, **(sizes or {})}
     tensors = graph.tensors()
-    found: list[tuple[GraphNode, Cost]] = []
+    node_costs: list[tuple[GraphNode, Cost]] = []
     for node in graph.nodes:
         moved = sum(_bytes(tensors[name], dims, rows) for name in node.inputs if name in tensors)  # not assets
         moved += sum(_bytes(tensor, dims, rows) for tensor in node.outputs)
         if isinstance(node, DeviceOp):
             work = _equation(node.equation, dims, rows)
-            found.append((node, Cost(work.flops, work.transcendentals, moved, work.exact)))
+            node_costs.append((node, Cost(work.flops, work.transcendentals, moved, work.exact)))
         else:
             flops = node.flops * rows if isinstance(node, DeviceStage) else 0
-            found.append((node, Cost(flops, bytes=moved, exact=False)))
-    return found
+            node_costs.append((node, Cost(flops, bytes=moved, exact=False)))
+    return node_costs
 
 
 def cost(graph: Graph, rows: int = 512, sizes: Mapping[str, int] | None = None) -> Cost:
@@ -90,15 +90,15 @@ def _equation(equation: Any, dims: Mapping[str, int], rows: int) -> Cost:  # a j
 
     name, params = equation.primitive.name, equation.params
     read = [_shape(var.aval, dims, rows) for var in equation.invars]
-    made = [_shape(var.aval, dims, rows) for var in equation.outvars]
-    size = sum(math.prod(shape) for shape in made)
+    results = [_shape(var.aval, dims, rows) for var in equation.outvars]
+    size = sum(math.prod(shape) for shape in results)
     if name == "dot_general":
         (left, _), _ = params["dimension_numbers"]
         return Cost(2 * size * math.prod(read[0][axis] for axis in left))
     if name == "conv_general_dilated":
-        return Cost(2 * _multiplications(params, read[0], read[1], made[0]))
-    found: list[Any] = list(jaxprs_in_params(params))  # open or closed, whatever their type says
-    inner = [body if hasattr(body, "eqns") else body.jaxpr for body in found]
+        return Cost(2 * _multiplications(params, read[0], read[1], results[0]))
+    jaxprs: list[Any] = list(jaxprs_in_params(params))  # open or closed, whatever their type says
+    inner = [body if hasattr(body, "eqns") else body.jaxpr for body in jaxprs]
     if inner:
         bodies = [sum((_equation(e, dims, rows) for e in body.eqns), Cost()) for body in inner]
         if name == "scan":
@@ -115,18 +115,18 @@ def _equation(equation: Any, dims: Mapping[str, int], rows: int) -> Cost:  # a j
 
 
 def _multiplications(
-    params: Mapping[str, Any], image: tuple[int, ...], kernel: tuple[int, ...], made: tuple[int, ...]
+    params: Mapping[str, Any], image: tuple[int, ...], kernel: tuple[int, ...], result: tuple[int, ...]
 ) -> int:
     """Of a convolution, without those that padding and dilation make with zero, as XLA counts."""
     spec = params["dimension_numbers"]
-    count: int = made[spec.out_spec[0]] * made[spec.out_spec[1]] * kernel[spec.rhs_spec[1]]
+    count: int = result[spec.out_spec[0]] * result[spec.out_spec[1]] * kernel[spec.rhs_spec[1]]
     windows = zip(
         params["window_strides"], params["padding"], params["lhs_dilation"], params["rhs_dilation"], strict=True
     )
     for axis, (stride, (low, _), spread, step) in enumerate(windows, start=2):
         out, size, taps = (
             shape[places[axis]]
-            for shape, places in ((made, spec.out_spec), (image, spec.lhs_spec), (kernel, spec.rhs_spec))
+            for shape, places in ((result, spec.out_spec), (image, spec.lhs_spec), (kernel, spec.rhs_spec))
         )
         at = np.arange(out)[:, None] * stride + np.arange(taps) * step - int(low)
         count *= int(np.sum((at >= 0) & (at <= (size - 1) * spread) & (at % spread == 0)))

@@ -16,24 +16,24 @@ from .graph import Graph
 from .nodes import AnalyzerNode, DeviceOp, DeviceStage, GraphNode, HostNode, Literal, Tensor
 
 LINES: Final = 60
-"""Nodes told one by one; of larger graphs those of one line of code, or that repeat, are told together."""
+"""So many nodes are shown one by one; in a larger graph those of one line of code, or that repeat, are grouped."""
 
 
 def describe(
     graph: Graph, rows: int, ops: Mapping[str, Mapping[str, int]] | None = None
 ) -> dict[str, Any]:  # Any: JSON
     """See `Graph.describe`; `ops` counts the operations of each stage's program."""
-    found = costs(graph, rows)
-    total = sum((each for _, each in found), Cost())
+    node_costs = costs(graph, rows)
+    total = sum((each for _, each in node_costs), Cost())
     nodes = []
-    for node, cost in found:
+    for node, cost in node_costs:
         nodes.append(
             {
                 "op": _op(node),
                 "called": _called(node),
                 "kind": _kind(node),
                 "inputs": [name for name in node.inputs if name is not None],
-                "outputs": [_told(tensor) for tensor in node.outputs if not tensor.id.startswith("_")],
+                "outputs": [_described(tensor) for tensor in node.outputs if not tensor.id.startswith("_")],
                 "weights": list(node.weights) if isinstance(node, DeviceStage) else [],
                 "settings": _settings(node),
                 "ops": dict((ops or {}).get(node.program, {})) if isinstance(node, DeviceStage) else {},
@@ -45,8 +45,8 @@ def describe(
             }
         )
     return {
-        "inputs": [{"name": name, **_told(tensor)} for name, tensor in graph.inputs.items()],
-        "weights": [{**_told(tensor), "bytes": _bytes(tensor)} for tensor in graph.weights.values()],
+        "inputs": [{"name": name, **_described(tensor)} for name, tensor in graph.inputs.items()],
+        "weights": [{**_described(tensor), "bytes": _bytes(tensor)} for tensor in graph.weights.values()],
         "nodes": nodes,
         "signatures": {
             name: {
@@ -63,7 +63,7 @@ def describe(
         "total": {
             "flops": total.flops + total.transcendentals,
             "bytes": total.bytes,
-            "exact": all(cost.exact for node, cost in found if isinstance(node, DeviceOp)),
+            "exact": all(cost.exact for node, cost in node_costs if isinstance(node, DeviceOp)),
         },
     }
 
@@ -142,7 +142,7 @@ def _number(literal: Literal) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _told(tensor: Tensor) -> dict[str, str]:
+def _described(tensor: Tensor) -> dict[str, str]:
     dims = ",".join(map(str, tensor.shape))
     return {"id": tensor.id, "type": f"{tensor.dtype}{'?' if tensor.column else ''}[{dims}]"}
 

@@ -22,7 +22,7 @@ class Output:
 
 
 @dataclass(frozen=True)
-class Check:
+class RowCheck:
     """What must hold of every row of a signature, or that row fails.
 
     Attributes:
@@ -87,7 +87,7 @@ class Graph:
     weights: Mapping[str, Tensor] = field(default_factory=dict)
     values: Mapping[str, NDArray[Any]] = field(default_factory=dict)
     updates: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    checks: Mapping[str, tuple[Check, ...]] = field(default_factory=dict)
+    checks: Mapping[str, tuple[RowCheck, ...]] = field(default_factory=dict)
     dims: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -99,10 +99,10 @@ class Graph:
 
     def tensors(self) -> dict[str, Tensor]:
         """Every tensor by id: inputs, weights, then what the nodes make."""
-        found = {tensor.id: tensor for tensor in (*self.inputs.values(), *self.weights.values())}
+        tensors = {tensor.id: tensor for tensor in (*self.inputs.values(), *self.weights.values())}
         for node in self.nodes:
-            found.update((tensor.id, tensor) for tensor in node.outputs)
-        return found
+            tensors.update((tensor.id, tensor) for tensor in node.outputs)
+        return tensors
 
     def roots(self, signature: str) -> tuple[str, ...]:
         """The tensors that a signature asks for: its outputs, the next values of its weights, its checks."""
@@ -161,7 +161,7 @@ class Graph:
             `where` in the user's code, `flops`, `bytes`, …), `signatures`, `rows`, and the `total` cost; an op's
             `exact` is False where a loop's turns depend on the data.
         """
-        from .describe import describe  # here and below: what tells of graphs stands above them
+        from .describe import describe  # late, here and below: these modules import this one
 
         return describe(self, rows)
 
@@ -175,8 +175,8 @@ class Graph:
 
         columns = ("op", "kind", "type", "flops", "bytes", "device", "where")
         nodes = self.describe(rows)["nodes"]
-        told = ({**node, "type": node["outputs"][0]["type"] if node["outputs"] else None} for node in nodes)
-        return frame(columns, ([node[column] for column in columns] for node in told))
+        typed = ({**node, "type": node["outputs"][0]["type"] if node["outputs"] else None} for node in nodes)
+        return frame(columns, ([node[column] for column in columns] for node in typed))
 
     def to_html(self) -> str:
         """A page that works offline: the drawing, the signatures, every node with its cost."""

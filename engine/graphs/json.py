@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from ...errors import InputError
-from .graph import Check, Graph, Output
+from .graph import Graph, Output, RowCheck
 from .nodes import ARRAY_DTYPES, COLUMN_DTYPES, SYMBOL, DeviceStage, GraphNode, HostNode, Tensor
 
 
@@ -43,7 +43,8 @@ def graph_of_json(data: Any) -> Graph:  # Any: JSON from a file, checked here
             },
             checks={
                 _text(name): tuple(
-                    Check(_text(item["tensor"]), _text(item["message"]), _place(item["where"])) for item in checks
+                    RowCheck(_text(item["tensor"]), _text(item["message"]), _text_if_any(item["where"]))
+                    for item in checks
                 )
                 for name, checks in data.get("checks", [])
             },
@@ -96,7 +97,7 @@ def _node(data: Any) -> GraphNode:  # Any: JSON
             outputs,
             {_text(k): v for k, v in params.items()},
             _texts(data["assets"]),
-            _place(data.get("where")),
+            _text_if_any(data.get("where")),
         )
     if data["kind"] != "device":
         raise ValueError(f"node kind {data['kind']!r}")
@@ -112,7 +113,7 @@ def _node(data: Any) -> GraphNode:  # Any: JSON
         _texts(data["weights"]),
         outputs,
         needs,
-        _place(data.get("device")),
+        _text_if_any(data.get("device")),
         _size(data.get("flops")) or 0,
     )
 
@@ -132,9 +133,9 @@ def _dtype(value: object, *, column: bool) -> str:
 
 
 def _shape(value: Any) -> tuple[str | int, ...]:  # Any: JSON
-    for place, dim in enumerate(value):
+    for axis, dim in enumerate(value):
         counted = isinstance(dim, int) and not isinstance(dim, bool) and dim >= 0
-        if not counted and not (place == 0 and isinstance(dim, str) and SYMBOL.fullmatch(dim)):
+        if not counted and not (axis == 0 and isinstance(dim, str) and SYMBOL.fullmatch(dim)):
             raise ValueError(f"shape {value!r:.80}")
     return tuple(value)
 
@@ -145,7 +146,7 @@ def _text(value: object) -> str:
     return value
 
 
-def _place(value: object) -> str | None:
+def _text_if_any(value: object) -> str | None:
     return None if value is None else _text(value)
 
 

@@ -90,9 +90,9 @@ class DeviceStage:
     flops: int = 0
 
     def __str__(self) -> str:
-        given = ", ".join("·" if name is None else name for name in self.inputs)
+        arguments = ", ".join("·" if name is None else name for name in self.inputs)
         at = f" on {self.device}" if self.device else ""
-        return f"device<{self.program}>({given}; {len(self.weights)} weights){at}"
+        return f"device<{self.program}>({arguments}; {len(self.weights)} weights){at}"
 
 
 @dataclass(frozen=True)
@@ -133,8 +133,8 @@ class DeviceOp:
     def where(self) -> str | None:
         """The user's call that made it as "file:line"; None where it is not known."""
         frames = getattr(self.equation.source_info.traceback, "frames", ())
-        found = next((frame for frame in frames if is_users(frame.file_name)), None)
-        return None if found is None else f"{found.file_name}:{found.line_num}"
+        frame_of_user = next((frame for frame in frames if is_users(frame.file_name)), None)
+        return None if frame_of_user is None else f"{frame_of_user.file_name}:{frame_of_user.line_num}"
 
     def __str__(self) -> str:
         at = f" on {self.device}" if self.device else ""

@@ -34,8 +34,8 @@ def callable_of(graph: Graph, signature: str | None = None) -> Callable[[Arrays]
         run = jax.export.export(jax.jit(run))(*shapes).call
     jitted = jax.jit(run)
 
-    def call(given: Arrays) -> dict[str, Any]:
-        known = {**part.values, **given}
+    def call(arrays: Arrays) -> dict[str, Any]:
+        known = {**part.values, **arrays}
         missing = [name for name in avals if name not in known]
         if missing:
             raise InputError(f"no value for {missing[0]!r}", fix=f"give {', '.join(missing)}")
@@ -57,5 +57,5 @@ def _program(graph: Graph, signature: str | None) -> tuple[Graph, Callable[..., 
     updates = part.updates.get(signature, {})
     names = [*outputs, *updates]
     wanted = [*(output.tensor for output in outputs.values()), *updates.values()]
-    given = [*(tensor.id for tensor in part.inputs.values()), *part.weights]
-    return part, as_function(function_of(part, ops, given, wanted)), names
+    arguments = [*(tensor.id for tensor in part.inputs.values()), *part.weights]
+    return part, as_function(function_of(part, ops, arguments, wanted)), names

@@ -55,7 +55,7 @@ def lower(
         prefix: Starts the names of the programs.
         known: Tensor → the name of the weight or asset that it has become.
         programs: Those of the device stages that are in the graph already.
-        columns: Raw columns, one of which tells a stage without batched inputs how many rows there are.
+        columns: Raw columns. A stage without batched inputs counts the rows of one of them.
         platforms: What to lower it for.
 
     Returns:
@@ -63,31 +63,35 @@ def lower(
     """
     known = known or {}
     counting = values_of(graph.nodes)
-    places = _places(graph.nodes, counting)
+    stage_places = _places(graph.nodes, counting)
     tensors = graph.tensors()
     roots = {root for name in graph.signatures for root in graph.roots(name)}
     nodes: list[GraphNode] = []
-    made: dict[str, bytes] = {}
-    for place in sorted(set(places)):
-        group = [node for node, at in zip(graph.nodes, places, strict=True) if at == place]
-        if place.device == HOST:
+    programs_by_name: dict[str, bytes] = {}
+    for stage_place in sorted(set(stage_places)):
+        group = [node for node, at in zip(graph.nodes, stage_places, strict=True) if at == stage_place]
+        if stage_place.device == HOST:
             nodes += [_named(node, known) for node in group if isinstance(node, HostNode)]
             continue
         read_later = {
-            name for node, at in zip(graph.nodes, places, strict=True) if at != place for name in node.inputs if name
+            name
+            for node, at in zip(graph.nodes, stage_places, strict=True)
+            if at != stage_place
+            for name in node.inputs
+            if name
         }
         device = [node for node in group if isinstance(node, _Device)]
         plan = _Stage.of(graph, device, roots | read_later, tensors, known, counting)
-        name = f"{prefix}-{len(made)}"
+        name = f"{prefix}-{len(programs_by_name)}"
         counted = plan.counted(f"rows/{name}", (*graph.inputs.values(), *columns))
         nodes += counted.extra
-        stage, made[name] = counted.export(name, graph, programs or {}, platforms)
-        nodes.append(replace(stage, device=place.device or None, flops=_flops(graph, device)))
+        stage, programs_by_name[name] = counted.export(name, graph, programs or {}, platforms)
+        nodes.append(replace(stage, device=stage_place.device or None, flops=_flops(graph, device)))
     read = {name for node in nodes for name in node.inputs} | roots
     every = {tensor.id: tensor for tensor in (*graph.inputs.values(), *columns)}
     inputs = {name.removeprefix("column/"): every[name] for name in every if name in read}
     whole = Graph(inputs, tuple(nodes), graph.signatures, updates=graph.updates, checks=graph.checks)
-    return fuse_text(whole), made
+    return fuse_text(whole), programs_by_name
 
 
 class _Place(NamedTuple):
@@ -98,18 +102,23 @@ class _Place(NamedTuple):
 
 
 def _places(nodes: Sequence[GraphNode], counting: Mapping[str, Tensor]) -> list[_Place]:
-    """A place for each node: after all that it reads, and that gives it its size; as few changes as that allows."""
-    made: dict[str, _Place] = {}
-    found = []
+    """A place for each node, so that stages run in order of level and there are as few as that allows.
+
+    A node's level is the longest path to it, counted in changes of device: nodes of one level and device need nothing
+    of each other by way of another device, and so are one stage.
+    """
+    made_at: dict[str, _Place] = {}
+    stage_places = []
     for node in nodes:
         device = (node.device or "") if isinstance(node, _Device) else HOST
         sizes = [counting[dim].id for dim in sizes_of(node) if dim in counting] if counting else []
-        read = [made[name] for name in (*node.inputs, *sizes) if name is not None and name in made]
-        first = 0 if device == HOST else 1  # what reads no host node waits for the first of them all the same
+        read = [made_at[name] for name in (*node.inputs, *sizes) if name is not None and name in made_at]
+        # Device nodes that read no host node share level 1 with those that do; on level 0 they would be a stage more.
+        first = 0 if device == HOST else 1
         level = max((at.level + (at.device != device) for at in read), default=first)
-        found.append(_Place(level, device))
-        made.update((tensor.id, found[-1]) for tensor in node.outputs)
-    return found
+        stage_places.append(_Place(level, device))
+        made_at.update((tensor.id, stage_places[-1]) for tensor in node.outputs)
+    return stage_places
 
 
 def _flops(graph: Graph, nodes: Sequence[_Device]) -> int:
@@ -147,19 +156,19 @@ class _Stage:
         known: Mapping[str, str],
         counting: Mapping[str, Tensor],
     ) -> _Stage:
-        own = {tensor.id for node in nodes for tensor in node.outputs}
-        read = dict.fromkeys(name for node in nodes for name in node.inputs if name is not None and name not in own)
+        inner = {tensor.id for node in nodes for tensor in node.outputs}
+        read = dict.fromkeys(name for node in nodes for name in node.inputs if name is not None and name not in inner)
         weights = [tensors[name] for name in read if name in graph.weights]
         held = dict.fromkeys(name for node in nodes if isinstance(node, DeviceStage) for name in node.weights)
         inputs = tuple(tensors[name] for name in read if name not in graph.weights)
         if counting:
-            told = {dim for tensor in inputs for dim in tensor.shape}
+            dims_of_inputs = {dim for tensor in inputs for dim in tensor.shape}
             sizes = set().union(*map(sizes_of, nodes)) & counting.keys()
-            inputs += tuple(counting[dim] for dim in sorted(sizes - told))
+            inputs += tuple(counting[dim] for dim in sorted(sizes - dims_of_inputs))
         outputs = tuple(tensor for node in nodes for tensor in node.outputs if tensor.id in outside)
-        given = [known.get(tensor.id, tensor.id) for tensor in weights]
-        more = [graph.weights[name] for name in held if name not in given]
-        return cls(tuple(nodes), inputs, (*weights, *more), (*given, *(t.id for t in more)), outputs)
+        weight_names = [known.get(tensor.id, tensor.id) for tensor in weights]
+        more = [graph.weights[name] for name in held if name not in weight_names]
+        return cls(tuple(nodes), inputs, (*weights, *more), (*weight_names, *(t.id for t in more)), outputs)
 
     def counted(self, name: str, columns: Iterable[Tensor]) -> _Stage:
         """The stage with a node that counts rows, where no input carries the batch."""
@@ -176,8 +185,8 @@ class _Stage:
         self, name: str, graph: Graph, programs: Mapping[str, bytes], platforms: Sequence[str]
     ) -> tuple[DeviceStage, bytes]:
         """The stage as a node, and its program."""
-        given = [*self.inputs, *self.weights]
-        avals = [aval_of(tensor, graph.dims) for tensor in given]
+        arguments = [*self.inputs, *self.weights]
+        avals = [aval_of(tensor, graph.dims) for tensor in arguments]
         calls = {
             node.program: jax.export.deserialize(bytearray(programs[node.program])).call
             for node in self.nodes
@@ -221,28 +230,28 @@ class _Stage:
             if isinstance(run[0], DeviceStage):
                 parts.append(run[0])
             else:
-                made = dict.fromkeys(tensor.id for node in run for tensor in node.outputs)
-                given = {name: tensors[name] for node in run for name in node.inputs if name and name not in made}
-                results = {name: Output(name) for name in made if name in wanted}
-                parts.append(outline(write_scans(Graph(given, tuple(run), {_PART: results}, dims=graph.dims))))
+                results = dict.fromkeys(tensor.id for node in run for tensor in node.outputs)
+                operands = {name: tensors[name] for node in run for name in node.inputs if name and name not in results}
+                outputs = {name: Output(name) for name in results if name in wanted}
+                parts.append(outline(write_scans(Graph(operands, tuple(run), {_PART: outputs}, dims=graph.dims))))
             wanted.update(name for node in run for name in node.inputs if name)
         return parts[::-1]
 
     def _needs(self) -> tuple[tuple[int, ...], ...]:
         """For each output the places of the inputs it depends on: one that carries the batch at the least."""
-        reach: dict[str, set[int]] = {tensor.id: {place} for place, tensor in enumerate(self.inputs)}
-        telling = {tensor.shape[0]: place for place, tensor in enumerate(self.inputs) if tensor.shape}
+        reach: dict[str, set[int]] = {tensor.id: {position} for position, tensor in enumerate(self.inputs)}
+        telling = {tensor.shape[0]: position for position, tensor in enumerate(self.inputs) if tensor.shape}
         counted = telling.keys() - {BATCH}
         for node in self.nodes:
-            for place, tensor in enumerate(node.outputs):
+            for position, tensor in enumerate(node.outputs):
                 read = (
-                    (node.inputs[index] for index in node.needs[place])
+                    (node.inputs[index] for index in node.needs[position])
                     if isinstance(node, DeviceStage)
                     else node.inputs
                 )
                 sizes = {telling[dim] for dim in sizes_of(node) if dim in telling} if counted else set()
                 reach[tensor.id] = sizes.union(*(reach.get(name, set()) for name in read if name is not None))
-        batched = [place for place, tensor in enumerate(self.inputs) if tensor.batched]
+        batched = [position for position, tensor in enumerate(self.inputs) if tensor.batched]
         counting = set(batched[:1]) if not self.extra else {len(self.inputs) - 1}
         return tuple(
             tuple(sorted(reach[t.id] if set(batched[:]) & reach[t.id] else reach[t.id] | counting))
@@ -254,12 +263,12 @@ def _evaluate(part: Graph | DeviceStage, env: dict[str, Any], calls: Mapping[str
     """Run equations, or one stage, on traced arrays."""
     if isinstance(part, Graph):
         ops = [node for node in part.nodes if isinstance(node, DeviceOp)]
-        made = part.signatures[_PART]
-        run = as_function(function_of(part, ops, list(part.inputs), [output.tensor for output in made.values()]))
-        env.update(zip(made, run(*(env[name] for name in part.inputs)), strict=True))
+        outputs = part.signatures[_PART]
+        run = as_function(function_of(part, ops, list(part.inputs), [output.tensor for output in outputs.values()]))
+        env.update(zip(outputs, run(*(env[name] for name in part.inputs)), strict=True))
         return
-    given = [(name, shape[0]) for name, (_, shape) in zip(part.inputs, part.slots, strict=True) if name and shape]
-    sizes = {dim: env[name].shape[0] for name, dim in given}
+    sized = [(name, shape[0]) for name, (_, shape) in zip(part.inputs, part.slots, strict=True) if name and shape]
+    sizes = {dim: env[name].shape[0] for name, dim in sized}
     inputs = [
         # Nothing depends on what is not given: where its size shows nowhere, any will do.
         jax.numpy.zeros([sizes.get(dim, 1) if isinstance(dim, str) else dim for dim in shape], dtype)

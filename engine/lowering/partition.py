@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from numpy.typing import NDArray
 
-from ..graphs.graph import Check, Graph, Output
+from ..graphs.graph import Graph, Output, RowCheck
 from ..graphs.nodes import BATCH, AnalyzerNode, Tensor
 from ..passes import STRUCTURAL, optimize
 from ..tracing.equations import graph_of_jaxpr
@@ -42,7 +42,7 @@ class Partition:
 
     def __init__(self, traced: Traced) -> None:
         inputs = [(name, Tensor(f"column/{name}", dtype, (BATCH,), column=True)) for name, dtype in traced.columns]
-        places = {str(place): place for place in range(len(traced.jaxpr.jaxpr.outvars))}
+        places = {str(position): position for position in range(len(traced.jaxpr.jaxpr.outvars))}
         graph = graph_of_jaxpr(traced.jaxpr, inputs, places, signature=_TRACE, prefix="transform/")
         self.traced = traced
         self.graph, self.reports = optimize(graph, STRUCTURAL)
@@ -62,44 +62,48 @@ class Partition:
         """The analyzers that the outputs need and that look at data, in order."""
         return [analyzer for analyzer in self._analyzers() if analyzer.kind != GIVEN]
 
-    def given(self) -> list[Analyzer]:
+    def tables(self) -> list[Analyzer]:
         """What the outputs need that needs no data: tables that came with a saved graph, by their param "table"."""
         return [analyzer for analyzer in self._analyzers() if analyzer.kind == GIVEN]
 
     def _analyzers(self) -> list[Analyzer]:
         depths: dict[str, int] = {}
-        found = []
+        analyzers = []
         for node in self.graph.nodes:
             analyzer = isinstance(node, AnalyzerNode) and node.op != GIVEN
             depth = max((depths.get(name, 0) for name in node.inputs if name is not None), default=0) + analyzer
             depths.update((tensor.id, depth) for tensor in node.outputs)
             if isinstance(node, AnalyzerNode):
-                (made,) = node.outputs
-                shape = tuple(int(dim) for dim in made.shape)
-                found.append(Analyzer(node.op, node.params, node.inputs, made.id, depth, made.dtype, shape, node.where))
-        return found
+                (result,) = node.outputs
+                shape = tuple(int(dim) for dim in result.shape)
+                analyzers.append(
+                    Analyzer(node.op, node.params, node.inputs, result.id, depth, result.dtype, shape, node.where)
+                )
+        return analyzers
 
     def outputs(self, vocabularies: Mapping[str, int]) -> dict[str, tuple[str, int | None]]:
         """Each output's tensor and its number of ids, given the length of each vocabulary by its tensor."""
         results = self.graph.signatures[_TRACE]
-        found = {}
+        sized_outputs = {}
         for output in self.traced.outputs:
             size = output.extra_ids
-            if size is not None and output.vocabulary_place is not None:
-                size = max(size + vocabularies[results[str(output.vocabulary_place)].tensor], output.least_ids)
-            found[output.name] = (results[str(output.place)].tensor, size)
-        return found
+            if size is not None and output.vocabulary_position is not None:
+                size = max(size + vocabularies[results[str(output.vocabulary_position)].tensor], output.least_ids)
+            sized_outputs[output.name] = (results[str(output.position)].tensor, size)
+        return sized_outputs
 
-    def checks(self) -> tuple[Check, ...]:
+    def checks(self) -> tuple[RowCheck, ...]:
         """What must hold of every row."""
         results = self.graph.signatures[_TRACE]
-        return tuple(Check(results[str(c.place)].tensor, c.message, c.where) for c in self.traced.checks)
+        return tuple(RowCheck(results[str(c.position)].tensor, c.message, c.where) for c in self.traced.checks)
 
     def inverses(self) -> dict[str, tuple[TracedInverse, list[str]]]:
         """How outputs are turned back, and the tensors of the results that this needs."""
         results = self.graph.signatures[_TRACE]
-        found = {output.name: output.inverse for output in self.traced.outputs if output.inverse is not None}
-        return {name: (one, [results[str(place)].tensor for place in one.places]) for name, one in found.items()}
+        rules = {output.name: output.inverse for output in self.traced.outputs if output.inverse is not None}
+        return {
+            name: (rule, [results[str(position)].tensor for position in rule.places]) for name, rule in rules.items()
+        }
 
     def lower(
         self,
@@ -107,7 +111,7 @@ class Partition:
         known: Mapping[str, str],
         signature: str,
         prefix: str,
-        checks: tuple[Check, ...] = (),
+        checks: tuple[RowCheck, ...] = (),
     ) -> tuple[Graph, dict[str, bytes]]:
         """The part of the graph that makes some tensors, as host nodes and exported device stages.
 

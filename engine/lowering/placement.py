@@ -29,15 +29,15 @@ def device_of(stage: DeviceStage, rows: int, devices: Sequence[Any]) -> Any | No
         devices: Those of this process, JAX's default first; then the processor's.
     """
     if stage.device is not None:
-        found = _named(stage.device, devices)
-        if found is None:
+        hinted = _named(stage.device, devices)
+        if hinted is None:
             have = list(dict.fromkeys(device.platform for device in devices))
             warnings.warn(
                 f"stage {stage.program} wants {stage.device!r} and runs on {have[0]}: there is only {', '.join(have)}",
                 RuntimeWarning,
                 stacklevel=2,
             )
-        return found
+        return hinted
     processor = next((device for device in devices if device.platform == "cpu"), None)
     if processor is None or not devices or devices[0].platform == "cpu":
         return None
@@ -50,8 +50,8 @@ def device_of(stage: DeviceStage, rows: int, devices: Sequence[Any]) -> Any | No
 def _named(name: str, devices: Sequence[Any]) -> Any | None:
     platform, _, number = name.partition(":")
     alike = [device for device in devices if platform in _names(device)]
-    place = int(number or 0)
-    return alike[place] if place < len(alike) else None
+    index = int(number or 0)
+    return alike[index] if index < len(alike) else None
 
 
 def _names(device: Any) -> tuple[str, ...]:

@@ -76,8 +76,8 @@ class Programs:
         rows = next((len(array) for array, slot in zip(arrays, stage.slots, strict=True) if BATCH in slot[1]), 1)
         key = stage.program, stage.weights, rows  # several stages may share a program, each with weights of its own
         bound = self._chosen[key] if key in self._chosen else self._choose(key, stage)
-        given = arrays if bound.device is None else [_put(array, bound.device) for array in arrays]
-        return list(bound.call(*given, *bound.weights))
+        placed = arrays if bound.device is None else [_put(array, bound.device) for array in arrays]
+        return list(bound.call(*placed, *bound.weights))
 
     def single(self, stage: DeviceStage) -> SingleRow:
         """A stage for which `fits` holds, prepared for one row at a time; raises as `prepare`."""
@@ -96,10 +96,10 @@ class Programs:
         other = [] if default[0].platform == "cpu" else jax.local_devices(backend="cpu")
         device = device_of(stage, key[-1], [*default, *other])
         with self._lock:
-            place = stage.program, stage.weights, device
-            if place not in self._bound:
-                self._bound[place] = self._bind(stage, device)
-            self._chosen[key] = self._bound[place]
+            bound_key = stage.program, stage.weights, device
+            if bound_key not in self._bound:
+                self._bound[bound_key] = self._bind(stage, device)
+            self._chosen[key] = self._bound[bound_key]
         return self._chosen[key]
 
     def _bind(self, stage: DeviceStage, device: Any) -> _Bound:  # Any: jax.Device, None for the default
@@ -140,10 +140,10 @@ class Programs:
 
     def _check_shapes(self, stage: DeviceStage, exported: Any) -> None:  # Any: jax.export.Exported
         weights = [self.payload.weights[name] for name in stage.weights]
-        given = [*stage.slots, *((str(weight.dtype), weight.shape) for weight in weights)]
-        made = [(tensor.dtype, tensor.shape) for tensor in stage.outputs]
-        for what, wanted, found in (("takes", given, exported.in_avals), ("gives", made, exported.out_avals)):
-            shown = [_shown(str(aval.dtype), aval.shape) for aval in found]
+        inputs = [*stage.slots, *((str(weight.dtype), weight.shape) for weight in weights)]
+        outputs = [(tensor.dtype, tensor.shape) for tensor in stage.outputs]
+        for what, wanted, avals in (("takes", inputs, exported.in_avals), ("gives", outputs, exported.out_avals)):
+            shown = [_shown(str(aval.dtype), aval.shape) for aval in avals]
             if [_shown(dtype, shape) for dtype, shape in wanted] != shown:
                 raise _unusable(stage, f"it {what} {', '.join(shown)[:200]}, which is not what the graph says")
 
@@ -253,7 +253,7 @@ def read_weights(data: bytes) -> dict[str, NDArray[Any]]:
     """
     from safetensors import SafetensorError, deserialize
 
-    found = {}
+    arrays = {}
     try:
         for name, view in deserialize(data):  # type: ignore[no-untyped-call]  # it ships no types
             kind = _SAFETENSORS[view["dtype"]]
@@ -263,7 +263,7 @@ def read_weights(data: bytes) -> dict[str, NDArray[Any]]:
                 dtype: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
             else:
                 dtype = np.dtype(kind)
-            found[name] = np.frombuffer(view["data"], dtype).reshape(view["shape"])
+            arrays[name] = np.frombuffer(view["data"], dtype).reshape(view["shape"])
     except SafetensorError as error:
         raise ValueError(f"the weights: {error}") from error
-    return dict(sorted(found.items()))  # safetensors gives them in no fixed order
+    return dict(sorted(arrays.items()))  # safetensors gives them in no fixed order

@@ -41,10 +41,10 @@ class SingleRow:
         self._device = device
         inputs = _layout(stage.slots)
         self._slots = [(_WORDS[dtype], math.prod(shape)) for _, dtype, shape in inputs]
-        self._arrays = [place for place, (_, dims) in enumerate(stage.slots) if dims not in ((), (BATCH,))]
+        self._arrays = [position for position, (_, dims) in enumerate(stage.slots) if dims not in ((), (BATCH,))]
         codes = [_CODES[dtype] for _, dtype, _ in inputs]
-        for place in self._arrays:
-            codes[place] = f"{4 * self._slots[place][1]}s"
+        for position in self._arrays:
+            codes[position] = f"{4 * self._slots[position][1]}s"
         self._pack = struct.Struct("=" + "".join(codes) + _SPARE).pack
         outputs = _layout([(tensor.dtype, tensor.shape) for tensor in stage.outputs])
         self._outputs = [
@@ -57,8 +57,8 @@ class SingleRow:
 
         def run(words: Any, *weights: Any) -> Any:
             arrays = [_unpack(words[at], dtype, shape) for at, dtype, shape in inputs]
-            made = call(*arrays, *weights)
-            packed = jnp.concatenate([_pack(array) for array in made])
+            results = call(*arrays, *weights)
+            packed = jnp.concatenate([_pack(array) for array in results])
             return _not_handed_over(packed, words[-1]) if waits else packed
 
         def _unpack(words: Any, dtype: str, shape: tuple[int, ...]) -> Any:
@@ -77,11 +77,11 @@ class SingleRow:
         Args:
             values: Of each input: a number or an array; 0 where nothing that is read depends on it.
         """
-        given = list(values)
-        for place in self._arrays:
-            given[place] = _words(values[place], *self._slots[place])
+        inputs = list(values)
+        for position in self._arrays:
+            inputs[position] = _words(values[position], *self._slots[position])
         try:
-            packed = self._pack(*given)  # a fifth of the time that numpy takes
+            packed = self._pack(*inputs)  # a fifth of the time that numpy takes
         except (struct.error, OverflowError):  # beyond float32, say: numpy has rules for that
             packed = b"".join(_words(value, *slot) for value, slot in zip(values, self._slots, strict=True)) + bytes(4)
         words = np.frombuffer(packed, np.int32)
@@ -89,21 +89,20 @@ class SingleRow:
             import jax
 
             words = jax.device_put(words, self._device)
-        made = np.asarray(self._run(words, *self._weights))
-        floats = made.view(np.float32)
-        found = []
+        result = np.asarray(self._run(words, *self._weights))
+        floats = result.view(np.float32)
+        outputs = []
         for is_float, at, finish in self._outputs:
-            value = floats[at] if is_float else made[at]
-            found.append(value if finish is None else finish(value))
-        return found
+            value = floats[at] if is_float else result[at]
+            outputs.append(value if finish is None else finish(value))
+        return outputs
 
 
 def fits(stage: DeviceStage) -> bool:
     """Whether one row of a stage is made of a fixed number of 32-bit words."""
     every = [*stage.slots, *((tensor.dtype, tensor.shape) for tensor in stage.outputs)]
     return all(
-        dtype in _WORDS
-        and all(isinstance(dim, int) or (dim == BATCH and place == 0) for place, dim in enumerate(shape))
+        dtype in _WORDS and all(isinstance(dim, int) or (dim == BATCH and axis == 0) for axis, dim in enumerate(shape))
         for dtype, shape in every
     )
 
@@ -112,18 +111,19 @@ def _not_handed_over(words: Any, spare: Any) -> Any:  # traced arrays
     """The words, in a program that runs on the thread that calls it.
 
     On a processor XLA hands every program of more than a thousand operations to another thread, which takes longer than
-    a small model. It does not where a program may call back into Python, lest the two threads wait for each other. So
-    this one may, and never does, since the spare word is zero; the callback would give the words as they are. JAX's
-    persistent cache keeps no such programs: where it is on, starting soon goes first, and rows are handed over.
+    a small model. It does not do so where a program may call back into Python, as the two threads could then wait for
+    each other. So this program contains a callback, which never runs, since the spare word is zero. JAX's persistent
+    cache keeps no program with a callback: where that cache is on, a quick start counts for more, and rows are handed
+    over.
     """
     import jax
 
     same = jax.eval_shape(_as_it_is, words)
-    return jax.lax.cond(spare != 0, lambda given: jax.pure_callback(_as_it_is, same, given), _as_it_is, words)
+    return jax.lax.cond(spare != 0, lambda array: jax.pure_callback(_as_it_is, same, array), _as_it_is, words)
 
 
-def _as_it_is(given: Any) -> Any:  # an array
-    return given
+def _as_it_is(array: Any) -> Any:  # an array
+    return array
 
 
 def _words(value: Any, dtype: Any, size: int) -> bytes:  # Any: a number or an array; a numpy type
@@ -135,13 +135,13 @@ def _words(value: Any, dtype: Any, size: int) -> bytes:  # Any: a number or an a
 
 def _layout(slots: Sequence[tuple[str, Shape]]) -> list[tuple[slice, str, tuple[int, ...]]]:
     """Where in the buffer each array of one row stands."""
-    found, start = [], 0
+    layout, start = [], 0
     for dtype, dims in slots:
         shape = tuple(1 if isinstance(dim, str) else dim for dim in dims)
         stop = start + math.prod(shape)
-        found.append((slice(start, stop), dtype, shape))
+        layout.append((slice(start, stop), dtype, shape))
         start = stop
-    return found
+    return layout
 
 
 def _reading(at: slice, dtype: str, shape: tuple[int, ...]) -> tuple[slice | int, Callable[[Any], Any] | None]:
@@ -149,11 +149,11 @@ def _reading(at: slice, dtype: str, shape: tuple[int, ...]) -> tuple[slice | int
     if dtype in ("float32", "int32") and not shape:
         return at.start, None
 
-    def finish(found: Any) -> Any:
+    def finish(array: Any) -> Any:
         if dtype == "bool":
-            found = found != 0
+            array = array != 0
         elif dtype == "uint32":
-            found = found.view(np.uint32)
-        return found.reshape(shape) if shape else found
+            array = array.view(np.uint32)
+        return array.reshape(shape) if shape else array
 
     return at if shape else at.start, finish

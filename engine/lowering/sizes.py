@@ -19,8 +19,8 @@ _COUNTS: Final = re.compile(r"\bn[0-9]+\b")  # also inside of "n1 + 1"
 
 def sizes_of(node: GraphNode) -> set[str]:
     """The names of the dimensions: of its outputs, and of what happens inside an equation."""
-    found = _names(dim for tensor in node.outputs for dim in tensor.shape)
-    return found | set(_inside(node.equation)) if isinstance(node, DeviceOp) else found
+    names = _names(dim for tensor in node.outputs for dim in tensor.shape)
+    return names | set(_inside(node.equation)) if isinstance(node, DeviceOp) else names
 
 
 def _inside(equation: Any) -> Iterator[str]:  # a jax.extend.core.JaxprEqn

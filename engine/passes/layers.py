@@ -62,7 +62,7 @@ class _Layer:
 
 
 @dataclass(frozen=True)
-class _Rewrite:
+class _FoldedLayer:
     """A layer's new weights, what is added to its result, and the tensor that the sum then is."""
 
     weights: _Numbers
@@ -76,7 +76,7 @@ def fold_batch_norm(graph: Graph) -> Graph:
     That is what batch normalisation is once its statistics are known (Jacob et al., 2018, section 3.2).
     """
     surroundings = _Surroundings(graph)
-    rewrites: dict[int, _Rewrite] = {}  # by the node's id()
+    rewrites: dict[int, _FoldedLayer] = {}  # by the node's id()
     for node in graph.nodes:
         layer = surroundings.layer(node)
         if layer is None:
@@ -91,7 +91,7 @@ def fold_batch_norm(graph: Graph) -> Graph:
         shape = [1] * len(node.outputs[0].shape)
         shape[layer.out_axis] = layer.channels
         offset = np.broadcast_to(affine.offset, layer.channels).reshape(shape)
-        rewrites[id(node)] = _Rewrite(layer.weights * scale, offset, affine.output)
+        rewrites[id(node)] = _FoldedLayer(layer.weights * scale, offset, affine.output)
     return _rewritten(graph, rewrites) if rewrites else graph
 
 
@@ -210,7 +210,7 @@ class _Surroundings:
         return None if value is None or value.dtype.kind != "f" else value.astype(np.float64)
 
 
-def _rewritten(graph: Graph, rewrites: dict[int, _Rewrite]) -> Graph:
+def _rewritten(graph: Graph, rewrites: dict[int, _FoldedLayer]) -> Graph:
     """The graph with layers exchanged: `layer(x, new weights) + offset` in place of what each becomes."""
     builder = Builder(unused_prefix(graph, "folded"))
     weights, values = dict(graph.weights), dict(graph.values)

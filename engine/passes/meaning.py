@@ -39,7 +39,7 @@ def with_meaning(graph: Graph, meaning: Mapping[str, Operand]) -> Graph:
     """The graph with the results of its signatures replaced by what they mean now; a literal becomes a weight."""
     if not meaning:
         return graph
-    literals = {literal_name(found): found for found in meaning.values() if isinstance(found, Literal)}
+    literals = {literal_name(operand): operand for operand in meaning.values() if isinstance(operand, Literal)}
 
     def of(name: str) -> str:
         return _name(meant(name, meaning))
@@ -55,14 +55,14 @@ def with_meaning(graph: Graph, meaning: Mapping[str, Operand]) -> Graph:
         name: tuple(replace(check, tensor=of(check.tensor)) for check in checks)
         for name, checks in graph.checks.items()
     }
-    made = replace(graph, signatures=signatures, updates=updates, checks=checks)
+    replaced = replace(graph, signatures=signatures, updates=updates, checks=checks)
     if not literals:
-        return made
-    read = {root for name in signatures for root in made.roots(name)}
+        return replaced
+    read = {root for name in signatures for root in replaced.roots(name)}
     read.update(name for node in graph.nodes if not isinstance(node, DeviceOp) for name in node.inputs if name)
     arrays = {name: array_of(literal) for name, literal in literals.items() if name in read}
     weights = {name: Tensor(name, str(array.dtype), array.shape) for name, array in arrays.items()}
-    return replace(made, weights={**graph.weights, **weights}, values={**graph.values, **arrays})
+    return replace(replaced, weights={**graph.weights, **weights}, values={**graph.values, **arrays})
 
 
 def unused_prefix(graph: Graph, stem: str) -> str:
@@ -70,10 +70,10 @@ def unused_prefix(graph: Graph, stem: str) -> str:
 
     A model's graph is joined to its transform's, which this graph does not show.
     """
-    made = [tensor.id.lstrip("_") for node in graph.nodes for tensor in node.outputs]
-    stem = f"model/{stem}" if made and all(name.startswith("model/") for name in made) else stem
-    given = (tensor.id for tensor in (*graph.inputs.values(), *graph.weights.values()))
-    names = [name for name in (*made, *given) if name.startswith(stem)]
+    tensor_names = [tensor.id.lstrip("_") for node in graph.nodes for tensor in node.outputs]
+    stem = f"model/{stem}" if tensor_names and all(name.startswith("model/") for name in tensor_names) else stem
+    known_names = (tensor.id for tensor in (*graph.inputs.values(), *graph.weights.values()))
+    names = [name for name in (*tensor_names, *known_names) if name.startswith(stem)]
     free = (n for n in range(len(names) + 1) if not any(name.startswith(f"{stem}/{n}/") for name in names))
     return f"{stem}/{next(free)}/"
 

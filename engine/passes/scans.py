@@ -36,10 +36,10 @@ def _loop(scan: Any, loops: dict[Hashable, Any]) -> Any | None:  # a jax.extend.
     settings = [id(value) if name == "jaxpr" else value for name, value in scan.params.items() if name in _KNOWN]
     key = (*settings, scan.ctx, *[atom.aval for atom in scan.invars])
     if key not in loops:
-        given = [jex.Var(atom.aval) for atom in scan.invars]
-        made = [jex.Var(var.aval) for var in scan.outvars]
-        steps = _written(scan.replace(invars=given, outvars=made))
-        loops[key] = None if steps is None else jex.ClosedJaxpr(_jaxpr(given, made, steps), [])
+        invars = [jex.Var(atom.aval) for atom in scan.invars]
+        outvars = [jex.Var(var.aval) for var in scan.outvars]
+        steps = _written(scan.replace(invars=invars, outvars=outvars))
+        loops[key] = None if steps is None else jex.ClosedJaxpr(_jaxpr(invars, outvars, steps), [])
     return loops[key]
 
 
@@ -66,7 +66,7 @@ def _written(scan: Any) -> list[Any] | None:  # a jax.extend.core.JaxprEqn; such
         row = turn.add(primitives.dynamic_slice_p, [x, *_corner(at, x)], cut, slice_sizes=size)
         turn.add(primitives.squeeze_p, [row], var, dimensions=(0,))
     for equation in inner.eqns:
-        turn.made += (_written(equation) if equation.primitive.name == "scan" else None) or [equation]
+        turn.equations += (_written(equation) if equation.primitive.name == "scan" else None) or [equation]
     filled = []
     for total, y in zip(ys, inner.outvars[carried:], strict=True):
         row = turn.spread(y, (1, *y.aval.shape), range(1, 1 + len(y.aval.shape)))
@@ -77,7 +77,7 @@ def _written(scan: Any) -> list[Any] | None:  # a jax.extend.core.JaxprEqn; such
     step = inner.replace(
         invars=[*inner.invars[:constants], *xs, *state],
         outvars=[after, *inner.outvars[:carried], *filled],
-        eqns=turn.made,
+        eqns=turn.equations,
         debug_info=_SOURCE,
     )
 
@@ -92,38 +92,40 @@ def _written(scan: Any) -> list[Any] | None:  # a jax.extend.core.JaxprEqn; such
         invars=[*scan.invars[:constants], *rows, _number(0), *scan.invars[constants:first], *empty],
         outvars=[jex.DropVar(count.aval), *scan.outvars],
         params={
-            "cond_jaxpr": jex.ClosedJaxpr(_jaxpr(tested, [more], test.made), []),
+            "cond_jaxpr": jex.ClosedJaxpr(_jaxpr(tested, [more], test.equations), []),
             "cond_nconsts": 0,
             "body_jaxpr": jex.ClosedJaxpr(step, body.consts),
             "body_nconsts": constants + len(rows),
         },
     )
-    return [*outer.made, loop]
+    return [*outer.equations, loop]
 
 
 class _Steps:
     """Equations, one after the other, that come of the same line of the user's as another."""
 
     def __init__(self, model: Any) -> None:  # a jax.extend.core.JaxprEqn
-        self.made: list[Any] = []
+        self.equations: list[Any] = []
         self._model = model
 
-    def add(self, primitive: Any, read: Sequence[Any], made: Any, **params: Any) -> Any:  # params as JAX calls them
+    def add(self, primitive: Any, read: Sequence[Any], result: Any, **params: Any) -> Any:  # params as JAX calls them
         """The variable that a primitive makes of others."""
-        self.made.append(self._model.replace(primitive=primitive, invars=list(read), outvars=[made], params=params))
-        return made
+        self.equations.append(
+            self._model.replace(primitive=primitive, invars=list(read), outvars=[result], params=params)
+        )
+        return result
 
     def spread(self, atom: Any, shape: Sequence[Any], places: Iterable[int]) -> Any:
         """A variable of this shape that holds an atom, whose dimensions take these places."""
-        made, shape = _variable(shape, atom.aval.dtype), tuple(shape)
+        result, shape = _variable(shape, atom.aval.dtype), tuple(shape)
         places = tuple(places)
         return self.add(
-            primitives.broadcast_in_dim_p, [atom], made, shape=shape, broadcast_dimensions=places, sharding=None
+            primitives.broadcast_in_dim_p, [atom], result, shape=shape, broadcast_dimensions=places, sharding=None
         )
 
 
-def _jaxpr(given: Sequence[Any], made: Sequence[Any], steps: Sequence[Any]) -> Any:
-    return jex.Jaxpr((), given, made, steps, frozenset(), debug_info=_SOURCE)
+def _jaxpr(invars: Sequence[Any], outvars: Sequence[Any], equations: Sequence[Any]) -> Any:
+    return jex.Jaxpr((), invars, outvars, equations, frozenset(), debug_info=_SOURCE)
 
 
 def _corner(at: Any, whole: Any) -> list[Any]:

@@ -92,7 +92,7 @@ def expanded(graph: Graph, body: Callable[[DeviceOp], Any | None]) -> Graph:
         if builder is None:
             builder = Builder(unused_prefix(graph, "inlined"), searched=True)
         results = builder.inline(inner, node.operands, node.device)
-        meaning.update((tensor.id, made) for tensor, made in zip(node.outputs, results, strict=True))
+        meaning.update((tensor.id, result) for tensor, result in zip(node.outputs, results, strict=True))
         todo += reversed(builder.nodes)
         builder.nodes = []
     if builder is None:
@@ -126,8 +126,10 @@ class Done:
     def __init__(self, graph: Graph) -> None:
         self.meaning = _equal_values(graph)
         self._alike: dict[Hashable, list[GraphNode]] = {}
-        self._settings = Settings()
+        self._equality = NodeEquality()
 
+    # Nodes are hashed by op and operands alone: mostly no other node has the same operands, and to hash params costs
+    # more than to compare them.
     def again(self, node: GraphNode) -> bool:
         """Whether a node does what an earlier one did, whose results its own then mean."""
         meaning = self.meaning
@@ -146,7 +148,7 @@ class Done:
             key += [meaning.get(name, name) for name in node.inputs]
         others = self._alike.setdefault(tuple(key), [])
         for first in others:  # params are compared where the rest is equal
-            if self._settings.equal(node, first):
+            if self._equality.equal(node, first):
                 for mine, theirs in zip(node.outputs, first.outputs, strict=True):
                     self.meaning[mine.id] = theirs.id
                 return True
@@ -161,9 +163,9 @@ def _equal_values(graph: Graph) -> dict[str, Operand]:
     kept = changing(graph)
     for name, value in graph.values.items():
         if is_captured(name) and name not in kept:
-            found = first.setdefault((str(value.dtype), value.shape, value.tobytes()), name)
-            if found != name:
-                meaning[name] = found
+            same_value = first.setdefault((str(value.dtype), value.shape, value.tobytes()), name)
+            if same_value != name:
+                meaning[name] = same_value
     return meaning
 
 
@@ -172,7 +174,7 @@ def changing(graph: Graph) -> set[str]:
     return {weight for updates in graph.updates.values() for weight in updates}
 
 
-class Settings:
+class NodeEquality:
     """Whether nodes of one op on the same operands do the same."""
 
     def __init__(self) -> None:
@@ -186,8 +188,8 @@ class Settings:
         if isinstance(a, DeviceOp) and isinstance(b, DeviceOp):
             if a.device != b.device or a.equation.ctx != b.equation.ctx or len(a.outputs) != len(b.outputs):
                 return False
-            for made, other in zip(a.outputs, b.outputs, strict=True):
-                if (made.id[0] == "_") != (other.id[0] == "_"):
+            for mine_made, other in zip(a.outputs, b.outputs, strict=True):
+                if (mine_made.id[0] == "_") != (other.id[0] == "_"):
                     return False
             mine, theirs = a.equation.params, b.equation.params
             if mine is theirs:
@@ -242,15 +244,15 @@ class Settings:
 
     def _jaxpr(self, jaxpr: Any) -> Hashable:
         """A jaxpr with its variables numbered: equal for functions that do the same, whatever the variables are."""
-        found = self._jaxprs.get(id(jaxpr))
-        if found is None:
-            found = self._jaxprs[id(jaxpr)] = self._numbered(jaxpr)
-        return found
+        numbered = self._jaxprs.get(id(jaxpr))
+        if numbered is None:
+            numbered = self._jaxprs[id(jaxpr)] = self._numbered(jaxpr)
+        return numbered
 
     def _numbered(self, jaxpr: Any) -> Hashable:
         places: dict[Any, int] = {}
 
-        def made(variables: Any) -> Hashable:
+        def numbered_avals(variables: Any) -> Hashable:
             for var in variables:
                 places[var] = len(places)
             return tuple([var.aval for var in variables])
@@ -260,15 +262,15 @@ class Settings:
                 [(atom.aval, bits(atom.val)) if isinstance(atom, jex.Literal) else places[atom] for atom in atoms]
             )
 
-        given = made((*jaxpr.constvars, *jaxpr.invars))
+        inputs = numbered_avals((*jaxpr.constvars, *jaxpr.invars))
         steps = []
         for equation in jaxpr.eqns:
             if equation.effects:
                 return ("effects", id(jaxpr))
             operands = read(equation.invars)
             params = self._params(equation.params)
-            steps.append((equation.primitive.name, equation.ctx, operands, params, made(equation.outvars)))
-        return (len(jaxpr.constvars), given, tuple(steps), read(jaxpr.outvars))
+            steps.append((equation.primitive.name, equation.ctx, operands, params, numbered_avals(equation.outvars)))
+        return (len(jaxpr.constvars), inputs, tuple(steps), read(jaxpr.outvars))
 
 
 def bits(number: Any) -> Hashable:  # Any: what JAX holds in a literal

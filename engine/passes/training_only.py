@@ -104,7 +104,7 @@ def _body(closed: Any) -> Any:  # jax.extend.core.ClosedJaxpr, both
     if closed.consts or any(hasattr(effect, "input_index") for effect in jaxpr.effects):
         return closed
     builder = Builder(searched=True)
-    names = [f"given/{place}" for place in range(len(jaxpr.invars))]
+    names = [f"given/{position}" for position in range(len(jaxpr.invars))]
     for name, var in zip(names, jaxpr.invars, strict=True):
         builder.bind(var, name)
     builder.add_jaxpr(jaxpr, ())
@@ -112,7 +112,7 @@ def _body(closed: Any) -> Any:  # jax.extend.core.ClosedJaxpr, both
         name: Tensor(name, str(var.aval.dtype), builder.shape(var.aval.shape))
         for name, var in zip(names, jaxpr.invars, strict=True)
     }
-    outputs = {str(place): Output(str(builder.read(var, keep=True))) for place, var in enumerate(jaxpr.outvars)}
+    outputs = {str(position): Output(str(builder.read(var, keep=True))) for position, var in enumerate(jaxpr.outvars)}
     constants = builder.constants
     weights = {name: Tensor(name, str(array.dtype), array.shape) for name, array in constants.items()}
     graph = Graph(inputs, tuple(builder.nodes), {_SIGNATURE: outputs}, weights, constants, dims=builder.dims)

@@ -140,8 +140,8 @@ class Column:
         if self.fact.handle is None:
             host = {"i": "int64", "u": "int64", "f": "float64", "b": "bool"}[self.values.dtype.kind]
             inputs = [self.values] if self.valid is None else [self.values, self.valid]
-            (found,) = bind_host("column", inputs, [(host, ("b",), True)], {"dtype": host})
-            return found
+            (column,) = bind_host("column", inputs, [(host, ("b",), True)], {"dtype": host})
+            return column
         return self.fact.handle
 
     def check_numeric(self, doing: str) -> None:
@@ -326,17 +326,17 @@ def dense(column: Column, width: int, fill: float | None = None, *, shorter: boo
     """A list column of numbers as an array [batch, width]; see `ops.to_dense`."""
     dtype = "float32" if column.item == "float64" else "int32"
     params = {"width": width, "fill": fill, "shorter": shorter, "dtype": dtype, "column": column.name}
-    (found,) = bind_host("dense", [column.handle], [(dtype, ("b", width), False)], params)
-    return current().note(found, Fact(column.name, complete=dtype == "int32"))
+    (array,) = bind_host("dense", [column.handle], [(dtype, ("b", width), False)], params)
+    return current().note(array, Fact(column.name, complete=dtype == "int32"))
 
 
 def both(*valids: Any) -> Any:  # Any: boolean arrays or None
     """Where every one is valid; None for everywhere."""
-    found = None
+    valid_everywhere = None
     for valid in valids:
         if valid is not None:
-            found = valid if found is None else found & valid
-    return found
+            valid_everywhere = valid if valid_everywhere is None else valid_everywhere & valid
+    return valid_everywhere
 
 
 def _missing_matters(column: Column) -> Any:
@@ -386,5 +386,5 @@ def isin(column: Column, words: list[Any]) -> Any:  # Any: as compare
 
 
 def _host_bool(column: Column, handles: list[Any], params: dict[str, Any], complete: bool) -> Any:
-    (found,) = bind_host("compare", handles, [("bool", ("b",), True)], params)
-    return Column(column.name, "bool", Fact(column.name, found, "bool", complete)).public()
+    (outcome,) = bind_host("compare", handles, [("bool", ("b",), True)], params)
+    return Column(column.name, "bool", Fact(column.name, outcome, "bool", complete)).public()

@@ -48,35 +48,35 @@ def graph_of_jaxpr(
         InputError: A weight has the name of a captured array or of an input, or a host op stands inside a loop or
             branch.
     """
-    given = dict(weights or {})
-    reserved = next((name for name in given if is_captured(name)), None)
+    named_weights = dict(weights or {})
+    reserved = next((name for name in named_weights if is_captured(name)), None)
     if reserved is not None:
         raise InputError(f"a weight is called {reserved!r}, as captured arrays are", fix="rename it")
     taken = {tensor.id for _, tensor in inputs}
-    twice = next((name for name in given if name in taken), None)
+    twice = next((name for name in named_weights if name in taken), None)
     if twice is not None:
         raise InputError(f"a weight is called {twice!r}, as an input is", fix="rename one of them")
-    while any(name.startswith(prefix) and _NUMBERED.fullmatch(name, len(prefix)) for name in (*taken, *given)):
+    while any(name.startswith(prefix) and _NUMBERED.fullmatch(name, len(prefix)) for name in (*taken, *named_weights)):
         prefix += _MADE
     builder = Builder(prefix)
     invars: Sequence[Any] = closed.jaxpr.invars
     for (_, tensor), var in zip(inputs, invars, strict=False):
         builder.bind(var, tensor.id)
         builder.shape(var.aval.shape)
-    held: dict[str, NDArray[Any]] = {}
+    values: dict[str, NDArray[Any]] = {}
     tensors: dict[str, Tensor] = {}
-    for (name, value), var in zip(given.items(), invars[len(inputs) :], strict=True):
+    for (name, value), var in zip(named_weights.items(), invars[len(inputs) :], strict=True):
         builder.bind(var, name)
         tensors[name] = Tensor(name, str(var.aval.dtype), builder.shape(var.aval.shape))
         if value is not None:
-            held[name] = value
+            values[name] = value
     builder.add_jaxpr(closed.jaxpr, closed.consts)
     results = [builder.read(var, keep=True) for var in closed.jaxpr.outvars]
     for name, array in builder.constants.items():
         tensors[name] = Tensor(name, str(array.dtype), array.shape)
-        held[name] = array
-    named = {name: Output(str(results[place])) for name, place in outputs.items()}
-    return Graph(dict(inputs), tuple(builder.nodes), {signature: named}, tensors, held, dims=builder.dims)
+        values[name] = array
+    named = {name: Output(str(results[position])) for name, position in outputs.items()}
+    return Graph(dict(inputs), tuple(builder.nodes), {signature: named}, tensors, values, dims=builder.dims)
 
 
 _Made = tuple[str, str, tuple[str | int, ...]]  # "_" where nobody reads it, dtype, shape
@@ -108,8 +108,8 @@ class Builder:
 
     def read(self, var: Any, *, keep: bool = False) -> str | Literal:
         """What a variable or literal of a jaxpr means; with `keep`, a literal becomes a constant with an id."""
-        found = Literal(var.val, self._dtype(var.aval)) if isinstance(var, jex.Literal) else self._env[var]
-        return self.constant(array_of(found)) if keep and isinstance(found, Literal) else found
+        operand = Literal(var.val, self._dtype(var.aval)) if isinstance(var, jex.Literal) else self._env[var]
+        return self.constant(array_of(operand)) if keep and isinstance(operand, Literal) else operand
 
     def constant(self, array: Any) -> str:
         """A captured array's id."""
@@ -141,19 +141,19 @@ class Builder:
             known = self._plans[id(inner.jaxpr)] = (inner.jaxpr, self._plan(inner.jaxpr))
         steps, results = known[1]
         env = [*map(self.constant, inner.consts), *operands]
-        for op, equation, read, made, hint in steps:
-            given = tuple([env[place] if isinstance(place, int) else place for place in read])
+        for op, equation, read, results_of_step, hint in steps:
+            operands_of_step = tuple([env[operand] if isinstance(operand, int) else operand for operand in read])
             outputs = []
-            for mark, dtype, shape in made:
+            for mark, dtype, shape in results_of_step:
                 name = f"{mark}{self._prefix}t{self._count}"
                 self._count += 1
                 env.append(name)
                 outputs.append(Tensor(name, dtype, shape))
-            self.nodes.append(DeviceOp(op, given, tuple(outputs), equation, hint or device))
-        return [env[place] if isinstance(place, int) else place for place in results]
+            self.nodes.append(DeviceOp(op, operands_of_step, tuple(outputs), equation, hint or device))
+        return [env[operand] if isinstance(operand, int) else operand for operand in results]
 
     def _plan(self, jaxpr: Any) -> _Plan:  # a jax.extend.core.Jaxpr
-        places = {var: place for place, var in enumerate((*jaxpr.constvars, *jaxpr.invars))}
+        places = {var: position for position, var in enumerate((*jaxpr.constvars, *jaxpr.invars))}
 
         def read(atoms: Sequence[Any]) -> tuple[int | Literal, ...]:
             return tuple(
@@ -166,14 +166,14 @@ class Builder:
         steps = []
         count = len(places)
         for equation in jaxpr.eqns:
-            given = read(equation.invars)
-            made = []
+            operands = read(equation.invars)
+            results = []
             for var in equation.outvars:
                 places[var] = count
                 count += 1
                 mark = "_" if isinstance(var, jex.DropVar) else ""
-                made.append((mark, self._dtype(var.aval), self.shape(getattr(var.aval, "shape", ()))))
-            steps.append((equation.primitive.name, equation, given, made, hinted(equation)))
+                results.append((mark, self._dtype(var.aval), self.shape(getattr(var.aval, "shape", ()))))
+            steps.append((equation.primitive.name, equation, operands, results, hinted(equation)))
         return steps, read(jaxpr.outvars)
 
     def _add(self, equation: Any, device: str | None) -> None:
@@ -184,27 +184,27 @@ class Builder:
             for var, result in zip(equation.outvars, self.inline(inlinable(equation), operands, device), strict=True):
                 self.bind(var, result)
             return
-        made = tuple(self._output(equation, place) for place in range(len(equation.outvars)))
-        for var, tensor in zip(equation.outvars, made, strict=True):
+        outputs = tuple(self._output(equation, position) for position in range(len(equation.outvars)))
+        for var, tensor in zip(equation.outvars, outputs, strict=True):
             self.bind(var, tensor.id)
         if kind is None:
-            node: GraphNode = DeviceOp(equation.primitive.name, tuple(operands), made, equation, device)
+            node: GraphNode = DeviceOp(equation.primitive.name, tuple(operands), outputs, equation, device)
         else:
             read = tuple(map(str, operands))
             params, where = settings_of(equation), equation.params["where"]
             form = AnalyzerNode if kind == "analyzer" else HostNode
-            node = form(equation.primitive.name, read, made, params, where=where)
+            node = form(equation.primitive.name, read, outputs, params, where=where)
         self.nodes.append(node)
 
-    def _output(self, equation: Any, place: int) -> Tensor:
-        var = equation.outvars[place]
+    def _output(self, equation: Any, position: int) -> Tensor:
+        var = equation.outvars[position]
         aval = var.aval
         name = f"{'_' if isinstance(var, jex.DropVar) else ''}{self._prefix}t{self._count}"
         self._count += 1
         described = equation.params.get("outputs") if KIND in equation.params else None
         if described is None:
             return Tensor(name, self._dtype(aval), self.shape(getattr(aval, "shape", ())))
-        dtype, _, column = described[place]
+        dtype, _, column = described[position]
         return Tensor(name, dtype.removeprefix("column:"), self.shape(aval.shape), column=column)
 
     def _dtype(self, aval: Any) -> str:
@@ -274,11 +274,11 @@ def function_of(
             else env[operand]
             for operand, var in zip(node.operands, equation.invars, strict=True)
         ]
-        made = []
+        outvars = []
         for tensor, var in zip(node.outputs, equation.outvars, strict=True):
-            made.append(jex.DropVar(var.aval) if tensor.id.startswith("_") else jex.Var(var.aval))
-            env[tensor.id] = made[-1]
-        equations.append(equation.replace(invars=read, outvars=made))
+            outvars.append(jex.DropVar(var.aval) if tensor.id.startswith("_") else jex.Var(var.aval))
+            env[tensor.id] = outvars[-1]
+        equations.append(equation.replace(invars=read, outvars=outvars))
         effects |= equation.effects
     jaxpr = jex.Jaxpr(
         (), [env[n] for n in inputs], [env[n] for n in outputs], equations, frozenset(effects), debug_info=debug_info
@@ -358,8 +358,8 @@ def as_function(closed: Any) -> Callable[..., list[Any]]:  # arrays in, arrays o
     def run(*arrays: Any) -> list[Any]:
         if [jax.typeof(array) for array in arrays] != takes:
             return traced(*arrays)
-        made: list[Any] = call.primitive.bind(*arrays, **call.params)
-        return made
+        results: list[Any] = call.primitive.bind(*arrays, **call.params)
+        return results
 
     return run
 

@@ -46,11 +46,11 @@ def _primitive(kind: str, name: str) -> Primitive:
     @primitive.def_abstract_eval  # type: ignore[untyped-decorator]  # JAX types no Primitive
     def shapes(*avals: Any, outputs: Any, **_: Any) -> list[Any]:  # Any: JAX avals and params
         batch = next((aval.shape[0] for aval in avals if aval.shape), None)
-        made = []
+        shaped_arrays = []
         for dtype, shape, _column in outputs:
             dims = tuple(_dim(dim, batch) for dim in shape)
-            made.append(jax.core.ShapedArray(dims, HANDLE if dtype in _OPAQUE else dtype))
-        return made
+            shaped_arrays.append(jax.core.ShapedArray(dims, HANDLE if dtype in _OPAQUE else dtype))
+        return shaped_arrays
 
     @primitive.def_impl  # type: ignore[untyped-decorator]  # as above
     def run(*_: Any, where: str | None = None, **__: Any) -> None:
@@ -83,24 +83,24 @@ def bind_host(
     described = tuple(
         ("column:bool" if column and dtype == "bool" else dtype, shape, column) for dtype, shape, column in outputs
     )
-    found = _primitive("host", op).bind(  # type: ignore[no-untyped-call]  # JAX types no Primitive
+    results = _primitive("host", op).bind(  # type: ignore[no-untyped-call]  # JAX types no Primitive
         *inputs, outputs=described, settings=json.dumps(params, sort_keys=True), where=caller(), **{KIND: "host"}
     )
-    return list(found)
+    return list(results)
 
 
 def bind_analyzer(
     kind: str, inputs: Sequence[Any], output: tuple[str, tuple[int, ...]], params: Mapping[str, Any]
 ) -> Any:  # Any: a tracer
     """Add an analyzer to the trace: of a host column (one input) or of an array and its validity (two)."""
-    (found,) = _primitive("analyzer", kind).bind(  # type: ignore[no-untyped-call]  # as above
+    (result,) = _primitive("analyzer", kind).bind(  # type: ignore[no-untyped-call]  # as above
         *inputs,
         outputs=((*output, False),),
         settings=json.dumps(params, sort_keys=True),
         where=caller(),
         **{KIND: "analyzer"},
     )
-    return found
+    return result
 
 
 def settings_of(equation: Any) -> dict[str, Any]:  # a jax.extend.core.JaxprEqn; JSON
@@ -144,8 +144,8 @@ class Trace:
 
     def fact(self, array: Any) -> Any:
         """What was noted about this very array, or None."""
-        found = self._facts.get(id(array))
-        return None if found is None else found[1]
+        noted = self._facts.get(id(array))
+        return None if noted is None else noted[1]
 
 
 CURRENT: ContextVar[Trace | None] = ContextVar("drivetrain_trace", default=None)

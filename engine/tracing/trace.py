@@ -39,9 +39,9 @@ class TracedOutput:
     """One output of the function: where it stands among the jaxpr's outputs, and how many ids a category has."""
 
     name: str
-    place: int
+    position: int
     extra_ids: int | None = None
-    vocabulary_place: int | None = None
+    vocabulary_position: int | None = None
     least_ids: int = 0
     inverse: TracedInverse | None = None
 
@@ -50,7 +50,7 @@ class TracedOutput:
 class TracedCheck:
     """What must hold of every row: where its bool array stands among the jaxpr's outputs."""
 
-    place: int
+    position: int
     message: str
     where: str | None
 
@@ -92,12 +92,12 @@ def trace(
         tracing = Trace(batch)
         token = CURRENT.set(tracing)
         try:
-            given = fn(_Columns(columns, handles, widths))
+            returned = fn(_Columns(columns, handles, widths))
             flat: list[Any] = []
-            for name, value in _checked(fn, given).items():
+            for name, value in _checked(fn, returned).items():
                 outputs.append(_emit(name, value, flat, batch, _defined(fn)))
                 if check_floats:
-                    _check_finite(name, flat[outputs[-1].place], tracing, _defined(fn))
+                    _check_finite(name, flat[outputs[-1].position], tracing, _defined(fn))
             for holds, message, where in tracing.checks:
                 checks.append(TracedCheck(len(flat), message, without_folder(where)))
                 flat.append(holds)
@@ -150,7 +150,7 @@ class _Columns(Mapping[str, Any]):
     ) -> None:
         self._widths = widths
         self._columns = {name: (dtype, handle) for (name, dtype), handle in zip(columns, handles, strict=True)}
-        self._made: dict[str, Any] = {}
+        self._values: dict[str, Any] = {}
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._columns:
@@ -161,15 +161,15 @@ class _Columns(Mapping[str, Any]):
                 fix=f"did you mean {near[0]!r}?" if near else f"the columns are {known}",
                 where=caller(),
             )
-        if name not in self._made:
+        if name not in self._values:
             host, handle = self._columns[name]
             if host.startswith("other:"):
-                self._made[name] = Column(name, "other", Fact(name, None, host[6:]))
+                self._values[name] = Column(name, "other", Fact(name, None, host[6:]))
             else:
                 column = Column(name, _DEVICE[host], Fact(name, handle, host))
                 fixed = name in self._widths and host != "list<string>"
-                self._made[name] = dense(column, self._widths[name]) if fixed else column.public()
-        return self._made[name]
+                self._values[name] = dense(column, self._widths[name]) if fixed else column.public()
+        return self._values[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._columns)
@@ -187,18 +187,19 @@ def _defined(fn: Callable[..., Any]) -> str | None:
     return f"{code.co_filename}:{code.co_firstlineno}" if code is not None else None
 
 
-def _checked(fn: Callable[..., Any], given: Any) -> Mapping[str, Any]:
+def _checked(fn: Callable[..., Any], returned: Any) -> Mapping[str, Any]:
     where = _defined(fn)
-    if not isinstance(given, Mapping) or not given:
+    if not isinstance(returned, Mapping) or not returned:
+        kind = "nothing" if isinstance(returned, Mapping) else type(returned).__name__
         raise InputError(
-            f"the preprocessing function returned {'nothing' if isinstance(given, Mapping) else type(given).__name__}",
+            f"the preprocessing function returned {kind}",
             fix="return a dict from output name to column",
             where=where,
         )
-    for name in given:
+    for name in returned:
         if not isinstance(name, str) or not name:
             raise InputError(f"an output is named {name!r}", fix="name outputs with text", where=where)
-    return given
+    return returned
 
 
 def _emit(name: str, value: Any, flat: list[Any], batch: Any, where: str | None) -> TracedOutput:
@@ -216,8 +217,8 @@ def _emit(name: str, value: Any, flat: list[Any], batch: Any, where: str | None)
         array = column.values
         if column.valid is not None:
             described = {"output": name, "dtype": str(array.dtype)}
-            made = (str(array.dtype), ("b", *array.shape[1:]), False)
-            (array,) = bind_host("require", [array, column.valid], [made], described)
+            signature = (str(array.dtype), ("b", *array.shape[1:]), False)
+            (array,) = bind_host("require", [array, column.valid], [signature], described)
     else:
         try:
             array = jnp.asarray(value)
@@ -252,22 +253,22 @@ def _listed(name: str, value: Ragged, where: str | None) -> Any:  # Any: a trace
             where=where,
         )
     params = {"dtype": kind, "output": name}
-    (found,) = bind_host("unflatten", [value.lengths, value.values], [(kind, ("b",), True)], params)
-    return found
+    (handle,) = bind_host("unflatten", [value.lengths, value.values], [(kind, ("b",), True)], params)
+    return handle
 
 
 def _sized(name: str, flat: list[Any], fact: Fact | None) -> TracedOutput:
     """Describe the output that stands last in `flat`; the results that its ids or its inverse depend on go after it."""
-    place = len(flat) - 1
+    position = len(flat) - 1
     size = fact.size if fact is not None else None
     inverse = fact.inverse if fact is not None else None
     if inverse is not None:
         flat += inverse.results
-        places = tuple(range(place + 1, len(flat)))
-        return TracedOutput(name, place, inverse=TracedInverse(inverse.rule, inverse.settings, places))
+        positions = tuple(range(position + 1, len(flat)))
+        return TracedOutput(name, position, inverse=TracedInverse(inverse.rule, inverse.settings, positions))
     if size is None:
-        return TracedOutput(name, place)
+        return TracedOutput(name, position)
     if size.vocabulary is None:
-        return TracedOutput(name, place, size.extra)
+        return TracedOutput(name, position, size.extra)
     flat.append(size.vocabulary)
-    return TracedOutput(name, place, size.extra, place + 1, size.least)
+    return TracedOutput(name, position, size.extra, position + 1, size.least)

@@ -15,7 +15,7 @@ from ...errors import InputError
 from ..bundles.bundle import Bundle
 from ..bundles.inverse import INVERSES, inverse_table
 from ..bundles.manifest import export_facts
-from ..graphs.graph import Check
+from ..graphs.graph import RowCheck
 from ..lowering.lower import PLATFORMS
 from ..lowering.partition import Analyzer, Partition
 from ..lowering.programs import Payload
@@ -39,7 +39,7 @@ class AnalyzerResults:
     assets: dict[str, pa.Table] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for analyzer in self.partition.given():
+        for analyzer in self.partition.tables():
             self.take(analyzer, recall(analyzer.params["table"]))
 
     def take(self, analyzer: Analyzer, value: Any) -> None:
@@ -62,7 +62,7 @@ class AnalyzerResults:
         wanted: Mapping[str, tuple[str, int | None]],
         signature: str,
         prefix: str,
-        checks: tuple[Check, ...] = (),
+        checks: tuple[RowCheck, ...] = (),
     ) -> Bundle:
         """The part of the graph that computes `wanted`, as a bundle with the programs, weights and assets of it."""
         graph, programs = self.partition.lower(wanted, self.known, signature, prefix, checks)
