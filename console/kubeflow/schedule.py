@@ -67,7 +67,7 @@ def create(
     KFP reads cron in UTC and knows no zones: times are moved by the zone's offset, and a zone whose clocks change is
     refused, as is what six fields cannot say in UTC.
     """
-    from ...pipelines.kubeflow.recurring import When, told
+    from ...pipelines.kubeflow.recurring import When, due
     from ...pipelines.kubeflow.recurring import create as make
 
     when = When(cron, tz, every, start, end, max_concurrency, not no_catchup)
@@ -80,7 +80,7 @@ def create(
     def show(console: Console) -> None:
         there = done.schedule
         kfp = f" (KFP: {there.cron} in UTC)" if there.cron else ""
-        console.print(f"{there.name}: {done.change}, due {told(there)}{kfp}", markup=False, soft_wrap=True)
+        console.print(f"{there.name}: {done.change}, due {due(there)}{kfp}", markup=False, soft_wrap=True)
 
     settings.answer(done.to_json(), show)
     return OK
@@ -128,7 +128,7 @@ schedule.add_command(_verb("delete", "deleted", "Delete a schedule; the runs tha
 def _list(console: Console, schedules: list[Recurring]) -> None:
     from rich.table import Table
 
-    from ...pipelines.kubeflow.recurring import told
+    from ...pipelines.kubeflow.recurring import due
 
     if not schedules:
         console.print("the cluster has no schedules", markup=False)
@@ -137,5 +137,5 @@ def _list(console: Console, schedules: list[Recurring]) -> None:
     for title in ("name", "state", "due", "at once", "id"):
         table.add_column(title)
     for recurring in schedules:
-        table.add_row(recurring.name, recurring.state, told(recurring), str(recurring.max_concurrency), recurring.id)
+        table.add_row(recurring.name, recurring.state, due(recurring), str(recurring.max_concurrency), recurring.id)
     console.print(table)

@@ -86,8 +86,8 @@ def compile_pipeline(
         DrivetrainError: The extra kubeflow is not installed.
     """
     refuse(pipeline, settings, lines or {})
-    place = settings.project or f"/app/{project.resolve().name if project else pipeline.name}"
-    compiler = _Compiler(pipeline, settings, place, digest or pipeline.digest)
+    folder = settings.project or f"/app/{project.resolve().name if project else pipeline.name}"
+    compiler = _Compiler(pipeline, settings, folder, digest or pipeline.digest)
     spec = compiler.spec()
     platform = platform_document(settings, compiler.executors)
     return Compiled(spec["pipelineInfo"]["name"], digest or pipeline.digest, spec, platform, compiler.nodes)
@@ -148,7 +148,7 @@ class _Compiler:
             "dag": {"tasks": body},
             "inputDefinitions": _definitions(level.parameters, level.artifacts),
         }
-        return self._task(name, name, level.given, [])
+        return self._task(name, name, level.inputs, [])
 
     def task(self, task: Task, level: Level) -> Json:
         if task.kind == "loop":
@@ -164,9 +164,9 @@ class _Compiler:
         if task.kind == "node":
             node = self.pipeline[task.id]
             for name, producer, key, kind in self._edges(node):
-                found = level.artifact(self.plan.names[producer], key, kind)
-                if found is not None:
-                    inputs["artifacts"][name] = found
+                source = level.artifact(self.plan.names[producer], key, kind)
+                if source is not None:
+                    inputs["artifacts"][name] = source
                     artifacts[name] = artifact_type(kind)
             outputs["artifacts"] = {key: artifact_type(kind) for key, kind in node.outputs}
             outputs["parameters"] = {key: {"parameterType": "LIST"} for key in self.read.get(task.name, ())}
@@ -177,8 +177,8 @@ class _Compiler:
         condition = self.condition(task, level, inputs, defined)
         what = ["--node", task.id] if node is not None else ["--open", task.id]
         self.component(task.name, what, defined, artifacts, outputs, node)
-        made = self._task(task.name, task.id if node is not None else f"open {task.id}", inputs, list(task.after))
-        return self._with(made, condition, node)
+        compiled = self._task(task.name, task.id if node is not None else f"open {task.id}", inputs, list(task.after))
+        return self._with(compiled, condition, node)
 
     def loop(self, task: Task, level: Level) -> Json:
         inside = Level(level)
@@ -186,25 +186,25 @@ class _Compiler:
         inside.parameters[item] = {"parameterType": "NUMBER_INTEGER"}
         for loop in _scope(self.pipeline, task):
             inside.pass_on(f"loop--{loop}", {"parameterType": "NUMBER_INTEGER"})
-        made = self.dag(task.name, task.inside, inside)
-        made["taskInfo"]["name"] = f"for {task.id}"
-        made["dependentTasks"] = list(task.after)
+        compiled = self.dag(task.name, task.inside, inside)
+        compiled["taskInfo"]["name"] = f"for {task.id}"
+        compiled["dependentTasks"] = list(task.after)
         if not task.after:
-            del made["dependentTasks"]
+            del compiled["dependentTasks"]
         items: Json = {"raw": json.dumps(list(range(task.count)))}
         if task.opened:
             name = f"pipelinechannel--{task.opened}--{ITEMS}"
             source = {"producerTask": task.opened, "outputParameterKey": ITEMS}
-            made["inputs"]["parameters"][name] = {"taskOutputParameter": source}
+            compiled["inputs"]["parameters"][name] = {"taskOutputParameter": source}
             inside.parameters[name] = {"parameterType": "LIST"}
             items = {"inputParameter": name}
-        made["parameterIterator"] = {"itemInput": item, "items": items}
+        compiled["parameterIterator"] = {"itemInput": item, "items": items}
         bound = self.pipeline.loop(task.id).parallel
         if bound is not None:
-            made["iteratorPolicy"] = {"parallelismLimit": bound}
-        condition = self.condition(task, level, made["inputs"], inside.parameters)
+            compiled["iteratorPolicy"] = {"parallelismLimit": bound}
+        condition = self.condition(task, level, compiled["inputs"], inside.parameters)
         self.components[f"comp-{task.name}"]["inputDefinitions"] = _definitions(inside.parameters, inside.artifacts)
-        return self._with(made, condition, None)
+        return self._with(compiled, condition, None)
 
     def condition(self, task: Task, level: Level, inputs: Json, defined: dict[str, Json]) -> str:
         """What stands in a task's trigger policy; what it reads becomes an input of the task."""
@@ -237,17 +237,17 @@ class _Compiler:
             "dag": {"tasks": {EXITS: exits, CLOSE: close}},
             "inputDefinitions": definitions,
         }
-        made = self._task(LEAVE, LEAVE, level.given, [WORK])
-        made["triggerPolicy"] = {"strategy": _COMPLETED}
-        return made
+        compiled = self._task(LEAVE, LEAVE, level.inputs, [WORK])
+        compiled["triggerPolicy"] = {"strategy": _COMPLETED}
+        return compiled
 
     def close(self, after: list[str]) -> Json:
         defined = dict(self.parameters) | {STATUS: {"parameterType": "TASK_FINAL_STATUS"}}
         inputs: Json = {"parameters": {name: {"componentInputParameter": name} for name in self.parameters}}
         self.component(CLOSE, ["--leave"], defined, {}, {}, None)
-        made = self._task(CLOSE, CLOSE, inputs, after)
-        made["triggerPolicy"] = {"strategy": _COMPLETED}
-        return made
+        compiled = self._task(CLOSE, CLOSE, inputs, after)
+        compiled["triggerPolicy"] = {"strategy": _COMPLETED}
+        return compiled
 
     def component(
         self,
@@ -260,37 +260,37 @@ class _Compiler:
     ) -> None:
         """A pod: its component and its container."""
         body: Json = {"executorLabel": f"exec-{name}", "inputDefinitions": _definitions(parameters, artifacts)}
-        if found := _definitions(outputs.get("parameters", {}), outputs.get("artifacts", {})):
-            body["outputDefinitions"] = found
+        if definitions := _definitions(outputs.get("parameters", {}), outputs.get("artifacts", {})):
+            body["outputDefinitions"] = definitions
         self.components[f"comp-{name}"] = body
         self.executors[f"exec-{name}"] = node
         described = about(self.pipeline, node) if node is not None else ""
-        made = container(self.settings, self.project, self.digest, what, node, described)
-        self.containers[f"exec-{name}"] = {"container": made}
+        specification = container(self.settings, self.project, self.digest, what, node, described)
+        self.containers[f"exec-{name}"] = {"container": specification}
 
     def _task(self, name: str, shown: str, inputs: Json, after: list[str]) -> Json:
-        made: Json = {
+        compiled: Json = {
             "taskInfo": {"name": shown},
             "componentRef": {"name": f"comp-{name}"},
             "cachingOptions": {},
             "inputs": {kind: body for kind, body in inputs.items() if body or kind == "parameters"},
         }
         if after:
-            made["dependentTasks"] = sorted(after)
-        return made
+            compiled["dependentTasks"] = sorted(after)
+        return compiled
 
-    def _with(self, made: Json, condition: str, node: Node | None) -> Json:
+    def _with(self, compiled: Json, condition: str, node: Node | None) -> Json:
         """A task with its condition and its retries."""
         if condition:
-            made["triggerPolicy"] = {"condition": condition}
+            compiled["triggerPolicy"] = {"condition": condition}
         if node is not None and node.options.retries:
             options = node.options
-            made["retryPolicy"] = {
+            compiled["retryPolicy"] = {
                 "maxRetryCount": options.retries,
                 "backoffDuration": f"{math.ceil(options.backoff)}s",
                 "backoffFactor": options.backoff_factor,
             }
-        return made
+        return compiled
 
     def _edges(self, node: Node) -> Iterator[tuple[str, str, str, str]]:
         """(input of the component, producer, output, type) for each edge whose artifact KFP is to know of."""
@@ -331,12 +331,12 @@ def _scope(pipeline: Pipeline, task: Task) -> tuple[str, ...]:
     """The loops around a task, the outermost first."""
     if task.kind == "node":
         return pipeline.scope(task.id)
-    found: list[str] = []
+    loops: list[str] = []
     name = pipeline.loop(task.id).within
     while name:
-        found.append(name)
+        loops.append(name)
         name = pipeline.loop(name).within
-    return tuple(reversed(found))
+    return tuple(reversed(loops))
 
 
 def _parameter(hint: str, default: Any) -> Json:  # Any: JSON
@@ -351,8 +351,8 @@ def _parameter(hint: str, default: Any) -> Json:  # Any: JSON
 
 
 def _definitions(parameters: Mapping[str, Json], artifacts: Mapping[str, Json]) -> Json:
-    found = {"parameters": dict(parameters), "artifacts": dict(artifacts)}
-    return {kind: body for kind, body in found.items() if body}
+    definitions = {"parameters": dict(parameters), "artifacts": dict(artifacts)}
+    return {kind: body for kind, body in definitions.items() if body}
 
 
 def _version() -> str:

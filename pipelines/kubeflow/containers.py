@@ -31,25 +31,25 @@ def container(
     env = {**dict(pod.env), "DRIVETRAIN_ARTIFACTS": settings.artifacts, "DRIVETRAIN_ROOT": f"{SCRATCH}/.drivetrain"}
     if node is not None:
         env[about.VARIABLE] = described
-    made: Json = {
+    specification: Json = {
         "image": settings.image,
         "command": list(COMMAND),
         "args": ["--project", project, "--ir", version, *what, "--executor-input", "{{$}}"],
         "env": [{"name": key, "value": text} for key, text in sorted(env.items())],
     }
     if node is not None and (resources := _resources(node, pod.gpu)):
-        made["resources"] = resources
-    return made
+        specification["resources"] = resources
+    return specification
 
 
 def _resources(node: Node, gpu: str) -> Json:
     options = node.options
-    found: Json = {}
+    resources: Json = {}
     if options.cpus:
         cores = f"{math.ceil(options.cpus * 1000)}m"
-        found |= {"resourceCpuRequest": cores, "resourceCpuLimit": cores}
+        resources |= {"resourceCpuRequest": cores, "resourceCpuLimit": cores}
     if options.memory:
-        found |= {"resourceMemoryRequest": str(options.memory), "resourceMemoryLimit": str(options.memory)}
+        resources |= {"resourceMemoryRequest": str(options.memory), "resourceMemoryLimit": str(options.memory)}
     if options.accelerators:
-        found |= {"accelerator": {"resourceType": gpu, "resourceCount": str(options.accelerators)}}
-    return found
+        resources |= {"accelerator": {"resourceType": gpu, "resourceCount": str(options.accelerators)}}
+    return resources

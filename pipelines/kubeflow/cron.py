@@ -100,7 +100,7 @@ def zone(name: str, start: datetime | None = None, end: datetime | None = None) 
             raise InputError(f"there is no zone with the offset {name}", fix='give e.g. "+05:30", or Asia/Kolkata')
         return offset
     try:
-        found: tzinfo = UTC if name.upper() == "UTC" else ZoneInfo(name)
+        clock: tzinfo = UTC if name.upper() == "UTC" else ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
         raise InputError(
             f"there is no time zone {name!r}",
@@ -108,10 +108,10 @@ def zone(name: str, start: datetime | None = None, end: datetime | None = None) 
         ) from None
     begin = max(start or datetime.now(UTC), datetime.now(UTC))
     last = min(end or begin + _AHEAD, begin + _AHEAD)
-    offset = begin.astimezone(found).utcoffset() or timedelta(0)
+    offset = begin.astimezone(clock).utcoffset() or timedelta(0)
     at = begin
     while at <= last:
-        if (other := at.astimezone(found).utcoffset()) != offset:
+        if (other := at.astimezone(clock).utcoffset()) != offset:
             raise InputError(
                 f"the clocks of {name} change (from {_offset(offset)} to {_offset(other or timedelta(0))} by "
                 f"{at:%Y-%m-%d}), which Kubeflow cannot follow: it knows UTC alone",
@@ -217,7 +217,7 @@ def _times(text: str, moments: set[int]) -> tuple[list[int], list[int]]:
 def _field(
     text: str, name: str, spelled: str, low: int, high: int, names: tuple[str, ...] = (), first: int = 0
 ) -> Field:
-    found: set[int] = set()
+    numbers: set[int] = set()
     for part in spelled.split(","):
         match = re.fullmatch(r"(\*|(\w+)(?:-(\w+))?)(?:/(\d+))?", part)
         if match is None:
@@ -230,10 +230,10 @@ def _field(
         stop = high if whole == "*" else start if end is None else _number(text, name, end, low, high, names, first)
         if stop < start:
             _refuse(text, f"its {name} {part!r} goes backwards", f"give {part.partition('-')[0]}-{high},{low}-{end}")
-        found |= set(range(start, stop + 1, int(step or 1)))
+        numbers |= set(range(start, stop + 1, int(step or 1)))
     if high == 7:
-        found = {day % 7 for day in found}
-    values = tuple(sorted(found))
+        numbers = {day % 7 for day in numbers}
+    values = tuple(sorted(numbers))
     if not spelled.startswith("*"):
         return Field(values)
     if len(values) == (6 if high == 7 else high) - low + 1:

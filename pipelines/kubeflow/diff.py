@@ -28,13 +28,14 @@ def compare(old: str, new: str, names: tuple[str, str] = ("old", "new")) -> dict
     Raises:
         InputError: One of them is no compiled pipeline.
     """
-    (before, one), (after, two) = (_read(text, name) for text, name in zip((old, new), names, strict=True))
-    changed = {name: found for name in two if name in one and (found := _changed(one[name], two[name]))}
+    (before, old_nodes), (after, new_nodes) = (_read(text, name) for text, name in zip((old, new), names, strict=True))
+    both = [name for name in new_nodes if name in old_nodes]
+    changed = {name: facts for name in both if (facts := _changed(old_nodes[name], new_nodes[name]))}
     return {
         "pipeline": _changed(before, after),
         "nodes": changed,
-        "added": [name for name in two if name not in one],
-        "removed": [name for name in one if name not in two],
+        "added": [name for name in new_nodes if name not in old_nodes],
+        "removed": [name for name in old_nodes if name not in new_nodes],
     }
 
 
@@ -67,7 +68,7 @@ def _whole(spec: Json, platform: Json) -> Facts:
 def _nodes(spec: Json, platform: Json) -> dict[str, Facts]:
     kubernetes = platform.get("platforms", {}).get("kubernetes", {})
     configs = kubernetes.get("deploymentSpec", {}).get("executors", {})
-    found: dict[str, Facts] = {}
+    facts_of: dict[str, Facts] = {}
     ours: dict[tuple[str, str], str] = {}  # (path of the DAG, task) -> node
 
     def name_of(path: str, task: str, body: Json) -> str:
@@ -82,14 +83,14 @@ def _nodes(spec: Json, platform: Json) -> dict[str, Facts]:
         for task, body in tasks.items():
             label = _component(spec, body).get("executorLabel", "")
             container = spec["deploymentSpec"]["executors"].get(label, {}).get("container", {})
-            own = _pod(container)
+            described = _pod(container)
             facts = _facts(body, lambda other, path=path: ours.get((path, other), other))
-            if "component" in own:  # it says itself what its inputs are, and KFP's manifests are no more than that
+            if "component" in described:  # it names its inputs itself, and KFP's manifests say no more
                 facts = {name: fact for name, fact in facts.items() if not name.startswith("artifact ")}
             facts["in"] = path.rstrip("/")
-            facts |= own | {f"platform {key}": value for key, value in configs.get(label, {}).items()}
-            found[ours[path, task]] = facts
-    return found
+            facts |= described | {f"platform {key}": value for key, value in configs.get(label, {}).items()}
+            facts_of[ours[path, task]] = facts
+    return facts_of
 
 
 def _dags(spec: Json, dag: Json, path: str, above: frozenset[str]) -> Iterator[tuple[str, Json]]:

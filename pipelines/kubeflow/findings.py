@@ -16,32 +16,32 @@ class Finding:
     """Something wrong.
 
     Attributes:
-        place: Where, e.g. "work/trainer": the names of the tasks down to it; or "platform", "executors/exec-x".
+        location: e.g. "work/trainer": the names of the tasks down to it; or "platform", "executors/exec-x".
         message: What and why.
         fix: What to do.
     """
 
-    place: str
+    location: str
     message: str
     fix: str
 
     def __str__(self) -> str:
-        return f"{self.place}: {self.message}\n  fix: {self.fix}"
+        return f"{self.location}: {self.message}\n  fix: {self.fix}"
 
     def to_json(self) -> dict[str, str]:
         """As JSON."""
-        return {"place": self.place, "message": self.message, "fix": self.fix}
+        return {"place": self.location, "message": self.message, "fix": self.fix}
 
 
-def of_name(name: str, place: str, what: str, longest: int = 63) -> Iterator[Finding]:
+def of_name(name: str, location: str, what: str, longest: int = 63) -> Iterator[Finding]:
     """Whether Kubernetes takes a name."""
     if not _NAME.fullmatch(name):
         yield Finding(
-            place,
+            location,
             f"{what} {name!r} is no name for Kubernetes",
             "use small letters, digits and hyphens, a letter or digit at both ends",
         )
     elif len(name) > longest:
         yield Finding(
-            place, f"{what} {name!r} has {len(name)} characters, and Kubernetes takes {longest}", "shorten it"
+            location, f"{what} {name!r} has {len(name)} characters, and Kubernetes takes {longest}", "shorten it"
         )

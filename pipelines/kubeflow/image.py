@@ -143,9 +143,9 @@ def context(
     wanted = f"{_OURS}[{','.join(sorted(extras))}]"
     files: dict[str, bytes] = {}
     if drivetrain is not None:
-        own = _wheel_name(drivetrain)
-        files[f"wheels/{own}"] = drivetrain.read_bytes()
-        wanted += f" @ file:///build/wheels/{own}"
+        file_name = _wheel_name(drivetrain)
+        files[f"wheels/{file_name}"] = drivetrain.read_bytes()
+        wanted += f" @ file:///build/wheels/{file_name}"
     else:
         wanted += f"=={_released(distribution(_OURS))}"
     modules, requirements = _project(wheel)
@@ -191,23 +191,24 @@ def _project(wheel: Wheel) -> tuple[dict[str, bytes], list[str]]:
 
 def _constraints() -> list[str]:
     """The versions that are installed here: what the pipeline was tried with, and part of its cache keys."""
-    found: dict[str, str] = {}
+    pinned: dict[str, str] = {}
     for each in distributions():
         name = re.sub(r"[-_.]+", "-", each.metadata["Name"] or "").lower()
         if name and name != _OURS and each.read_text("direct_url.json") is None:
-            found.setdefault(name, f"{name}=={each.version}")
-    return [found[name] for name in sorted(found)]
+            pinned.setdefault(name, f"{name}=={each.version}")
+    return [pinned[name] for name in sorted(pinned)]
 
 
-def _released(found: Distribution) -> str:
+def _released(distribution: Distribution) -> str:
     """The version of drivetrain, if an index can have it."""
-    origin = json.loads(found.read_text("direct_url.json") or "{}")
-    if origin or "dev" in found.version:
+    origin = json.loads(distribution.read_text("direct_url.json") or "{}")
+    if origin or "dev" in distribution.version:
         raise InputError(
-            f"drivetrain {found.version} is installed from {origin.get('url', 'a checkout')}, which no image can reach",
+            f"drivetrain {distribution.version} is installed from {origin.get('url', 'a checkout')}, "
+            "which no image can reach",
             fix="give its wheel with --wheel: `python -m build --wheel` in the checkout makes one in dist/",
         )
-    return found.version
+    return distribution.version
 
 
 def _wheel_name(wheel: Path) -> str:

@@ -25,12 +25,12 @@ class Level:
         self.here: set[str] = set()
         self.parameters: dict[str, Json] = {}
         self.artifacts: dict[str, Json] = {}
-        self.given: Json = {"parameters": {}, "artifacts": {}}
+        self.inputs: Json = {"parameters": {}, "artifacts": {}}
 
     def pass_on(self, name: str, body: Json) -> None:
         """Hand a parameter of the DAG around on to this one."""
         self.parameters[name] = body
-        self.given["parameters"][name] = {"componentInputParameter": name}
+        self.inputs["parameters"][name] = {"componentInputParameter": name}
 
     def parameter(self, task: str, key: str, kind: str) -> Json:
         """Where a task in this DAG has an output parameter from."""
@@ -39,7 +39,7 @@ class Level:
         assert self.above is not None
         name = f"pipelinechannel--{task}--{key}"
         if name not in self.parameters:
-            self.given["parameters"][name] = self.above.parameter(task, key, kind)
+            self.inputs["parameters"][name] = self.above.parameter(task, key, kind)
             self.parameters[name] = {"parameterType": kind}
         return {"componentInputParameter": name}
 
@@ -51,11 +51,11 @@ class Level:
             return None
         name = f"{task}--{key}"
         if name not in self.artifacts:
-            found = self.above.artifact(task, key, kind)
-            if found is None:
+            source = self.above.artifact(task, key, kind)
+            if source is None:
                 return None
             self.artifacts[name] = artifact_type(kind)
-            self.given["artifacts"][name] = found
+            self.inputs["artifacts"][name] = source
         return {"componentInputArtifact": name}
 
 

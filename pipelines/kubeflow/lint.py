@@ -36,8 +36,8 @@ def lint(text: str) -> list[Finding]:
         documents = [each for each in yaml.load_all(text, Loader=_loader()) if each is not None]
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        place = f"line {mark.line + 1}" if mark is not None else "file"
-        return [Finding(place, f"it is no YAML: {getattr(error, 'problem', None) or error}", "compile it again")]
+        location = f"line {mark.line + 1}" if mark is not None else "file"
+        return [Finding(location, f"it is no YAML: {getattr(error, 'problem', None) or error}", "compile it again")]
     if not 1 <= len(documents) <= 2 or not all(isinstance(each, dict) for each in documents):
         return [Finding("file", "it is not one or two YAML documents that are maps", "compile it again")]
     return lint_documents(documents[0], documents[1] if len(documents) > 1 else None)
@@ -52,7 +52,7 @@ def lint_documents(spec: Mapping[str, Any], platform: Mapping[str, Any] | None =
         json.dumps([spec, platform], allow_nan=False)
     except (TypeError, ValueError) as error:
         return [Finding("file", f"it holds what is no JSON: {_first(str(error))}", "compile it again")]
-    found: list[Finding] = []
+    findings: list[Finding] = []
     parsed: dict[str, Any] = {}  # Any: protobuf messages, which have no types
     deployment = spec.get("deploymentSpec", spec.get("deployment_spec")) or {}
     for name, body, message in (
@@ -60,32 +60,34 @@ def lint_documents(spec: Mapping[str, Any], platform: Mapping[str, Any] | None =
         ("deploymentSpec", deployment, pb.PipelineDeploymentConfig()),
         ("platform", platform or {}, pb.PlatformSpec()),
     ):
-        found += _unknown(body, message.DESCRIPTOR, name)
+        findings += _unknown(body, message.DESCRIPTOR, name)
         try:
             parsed[name] = json_format.ParseDict(body, message, ignore_unknown_fields=True)
         except json_format.ParseError as error:
             where = re.search(r" at (?:\w+\.)?(\S+?)\.*$", str(error))
-            place = f"{name}.{where[1]}" if where else name
-            found.append(Finding(place, f"KFP cannot read it: {_first(str(error))}", "compile it again"))
+            location = f"{name}.{where[1]}" if where else name
+            findings.append(Finding(location, f"KFP cannot read it: {_first(str(error))}", "compile it again"))
     if len(parsed) < 3:
-        return found
-    found += _of_spec(parsed["spec"])
-    found += _of_executors(parsed["deploymentSpec"].executors)
-    found += of_tasks(parsed["spec"], parsed["deploymentSpec"].executors)
+        return findings
+    findings += _of_spec(parsed["spec"])
+    findings += _of_executors(parsed["deploymentSpec"].executors)
+    findings += of_tasks(parsed["spec"], parsed["deploymentSpec"].executors)
     if platform is not None:
-        found += of_platform(parsed["platform"], parsed["deploymentSpec"].executors)
-    return list(dict.fromkeys(found))
+        findings += of_platform(parsed["platform"], parsed["deploymentSpec"].executors)
+    return list(dict.fromkeys(findings))
 
 
-def refuse(found: list[Finding]) -> None:
+def refuse(findings: list[Finding]) -> None:
     """See that nothing was found.
 
     Raises:
         InputError: Something was; names the first thing.
     """
-    if found:
-        more = f" (and {len(found) - 1} more)" if found[1:] else ""
-        raise InputError(f"a cluster would stumble over {found[0].place}: {found[0].message}{more}", fix=found[0].fix)
+    if findings:
+        more = f" (and {len(findings) - 1} more)" if findings[1:] else ""
+        raise InputError(
+            f"a cluster would stumble over {findings[0].location}: {findings[0].message}{more}", fix=findings[0].fix
+        )
 
 
 def _of_spec(spec: Any) -> Iterator[Finding]:
@@ -102,20 +104,20 @@ def _of_spec(spec: Any) -> Iterator[Finding]:
 
 def _of_executors(executors: Mapping[str, Any]) -> Iterator[Finding]:
     for name, executor in sorted(executors.items()):
-        place, kind = f"executors/{name}", executor.WhichOneof("spec")
+        location, kind = f"executors/{name}", executor.WhichOneof("spec")
         if kind not in ("container", "importer"):
             yield Finding(
-                place, f"a {kind or 'nameless'} executor runs on Vertex AI, not on Kubeflow", "make it a container"
+                location, f"a {kind or 'nameless'} executor runs on Vertex AI, not on Kubeflow", "make it a container"
             )
         if kind != "container":
             continue
         container = executor.container
         if not container.image:
-            yield Finding(place, "it has no image", "set image: in kubeflow.yaml and compile again")
+            yield Finding(location, "it has no image", "set image: in kubeflow.yaml and compile again")
         for text in (*container.command, *container.args, *(each.value for each in container.env)):
             for hit in _PLACEHOLDER.findall(text):
                 yield Finding(
-                    place,
+                    location,
                     f"{hit} stands in the container, where KFP replaces inputs and outputs only",
                     "make it the whole constant value of a task's input, and read that input",
                 )
@@ -123,10 +125,10 @@ def _of_executors(executors: Mapping[str, Any]) -> Iterator[Finding]:
         for field in ("cpu_limit", "memory_limit", "cpu_request", "memory_request"):
             text = getattr(needs, f"resource_{field}")
             if text and not _QUANTITY.fullmatch(text):
-                yield Finding(place, f"{field} is {text!r}, which is no quantity", "write e.g. 500m or 8Gi")
+                yield Finding(location, f"{field} is {text!r}, which is no quantity", "write e.g. 500m or 8Gi")
 
 
-def _unknown(body: Any, descriptor: Any, place: str) -> Iterator[Finding]:  # Any: JSON and protobuf
+def _unknown(body: Any, descriptor: Any, location: str) -> Iterator[Finding]:  # Any: JSON and protobuf
     """Fields that a message does not have, all of them."""
     if not isinstance(body, Mapping) or descriptor.full_name.startswith("google.protobuf."):
         return
@@ -137,7 +139,7 @@ def _unknown(body: Any, descriptor: Any, place: str) -> Iterator[Finding]:  # An
         field = fields.get(key)
         if field is None:
             names = [each.json_name for each in descriptor.fields]
-            yield Finding(place, f"the field {key!r} is unknown to KFP", suggest(str(key), names, "known here are"))
+            yield Finding(location, f"the field {key!r} is unknown to KFP", suggest(str(key), names, "known here are"))
         elif field.message_type is not None:
             entry = field.message_type.GetOptions().map_entry
             inner = field.message_type.fields_by_name["value"].message_type if entry else field.message_type
@@ -146,9 +148,9 @@ def _unknown(body: Any, descriptor: Any, place: str) -> Iterator[Finding]:  # An
             several = value.items() if entry and isinstance(value, Mapping) else enumerate(value)
             if entry or field.is_repeated:
                 for name, each in several:
-                    yield from _unknown(each, inner, f"{place}.{key}[{name}]")
+                    yield from _unknown(each, inner, f"{location}.{key}[{name}]")
             else:
-                yield from _unknown(value, inner, f"{place}.{key}")
+                yield from _unknown(value, inner, f"{location}.{key}")
 
 
 def _first(text: str) -> str:

@@ -39,7 +39,7 @@ class Flows:
         task: This one.
         component: Its component.
         components: All.
-        place: Where it is.
+        location: Where it is.
     """
 
     around: Message
@@ -47,29 +47,29 @@ class Flows:
     task: Message
     component: Message
     components: Mapping[str, Message]
-    place: str
+    location: str
 
     def findings(self) -> Iterator[Finding]:
         """What is wrong with its inputs."""
-        wanted, given = self.component.input_definitions, self.task.inputs
-        for key in sorted(given.parameters):
+        wanted, inputs = self.component.input_definitions, self.task.inputs
+        for key in sorted(inputs.parameters):
             if key not in wanted.parameters and not key.startswith("pipelinechannel--"):
                 yield self._wrong(f"its component has no parameter {key!r}", suggest(key, sorted(wanted.parameters)))
-            yield from self._parameter(key, given.parameters[key])
-        for key in sorted(given.artifacts):
+            yield from self._parameter(key, inputs.parameters[key])
+        for key in sorted(inputs.artifacts):
             if key not in wanted.artifacts:
                 yield self._wrong(f"its component has no artifact {key!r}", suggest(key, sorted(wanted.artifacts)))
-            yield from self._artifact(key, given.artifacts[key])
+            yield from self._artifact(key, inputs.artifacts[key])
         item = self.task.parameter_iterator.item_input
         for key, spec in sorted(wanted.parameters.items()):
-            if not (spec.is_optional or spec.HasField("default_value") or key in given.parameters or key == item):
+            if not (spec.is_optional or spec.HasField("default_value") or key in inputs.parameters or key == item):
                 yield self._wrong(f"the parameter {key!r} of its component is not given", "give it, or a default")
         for key, spec in sorted(wanted.artifacts.items()):
-            if not spec.is_optional and key not in given.artifacts:
+            if not spec.is_optional and key not in inputs.artifacts:
                 yield self._wrong(f"the artifact {key!r} of its component is not given", "give it")
 
     def _wrong(self, message: str, fix: str) -> Finding:
-        return Finding(self.place, message, fix)
+        return Finding(self.location, message, fix)
 
     def _parameter(self, key: str, source: Message) -> Iterator[Finding]:
         wanted = self.component.input_definitions.parameters
@@ -141,9 +141,9 @@ class Flows:
             yield self._wrong(f"the artifact {key!r} comes from nowhere", "compile it again")
         if have is None or key not in wanted:
             return
-        given, takes = _title(have), _title(wanted[key])
-        if given != takes and "system.Artifact" not in (takes, given):
-            yield self._wrong(f"the artifact {key!r} is {takes}, and is given {given}", "wire one of that type")
+        gets, takes = _title(have), _title(wanted[key])
+        if gets != takes and "system.Artifact" not in (takes, gets):
+            yield self._wrong(f"the artifact {key!r} is {takes}, and is given {gets}", "wire one of that type")
         if (have.is_artifact_list or many) != wanted[key].is_artifact_list:
             is_, gets = ("a list", "one") if wanted[key].is_artifact_list else ("one artifact", "a list")
             yield self._wrong(

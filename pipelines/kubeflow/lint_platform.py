@@ -65,31 +65,31 @@ def of_platform(platform: Any, executors: Mapping[str, Any]) -> Iterator[Finding
         if name != "kubernetes":
             yield Finding("platform", f"the platform {name!r} is unknown to KFP", "call it kubernetes")
     for label, body in sorted(platform.platforms["kubernetes"].deployment_spec.executors.items()):
-        place = f"platform/{label}"
+        location = f"platform/{label}"
         if label not in executors:
             yield Finding(
-                place,
+                location,
                 f"the platform document speaks of the executor {label!r}, which the pipeline has not",
                 suggest(label, sorted(executors), "it has"),
             )
         config = json_format.MessageToDict(body)
-        yield from _unknown(config, EXECUTOR, place)
-        yield from _values(config, place)
+        yield from _unknown(config, EXECUTOR, location)
+        yield from _values(config, location)
 
 
-def _unknown(body: Any, known: Mapping[str, Any], place: str) -> Iterator[Finding]:
+def _unknown(body: Any, known: Mapping[str, Any], location: str) -> Iterator[Finding]:
     for key, value in body.items():
         if key not in known:
-            yield Finding(place, f"the field {key!r} is unknown to KFP", suggest(key, list(known), "known here are"))
+            yield Finding(location, f"the field {key!r} is unknown to KFP", suggest(key, list(known), "known here are"))
         elif known[key] is not None:
             for each in value if isinstance(value, list) else [value]:
                 if isinstance(each, dict):
-                    yield from _unknown(each, known[key], f"{place}.{key}")
+                    yield from _unknown(each, known[key], f"{location}.{key}")
                 else:
-                    yield Finding(f"{place}.{key}", f"{each!r:.40} is no object", "compile it again")
+                    yield Finding(f"{location}.{key}", f"{each!r:.40} is no object", "compile it again")
 
 
-def _values(config: Mapping[str, Any], place: str) -> Iterator[Finding]:
+def _values(config: Mapping[str, Any], location: str) -> Iterator[Finding]:
     entries = [(key, each) for key, value in config.items() for each in (value if isinstance(value, list) else [value])]
     objects = [(key, each) for key, each in entries if isinstance(each, dict)]
     mounts = Counter(str(each["mountPath"]) for _, each in objects if "mountPath" in each)
@@ -98,20 +98,20 @@ def _values(config: Mapping[str, Any], place: str) -> Iterator[Finding]:
             if field in each:
                 # Kubernetes allows dots and 253 characters here.
                 for part in str(each[field]).split("."):
-                    yield from of_name(part, f"{place}.{key}", f"the {field}", 253)
+                    yield from of_name(part, f"{location}.{key}", f"the {field}", 253)
         if "mountPath" in each and not str(each["mountPath"]).startswith("/"):
             yield Finding(
-                f"{place}.{key}", f"it is mounted at {each['mountPath']!r}, which is no absolute path", "mend it"
+                f"{location}.{key}", f"it is mounted at {each['mountPath']!r}, which is no absolute path", "mend it"
             )
     volumes = Counter(str(each[_VOLUMES[key]]) for key, each in objects if _VOLUMES.get(key, "") in each)
     for name, count in sorted(volumes.items()):
-        yield from of_name(name, place, "the volume")
+        yield from of_name(name, location, "the volume")
         if count > 1:
-            yield Finding(place, f"{count} volumes are called {name}, as KFP names them", "mount it once")
+            yield Finding(location, f"{count} volumes are called {name}, as KFP names them", "mount it once")
     for path, count in sorted(mounts.items()):
         if count > 1:
-            yield Finding(place, f"{count} volumes are mounted at {path}", "give each a folder of its own")
+            yield Finding(location, f"{count} volumes are mounted at {path}", "give each a folder of its own")
     if config.get("imagePullPolicy", "") not in _POLICIES:
         yield Finding(
-            place, f"the image pull policy is {config['imagePullPolicy']!r}", f"write {', '.join(_POLICIES[1:])}"
+            location, f"the image pull policy is {config['imagePullPolicy']!r}", f"write {', '.join(_POLICIES[1:])}"
         )

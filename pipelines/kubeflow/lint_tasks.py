@@ -22,10 +22,10 @@ _READS = re.compile(r"parameter_values\[\s*(?:'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|
 def of_tasks(spec: Message, executors: Mapping[str, Message]) -> list[Finding]:
     """What is wrong with the tasks of a pipeline's DAGs."""
     rules = _Rules(dict(spec.components), dict(executors))
-    found = list(rules.component_cycles())
-    found += rules.conflicts()
-    found += rules.dag(spec.root, "", "root", ())
-    return found
+    findings = list(rules.component_cycles())
+    findings += rules.conflicts()
+    findings += rules.dag(spec.root, "", "root", ())
+    return findings
 
 
 class _Rules:
@@ -36,11 +36,11 @@ class _Rules:
     def component_cycles(self) -> Iterator[Finding]:
         """DAGs that are in themselves."""
         state: dict[str, bool] = {}  # True while its tasks are looked at
-        found: list[Finding] = []
+        findings: list[Finding] = []
 
         def visit(name: str) -> None:
             if state.get(name):
-                found.append(Finding(f"components/{name}", "the component is within itself", "compile it again"))
+                findings.append(Finding(f"components/{name}", "the component is within itself", "compile it again"))
             if name in state or name not in self.components:
                 return
             state[name] = True
@@ -50,7 +50,7 @@ class _Rules:
 
         for each in sorted(self.components):
             visit(each)
-        yield from found
+        yield from findings
 
     def conflicts(self) -> Iterator[Finding]:
         """Components that KFP takes for one: it tells those of equal containers apart by nothing."""
@@ -75,8 +75,8 @@ class _Rules:
     def dag(self, component: Message, path: str, name: str, above: tuple[str, ...]) -> Iterator[Finding]:
         tasks = component.dag.tasks
         for task_name in sorted(tasks):
-            place = f"{path}/{task_name}" if path else task_name
-            yield from self.task(component, tasks, task_name, place)
+            location = f"{path}/{task_name}" if path else task_name
+            yield from self.task(component, tasks, task_name, location)
         yield from _cycle(tasks, path or name)
         yield from _exits(tasks, path)
         yield from self.outputs(component, path or name)
@@ -86,108 +86,118 @@ class _Rules:
             if inner is not None and inner.WhichOneof("implementation") == "dag" and ref not in above:
                 yield from self.dag(inner, f"{path}/{task_name}" if path else task_name, ref, (*above, ref))
 
-    def task(self, around: Message, tasks: Mapping[str, Message], name: str, place: str) -> Iterator[Finding]:
+    def task(self, around: Message, tasks: Mapping[str, Message], name: str, location: str) -> Iterator[Finding]:
         task = tasks[name]
-        yield from of_name(name, place, "the task's name")
+        yield from of_name(name, location, "the task's name")
         if name.removesuffix("-driver") != name and name.removesuffix("-driver") in tasks:
-            yield Finding(place, "KFP gives this name to the driver of another task", "call the node otherwise")
+            yield Finding(location, "KFP gives this name to the driver of another task", "call the node otherwise")
         for dependency, count in sorted(Counter(task.dependent_tasks).items()):
             if dependency == name:
-                yield Finding(place, "it waits for itself", "take it out of dependentTasks")
+                yield Finding(location, "it waits for itself", "take it out of dependentTasks")
             elif dependency not in tasks:
                 yield Finding(
-                    place,
+                    location,
                     f"dependentTasks names {dependency!r}, which is no task of its DAG",
                     suggest(dependency, sorted(tasks), "there are"),
                 )
             elif count > 1:
-                yield Finding(place, f"dependentTasks names {dependency!r} twice", "name it once")
+                yield Finding(location, f"dependentTasks names {dependency!r} twice", "name it once")
         if task.WhichOneof("iterator") == "artifact_iterator":
-            yield Finding(place, "it iterates over artifacts, which KFP does not do", "iterate over a list of values")
+            yield Finding(
+                location, "it iterates over artifacts, which KFP does not do", "iterate over a list of values"
+            )
         component = self.components.get(task.component_ref.name)
         if component is None:
             yield Finding(
-                place,
+                location,
                 f"there is no component {task.component_ref.name!r}",
                 suggest(task.component_ref.name, sorted(self.components), "there are"),
             )
             return
-        yield from self.implementation(task, component, place)
-        yield from Flows(around, tasks, task, component, self.components, place).findings()
-        yield from _iterator(task, component, place)
-        yield from _policies(task, place)
+        yield from self.implementation(task, component, location)
+        yield from Flows(around, tasks, task, component, self.components, location).findings()
+        yield from _iterator(task, component, location)
+        yield from _policies(task, location)
 
-    def implementation(self, task: Message, component: Message, place: str) -> Iterator[Finding]:
+    def implementation(self, task: Message, component: Message, location: str) -> Iterator[Finding]:
         kind = component.WhichOneof("implementation")
         ref = task.component_ref.name
         if kind is None:
-            yield Finding(place, f"its component {ref} has neither a container nor a DAG", "compile it again")
+            yield Finding(location, f"its component {ref} has neither a container nor a DAG", "compile it again")
         elif kind == "dag" and not component.dag.tasks:
-            yield Finding(place, f"its component {ref} is a DAG without tasks", "compile it again")
+            yield Finding(location, f"its component {ref} is a DAG without tasks", "compile it again")
         if kind != "executor_label":
             return
         label = component.executor_label
         if label not in self.executors:
-            yield Finding(place, f"there is no executor {label!r}", suggest(label, sorted(self.executors), "there are"))
+            yield Finding(
+                location, f"there is no executor {label!r}", suggest(label, sorted(self.executors), "there are")
+            )
             return
         executor = self.executors[label]
         if executor.WhichOneof("spec") == "importer" and task.trigger_policy.condition:
             yield Finding(
-                place,
+                location,
                 "an importer has a condition, which KFP does not take",
                 "put it into a DAG that has the condition",
             )
         ours = "drivetrain.pipelines.kubeflow.pod" in list(executor.container.command)
         if ours and task.caching_options.enable_cache:
             yield Finding(
-                place,
+                location,
                 "KFP's cache is on: on a hit no pod starts, and the store hears nothing of it",
                 "compile it again: what is cached is decided by drivetrain",
             )
 
-    def outputs(self, component: Message, place: str) -> Iterator[Finding]:
+    def outputs(self, component: Message, location: str) -> Iterator[Finding]:
         """What a DAG gives out of its tasks."""
         tasks = component.dag.tasks
-        found: list[tuple[str, str, str]] = []
-        for one in component.dag.outputs.artifacts.values():
-            found += [(each.producer_subtask, each.output_artifact_key, "artifacts") for each in one.artifact_selectors]
-        for one in component.dag.outputs.parameters.values():
-            several = [one.value_from_parameter] if one.WhichOneof("kind") == "value_from_parameter" else []
-            several += list(one.value_from_oneof.parameter_selectors)
-            found += [(each.producer_subtask, each.output_parameter_key, "parameters") for each in several]
-        for task, key, kind in found:
+        selected: list[tuple[str, str, str]] = []
+        for output in component.dag.outputs.artifacts.values():
+            selected += [
+                (each.producer_subtask, each.output_artifact_key, "artifacts") for each in output.artifact_selectors
+            ]
+        for output in component.dag.outputs.parameters.values():
+            several = [output.value_from_parameter] if output.WhichOneof("kind") == "value_from_parameter" else []
+            several += list(output.value_from_oneof.parameter_selectors)
+            selected += [(each.producer_subtask, each.output_parameter_key, "parameters") for each in several]
+        for task, key, kind in selected:
             inner = self.components.get(tasks[task].component_ref.name) if task in tasks else None
             if task not in tasks:
-                yield Finding(place, f"the DAG gives an output of {task!r}, which is no task of it", "compile it again")
+                yield Finding(
+                    location, f"the DAG gives an output of {task!r}, which is no task of it", "compile it again"
+                )
             elif inner is not None and key not in getattr(inner.output_definitions, kind):
-                yield Finding(place, f"the DAG gives {task}'s {key!r}, which it has not", "compile it again")
+                yield Finding(location, f"the DAG gives {task}'s {key!r}, which it has not", "compile it again")
 
 
-def _iterator(task: Message, component: Message, place: str) -> Iterator[Finding]:
+def _iterator(task: Message, component: Message, location: str) -> Iterator[Finding]:
     if task.WhichOneof("iterator") != "parameter_iterator":
         return
     iterator, parameters = task.parameter_iterator, component.input_definitions.parameters
     if iterator.item_input not in parameters:
-        yield Finding(place, f"its items come in as {iterator.item_input!r}, which is no parameter", "compile it again")
+        yield Finding(
+            location, f"its items come in as {iterator.item_input!r}, which is no parameter", "compile it again"
+        )
     kind = iterator.items.WhichOneof("kind")
     if kind == "input_parameter":
         name = iterator.items.input_parameter
         if name not in task.inputs.parameters:
-            yield Finding(place, f"it iterates over {name!r}, which is no input of it", "compile it again")
+            yield Finding(location, f"it iterates over {name!r}, which is no input of it", "compile it again")
         elif name in parameters and parameters[name].parameter_type not in (_LIST, _TEXT):
-            yield Finding(place, f"it iterates over {name!r}, which is no list", "make it a LIST")
+            yield Finding(location, f"it iterates over {name!r}, which is no list", "make it a LIST")
     elif kind == "raw":
         try:
             items = json.loads(iterator.items.raw)
         except ValueError:
             items = None
         if not isinstance(items, list):
-            yield Finding(place, f"it iterates over {iterator.items.raw:.40}, which is no list", "write a JSON list")
+            yield Finding(location, f"it iterates over {iterator.items.raw:.40}, which is no list", "write a JSON list")
     else:
-        yield Finding(place, "it iterates over nothing", "compile it again")
+        yield Finding(location, "it iterates over nothing", "compile it again")
 
 
-def _policies(task: Message, place: str) -> Iterator[Finding]:
+def _policies(task: Message, location: str) -> Iterator[Finding]:
     """Conditions and retries."""
     condition = task.trigger_policy.condition
     if condition:
@@ -195,23 +205,23 @@ def _policies(task: Message, place: str) -> Iterator[Finding]:
             name = re.sub(r"\\(.)", r"\1", single or double)
             if name not in task.inputs.parameters:
                 yield Finding(
-                    place,
+                    location,
                     f"its condition reads {name!r}, which is no input of it",
                     suggest(name, sorted(task.inputs.parameters), "it has"),
                 )
-        yield from _parsed(condition, place)
+        yield from _parsed(condition, location)
         if task.trigger_policy.strategy == EXIT:
-            yield Finding(place, "it has a condition, and runs on exit whatever it says", "look at it in the task")
+            yield Finding(location, "it has a condition, and runs on exit whatever it says", "look at it in the task")
     retry = task.retry_policy
     if retry.max_retry_count < 0:
-        yield Finding(place, "it is tried again a negative number of times", "write 0 or more")
+        yield Finding(location, "it is tried again a negative number of times", "write 0 or more")
     if retry.max_retry_count and retry.backoff_factor != int(retry.backoff_factor):
         yield Finding(
-            place, f"its back-off factor is {retry.backoff_factor:g}, and Argo takes whole ones", "write 2, say"
+            location, f"its back-off factor is {retry.backoff_factor:g}, and Argo takes whole ones", "write 2, say"
         )
 
 
-def _parsed(condition: str, place: str) -> Iterator[Finding]:
+def _parsed(condition: str, location: str) -> Iterator[Finding]:
     try:
         import cel
     except ImportError:
@@ -220,7 +230,7 @@ def _parsed(condition: str, place: str) -> Iterator[Finding]:
         cel.compile(condition)
     except ValueError as error:
         said = re.search(r"(Syntax error: .*?)(?: expecting|$)", str(error).splitlines()[0])
-        yield Finding(place, f"its condition is no CEL: {said[1] if said else error}", "compile it again")
+        yield Finding(location, f"its condition is no CEL: {said[1] if said else error}", "compile it again")
 
 
 def _exits(tasks: Mapping[str, Message], path: str) -> Iterator[Finding]:
@@ -232,28 +242,28 @@ def _exits(tasks: Mapping[str, Message], path: str) -> Iterator[Finding]:
             path or "root", "every task of it runs on exit, and nothing is left to exit from", "compile it again"
         )
     for name in sorted(tasks):
-        place = f"{path}/{name}" if path else name
+        location = f"{path}/{name}" if path else name
         needs = list(tasks[name].dependent_tasks)
         for other in sorted(set(needs) & exits):
             yield Finding(
-                place, f"it waits for {other}, which runs on exit: KFP never starts it", "put both into one DAG"
+                location, f"it waits for {other}, which runs on exit: KFP never starts it", "put both into one DAG"
             )
         if name not in exits:
             continue
         if len(needs) != 1:
             yield Finding(
-                place, f"it runs on exit of {len(needs)} tasks, and KFP runs it for each", "put them into one DAG"
+                location, f"it runs on exit of {len(needs)} tasks, and KFP runs it for each", "put them into one DAG"
             )
         for need in needs:
             if hooked.setdefault(need, name) != name:
                 yield Finding(
-                    place,
+                    location,
                     f"{hooked[need]} runs on exit of {need} as well, and KFP starts only one of them",
                     "put what runs on exit into one DAG",
                 )
 
 
-def _cycle(tasks: Mapping[str, Message], place: str) -> Iterator[Finding]:
+def _cycle(tasks: Mapping[str, Message], location: str) -> Iterator[Finding]:
     state: dict[str, int] = {}
     for start in sorted(tasks):
         stack: list[tuple[str, Iterator[str]]] = []
@@ -269,7 +279,7 @@ def _cycle(tasks: Mapping[str, Message], place: str) -> Iterator[Finding]:
             elif following in tasks and state.get(following) == 1 and following != name:
                 names = [each for each, _ in stack]
                 names = [*names[names.index(following) :], following]
-                yield Finding(place, f"tasks wait for each other: {' → '.join(reversed(names))}", "break the cycle")
+                yield Finding(location, f"tasks wait for each other: {' → '.join(reversed(names))}", "break the cycle")
             elif following in tasks and following not in state:
                 state[following] = 1
                 stack.append((following, iter(sorted(tasks[following].dependent_tasks))))

@@ -129,7 +129,7 @@ class _Planner:
         seen = above | {name for name in nodes if len(self._scopes[name]) == len(around)}
         child: dict[str, str] = {}  # node -> the task here that it is, or is in
         opened: dict[str, str] = {}
-        made: list[Task] = []
+        tasks: list[Task] = []
 
         def before(names: Iterable[str]) -> tuple[str, ...]:
             return tuple(sorted({child[name] for name in names if name in child}))
@@ -138,22 +138,22 @@ class _Planner:
             if not loop:
                 (node,) = group
                 child[node] = self.names[node]
-                made.append(self._of_node(self.pipeline[node], before(self._upstream[node])))
+                tasks.append(self._of_node(self.pipeline[node], before(self._upstream[node])))
                 continue
             body = self.pipeline.loop(loop)
             needed = before(need.node for need in body.dependencies)
             if loop not in opened:
                 opened[loop] = "" if self._sayable(body, seen) else self._name(loop, "open-")
                 if opened[loop]:
-                    made.append(Task(opened[loop], "open", loop, needed))
+                    tasks.append(Task(opened[loop], "open", loop, needed))
             waits = {name for node in group for name in self._upstream[node] if name not in group}
             after = (*before(waits), opened[loop]) if opened[loop] else before(waits)
             name = self._name(loop, "for-")
             inside = self.level(group, (*around, loop), seen)
             count = len(body.over) if not opened[loop] else 0
-            made.append(Task(name, "loop", loop, tuple(sorted(set(after))), (), (), inside, opened[loop], count))
+            tasks.append(Task(name, "loop", loop, tuple(sorted(set(after))), (), (), inside, opened[loop], count))
             child.update(dict.fromkeys(group, name))
-        return tuple(made)
+        return tuple(tasks)
 
     def _of_node(self, node: Node, after: tuple[str, ...]) -> Task:
         gates = [
@@ -171,14 +171,14 @@ class _Planner:
 
     def _said(self, conditions: Iterable[Json]) -> tuple[Json, ...]:
         """Those that CEL can say."""
-        found = []
+        sayable = []
         for each in conditions:
             try:
                 cel.condition((each,), lambda node, output, name: f"{node}/{output}/{name}", self.kinds)
-            except cel.Unsayable:
+            except cel.Untranslatable:
                 continue
-            found.append(each)
-        return tuple(found)
+            sayable.append(each)
+        return tuple(sayable)
 
     def _groups(self, nodes: Sequence[str], depth: int) -> Iterator[tuple[str, tuple[str, ...]]]:
         """What goes together, each after all that it waits for: a node, or ("loop", nodes of that loop).
@@ -186,34 +186,34 @@ class _Planner:
         A loop comes in one piece where it can; where a node outside stands between nodes inside, in several.
         """
         here = set(nodes)
-        own = {name: scope[depth] if len(scope := self._scopes[name]) > depth else "" for name in nodes}
+        loop_of = {name: scope[depth] if len(scope := self._scopes[name]) > depth else "" for name in nodes}
         left = {name: {up for up in self._upstream[name] if up in here} for name in nodes}
         done: set[str] = set()
         while left:
-            ready = [name for name in left if not own[name] and left[name] <= done]
+            ready = [name for name in left if not loop_of[name] and left[name] <= done]
             for name in ready:
                 yield "", (name,)
-            group = [] if ready else self._loop(left, own, done)
+            group = [] if ready else self._loop(left, loop_of, done)
             if group:
-                yield own[group[0]], tuple(group)
+                yield loop_of[group[0]], tuple(group)
             for name in (*ready, *group):
                 done.add(name)
                 del left[name]
 
-    def _loop(self, left: Mapping[str, set[str]], own: Mapping[str, str], done: set[str]) -> list[str]:
+    def _loop(self, left: Mapping[str, set[str]], loop_of: Mapping[str, str], done: set[str]) -> list[str]:
         """The next loop, as whole as can be: one that bounds its items last, as those are worked on together."""
-        found: dict[str, list[str]] = defaultdict(list)
+        ready_in: dict[str, list[str]] = defaultdict(list)
         size: dict[str, int] = defaultdict(int)
         for name, needs in left.items():
-            if own[name]:
-                size[own[name]] += 1
-                if needs <= done.union(found[own[name]]):
-                    found[own[name]].append(name)
+            if loop_of[name]:
+                size[loop_of[name]] += 1
+                if needs <= done.union(ready_in[loop_of[name]]):
+                    ready_in[loop_of[name]].append(name)
         ranked = sorted(
-            (loop for loop in found if found[loop]),
-            key=lambda loop: (len(found[loop]) < size[loop], self.pipeline.loop(loop).parallel is not None),
+            (loop for loop in ready_in if ready_in[loop]),
+            key=lambda loop: (len(ready_in[loop]) < size[loop], self.pipeline.loop(loop).parallel is not None),
         )
-        return found[ranked[0]]
+        return ready_in[ranked[0]]
 
     def pruned(self, tasks: tuple[Task, ...], above: frozenset[str], around: tuple[Json, ...] = ()) -> tuple[Task, ...]:
         """The tasks of one DAG, with the conditions and gates that may stand in the spec.
@@ -229,7 +229,7 @@ class _Planner:
         for task in reversed(tasks):
             for name in task.after:
                 consumers[name] |= {task.name} | consumers[task.name]
-        made = []
+        pruned = []
         for task in tasks:
             said: tuple[Json, ...] = ()
             if task.kind == "loop" and not task.opened:
@@ -245,8 +245,8 @@ class _Planner:
                         said = ()
             gates = tuple(gate for gate in task.gates if gate in seen)
             inner = (*around, *self.pipeline.loop(task.id).conditions) if task.kind == "loop" else ()
-            made.append(replace(task, conditions=said, gates=gates, inside=self.pruned(task.inside, seen, inner)))
-        return tuple(made)
+            pruned.append(replace(task, conditions=said, gates=gates, inside=self.pruned(task.inside, seen, inner)))
+        return tuple(pruned)
 
     def _skipped_with(self, task: Task) -> set[str]:
         """The nodes that are skipped, as the launcher sees it, wherever this one or this loop is."""

@@ -103,11 +103,11 @@ def _parameter(field: str, name: str) -> dict[str, Any]:
 
 
 def _toleration(pod: PodSettings, number: int) -> dict[str, Any]:
-    one = pod.tolerations[number]
-    said = {"key": one.key, "operator": one.operator, "value": one.value, "effect": one.effect}
+    toleration = pod.tolerations[number]
+    texts = {name: str(getattr(toleration, name)) for name in ("key", "operator", "value", "effect")}
     # A 64-bit number is a text in protobuf's JSON.
-    seconds = {} if one.seconds is None else {"tolerationSeconds": str(one.seconds)}
-    return {name: text for name, text in said.items() if text} | seconds
+    seconds = {} if toleration.seconds is None else {"tolerationSeconds": str(toleration.seconds)}
+    return {name: text for name, text in texts.items() if text} | seconds
 
 
 def _expression(key: str, operator: str, values: tuple[str, ...]) -> dict[str, Any]:

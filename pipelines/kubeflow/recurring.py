@@ -130,13 +130,15 @@ def create(
     name = name or built.name
     version = hashlib.sha256(compiled.yaml.encode()).hexdigest()[:12]
     description = _BETWEEN.join([f"{_BY} {version}", _words(when)])
-    there = [one for one in client.schedules() if one.name == name]
+    existing = [schedule for schedule in client.schedules() if schedule.name == name]
     differences = [
-        difference for one in there for difference in _differences(one, description, resolved, when, arguments)
+        difference
+        for schedule in existing
+        for difference in _differences(schedule, description, resolved, when, arguments)
     ]
-    if len(there) == 1 and not differences:
-        return Scheduled(there[0], "unchanged")
-    if there and not replace:
+    if len(existing) == 1 and not differences:
+        return Scheduled(existing[0], "unchanged")
+    if existing and not replace:
         raise InputError(
             f"there is another schedule {name!r}: {', '.join(differences) or 'two of them'}",
             fix="give --replace to have this one in its place, or another --name",
@@ -144,7 +146,7 @@ def create(
     with tempfile.TemporaryDirectory(prefix="drivetrain-") as folder:
         package = Path(folder) / "pipeline.yaml"
         package.write_text(compiled.yaml, encoding="utf-8")
-        made = client.recur(
+        created = client.recur(
             package,
             name=name,
             description=description,
@@ -155,15 +157,15 @@ def create(
             service_account=settings.service_account,
             **vars(resolved),
         )
-    for one in there:
+    for schedule in existing:
         try:
-            client.change_schedule(one.id, "deleted")
+            client.change_schedule(schedule.id, "deleted")
         except ApiError as error:
             raise ApiError(
-                f"{error.message}; the new one, {made.id}, stands beside it, and both start runs",
-                fix=f"drivetrain kubeflow schedule delete PROJECT {one.id}",
+                f"{error.message}; the new one, {created.id}, stands beside it, and both start runs",
+                fix=f"drivetrain kubeflow schedule delete PROJECT {schedule.id}",
             ) from None
-    return Scheduled(made, "replaced" if there else "created")
+    return Scheduled(created, "replaced" if existing else "created")
 
 
 def named(client: Client, name: str) -> Recurring:
@@ -172,17 +174,18 @@ def named(client: Client, name: str) -> Recurring:
     Raises:
         InputError: There is none, or more than one.
     """
-    found = [one for one in client.schedules() if name in (one.name, one.id)]
-    if not found:
+    schedules = [schedule for schedule in client.schedules() if name in (schedule.name, schedule.id)]
+    if not schedules:
         raise InputError(f"the cluster has no schedule {name!r}", fix="see `drivetrain kubeflow schedule list`")
-    if len(found) > 1:
+    if len(schedules) > 1:
         raise InputError(
-            f"{len(found)} schedules are called {name!r}", fix=f"name one by its id: {', '.join(o.id for o in found)}"
+            f"{len(schedules)} schedules are called {name!r}",
+            fix=f"name one by its id: {', '.join(schedule.id for schedule in schedules)}",
         )
-    return found[0]
+    return schedules[0]
 
 
-def told(schedule: Recurring) -> str:
+def due(schedule: Recurring) -> str:
     """When a schedule is due, in the words that it was given; in KFP's where somebody else made it."""
     if schedule.description.startswith(f"{_BY} "):
         return schedule.description.partition(_BETWEEN)[2]
@@ -195,7 +198,7 @@ def to_json(schedule: Recurring) -> dict[str, object]:
         "id": schedule.id,
         "name": schedule.name,
         "state": schedule.state,
-        "when": told(schedule),
+        "when": due(schedule),
         "cron": schedule.cron,
         "every": schedule.every,
         "start": _rfc3339(schedule.start),
@@ -228,28 +231,28 @@ def _differences(
 ) -> list[str]:
     """How a schedule that is there differs from the one that is wanted."""
     version, _, words = there.description.partition(_BETWEEN)
-    found = []
+    differences = []
     if version != description.partition(_BETWEEN)[0]:
-        found.append("it runs another version of the pipeline")
+        differences.append("it runs another version of the pipeline")
     if (words, there.cron, there.every) != (_words(when), resolved.cron, resolved.every):
-        found.append(f"it is due {told(there)}")
+        differences.append(f"it is due {due(there)}")
     if (_rfc3339(there.start), _rfc3339(there.end)) != (resolved.start, resolved.end):
-        found.append("it begins or ends at another time")
+        differences.append("it begins or ends at another time")
     if (there.max_concurrency, there.no_catchup) != (when.max_concurrency, not when.catchup):
-        found.append(f"it has {there.max_concurrency} at once, catch-up {'off' if there.no_catchup else 'on'}")
+        differences.append(f"it has {there.max_concurrency} at once, catch-up {'off' if there.no_catchup else 'on'}")
     if dict(there.parameters or {}) != dict(arguments):
-        found.append("it has other parameters")
-    return found
+        differences.append("it has other parameters")
+    return differences
 
 
 def _moment(text: str, offset: timedelta) -> datetime | None:
     if not text:
         return None
     try:
-        found = datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(text)
     except ValueError:
         raise InputError(f"{text!r} is no moment", fix="write it as 2026-12-01 or 2026-12-01T03:00") from None
-    return (found if found.tzinfo else found.replace(tzinfo=timezone(offset))).astimezone(UTC)
+    return (moment if moment.tzinfo else moment.replace(tzinfo=timezone(offset))).astimezone(UTC)
 
 
 def _rfc3339(moment: datetime | None) -> str:

@@ -181,64 +181,64 @@ def _read(file: Path) -> YamlValue:
 
 def _settings(top: YamlValue, file: Path) -> Settings:
     known = [each.name for each in fields(Settings) if each.name not in ("file", "lines")]
-    found = top.mapping(known, required=("image", "artifacts", "store"))
-    defaults = _pod(found["defaults"], PodSettings()) if "defaults" in found else PodSettings()
-    nodes = found["nodes"].mapping() if "nodes" in found else {}
-    given: dict[str, Any] = {}  # Any: by the field's type
+    entries = top.mapping(known, required=("image", "artifacts", "store"))
+    defaults = _pod(entries["defaults"], PodSettings()) if "defaults" in entries else PodSettings()
+    nodes = entries["nodes"].mapping() if "nodes" in entries else {}
+    arguments: dict[str, Any] = {}  # Any: by the field's type
     for name in ("project", "namespace", "service_account"):
-        if name in found:
-            given[name] = found[name].string()
+        if name in entries:
+            arguments[name] = entries[name].string()
     for name in ("ttl", "deadline"):
-        if name in found:
-            given[name] = _seconds(found[name])
-    if "scratch" in found:
-        given["scratch"] = _size(found["scratch"])
-    if "api" in found:
-        given["api"] = _api(found["api"])
+        if name in entries:
+            arguments[name] = _seconds(entries[name])
+    if "scratch" in entries:
+        arguments["scratch"] = _size(entries["scratch"])
+    if "api" in entries:
+        arguments["api"] = _api(entries["api"])
     settings = Settings(
-        image=found["image"].string(),
-        artifacts=_artifacts(found["artifacts"]),
-        store=_store(found["store"]),
+        image=entries["image"].string(),
+        artifacts=_artifacts(entries["artifacts"]),
+        store=_store(entries["store"]),
         defaults=defaults,
-        nodes={name: _pod(place, defaults) for name, place in nodes.items()},
+        nodes={name: _pod(value, defaults) for name, value in nodes.items()},
         file=file,
-        lines={name: place.where for name, place in (*found.items(), *((f"nodes.{n}", p) for n, p in nodes.items()))},
-        **given,
+        lines={name: value.where for name, value in (*entries.items(), *((f"nodes.{n}", p) for n, p in nodes.items()))},
+        **arguments,
     )
     _mounted(settings)
     return settings
 
 
-def _store(place: YamlValue) -> Key:
-    found = place.node.value if isinstance(place.node.value, str) else ""
-    if re.match(r"(sqlite:|file:|[./~])", found) or found.endswith(".db"):
-        raise place.error(
+def _store(value: YamlValue) -> Key:
+    text = value.node.value if isinstance(value.node.value, str) else ""
+    if re.match(r"(sqlite:|file:|[./~])", text) or text.endswith(".db"):
+        raise value.error(
             "the store is a SQLite file, which the pods of a cluster cannot share",
             "keep it in PostgreSQL, its URL in a Secret, and write store: {secret: NAME, key: KEY}",
         )
-    if found:
-        raise place.error(
+    if text:
+        raise value.error(
             "the store is named by its URL, which may hold a password: pods read it from a Secret",
             "put the URL into a Secret of the namespace, and write store: {secret: NAME, key: KEY}",
         )
-    return _key(place, "secret")
+    return _key(value, "secret")
 
 
-def _artifacts(place: YamlValue) -> str:
-    found = place.string().rstrip("/")
-    if found.startswith(("file:", "memory:")) or ("://" not in found and not found.startswith("/")):
-        raise place.error(
-            f"the payloads would lie in {found!r}, which each pod has for itself",
+def _artifacts(value: YamlValue) -> str:
+    url = value.string().rstrip("/")
+    if url.startswith(("file:", "memory:")) or ("://" not in url and not url.startswith("/")):
+        raise value.error(
+            f"the payloads would lie in {url!r}, which each pod has for itself",
             "write a URL that all pods reach, e.g. s3://bucket/folder, or a folder below one of defaults.pvcs",
         )
-    _refuse_password(place, found)
-    return found
+    _refuse_password(value, url)
+    return url
 
 
-def _refuse_password(place: YamlValue, url: str) -> None:
+def _refuse_password(value: YamlValue, url: str) -> None:
     if re.match(r"[^/]*//[^/@]*:[^/]*@", url):  # Azure's container@account is no secret
-        raise place.error(
-            f"{place.name} holds a password, which has no place in a file of the project",
+        raise value.error(
+            f"{value.name} holds a password, which has no place in a file of the project",
             "leave out what stands before the @: Secrets bring it to pods, token_env: or cookies_env: to KFP",
         )
 
@@ -256,88 +256,88 @@ def _mounted(settings: Settings) -> None:
             )
 
 
-def _api(place: YamlValue) -> Api:
+def _api(section: YamlValue) -> Api:
     kinds = {each.name: type(each.default) for each in fields(Api)}
-    given: dict[str, Any] = {}  # Any: by the field's type
+    arguments: dict[str, Any] = {}  # Any: by the field's type
     readers: Mapping[type, Callable[[YamlValue], object]] = {
         str: YamlValue.string, bool: YamlValue.truth, float: _positive, int: _natural,
     }  # fmt: skip
-    for name, value in place.mapping().items():
+    for name, value in section.mapping().items():
         if name in ("token", "cookies", "iap_other_client_secret"):
             raise value.error(
                 f"{value.name} is a secret, which has no place in a file of the project",
                 f"write {name}_env: with the name of a variable that holds it",
             )
-    for name, value in place.mapping(list(kinds)).items():
-        given[name] = readers[kinds[name]](value)
+    for name, value in section.mapping(list(kinds)).items():
+        arguments[name] = readers[kinds[name]](value)
         if name in ("host", "ui_host"):
-            _refuse_password(value, given[name])
-    return Api(**given)
+            _refuse_password(value, arguments[name])
+    return Api(**arguments)
 
 
-def _key(place: YamlValue, kind: str) -> Key:
-    found = place.mapping((kind, "key"), required=(kind, "key"))
-    return Key(found[kind].string(), found["key"].string())
+def _key(value: YamlValue, kind: str) -> Key:
+    entries = value.mapping((kind, "key"), required=(kind, "key"))
+    return Key(entries[kind].string(), entries["key"].string())
 
 
-def _folder(name: str, place: YamlValue) -> str:
+def _folder(name: str, value: YamlValue) -> str:
     if not re.fullmatch(r"/[^:]*[^:/]", name) or posixpath.normpath(name) != name or name.startswith("//"):
-        raise place.error(f"{name!r} is no folder to mount at", "write an absolute path, e.g. /data")
+        raise value.error(f"{name!r} is no folder to mount at", "write an absolute path, e.g. /data")
     return name
 
 
-def _variable(name: str, place: YamlValue) -> str:
+def _variable(name: str, value: YamlValue) -> str:
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_.-]*", name):
-        raise place.error(f"{name!r} is no name of a variable", "use letters, digits and _")
+        raise value.error(f"{name!r} is no name of a variable", "use letters, digits and _")
     if name.startswith("DRIVETRAIN_") and not name.startswith("DRIVETRAIN_PARAM_"):
-        raise place.error(f"{name} is set by drivetrain itself", "leave it out")
+        raise value.error(f"{name} is set by drivetrain itself", "leave it out")
     return name
 
 
-def _volume(place: YamlValue) -> Volume:
-    found = place.mapping(("size", "storage_class", "access_mode"), required=("size",))
+def _volume(value: YamlValue) -> Volume:
+    entries = value.mapping(("size", "storage_class", "access_mode"), required=("size",))
     return Volume(
-        _size(found["size"]),
-        found["storage_class"].string() if "storage_class" in found else "",
-        found["access_mode"].choice("ReadWriteOnce", "ReadWriteMany", "ReadOnlyMany", "ReadWriteOncePod")
-        if "access_mode" in found
+        _size(entries["size"]),
+        entries["storage_class"].string() if "storage_class" in entries else "",
+        entries["access_mode"].choice("ReadWriteOnce", "ReadWriteMany", "ReadOnlyMany", "ReadWriteOncePod")
+        if "access_mode" in entries
         else "ReadWriteOnce",
     )
 
 
-def _toleration(place: YamlValue) -> Toleration:
-    found = place.mapping(("key", "operator", "value", "effect", "seconds"))
-    made = Toleration(
-        found["key"].string() if "key" in found else "",
-        found["operator"].choice("Equal", "Exists") if "operator" in found else "Equal",
-        found["value"].string() if "value" in found else "",
-        found["effect"].choice("NoSchedule", "PreferNoSchedule", "NoExecute") if "effect" in found else "",
-        _natural(found["seconds"]) if "seconds" in found else None,
+def _toleration(value: YamlValue) -> Toleration:
+    entries = value.mapping(("key", "operator", "value", "effect", "seconds"))
+    toleration = Toleration(
+        entries["key"].string() if "key" in entries else "",
+        entries["operator"].choice("Equal", "Exists") if "operator" in entries else "Equal",
+        entries["value"].string() if "value" in entries else "",
+        entries["effect"].choice("NoSchedule", "PreferNoSchedule", "NoExecute") if "effect" in entries else "",
+        _natural(entries["seconds"]) if "seconds" in entries else None,
     )
-    if made.operator == "Exists" and made.value:
-        raise place.error("a toleration with operator Exists takes no value", "leave value: out, or write Equal")
-    if made.operator == "Equal" and not made.key:
-        raise place.error("a toleration without a key tolerates nothing", "name the key, or write operator: Exists")
-    if made.seconds is not None and made.effect != "NoExecute":
-        raise place.error("seconds are for the effect NoExecute", "write effect: NoExecute, or leave seconds: out")
-    return made
+    if toleration.operator == "Exists" and toleration.value:
+        raise value.error("a toleration with operator Exists takes no value", "leave value: out, or write Equal")
+    if toleration.operator == "Equal" and not toleration.key:
+        raise value.error("a toleration without a key tolerates nothing", "name the key, or write operator: Exists")
+    if toleration.seconds is not None and toleration.effect != "NoExecute":
+        raise value.error("seconds are for the effect NoExecute", "write effect: NoExecute, or leave seconds: out")
+    return toleration
 
 
-def _affinity(place: YamlValue) -> Affinity:
-    found = place.mapping(("labels", "weight"), required=("labels",))
+def _affinity(value: YamlValue) -> Affinity:
+    entries = value.mapping(("labels", "weight"), required=("labels",))
     labels = []
-    for entry in found["labels"].items():
-        one = entry.mapping(("key", "operator", "values"), required=("key", "operator"))
-        sign = one["operator"].choice("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
-        values = _strings(one["values"]) if "values" in one else ()
+    for entry in entries["labels"].items():
+        requirement = entry.mapping(("key", "operator", "values"), required=("key", "operator"))
+        sign = requirement["operator"].choice("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
+        values = _strings(requirement["values"]) if "values" in requirement else ()
         if bool(values) == (sign in ("Exists", "DoesNotExist")):
             raise entry.error(
                 f"the operator {sign} takes {'no values' if values else 'values'}", "see Kubernetes' docs"
             )
-        labels.append((one["key"].string(), sign, values))
-    weight = _natural(found["weight"]) if "weight" in found else 0
+        labels.append((requirement["key"].string(), sign, values))
+    weight = _natural(entries["weight"]) if "weight" in entries else 0
     if not 0 <= weight <= 100:
-        raise found["weight"].error(f"the weight is {weight}", "write 1 to 100, or leave it out for what is needed")
+        raise entries["weight"].error(f"the weight is {weight}", "write 1 to 100, or leave it out for what is needed")
     return Affinity(tuple(labels), weight)
 
 
@@ -377,23 +377,23 @@ def _size(value: YamlValue) -> str:
 
 
 _MAPS: Mapping[str, Callable[[str, YamlValue], tuple[str, Any]]] = {  # Any: by the field's type
-    "env": lambda name, place: (_variable(name, place), place.string(empty=True)),
-    "secrets": lambda name, place: (_variable(name, place), _key(place, "secret")),
-    "secret_volumes": lambda name, place: (_folder(name, place), place.string()),
-    "configmaps": lambda name, place: (_variable(name, place), _key(place, "configmap")),
-    "configmap_volumes": lambda name, place: (_folder(name, place), place.string()),
-    "pvcs": lambda name, place: (_folder(name, place), place.string()),
-    "volumes": lambda name, place: (_folder(name, place), _volume(place)),
-    "node_selector": lambda name, place: (name, place.string(empty=True)),
-    "labels": lambda name, place: (name, place.string(empty=True)),
-    "annotations": lambda name, place: (name, place.string(empty=True)),
+    "env": lambda name, value: (_variable(name, value), value.string(empty=True)),
+    "secrets": lambda name, value: (_variable(name, value), _key(value, "secret")),
+    "secret_volumes": lambda name, value: (_folder(name, value), value.string()),
+    "configmaps": lambda name, value: (_variable(name, value), _key(value, "configmap")),
+    "configmap_volumes": lambda name, value: (_folder(name, value), value.string()),
+    "pvcs": lambda name, value: (_folder(name, value), value.string()),
+    "volumes": lambda name, value: (_folder(name, value), _volume(value)),
+    "node_selector": lambda name, value: (name, value.string(empty=True)),
+    "labels": lambda name, value: (name, value.string(empty=True)),
+    "annotations": lambda name, value: (name, value.string(empty=True)),
 }
 _OTHERS: Mapping[str, Callable[[YamlValue], Any]] = {
     "shm": _size,
-    "tolerations": lambda place: tuple(map(_toleration, place.items())),
-    "affinity": lambda place: tuple(map(_affinity, place.items())),
+    "tolerations": lambda value: tuple(map(_toleration, value.items())),
+    "affinity": lambda value: tuple(map(_affinity, value.items())),
     "image_pull_secrets": _strings,
-    "image_pull_policy": lambda place: place.choice("Always", "IfNotPresent", "Never"),
+    "image_pull_policy": lambda value: value.choice("Always", "IfNotPresent", "Never"),
     "gpu": YamlValue.string,
     "run_as_user": _natural,
     "run_as_group": _natural,
@@ -401,41 +401,41 @@ _OTHERS: Mapping[str, Callable[[YamlValue], Any]] = {
 }
 
 
-def _pod(place: YamlValue, base: PodSettings) -> PodSettings:
+def _pod(section: YamlValue, base: PodSettings) -> PodSettings:
     """What is said over a base: entries of maps one by one, all else as a whole."""
-    given: dict[str, Any] = {}  # Any: by the field's type
-    for name, value in place.mapping([*_MAPS, *_OTHERS]).items():
+    arguments: dict[str, Any] = {}  # Any: by the field's type
+    for name, value in section.mapping([*_MAPS, *_OTHERS]).items():
         if name in _MAPS:
             said = dict(_MAPS[name](key, entry) for key, entry in value.mapping().items())
-            given[name] = tuple((dict(getattr(base, name)) | said).items())
+            arguments[name] = tuple((dict(getattr(base, name)) | said).items())
         else:
-            given[name] = _OTHERS[name](value)
-    made = replace(base, **given)
+            arguments[name] = _OTHERS[name](value)
+    pod = replace(base, **arguments)
     mounts = [
         folder
         for part in ("secret_volumes", "configmap_volumes", "pvcs", "volumes")
-        for folder, _ in getattr(made, part)
+        for folder, _ in getattr(pod, part)
     ]
-    taken = (SCRATCH, SHM) if made.shm else (SCRATCH,)
+    taken = (SCRATCH, SHM) if pod.shm else (SCRATCH,)
     for folder in mounts:
         if folder in taken:
-            raise place.error(f"{folder} is where a pod has a volume of its own", "mount it at another folder")
+            raise section.error(f"{folder} is where a pod has a volume of its own", "mount it at another folder")
         if mounts.count(folder) > 1:
-            raise place.error(f"two things are mounted at {folder}", "give one of them another folder")
-    volumes = [name for part in ("secret_volumes", "configmap_volumes", "pvcs") for _, name in getattr(made, part)]
+            raise section.error(f"two things are mounted at {folder}", "give one of them another folder")
+    volumes = [name for part in ("secret_volumes", "configmap_volumes", "pvcs") for _, name in getattr(pod, part)]
     for name in volumes:
         # KFP calls the volume like what is in it.
         if volumes.count(name) > 1:
-            raise place.error(
+            raise section.error(
                 f"{name} is mounted twice, and KFP makes two volumes of one name of that", "mount it once"
             )
         if not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", name):
-            raise place.error(
+            raise section.error(
                 f"{name!r} cannot be the name of a volume, as which KFP takes it",
                 "mount one whose name has small letters, digits and hyphens only, 63 at most",
             )
-    names = [variable for part in ("env", "secrets", "configmaps") for variable, _ in getattr(made, part)]
+    names = [variable for part in ("env", "secrets", "configmaps") for variable, _ in getattr(pod, part)]
     for variable in names:
         if names.count(variable) > 1:
-            raise place.error(f"the variable {variable} is set twice", "keep one of env, secrets and configmaps")
-    return made
+            raise section.error(f"the variable {variable} is set twice", "keep one of env, secrets and configmaps")
+    return pod

@@ -122,7 +122,7 @@ def compared(expression: Any, values: Given) -> str | None:
     """The condition, if CEL can say it and the launcher decides it; then with the answer that it must give."""
     try:
         text = said(expression)
-    except ours.Unsayable:
+    except ours.Untranslatable:
         event("left to the pod")
         return None
     try:
@@ -215,7 +215,7 @@ def test_how_it_reads(expression: Any, text: str) -> None:
     ],
 )
 def test_what_cel_cannot_say_is_left_to_the_pod(expression: Any) -> None:
-    with pytest.raises(ours.Unsayable):
+    with pytest.raises(ours.Untranslatable):
         said(expression)
 
 

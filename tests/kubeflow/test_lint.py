@@ -32,7 +32,7 @@ def mutated(name: str, change: Change) -> list[Finding]:
 )
 def test_what_was_planted_is_found_at_its_place(name: str, change: Change, place: str, says: str) -> None:
     found = mutated(name, change)
-    assert [finding for finding in found if finding.place == place and says in finding.message], found
+    assert [finding for finding in found if finding.location == place and says in finding.message], found
     assert all(finding.fix for finding in found)
 
 
@@ -115,7 +115,7 @@ def test_it_ends_with_findings_or_none_whatever_is_taken_out_or_put_in(data: st.
         else:
             body[last] = data.draw(st.one_of(st.none(), st.integers(), st.text(max_size=3), st.just([]), st.just({})))
     for finding in lint_documents(documents["spec"], documents["platform"]):
-        assert finding.place
+        assert finding.location
         assert finding.message
         assert finding.fix
 

@@ -44,20 +44,20 @@ class Walk:
     async def root(self, parameters: Mapping[str, Any]) -> str:
         """Carry the pipeline out; gives how it ended, in KFP's words."""
         declared = self.document.spec.root.input_definitions.parameters
-        given = {
+        inputs = {
             key: driver.plain(each.default_value) for key, each in declared.items() if each.HasField("default_value")
         }
         if unknown := parameters.keys() - declared.keys():
             raise DriverError(
                 f"the pipeline has no parameter {sorted(unknown)[0]}", fix="see the pipeline's parameters"
             )
-        given |= parameters
+        inputs |= parameters
         for key, each in declared.items():
-            if key not in given and not each.is_optional:
+            if key not in inputs and not each.is_optional:
                 raise DriverError(f"the parameter {key} has no value", fix=f"give --param {key}=…")
-        return (await self._dag(self.document.spec.root.dag, Values(given), "")).state
+        return (await self._dag(self.document.spec.root.dag, Values(inputs), "")).state
 
-    async def _dag(self, dag: Any, given: Values, where: str) -> Ended:
+    async def _dag(self, dag: Any, inputs: Values, where: str) -> Ended:
         ended: dict[str, Ended] = {}
         over = {name: asyncio.Event() for name in dag.tasks}
         hooks = {
@@ -68,10 +68,10 @@ class Walk:
             task = dag.tasks[name]
             for up in task.dependent_tasks:
                 await over[up].wait()
-            ended[name] = await self._started(name, task, given, ended, where)
+            ended[name] = await self._started(name, task, inputs, ended, where)
             if name in hooks and ended[name].state != "OMITTED":
                 hook = hooks[name]
-                ended[hook] = await self._task(hook, dag.tasks[hook], given, ended, where)
+                ended[hook] = await self._task(hook, dag.tasks[hook], inputs, ended, where)
                 over[hook].set()
             over[name].set()
 
@@ -82,7 +82,7 @@ class Walk:
         state = "FAILED" if any(each.state == "FAILED" for each in ended.values()) else "SUCCEEDED"
         return Ended(state, _outputs(dag, ended))
 
-    async def _started(self, name: str, task: Any, given: Values, ended: Mapping[str, Ended], where: str) -> Ended:
+    async def _started(self, name: str, task: Any, inputs: Values, ended: Mapping[str, Ended], where: str) -> Ended:
         """A task whose dependencies have ended: KFP has Argo ask for `X.Succeeded && Y.Succeeded`."""
         missing = [up for up in task.dependent_tasks if not ended[up].succeeded]
         if missing:
@@ -91,53 +91,53 @@ class Walk:
         if self.fail_fast and any(each.state == "FAILED" for each in ended.values()):
             self.tell(f"{where}{name}", "OMITTED", "another task failed, and Argo fails fast")
             return Ended("OMITTED")
-        return await self._task(name, task, given, ended, where)
+        return await self._task(name, task, inputs, ended, where)
 
-    async def _task(self, name: str, task: Any, given: Values, ended: Mapping[str, Ended], where: str) -> Ended:
+    async def _task(self, name: str, task: Any, inputs: Values, ended: Mapping[str, Ended], where: str) -> Ended:
         if self.stopped():
             return Ended("OMITTED")
-        place = f"{where}{name}"
+        path = f"{where}{name}"
         try:
-            values = driver.inputs(self.document, name, task, given, ended, self.run)
+            values = driver.inputs(self.document, name, task, inputs, ended, self.run)
             condition = task.trigger_policy.condition
             starts = not condition or driver.holds(condition, values.parameters)
             if task.WhichOneof("iterator"):
                 # The loop's own task succeeds, however many iterations there are.
                 over = driver.items(task, values.parameters) if starts else []
-                return await self._loop(task, over, values, place)
+                return await self._loop(task, over, values, path)
             if not starts:
-                self.tell(place, "SKIPPED", f"{condition} is false")
+                self.tell(path, "SKIPPED", f"{condition} is false")
                 return Ended("SKIPPED")
         except DriverError as error:
-            self.tell(place, "FAILED", error.message)
+            self.tell(path, "FAILED", error.message)
             return Ended("FAILED")
-        return await self._body(task, values, place)
+        return await self._body(task, values, path)
 
-    async def _body(self, task: Any, values: Values, place: str) -> Ended:
+    async def _body(self, task: Any, values: Values, path: str) -> Ended:
         component = self.document.component(task)
         if component.WhichOneof("implementation") == "dag":
-            return await self._dag(component.dag, values, f"{place}/")
-        return await self.pods.run(place, task, component, values)
+            return await self._dag(component.dag, values, f"{path}/")
+        return await self.pods.run(path, task, component, values)
 
-    async def _loop(self, task: Any, over: list[Any], values: Values, place: str) -> Ended:
+    async def _loop(self, task: Any, over: list[Any], values: Values, path: str) -> Ended:
         most = asyncio.Semaphore(task.iterator_policy.parallelism_limit or len(over) or 1)
         item = task.parameter_iterator.item_input
 
-        async def one(number: int, value: Any) -> Ended:
+        async def run_item(number: int, value: Any) -> Ended:
             async with most:
                 if self.stopped():
                     return Ended("OMITTED")
                 inside = Values({**values.parameters, item: value}, values.artifacts)
-                return await self._body(task, inside, f"{place}[{number}]")
+                return await self._body(task, inside, f"{path}[{number}]")
 
-        ended = await asyncio.gather(*(one(number, value) for number, value in enumerate(over)))
+        ended = await asyncio.gather(*(run_item(number, value) for number, value in enumerate(over)))
         if any(each.state == "FAILED" for each in ended):
             return Ended("FAILED")
         parameters: dict[str, list[Any]] = {}
         artifacts: dict[str, list[Any]] = {}
         for each in ended:
-            for key, found in each.values.parameters.items():
-                parameters.setdefault(key, []).append(found)
+            for key, value in each.values.parameters.items():
+                parameters.setdefault(key, []).append(value)
             for key, several in each.values.artifacts.items():
                 artifacts.setdefault(key, []).extend(several)
         return Ended("SUCCEEDED", Values(parameters, artifacts))
@@ -148,15 +148,17 @@ def _outputs(dag: Any, ended: Mapping[str, Ended]) -> Values:
     parameters: dict[str, Any] = {}
     artifacts: dict[str, list[Any]] = {}
     for key, output in dag.outputs.parameters.items():
-        one = output.value_from_parameter
-        selectors = list(output.value_from_oneof.parameter_selectors) if not one.producer_subtask else [one]
+        single = output.value_from_parameter
+        selectors = list(output.value_from_oneof.parameter_selectors) if not single.producer_subtask else [single]
         for each in selectors:
             there = ended[each.producer_subtask].values.parameters
             if each.output_parameter_key in there:
                 parameters[key] = there[each.output_parameter_key]
                 break
     for key, output in dag.outputs.artifacts.items():
-        found = [ended[each.producer_subtask].values.artifacts for each in output.artifact_selectors]
+        artifacts_of = [ended[each.producer_subtask].values.artifacts for each in output.artifact_selectors]
         keys = [each.output_artifact_key for each in output.artifact_selectors]
-        artifacts[key] = [one for there, name in zip(found, keys, strict=True) for one in there.get(name, ())]
+        artifacts[key] = [
+            artifact for outputs, name in zip(artifacts_of, keys, strict=True) for artifact in outputs.get(name, ())
+        ]
     return Values(parameters, artifacts)

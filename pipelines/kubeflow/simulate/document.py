@@ -93,11 +93,11 @@ def _documents(path: Path) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     import yaml
 
     try:
-        found = [document for document in yaml.safe_load_all(path.read_text(encoding="utf-8")) if document]
+        documents = [document for document in yaml.safe_load_all(path.read_text(encoding="utf-8")) if document]
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise InputError(
             f"{path} cannot be read: {error}", fix="name what `drivetrain kubeflow compile` wrote"
         ) from None
-    if not 1 <= len(found) <= 2 or not all(isinstance(document, dict) for document in found):
+    if not 1 <= len(documents) <= 2 or not all(isinstance(document, dict) for document in documents):
         raise InputError(f"{path} does not hold the documents of a pipeline", fix="compile it again")
-    return found[0], found[1] if len(found) == 2 else {}
+    return documents[0], documents[1] if len(documents) == 2 else {}

@@ -43,14 +43,14 @@ class Ended:
         return self.state == "SUCCEEDED"
 
 
-def inputs(document: Document, name: str, task: Any, given: Values, ended: Mapping[str, Ended], run: str) -> Values:
+def inputs(document: Document, name: str, task: Any, outer: Values, ended: Mapping[str, Ended], run: str) -> Values:
     """A task's inputs.
 
     Args:
         document: The compiled pipeline.
         name: The task's.
         task: Its spec.
-        given: The inputs of the DAG that it is in.
+        outer: The inputs of the DAG that it is in.
         ended: What has ended in that DAG.
         run: KFP's id of the run.
 
@@ -61,8 +61,8 @@ def inputs(document: Document, name: str, task: Any, given: Values, ended: Mappi
     declared = component.input_definitions
     parameters: dict[str, Json] = {}
     for key, source in task.inputs.parameters.items():
-        found, value = _parameter(document, name, key, source, given, ended, run)
-        if found:
+        is_set, value = _parameter(document, name, key, source, outer, ended, run)
+        if is_set:
             parameters[key] = value
     for key, definition in declared.parameters.items():
         if key not in parameters and definition.HasField("default_value"):
@@ -71,7 +71,7 @@ def inputs(document: Document, name: str, task: Any, given: Values, ended: Mappi
             raise DriverError(f"{name} needs the parameter {key}, which nobody gives", fix="compile it again")
     artifacts: dict[str, Sequence[Json]] = {}
     for key, source in task.inputs.artifacts.items():
-        artifacts[key] = _artifacts(name, key, source, given, ended)
+        artifacts[key] = _artifacts(name, key, source, outer, ended)
         wanted = declared.artifacts[key].artifact_type.schema_title
         for artifact in artifacts[key]:
             if wanted and artifact["type"].get("schemaTitle") != wanted:
@@ -107,12 +107,12 @@ def items(task: Any, parameters: Mapping[str, Json]) -> list[Json]:
     Raises:
         DriverError: It is no list.
     """
-    given = task.parameter_iterator.items
-    raw = given.WhichOneof("kind") == "raw"
-    found = json.loads(given.raw) if raw else parameters.get(given.input_parameter)
-    if not isinstance(found, list):
-        raise DriverError(f"a loop goes over {found!r:.60}", fix="compile it again")
-    return found
+    source = task.parameter_iterator.items
+    raw = source.WhichOneof("kind") == "raw"
+    values = json.loads(source.raw) if raw else parameters.get(source.input_parameter)
+    if not isinstance(values, list):
+        raise DriverError(f"a loop goes over {values!r:.60}", fix="compile it again")
+    return values
 
 
 def as_protobuf(value: Json) -> Json:
@@ -143,7 +143,7 @@ def whole(value: Json) -> Json:
 
 
 def _parameter(
-    document: Document, name: str, key: str, source: Any, given: Values, ended: Mapping[str, Ended], run: str
+    document: Document, name: str, key: str, source: Any, outer: Values, ended: Mapping[str, Ended], run: str
 ) -> tuple[bool, Json]:
     kind = source.WhichOneof("kind")
     if source.parameter_expression_selector:
@@ -154,8 +154,8 @@ def _parameter(
         known = {"{{$.pipeline_job_uuid}}": run, "{{$.pipeline_job_name}}": document.name}
         return True, known.get(value, value) if isinstance(value, str) else value
     if kind == "component_input_parameter":
-        there = source.component_input_parameter in given.parameters
-        return there, given.parameters.get(source.component_input_parameter)
+        there = source.component_input_parameter in outer.parameters
+        return there, outer.parameters.get(source.component_input_parameter)
     if kind == "task_final_status":
         producer = source.task_final_status.producer_task
         return True, {
@@ -172,15 +172,15 @@ def _parameter(
     return True, values[output]
 
 
-def _artifacts(name: str, key: str, source: Any, given: Values, ended: Mapping[str, Ended]) -> Sequence[Json]:
+def _artifacts(name: str, key: str, source: Any, outer: Values, ended: Mapping[str, Ended]) -> Sequence[Json]:
     if source.WhichOneof("kind") == "component_input_artifact":
-        found = given.artifacts.get(source.component_input_artifact)
+        selected = outer.artifacts.get(source.component_input_artifact)
     else:
         producer = source.task_output_artifact.producer_task
-        found = _of(name, producer, ended).artifacts.get(source.task_output_artifact.output_artifact_key)
-    if not found:
+        selected = _of(name, producer, ended).artifacts.get(source.task_output_artifact.output_artifact_key)
+    if not selected:
         raise DriverError(f"{name} needs the artifact {key}, which nobody gives", fix="compile it again")
-    return found
+    return selected
 
 
 def _of(name: str, producer: str, ended: Mapping[str, Ended]) -> Values:

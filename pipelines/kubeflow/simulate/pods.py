@@ -122,20 +122,20 @@ class Kubelet:
         label = component.executor_label
         container = self.document.executors[label].container
         name = f"{where.replace('/', '-')}-{attempt}"
-        place = self.folder / "pods" / name
-        place.mkdir(parents=True, exist_ok=True)
-        given = _executor_input(component, values, place / "out")
+        folder = self.folder / "pods" / name
+        folder.mkdir(parents=True, exist_ok=True)
+        executor_input = _executor_input(component, values, folder / "out")
         ours = _task(list(container.args), where)
-        log, begin = place / "log.txt", time.monotonic()
+        log, begin = folder / "log.txt", time.monotonic()
         self.started(where, ours)
         try:
             _fetch(values)
-            command = self._command(container, json.dumps(given))
+            command = self._command(container, json.dumps(executor_input))
             environment = self._environment(label, container, name, attempt, retries=retries)
             environment |= {**self.environment["*"], **self.environment.get(ours, {})}
             status = await self._process(command, environment, log, ours, attempt)
             reason = "" if status == 0 else _died(status)
-            values = _collected(component, given) if status == 0 else Values()
+            values = _collected(component, executor_input) if status == 0 else Values()
         except InputError as error:  # what Kubernetes or KFP's launcher would not do
             log.write_text(f"{error}\n", encoding="utf-8")
             status, reason, values = 1, error.message, Values()
@@ -194,8 +194,8 @@ class Kubelet:
             with suppress(psutil.Error):
                 each.kill()
 
-    def _command(self, container: Any, given: str) -> list[str]:
-        words = [word.replace("{{$}}", given) for word in (*container.command, *container.args)]
+    def _command(self, container: Any, executor_input: str) -> list[str]:
+        words = [word.replace("{{$}}", executor_input) for word in (*container.command, *container.args)]
         if words[:3] != ["python", "-m", _OURS]:
             raise InputError(
                 f"the container runs {' '.join(words[:3])}", fix="simulate what `drivetrain kubeflow compile` wrote"
@@ -209,25 +209,25 @@ class Kubelet:
         Raises:
             InputError: A secret that the platform document names is not there.
         """
-        found = {key: value for key, value in os.environ.items() if key not in self._named}
-        found["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
-        found |= {each.name: each.value for each in container.env}
+        variables = {key: value for key, value in os.environ.items() if key not in self._named}
+        variables["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+        variables |= {each.name: each.value for each in container.env}
         config = self.document.kubernetes.get(label, {})
         for each in config.get("fieldPathAsEnv", ()):
             field_path = each["fieldPath"]
-            found[each["name"]] = self.run_id if "pipeline/runid" in field_path else name
+            variables[each["name"]] = self.run_id if "pipeline/runid" in field_path else name
         for variable, optional in _from_secrets(config):
             if variable in self.environment["*"]:
                 continue
             try:
-                found[variable] = Secret(variable).reveal()
+                variables[variable] = Secret(variable).reveal()
             except InputError as error:
                 if not optional:
                     raise InputError(f"Kubernetes cannot start the container: {error.message}", fix=error.fix) from None
-        found |= {"KFP_POD_NAME": name, "KFP_POD_UID": str(uuid.uuid4())}
+        variables |= {"KFP_POD_NAME": name, "KFP_POD_UID": str(uuid.uuid4())}
         if retries:
-            found["KFP_RETRY_INDEX"] = str(attempt)
-        return found
+            variables["KFP_RETRY_INDEX"] = str(attempt)
+        return variables
 
     @property
     def _named(self) -> set[str]:
@@ -242,14 +242,14 @@ def _from_secrets(config: Mapping[str, Any]) -> Iterator[tuple[str, bool]]:
                 yield pair["envVar"], bool(each.get("optional"))
 
 
-def _executor_input(component: Any, values: Values, place: Path) -> dict[str, Any]:
+def _executor_input(component: Any, values: Values, folder: Path) -> dict[str, Any]:
     from google.protobuf import json_format
 
     outputs = component.output_definitions
-    made = {
+    artifacts = {
         key: {
             "name": key,
-            "uri": str(place / key),
+            "uri": str(folder / key),
             "type": json_format.MessageToDict(definition.artifact_type),
             "metadata": {},
         }
@@ -263,9 +263,9 @@ def _executor_input(component: Any, values: Values, place: Path) -> dict[str, An
             "artifacts": {key: {"artifacts": list(several)} for key, several in values.artifacts.items()},
         },
         "outputs": {
-            "outputFile": str(place / "executor_output.json"),
-            "parameters": {key: {"outputFile": str(place / "parameters" / key)} for key in outputs.parameters},
-            "artifacts": {key: {"artifacts": [artifact]} for key, artifact in made.items()},
+            "outputFile": str(folder / "executor_output.json"),
+            "parameters": {key: {"outputFile": str(folder / "parameters" / key)} for key in outputs.parameters},
+            "artifacts": {key: {"artifacts": [artifact]} for key, artifact in artifacts.items()},
         },
     }
 
@@ -280,13 +280,13 @@ def _fetch(values: Values) -> None:
                 )
 
 
-def _collected(component: Any, given: Mapping[str, Any]) -> Values:
+def _collected(component: Any, executor_input: Mapping[str, Any]) -> Values:
     """What KFP's launcher makes of a container's outputs.
 
     Raises:
         InputError: One is missing.
     """
-    file = Path(given["outputs"]["outputFile"])
+    file = Path(executor_input["outputs"]["outputFile"])
     body: Mapping[str, Any] = json.loads(file.read_bytes()) if file.is_file() else {}
     parameters = dict(body.get("parameterValues", {}))
     for key, definition in component.output_definitions.parameters.items():
@@ -294,10 +294,10 @@ def _collected(component: Any, given: Mapping[str, Any]) -> Values:
             raise InputError(f"KFP's launcher finds no output parameter {key}", fix="see the pod's log")
         _check_type(key, definition.parameter_type, parameters[key])
     artifacts: dict[str, list[Any]] = {}
-    for key, several in given["outputs"]["artifacts"].items():
-        told = body.get("artifacts", {}).get(key, {}).get("artifacts", [{}])
+    for key, several in executor_input["outputs"]["artifacts"].items():
+        reported = body.get("artifacts", {}).get(key, {}).get("artifacts", [{}])
         # A missing file is no error to the launcher: it is one to whoever takes it.
-        artifacts[key] = [several["artifacts"][0] | told[0]]
+        artifacts[key] = [several["artifacts"][0] | reported[0]]
     return Values(parameters, artifacts)
 
 

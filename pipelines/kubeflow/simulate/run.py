@@ -120,10 +120,10 @@ class Outcome(RunResult):
 
 def outcome(home: Home, run: str, simulated: Simulated) -> Outcome:
     """What the store says of a simulated run: every task, in topological order."""
-    found = open_run(home, run)
-    launcher = Launcher(home, found)
+    recorded = open_run(home, run)
+    launcher = Launcher(home, recorded)
     results: dict[str, NodeResult] = {}
-    for node in found.pipeline.ids:
+    for node in recorded.pipeline.ids:
         for name in launcher.flow.task_names(node):
             results[name] = launcher.records.read(name) or NodeResult(name, EndState.CANCELED, reason=_NEVER)
     return Outcome(run, state_of(results.values()), results, simulated)
@@ -146,7 +146,7 @@ class _Simulation:
             project=self._project.absolute(),
             run_id=self._kfp_run,
             folder=home.root / "logs" / self._name / ".kubeflow" / self._kfp_run[:8],
-            environment={"*": {**self._place(), **cluster.environment.get("*", {})}}
+            environment={"*": {**self._environment(), **cluster.environment.get("*", {})}}
             | {task: values for task, values in cluster.environment.items() if task != "*"},
             limit=asyncio.Semaphore(cluster.parallel or os.cpu_count() or 1),
             grace=cluster.grace,
@@ -156,12 +156,12 @@ class _Simulation:
         )
         walk = Walk(
             self._document, kubelet, self._kfp_run, cluster.fail_fast,
-            lambda *told: self._decided.append(told), kubelet.stopping.is_set,
+            lambda *decision: self._decided.append(decision), kubelet.stopping.is_set,
         )  # fmt: skip
         watching = asyncio.create_task(_watch(stop, kubelet))
-        given: dict[str, Any] = {**parameters, RUN: self._run.id if self._run else ""}
+        inputs: dict[str, Any] = {**parameters, RUN: self._run.id if self._run else ""}
         try:
-            state = await walk.root(given)
+            state = await walk.root(inputs)
         finally:
             watching.cancel()
         if kubelet.stopping.is_set():
@@ -170,12 +170,12 @@ class _Simulation:
                 settling.leave(home, open_run(home, self._name), state)
         return Simulated(self._kfp_run, state, tuple(kubelet.pods), tuple(self._decided))
 
-    def _place(self) -> dict[str, str]:
+    def _environment(self) -> dict[str, str]:
         home = self._home
-        found = {"DRIVETRAIN_ROOT": str(home.root), "DRIVETRAIN_KUBEFLOW_RUN": self._kfp_run}
-        found["DRIVETRAIN_STORE"] = home.url or ""
-        found["DRIVETRAIN_ARTIFACTS"] = home.payloads.url or ""
-        return found
+        variables = {"DRIVETRAIN_ROOT": str(home.root), "DRIVETRAIN_KUBEFLOW_RUN": self._kfp_run}
+        variables["DRIVETRAIN_STORE"] = home.url or ""
+        variables["DRIVETRAIN_ARTIFACTS"] = home.payloads.url or ""
+        return variables
 
     def _ended(self, ran: Ran) -> None:
         if not ran.task:
@@ -207,12 +207,12 @@ class _Stop:
 def _apart(work: Callable[[_Stop], Simulated]) -> Simulated:
     """Do it in a thread; Ctrl-C and SIGTERM terminate the run, a second one kills its pods at once."""
     stop, over = _Stop(), threading.Event()
-    found: list[Simulated] = []
+    results: list[Simulated] = []
     failed: list[BaseException] = []
 
     def go() -> None:
         try:
-            found.append(work(stop))
+            results.append(work(stop))
         except BaseException as error:
             failed.append(error)
         finally:
@@ -227,7 +227,7 @@ def _apart(work: Callable[[_Stop], Simulated]) -> Simulated:
         while isinstance(error, BaseExceptionGroup):  # of tasks that ran at once
             error = error.exceptions[0]
         raise error
-    return found[0]
+    return results[0]
 
 
 @contextmanager
