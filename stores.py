@@ -22,7 +22,7 @@ import secrets
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import wait as wait_for
 from contextlib import contextmanager, suppress
@@ -30,10 +30,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, BinaryIO, Final, TypeAlias, TypeVar
 from urllib.error import HTTPError
 from urllib.parse import parse_qs, quote, unquote, urlsplit
-from urllib.request import Request, urlopen
 
 from .digest import sync_folder
 from .errors import Canceled, DrivetrainError, InputError, missing_extra
@@ -834,7 +834,7 @@ class _WebFiles:
 
     def cat_file(self, url: str, start: int | None = None, end: int | None = None) -> bytes:
         ranged = {} if start is None or end is None else {"Range": f"bytes={start}-{end - 1}"}
-        with _opened(Request(_quoted(url), headers=ranged)) as response:  # noqa: S310 - http or https
+        with _opened(url, "GET", ranged) as response:
             if not ranged:
                 return bytes(response.read())
             if response.status != 206:  # a server that does not know ranges sends all
@@ -842,7 +842,7 @@ class _WebFiles:
             return bytes(response.read())
 
     def get_file(self, url: str, target: str, callback: CountBytes) -> None:
-        with _opened(Request(_quoted(url))) as response, Path(target).open("wb") as copy:  # noqa: S310
+        with _opened(url, "GET") as response, Path(target).open("wb") as copy:
             size = response.length  # None where the body comes in chunks, which mark their own end
             done = _copy(response.read1, copy, callback)
         if size not in (None, done):
@@ -850,7 +850,7 @@ class _WebFiles:
 
     def info(self, url: str) -> dict[str, Any]:
         try:
-            with _opened(Request(_quoted(url), method="HEAD")) as response:  # noqa: S310
+            with _opened(url, "HEAD") as response:
                 size, tag = response.headers.get("Content-Length"), response.headers.get("ETag")
         except HTTPError as error:
             if error.code not in (405, 501):  # a server that does not know HEAD
@@ -871,13 +871,16 @@ class _WebFiles:
     pipe_file = rm_file = rm = _unwritable
 
 
-def _opened(request: Request) -> Any:  # Any: http.client.HTTPResponse, or of other handlers
+def _opened(url: str, method: str, headers: Mapping[str, str] = MappingProxyType({})) -> Any:
+    """The response to a request. Any: http.client.HTTPResponse, or that of another handler."""
+    from urllib.request import Request, urlopen  # late: it takes longer to import than this module, and few need it
+
     try:
-        return urlopen(request, timeout=_HTTP_TIMEOUT)  # noqa: S310 - http or https
+        return urlopen(Request(_quoted(url), None, dict(headers), method=method), timeout=_HTTP_TIMEOUT)  # noqa: S310
     except HTTPError as error:
         error.close()
         if error.code in (404, 410):
-            raise FileNotFoundError(request.full_url) from None
+            raise FileNotFoundError(url) from None
         raise
 
 
