@@ -37,6 +37,7 @@ _INCOMING: Final = ".incoming-"
 _OUTGOING: Final = ".outgoing-"
 _VERSION: Final = re.compile(r"[1-9][0-9]{0,17}")
 _MANIFEST: Final = "manifest.json"
+_TRIES: Final = 1000  # other pushers that were quicker
 _ABANDONED: Final = timedelta(days=1)
 """How long after its last write a push of another machine counts as dead."""
 
@@ -278,8 +279,10 @@ def _push_to_store(bundle: Path, store: Store, keep: int | None, progress: Progr
 
 def _claim(store: Store) -> tuple[int, bytes]:
     """Claim a number that nobody used: the number, and the claim's bytes."""
-    while True:
-        version = max(_Listing.of(store).taken, default=0) + 1
+    version = 0
+    for _ in range(_TRIES):
+        # Upwards even where the listing does not show what was in the way the last time.
+        version = max(version, *_Listing.of(store).taken, 0) + 1
         body = {"version": version, "begun": datetime.now(UTC).isoformat(), "owner": Owner.current().to_dict()}
         claim = json.dumps({**body, "token": secrets.token_hex(16)}).encode()
         if store.create(f"{version}.claim", claim):
@@ -287,6 +290,10 @@ def _claim(store: Store) -> tuple[int, bytes]:
             if not store.entries(str(version)) and not store.exists(f"{version}.json"):
                 return version, claim
             store.delete(f"{version}.claim")
+    raise InputError(
+        f"{store.address} refused {_TRIES} numbers in turn: what was pushed there is not listed",
+        fix="see that you may list it, and try again",
+    )
 
 
 def _upload(

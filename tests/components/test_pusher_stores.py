@@ -116,6 +116,7 @@ def test_the_record_comes_last_and_the_manifest_before_it(s3: S3, bucket: str, t
 
 
 @pytest.mark.s3
+@pytest.mark.slow
 def test_pushers_at_once_get_different_whole_versions(s3: S3, bucket: str, tmp_path: Path) -> None:
     store = Store(f"{bucket}/flights")
     sources = [bundle(tmp_path / text, text, 50_000) for text in "aabc"[1:]] + [tmp_path / "a"]
@@ -362,6 +363,19 @@ def test_a_push_is_believed_while_the_destination_holds_it(serving: Store, tmp_p
     assert verdict() == f"version 1 at {serving.address} is no longer what was pushed"
     serving.delete("1.json")
     assert verdict() == f"version 1 is no longer at {serving.address}"
+
+
+def test_a_store_that_does_not_list_what_it_holds(
+    serving: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    push(bundle(tmp_path / "a", "a"), serving.address)
+    serving.write("2.claim", b"{}")
+    monkeypatch.setattr(Store, "names", lambda this, folder: [])
+    assert push(tmp_path / "a", serving.address)[0] == 3
+    monkeypatch.setattr(Store, "create", lambda this, name, data: False)
+    monkeypatch.setattr(pusher, "_TRIES", 3)
+    with pytest.raises(InputError, match="refused 3 numbers in turn"):
+        push(tmp_path / "a", serving.address)
 
 
 def test_a_store_that_cannot_claim_is_refused(tmp_path: Path) -> None:
