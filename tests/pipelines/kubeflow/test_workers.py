@@ -26,7 +26,7 @@ from . import kubernetes_server
 from .go import build
 from .kubernetes_server import KubernetesServer
 
-PROBLEM = Path(__file__).parents[1] / "engine" / "training_problem.py"
+PROBLEM = Path(__file__).parents[2] / "engine" / "training_problem.py"
 SCRIPT = f"""
 import importlib.util, json, sys
 from pathlib import Path

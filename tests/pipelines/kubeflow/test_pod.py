@@ -24,7 +24,7 @@ from drivetrain.pipelines.kubeflow.manifests import ExecutorInput, local_path
 from drivetrain.pipelines.launcher.flow import Flow
 from drivetrain.pipelines.launcher.home import open_run
 from drivetrain.pipelines.launcher.launcher import Launcher
-from drivetrain.tests.kubeflow.pods import PARTS, Image, Pod
+from drivetrain.tests.pipelines.kubeflow.pods import PARTS, Image, Pod
 
 PIPELINE = """
 import drivetrain as dt

@@ -10,7 +10,7 @@ import pytest
 from drivetrain.pipelines import Home, PipelineFunction, load_pipeline, run_pipeline
 from drivetrain.pipelines.ir.ir import Pipeline
 from drivetrain.pipelines.kubeflow.plan import Task, plan
-from drivetrain.tests.kubeflow.cluster import PARTS
+from drivetrain.tests.pipelines.kubeflow.cluster import PARTS
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from drivetrain.tests.kubeflow.pods import PARTS
+from drivetrain.tests.pipelines.kubeflow.pods import PARTS
 
 pytestmark = [pytest.mark.kubeflow, pytest.mark.slow]
 PIPELINE = """

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from drivetrain.pipelines.ir.ir import Edge, Loop, Node, Pipeline
 from drivetrain.pipelines.kubeflow.plan import Plan, Task, kubernetes_name, plan
-from drivetrain.tests.kubeflow.cluster import built
+from drivetrain.tests.pipelines.kubeflow.cluster import built
 
 Project = Callable[..., Path]
 

@@ -13,7 +13,7 @@ from drivetrain.console.cli import cli
 from drivetrain.metadata import MetadataStore, keep_payloads_at
 from drivetrain.pipelines import Home, load_pipeline, open_run, run_pipeline
 from drivetrain.pipelines.kubeflow import records
-from drivetrain.tests.kubeflow.pods import PARTS
+from drivetrain.tests.pipelines.kubeflow.pods import PARTS
 
 pytest.importorskip("fsspec")
 PIPELINE = """

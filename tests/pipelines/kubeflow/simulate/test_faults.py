@@ -22,7 +22,7 @@ from drivetrain.pipelines.kubeflow.ownership import Submission, hand_over
 from drivetrain.pipelines.kubeflow.settings import Key, PodSettings, Settings
 from drivetrain.pipelines.kubeflow.simulate import Cluster, Eviction, Outcome, outcome, read, simulate
 from drivetrain.pipelines.launcher.home import new_run
-from drivetrain.tests.kubeflow.pods import PARTS
+from drivetrain.tests.pipelines.kubeflow.pods import PARTS
 
 pytestmark = [pytest.mark.kubeflow, pytest.mark.slow]
 AWAY = {"DRIVETRAIN_STORE": "/dev/null/metadata.db", "DRIVETRAIN_STORE_PATIENCE": "0.01"}

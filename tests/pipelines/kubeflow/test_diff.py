@@ -15,7 +15,7 @@ from drivetrain.console.cli import cli
 from drivetrain.errors import InputError
 from drivetrain.pipelines.kubeflow.diff import compare
 from drivetrain.pipelines.kubeflow.settings import PodSettings, Settings
-from drivetrain.tests.kubeflow.cluster import CLUSTER, built, compiled
+from drivetrain.tests.pipelines.kubeflow.cluster import CLUSTER, built, compiled
 
 pytestmark = pytest.mark.kubeflow
 

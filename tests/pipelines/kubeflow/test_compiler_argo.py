@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from drivetrain.tests.kubeflow.cluster import CASES, REFUSED, conformance
-from drivetrain.tests.kubeflow.planted import PLANTED
+from drivetrain.tests.pipelines.kubeflow.cluster import CASES, REFUSED, conformance
+from drivetrain.tests.pipelines.kubeflow.planted import PLANTED
 
 pytestmark = [pytest.mark.argo, pytest.mark.slow, pytest.mark.timeout(1800)]
 

@@ -12,8 +12,14 @@ from click.testing import CliRunner
 from drivetrain.console.cli import cli
 from drivetrain.pipelines.kubeflow.findings import Finding
 from drivetrain.pipelines.kubeflow.lint import lint, lint_documents
-from drivetrain.tests.kubeflow.cluster import CASES, REFUSED, conformance
-from drivetrain.tests.kubeflow.planted import EXITS, GOOD, NAME, PLANTED, Change
+from drivetrain.tests.pipelines.kubeflow.cluster import CASES, REFUSED, conformance
+from drivetrain.tests.pipelines.kubeflow.planted import (
+    EXITS,
+    GOOD,
+    NAME,
+    PLANTED,
+    Change,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -132,7 +138,7 @@ def test_the_verb(tmp_path: Any) -> None:
 
 @pytest.mark.slow  # KFP's compiler takes seconds to import
 def test_nothing_is_wrong_with_what_kfp_itself_compiles(tmp_path: Any) -> None:
-    from drivetrain.tests.kubeflow.kfp_everything import everything
+    from drivetrain.tests.pipelines.kubeflow.kfp_everything import everything
     from kfp import compiler
 
     path = tmp_path / "everything.yaml"

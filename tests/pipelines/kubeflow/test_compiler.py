@@ -21,11 +21,19 @@ from drivetrain.pipelines.kubeflow.lint import lint
 from drivetrain.pipelines.kubeflow.protobufs import pipeline_spec
 from drivetrain.pipelines.kubeflow.refusals import parameter_type
 from drivetrain.pipelines.kubeflow.settings import Key, PodSettings, Settings
-from drivetrain.tests.kubeflow.cluster import CASES, CLUSTER, REFUSED, built, compiled, conformance, original
+from drivetrain.tests.pipelines.kubeflow.cluster import (
+    CASES,
+    CLUSTER,
+    REFUSED,
+    built,
+    compiled,
+    conformance,
+    original,
+)
 
 pytestmark = pytest.mark.kubeflow
 
-HOUSE = Path(__file__).parents[2]
+HOUSE = Path(__file__).parents[3]
 GOLDEN = HOUSE / "tests" / "fixtures" / "kubeflow"
 Project = Callable[..., Path]
 

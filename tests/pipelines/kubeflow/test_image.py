@@ -209,7 +209,7 @@ def test_what_is_wrong_is_one_line(shop: Path, wheel: Path, tmp_path: Path) -> N
 
 def test_the_dockerfile_of_the_examples() -> None:
     """It is built from a checkout: what it copies and asks for must be in one."""
-    checkout = Path(__file__).parents[2]
+    checkout = Path(__file__).parents[3]
     text = (checkout / "examples" / "Dockerfile").read_text()
     project = tomllib.loads((checkout / "pyproject.toml").read_text())["project"]
     (extras,) = re.findall(r"^ARG EXTRAS=(\S+)$", text, re.MULTILINE)

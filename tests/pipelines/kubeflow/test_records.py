@@ -16,7 +16,7 @@ from drivetrain.pipelines.kubeflow import records
 from drivetrain.pipelines.kubeflow.joining import Place, alone
 from drivetrain.pipelines.launcher.launcher import Launcher
 from drivetrain.pipelines.resolvers.answers import Answers
-from drivetrain.tests.kubeflow.pods import PARTS
+from drivetrain.tests.pipelines.kubeflow.pods import PARTS
 
 PIPELINE = """
 import drivetrain as dt
