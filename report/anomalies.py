@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from .filtered import FILTER, field, is_many, searched
-from .html import Html, Kind, TableColumn, badge, bars, details, figures, join, number, page, section, table
+from .html import Html, TableColumn, Tone, badge, bars, details, figures, join, number, page, section, table
 
-_KINDS: Final[Mapping[str, Kind]] = {"ERROR": "bad", "WARNING": "warn", "INFO": "info"}
+_KINDS: Final[Mapping[str, Tone]] = {"ERROR": "bad", "WARNING": "warn", "INFO": "info"}
 _COLUMNS: Final = 8  # of a quoted row; all are in the JSON
 _VALUES: Final = 8
 

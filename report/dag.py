@@ -8,7 +8,7 @@ from heapq import heapify, heappop, heappush
 from typing import Any, Final
 
 from .graph_shapes import STYLE, corners, line
-from .html import Html, Kind, html
+from .html import Html, Tone, html
 from .layers import Layout, layout
 
 _WIDE: Final = 900  # pixels of boxes side by side that a page has room for
@@ -44,7 +44,7 @@ class _Part:
     height: float = 0.0
 
 
-def drawing(dag: Mapping[str, Any], states: Mapping[str, tuple[Kind, str]] | None = None) -> Drawing:
+def drawing(dag: Mapping[str, Any], states: Mapping[str, tuple[Tone, str]] | None = None) -> Drawing:
     """The pipeline as one SVG with its style inside, light and dark.
 
     Args:
@@ -99,7 +99,7 @@ def _chains(dag: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     return chains
 
 
-def _arrange(dag: Mapping[str, Any], states: Mapping[str, tuple[Kind, str]], scope: str, *, down: bool) -> _Part:
+def _arrange(dag: Mapping[str, Any], states: Mapping[str, tuple[Tone, str]], scope: str, *, down: bool) -> _Part:
     """Draw what is directly in a scope (a "loop:" id, the exit, or all): its nodes, and inner loops as boxes."""
     chains = _chains(dag)
     depth = len(chains[scope]) if scope in chains else 1 if scope else 0
@@ -157,7 +157,7 @@ def _ordered(
     return ordered
 
 
-def _node(node: Mapping[str, Any], state: tuple[Kind, str] | None) -> _Part:
+def _node(node: Mapping[str, Any], state: tuple[Tone, str] | None) -> _Part:
     lines = [_clip(node["id"])]
     if node["component"] not in (node["id"], node["id"].rsplit(".", 1)[-1]):
         lines.append(_clip(node["component"]))

@@ -6,9 +6,9 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from .html import Html, Kind, TableColumn, badge, bars, details, figures, html, join, number, page, section, table
+from .html import Html, TableColumn, Tone, badge, bars, details, figures, html, join, number, page, section, table
 
-_KINDS: Final[Mapping[str, Kind]] = {"critical": "bad", "warning": "warn", "info": "info"}
+_KINDS: Final[Mapping[str, Tone]] = {"critical": "bad", "warning": "warn", "info": "info"}
 _WAYS: Final = {"statistics": "statistics", "rows": "rows, by GX", "sql": "rows, by SQL"}
 _LONG: Final = 600  # characters of an argument or an observed value
 _COLUMNS: Final = 8  # of a quoted row

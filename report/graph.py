@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from .graph_shapes import STYLE, Kind, legend, line, shape
+from .graph_shapes import STYLE, NodeKind, legend, line, shape
 from .html import Html, TableColumn, figures, html, join, number, page, section, table
 from .layers import Layout, extent, layout
 from .segments import Segment, segments
@@ -27,7 +27,7 @@ _CELL: Final = re.compile(r".*[/\\]ipykernel_\d+[/\\]\d+\.py:")
 class Box:
     """What is drawn as one box: its lines of text, the title first, and the lines that hovering shows."""
 
-    kind: Kind
+    kind: NodeKind
     lines: list[str]
     hover: list[str]
     many: bool = False
@@ -222,7 +222,7 @@ def _asked(signature: Mapping[str, Any]) -> list[str]:
 
 def _ends(graph: Mapping[str, Any], types: Mapping[str, str], weights: Mapping[str, Any]) -> list[Box]:
     """Outputs, next values and checks; one box where several signatures ask for the same by one name."""
-    ends: dict[tuple[Kind, str, str], list[str]] = {}
+    ends: dict[tuple[NodeKind, str, str], list[str]] = {}
     wheres: dict[str, str] = {}
     for name, signature in graph["signatures"].items():
         for key, tensor in signature["outputs"].items():

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Literal
 
-Kind = Literal["input", "host", "analyzer", "device", "stage", "output", "update", "check"]
+NodeKind = Literal["input", "host", "analyzer", "device", "stage", "output", "update", "check"]
 
-NAMES: Final[dict[Kind, str]] = {
+NAMES: Final[dict[NodeKind, str]] = {
     "input": "input",
     "host": "host op",
     "analyzer": "analyzer",
@@ -39,7 +39,7 @@ STYLE: Final = (
 )
 
 
-def shape(kind: Kind, width: float, height: float, many: bool = False) -> str:
+def shape(kind: NodeKind, width: float, height: float, many: bool = False) -> str:
     """The outline of a node in SVG, from (0, 0); `many` draws a stack."""
     behind = ""
     if many:
@@ -52,7 +52,7 @@ def shape(kind: Kind, width: float, height: float, many: bool = False) -> str:
     return behind + _outline(kind, width, height, 0.0) + inner
 
 
-def _outline(kind: Kind, width: float, height: float, shift: float) -> str:
+def _outline(kind: NodeKind, width: float, height: float, shift: float) -> str:
     w, h = width + shift, height + shift
     if kind in ("input", "host", "device", "stage"):
         radius = {"input": height / 2, "host": 0.0, "device": 6.0, "stage": 8.0}[kind]
@@ -91,7 +91,7 @@ def line(points: Sequence[tuple[float, float]], downwards: bool) -> tuple[str, s
     return path, f"M{x:.1f} {y:.1f}" + ("l-4 -6h8Z" if downwards else "l-6 -4v8Z")
 
 
-def legend(kinds: Sequence[Kind], stacks: bool) -> tuple[str, float]:
+def legend(kinds: Sequence[NodeKind], stacks: bool) -> tuple[str, float]:
     """What the shapes mean, in a row, and how wide it is."""
     parts, x = [], 0.0
     shown = [(kind, NAMES[kind], False) for kind in NAMES if kind in kinds]

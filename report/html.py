@@ -12,7 +12,8 @@ from typing import Final, Literal
 from .script import SCRIPT, START
 from .style import CSS
 
-Kind = Literal["good", "bad", "warn", "info", "plain"]
+Tone = Literal["good", "bad", "warn", "info", "plain"]
+"""How a badge or a bar is coloured, by what it says."""
 
 
 class Html(str):
@@ -146,7 +147,7 @@ def details(title: object, body: object, *, is_open: bool = False) -> Html:
     )
 
 
-def badge(text: object, kind: Kind = "plain") -> Html:
+def badge(text: object, kind: Tone = "plain") -> Html:
     """A small coloured label."""
     return join([Html(f'<span class="badge {kind}">'), text, Html("</span>")])
 
@@ -190,7 +191,7 @@ def table(
     return Html(f'<div class="scroll"><table{of}><thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>')
 
 
-def bar(fraction: float, *, kind: Kind = "plain", width: int = 120, title: str = "") -> Html:
+def bar(fraction: float, *, kind: Tone = "plain", width: int = 120, title: str = "") -> Html:
     """A horizontal bar filled to `fraction` of its width (pixels)."""
     share = min(max(fraction, 0.0), 1.0) if math.isfinite(fraction) else 0.0
     return Html(

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from .dag import Drawing, drawing
-from .html import Html, Kind, TableColumn, badge, html, join, page, section, table
+from .html import Html, TableColumn, Tone, badge, html, join, page, section, table
 
-KINDS: Final[Mapping[str, Kind]] = {
+KINDS: Final[Mapping[str, Tone]] = {
     "COMPLETE": "good",
     "CACHED": "info",
     "SKIPPED": "plain",
@@ -21,7 +21,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     "INTERRUPTED": "bad",
     "CANCELED": "warn",
 }
-_WORST_FIRST: Final[tuple[Kind, ...]] = ("bad", "warn", "good", "info", "plain")
+_WORST_FIRST: Final[tuple[Tone, ...]] = ("bad", "warn", "good", "info", "plain")
 
 
 def render(
@@ -67,13 +67,13 @@ def draw(dag: Mapping[str, Any], tasks: Mapping[str, Mapping[str, Any]]) -> Draw
     items: dict[str, list[Mapping[str, Any]]] = {}
     for name, task in tasks.items():
         items.setdefault(name.partition("[")[0], []).append(task)
-    none: tuple[Kind, str] = ("plain", "no items")
+    none: tuple[Tone, str] = ("plain", "no items")
     return drawing(
         dag, {node["id"]: _said(items[node["id"]]) if node["id"] in items else none for node in dag["nodes"]}
     )
 
 
-def _said(tasks: Sequence[Mapping[str, Any]]) -> tuple[Kind, str]:
+def _said(tasks: Sequence[Mapping[str, Any]]) -> tuple[Tone, str]:
     """The colour of the worst of a node's tasks, and how many there are of each state."""
     states = Counter(task["state"] for task in tasks)
     worst = min(states, key=lambda state: (_WORST_FIRST.index(KINDS.get(state, "plain")), -states[state]))

@@ -79,7 +79,7 @@ class MetricsAccumulator:
             self._take(rows.take(fine))
 
     def merge(self, other: Self) -> None:
-        """Take in the rows that follow."""
+        """Add the state of the rows that follow: quoted rows of problems are numbered after ours."""
         self._problems.merge(other._problems, self.rows)
         self.rows += other.rows
         renumber = np.array([self._slices.code(key) for key in other._slices.codes], dtype=np.int64)

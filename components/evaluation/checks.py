@@ -53,7 +53,7 @@ class Problems:
         raise InputError("; ".join(lines), fix=_fix(next(iter(self.kinds))))
 
     def to_json(self) -> list[Any]:
-        """As plain JSON."""
+        """A list of [kind, rows, [row, value] of the first of them], which `from_json` reads."""
         return [[kind, count, [list(pair) for pair in first]] for kind, (count, first) in sorted(self.kinds.items())]
 
     @classmethod

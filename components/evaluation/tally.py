@@ -101,7 +101,7 @@ class Histogram:
         self.sums = {name: ExactSum() for name in SUMS}
 
     def add(self, scores: Floats, labels: Labels, weights: Floats | None, threshold: float) -> None:
-        """Take in rows."""
+        """Add rows: their mass to the bins, their terms to the exact sums."""
         self.rows += len(scores)
         mass = np.ones(len(scores)) if weights is None else weights
         cells = bin_of(scores) + BINS * labels
@@ -110,7 +110,7 @@ class Histogram:
             self.sums[name].add(values)
 
     def merge(self, other: Histogram) -> None:
-        """Take in the rows of another."""
+        """Add the rows of another histogram."""
         self.rows += other.rows
         self.mass += other.mass
         for name, total in self.sums.items():
