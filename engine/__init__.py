@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from .lowering.programs import BundleError as BundleError
     from .ragged.ragged import Ragged as Ragged
     from .tracing.columns import Column as Column
-    from .tracing.placing import on as on
+    from .tracing.device_hints import on as on
     from .training.loader import Batch as Batch
     from .training.loader import Loader as Loader
     from .training.model import Model as Model
@@ -92,7 +92,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "lowering.programs": "BundleError",
         "ragged.ragged": "Ragged",
         "tracing.columns": "Column",
-        "tracing.placing": "on",
+        "tracing.device_hints": "on",
         "training.loader": "Batch Loader",
         "training.model": "Model nnx_model",
         "training.strategy": "STRATEGIES Strategy",

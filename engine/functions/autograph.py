@@ -19,7 +19,13 @@ import jax
 import jax.numpy as jnp
 
 from .._caller import is_users
-from . import branches, iterables, kept, loops, values
+from . import (
+    branches,
+    iterables,
+    loops,
+    outer_changes,
+    values,
+)
 from .rewrite import rewritten
 from .source import HELPER, compiled, definition, function_of_code, is_generator
 from .values import is_traced
@@ -172,8 +178,9 @@ _BUILTINS: Final[dict[Any, Callable[..., Any]]] = {
 
 HELPERS: Final = SimpleNamespace(
     NO_VALUE=values.NO_VALUE, Unset=values.Unset, and_=branches.and_, assert_=branches.assert_, callee=callee,
-    certain=branches.certain, changes=kept.changes, choose=branches.choose, compare=branches.compare, for_=loops.for_,
-    if_=branches.if_, load=values.load, may_raise=branches.may_raise, none_of=values.none_of, not_=branches.not_,
-    or_=branches.or_, returned=values.returned, formatted=branches.formatted, value=branches.value, while_=loops.while_,
+    certain=branches.certain, changes=outer_changes.changes, choose=branches.choose, compare=branches.compare,
+    for_=loops.for_, formatted=branches.formatted, if_=branches.if_, load=values.load, may_raise=branches.may_raise,
+    none_of=values.none_of, not_=branches.not_, or_=branches.or_, returned=values.returned, value=branches.value,
+    while_=loops.while_,
 )  # fmt: skip
-"""What converted code calls."""
+"""The operators that converted code calls as `ag__.name`."""

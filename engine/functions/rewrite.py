@@ -10,8 +10,14 @@ import ast
 from collections.abc import Sequence
 
 from .jumps import FlaggedFor, Scope, expression, lowered, statement
-from .reading import assigned, binds, hint, in_place, own_nodes
 from .source import Definition, parameters
+from .syntax import (
+    assigned,
+    binds,
+    hint,
+    in_place,
+    own_nodes,
+)
 
 
 def rewritten(node: Definition, owner: str | None) -> ast.FunctionDef:

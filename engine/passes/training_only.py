@@ -11,7 +11,7 @@ from jax.extend import core as jex
 from ..graphs.graph import Graph, Output
 from ..graphs.nodes import DeviceOp, GraphNode, Tensor
 from ..tracing.equations import Builder, function_of
-from ..tracing.marks import TRAINING_ONLY
+from ..tracing.training_only import TRAINING_ONLY
 from .meaning import Operand, renamed, with_meaning
 from .structural import callee, expanded, prune
 

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from ...errors import InputError
 from .._caller import caller
 from ..host_ops.columns import item_dtype
-from .numpys import function_like_numpy, like_numpy, unlike
+from .numpy_functions import function_like_numpy, like_numpy, unlike
 from .pandas_names import HOW_MANY, PANDAS
 from .primitives import CURRENT, bind_host, current
 

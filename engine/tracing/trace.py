@@ -18,7 +18,7 @@ from ..graphs.nodes import ARRAY_DTYPES, LIST_DTYPES
 from ..host_ops.columns import column_dtype
 from ..ragged.ragged import Ragged
 from .columns import Column, Fact, dense
-from .numpys import ADVICE
+from .numpy_functions import ADVICE
 from .pandas_names import HOW_MANY, PANDAS
 from .primitives import CURRENT, HANDLE, Trace, bind_host, shaped
 

@@ -14,8 +14,8 @@ from typing import Any, Final
 from ...errors import InputError
 from .._caller import is_users
 from ..tracing.equations import CALLS
-from ..tracing.marks import TRAINING_ONLY
 from ..tracing.primitives import KIND
+from ..tracing.training_only import TRAINING_ONLY
 from .row_numbers import LISTS, RowNumbers, operands, rows_of
 
 _OURS: Final = str(Path(__file__).parent.parent / "ragged") + "/"  # counts values over rows, so that each gets its own

@@ -15,7 +15,7 @@ import jax.numpy as jnp  # noqa: E402
 from drivetrain import data  # noqa: E402
 from drivetrain.engine import Bundle, analyze, export_model, ops  # noqa: E402
 from drivetrain.engine.graphs.nodes import DeviceStage, HostNode  # noqa: E402
-from drivetrain.engine.tracing.marks import dropout  # noqa: E402
+from drivetrain.engine.tracing.training_only import dropout  # noqa: E402
 
 pytestmark = pytest.mark.engine
 

@@ -12,7 +12,7 @@ import pytest
 from drivetrain import data
 from drivetrain.engine import analyze, export_model, ops, ragged
 from drivetrain.engine.export import rehearse
-from drivetrain.engine.tracing import marks
+from drivetrain.engine.tracing import training_only
 from drivetrain.engine.tracing.primitives import shaped
 from drivetrain.engine.transform.rowwise import check_rowwise
 from drivetrain.errors import InputError
@@ -243,11 +243,11 @@ def test_a_model_may_look_at_other_rows_in_training(graph: Path) -> None:
 
     def apply(params: Any, given: Any, *, train: bool = False) -> Any:
         mean = given["x"].mean() if train else params["mean"]
-        hidden = marks.dropout(given["x"] - mean, 0.5, jax.random.key(0))
+        hidden = training_only.dropout(given["x"] - mean, 0.5, jax.random.key(0))
         return {"score": hidden, "balance": hidden.mean()}
 
     rehearse(graph, apply, {"mean": np.float32(1)}, lambda made: {"score": made["score"]}, "label")
     with pytest.raises(InputError, match="reduce_sum goes over the rows"):
         rehearse(graph, partial(apply, train=True), {"mean": np.float32(1)}, lambda m: {"score": m["score"]}, "label")
     with pytest.raises(InputError, match="random_bits goes over the rows"):
-        learn(lambda x, v, i, r: marks.dropout(x, 0.5, jax.random.key(0)))
+        learn(lambda x, v, i, r: training_only.dropout(x, 0.5, jax.random.key(0)))

@@ -14,7 +14,7 @@ pytest.importorskip("jax")
 
 from drivetrain.engine.graphs.nodes import DeviceStage, Tensor
 from drivetrain.engine.lowering.placement import device_of
-from drivetrain.engine.tracing.placing import on
+from drivetrain.engine.tracing.device_hints import on
 from drivetrain.errors import InputError
 
 pytestmark = pytest.mark.engine

@@ -13,7 +13,7 @@ from drivetrain.engine.graphs.nodes import DeviceOp  # noqa: E402
 from drivetrain.engine.tracing.equations import as_function, aval_of, function_of  # noqa: E402
 from jax.extend.core import jaxpr_as_fun  # noqa: E402
 
-from .zoo import Animal, zoo  # noqa: E402
+from ..zoo import Animal, zoo  # noqa: E402
 
 pytestmark = pytest.mark.engine
 

@@ -11,9 +11,17 @@ jax = pytest.importorskip("jax")
 import jax.numpy as jnp  # noqa: E402
 from drivetrain.engine.graphs.graph import Graph  # noqa: E402
 from drivetrain.engine.passes import EXPORTED, FROZEN, drop_training, fold, inline, optimize, prune  # noqa: E402
-from drivetrain.engine.tracing.marks import debug_assert, dropout  # noqa: E402
+from drivetrain.engine.tracing.training_only import debug_assert, dropout  # noqa: E402
 
-from .graphs import close, ops, optimized, run, same_bits, traced, with_updates  # noqa: E402
+from .graphs import (  # noqa: E402
+    close,
+    ops,
+    optimized,
+    run,
+    same_bits,
+    traced,
+    with_updates,
+)
 
 pytestmark = pytest.mark.engine
 

@@ -11,7 +11,7 @@ import pytest
 
 pytestmark = pytest.mark.engine
 
-PAGE = Path(__file__).parents[2] / "docs" / "graph.md"
+PAGE = Path(__file__).parents[3] / "docs" / "graph.md"
 
 
 def test_the_page_runs_and_says_what_comes_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,8 +11,8 @@ jax = pytest.importorskip("jax")
 from drivetrain.engine.graphs.cost import cost  # noqa: E402
 from drivetrain.engine.passes import EXPORTED, optimize  # noqa: E402
 
+from ..passes.graphs import traced  # noqa: E402
 from ..zoo import Animal, zoo  # noqa: E402
-from .graphs import traced  # noqa: E402
 
 pytestmark = pytest.mark.engine
 

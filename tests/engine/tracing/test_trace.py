@@ -101,7 +101,7 @@ def test_more_of_numpy(learn: Any) -> None:
 def test_what_cannot_be_traced_says_what_to_do(learn: Any, fn: Any) -> None:
     with pytest.raises(InputError, match=r"engine\.custom_ops\.host_op") as caught:
         learn(fn, x=X, n=N)
-    assert "test_any_function.py" in str(caught.value)
+    assert "test_trace.py" in str(caught.value)
 
 
 def test_text_in_numpy_names_the_column(learn: Any) -> None:
