@@ -6,12 +6,14 @@ weights (arguments, never literals), so equal code gives equal programs whatever
 
 from __future__ import annotations
 
+import re
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 
 import jax
+from jax.extend import core as jex
 
 from ...errors import InputError
 from .._caller import without_folder
@@ -25,7 +27,6 @@ from ..passes.text import fuse_text
 from ..ragged.feeding import values_of
 from ..tracing.equations import as_function, aval_of, function_of
 from ..tracing.primitives import shaped
-from .sizes import sizes_of
 
 PLATFORMS: Final = ("cpu", "cuda", "tpu")
 """What device stages are lowered for."""
@@ -36,6 +37,7 @@ _EXPORTING: Final = threading.Lock()  # the setting is the process's
 _Device = DeviceOp | DeviceStage
 HOST: Final = "host"
 _PART: Final = "part"
+_COUNTS: Final = re.compile(r"\bn[0-9]+\b")  # names of dimensions that count values of lists; also inside of "n1 + 1"
 _ROWS: Final = 512  # what a cost per row is counted at
 
 
@@ -111,7 +113,7 @@ def _places(nodes: Sequence[GraphNode], counting: Mapping[str, Tensor]) -> list[
     stage_places = []
     for node in nodes:
         device = (node.device or "") if isinstance(node, _Device) else HOST
-        sizes = [counting[dim].id for dim in sizes_of(node) if dim in counting] if counting else []
+        sizes = [counting[dim].id for dim in _sizes_of(node) if dim in counting] if counting else []
         read = [made_at[name] for name in (*node.inputs, *sizes) if name is not None and name in made_at]
         # Device nodes that read no host node share level 1 with those that do; on level 0 they would be a stage more.
         first = 0 if device == HOST else 1
@@ -119,6 +121,28 @@ def _places(nodes: Sequence[GraphNode], counting: Mapping[str, Tensor]) -> list[
         stage_places.append(_Place(level, device))
         made_at.update((tensor.id, stage_places[-1]) for tensor in node.outputs)
     return stage_places
+
+
+def _sizes_of(node: GraphNode) -> set[str]:
+    """Which dimensions that count the values of lists a node's outputs have, or what happens inside its equation.
+
+    A node without operands may have such a size: zeros, a range, the size itself as a number. It can only run in a
+    stage that is given the values it counts.
+    """
+    names = _counts(dim for tensor in node.outputs for dim in tensor.shape)
+    return names | set(_inside(node.equation)) if isinstance(node, DeviceOp) else names
+
+
+def _inside(equation: Any) -> Iterator[str]:  # a jax.extend.core.JaxprEqn
+    yield from _counts(dim for var in equation.outvars for dim in getattr(var.aval, "shape", ()))
+    yield from _counts([equation.params.get("dim")])  # of the primitive that makes a number of a size
+    for inner in jex.jaxprs_in_params(equation.params):
+        for each in inner.eqns:
+            yield from _inside(each)
+
+
+def _counts(dims: Iterable[Any]) -> set[str]:  # sizes, symbols, or anything that is no dimension
+    return {name for dim in dims if dim is not None and not isinstance(dim, int) for name in _COUNTS.findall(str(dim))}
 
 
 def _flops(graph: Graph, nodes: Sequence[_Device]) -> int:
@@ -163,7 +187,7 @@ class _Stage:
         inputs = tuple(tensors[name] for name in read if name not in graph.weights)
         if counting:
             dims_of_inputs = {dim for tensor in inputs for dim in tensor.shape}
-            sizes = set().union(*map(sizes_of, nodes)) & counting.keys()
+            sizes = set().union(*map(_sizes_of, nodes)) & counting.keys()
             inputs += tuple(counting[dim] for dim in sorted(sizes - dims_of_inputs))
         outputs = tuple(tensor for node in nodes for tensor in node.outputs if tensor.id in outside)
         weight_names = [known.get(tensor.id, tensor.id) for tensor in weights]
@@ -249,7 +273,7 @@ class _Stage:
                     if isinstance(node, DeviceStage)
                     else node.inputs
                 )
-                sizes = {telling[dim] for dim in sizes_of(node) if dim in telling} if counted else set()
+                sizes = {telling[dim] for dim in _sizes_of(node) if dim in telling} if counted else set()
                 reach[tensor.id] = sizes.union(*(reach.get(name, set()) for name in read if name is not None))
         batched = [position for position, tensor in enumerate(self.inputs) if tensor.batched]
         counting = set(batched[:1]) if not self.extra else {len(self.inputs) - 1}
