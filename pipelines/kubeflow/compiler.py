@@ -8,27 +8,35 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
-from ..ir.ir import Edge, Node, Pipeline
+from ...digest import canonical_json, digest
+from ..ir.expressions import spelled
+from ..ir.ir import Edge, Node, Pipeline, Source, UidSource
 from . import cel
-from .about import about
-from .containers import container
-from .findings import LONGEST_NAME
-from .levels import Json, Level, artifact_type
+from .lint import LONGEST_NAME
 from .manifests import ITEMS, PASSED, RUN, STATUS
 from .plan import Plan, Task, kubernetes_name, plan
 from .platform import platform_document
 from .protobufs import SCHEMA
 from .refusals import parameter_type, plain, refuse
-from .settings import Settings
+from .settings import SCRATCH, Settings
+
+Json: TypeAlias = dict[str, Any]  # a JSON object, as protobuf reads it
 
 WORK, LEAVE, EXITS, CLOSE = "work", "leave", "exits", "drivetrain-close"
 _COMPLETED = "ALL_UPSTREAM_TASKS_COMPLETED"
+COMMAND = ("python", "-m", "drivetrain.pipelines.kubeflow.pod")
+VARIABLE = "DRIVETRAIN_NODE"
+"""Of a node's container: what the node is beyond KFP's spec, as JSON. `kubeflow diff` reads it; pods do not."""
+_SAID_ELSEWHERE = ("retries", "backoff", "backoff_factor", "timeout", "cpus", "memory", "accelerators", "env")
+"""Options that the spec and the platform document hold, and `env`, which has a fact of its own."""
+_LONG = 2000
+"""Characters of JSON up to which a value is written out in that variable; a longer one is its digest."""
 
 
 @dataclass(frozen=True)
@@ -359,3 +367,144 @@ def _version() -> str:
     from importlib.metadata import version
 
     return version("drivetrain")
+
+
+# -- how values come into a DAG
+
+
+class Level:
+    """One DAG that is being written: its tasks, and what comes into it from the one around.
+
+    Args:
+        above: The one around it; None for the root.
+
+    Attributes:
+        here: The names of its tasks.
+        parameters: Of its component: name -> definition.
+        artifacts: Of its component.
+        given: The inputs of the task that it is where it is used.
+    """
+
+    def __init__(self, above: Level | None) -> None:
+        self.above = above
+        self.here: set[str] = set()
+        self.parameters: dict[str, Json] = {}
+        self.artifacts: dict[str, Json] = {}
+        self.inputs: Json = {"parameters": {}, "artifacts": {}}
+
+    def pass_on(self, name: str, body: Json) -> None:
+        """Hand a parameter of the DAG around on to this one."""
+        self.parameters[name] = body
+        self.inputs["parameters"][name] = {"componentInputParameter": name}
+
+    def parameter(self, task: str, key: str, kind: str) -> Json:
+        """Where a task in this DAG has an output parameter from."""
+        if task in self.here:
+            return {"taskOutputParameter": {"producerTask": task, "outputParameterKey": key}}
+        assert self.above is not None
+        name = f"pipelinechannel--{task}--{key}"
+        if name not in self.parameters:
+            self.inputs["parameters"][name] = self.above.parameter(task, key, kind)
+            self.parameters[name] = {"parameterType": kind}
+        return {"componentInputParameter": name}
+
+    def artifact(self, task: str, key: str, kind: str) -> Json | None:
+        """Where a task in this DAG has an artifact from; None where it is gathered, or made for what runs before."""
+        if task in self.here:
+            return {"taskOutputArtifact": {"producerTask": task, "outputArtifactKey": key}}
+        if self.above is None:
+            return None
+        name = f"{task}--{key}"
+        if name not in self.artifacts:
+            source = self.above.artifact(task, key, kind)
+            if source is None:
+                return None
+            self.artifacts[name] = artifact_type(kind)
+            self.inputs["artifacts"][name] = source
+        return {"componentInputArtifact": name}
+
+
+def artifact_type(kind: str) -> Json:
+    """An artifact's definition, by our name of its type."""
+    return {"artifactType": {"schemaTitle": f"drivetrain.{kind}", "schemaVersion": "0.0.1"}}
+
+
+# -- the container of a pod
+
+
+def container(
+    settings: Settings, project: str, version: str, what: list[str], node: Node | None, described: str = ""
+) -> Json:
+    """A PipelineContainerSpec.
+
+    Args:
+        settings: Of the cluster.
+        project: The project's folder in the image.
+        version: Of the pipeline, which the image must hold.
+        what: What the pod does, as arguments.
+        node: Whose pod it is; None for one of the pipeline's own.
+        described: What that node is, see `about`.
+    """
+    pod = settings.pod(node.id if node else "")
+    env = {**dict(pod.env), "DRIVETRAIN_ARTIFACTS": settings.artifacts, "DRIVETRAIN_ROOT": f"{SCRATCH}/.drivetrain"}
+    if node is not None:
+        env[VARIABLE] = described
+    specification: Json = {
+        "image": settings.image,
+        "command": list(COMMAND),
+        "args": ["--project", project, "--ir", version, *what, "--executor-input", "{{$}}"],
+        "env": [{"name": key, "value": text} for key, text in sorted(env.items())],
+    }
+    if node is not None and (resources := _resources(node, pod.gpu)):
+        specification["resources"] = resources
+    return specification
+
+
+def _resources(node: Node, gpu: str) -> Json:
+    options = node.options
+    resources: Json = {}
+    if options.cpus:
+        cores = f"{math.ceil(options.cpus * 1000)}m"
+        resources |= {"resourceCpuRequest": cores, "resourceCpuLimit": cores}
+    if options.memory:
+        resources |= {"resourceMemoryRequest": str(options.memory), "resourceMemoryLimit": str(options.memory)}
+    if options.accelerators:
+        resources |= {"accelerator": {"resourceType": gpu, "resourceCount": str(options.accelerators)}}
+    return resources
+
+
+def about(pipeline: Pipeline, node: Node) -> str:
+    """A node of a pipeline as the JSON of its variable: facts, and maps of facts by name."""
+    loops = [pipeline.loop(name) for name in pipeline.scope(node.id)]
+    facts = {
+        "component": node.component,
+        "code": node.code,
+        "cache": node.cache,
+        "gates": node.gates,
+        "asks": node.asks or None,
+        "when": _all(node.conditions),
+        "input": {name: [_source(each) for each in sources] for name, sources in node.inputs},
+        "parameter": {name: _short(value) for name, value in node.parameters},
+        "output": dict(node.outputs),
+        "node's env": dict(node.options.env),
+        "option": {name: value for name, value in node.options.to_json().items() if name not in _SAID_ELSEWHERE},
+        "over": {loop.id: _short(loop.over) for loop in loops},
+        "loop when": {loop.id: _all(loop.conditions) for loop in loops if loop.conditions},
+    }
+    return canonical_json({name: fact for name, fact in facts.items() if fact not in ({}, "", None)}).decode()
+
+
+def _all(conditions: Iterable[Any]) -> str:
+    return " and ".join(map(spelled, conditions))
+
+
+def _source(source: Source) -> Any:  # Any: JSON
+    """What an input takes from, in a word where there is one."""
+    if not isinstance(source, Edge):
+        return {"uids": _short(source.uids)} if isinstance(source, UidSource) else source.to_json()
+    kind = f" (choice {source.choice})" if source.choice else " (optional)" if source.optional else ""
+    return f"{source.node}.{source.output}{kind}"
+
+
+def _short(value: Any) -> Any:  # Any: JSON
+    return value if len(json.dumps(value)) <= _LONG else f"sha256:{digest('drivetrain-parameter', value)}"

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
 from ...errors import InputError
-from .about import VARIABLE
+from .compiler import VARIABLE
 
 Json: TypeAlias = Any  # a JSON value; Any because the type is recursive and read by key
 Facts: TypeAlias = dict[str, Json]

@@ -1,24 +1,51 @@
 """What is wrong with a compiled pipeline, found without a cluster: each finding says where, why, and what to do.
 
-protobuf and KFP's own loader take most of it: a reference to nothing, a cycle, a type that does not fit, a dependency
-that is not there. KFP finds them when the run stands still, or never.
+protobuf and KFP's own loader accept most mistakes: a reference to nothing, a cycle, a type that does not fit, a
+dependency that is not there. On a cluster they show when the run stands still, or never. The rules stand here in the
+order of the document: the spec and its executors, tasks, what flows into a task, the platform document.
 """
 
 from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 from ...errors import InputError, suggest
-from .findings import LONGEST_NAME, Finding, of_name
-from .lint_platform import of_platform
-from .lint_tasks import of_tasks
-from .protobufs import SCHEMA, pipeline_spec
+from .protobufs import EXIT, SCHEMA, pipeline_spec
+
+Message: TypeAlias = Any  # a protobuf message: they have no types
 
 _QUANTITY = re.compile(r"[0-9]+(\.[0-9]+)?(m|k|Ki|[MGTPE]i?)?|\{\{.*\}\}")
 _PLACEHOLDER = re.compile(r"\{\{\$\.(?!inputs\b|outputs\b|json_escape\[)[^}]*\}\}")
+LONGEST_NAME = 57
+"""Of a pipeline's name: its workflow's gets a hyphen and five letters, and is a label of every pod, of 63 at most."""
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something wrong.
+
+    Attributes:
+        location: e.g. "work/trainer": the names of the tasks down to it; or "platform", "executors/exec-x".
+        message: What and why.
+        fix: What to do.
+    """
+
+    location: str
+    message: str
+    fix: str
+
+    def __str__(self) -> str:
+        return f"{self.location}: {self.message}\n  fix: {self.fix}"
+
+    def to_json(self) -> dict[str, str]:
+        """As JSON."""
+        return {"place": self.location, "message": self.message, "fix": self.fix}
 
 
 def lint(text: str) -> list[Finding]:
@@ -60,7 +87,7 @@ def lint_documents(spec: Mapping[str, Any], platform: Mapping[str, Any] | None =
         ("deploymentSpec", deployment, pb.PipelineDeploymentConfig()),
         ("platform", platform or {}, pb.PlatformSpec()),
     ):
-        findings += _unknown(body, message.DESCRIPTOR, name)
+        findings += _unknown_fields(body, message.DESCRIPTOR, name)
         try:
             parsed[name] = json_format.ParseDict(body, message, ignore_unknown_fields=True)
         except json_format.ParseError as error:
@@ -128,7 +155,7 @@ def _of_executors(executors: Mapping[str, Any]) -> Iterator[Finding]:
                 yield Finding(location, f"{field} is {text!r}, which is no quantity", "write e.g. 500m or 8Gi")
 
 
-def _unknown(body: Any, descriptor: Any, location: str) -> Iterator[Finding]:  # Any: JSON and protobuf
+def _unknown_fields(body: Any, descriptor: Any, location: str) -> Iterator[Finding]:  # Any: JSON and protobuf
     """Fields that a message does not have, all of them."""
     if not isinstance(body, Mapping) or descriptor.full_name.startswith("google.protobuf."):
         return
@@ -148,9 +175,9 @@ def _unknown(body: Any, descriptor: Any, location: str) -> Iterator[Finding]:  #
             several = value.items() if entry and isinstance(value, Mapping) else enumerate(value)
             if entry or field.is_repeated:
                 for name, each in several:
-                    yield from _unknown(each, inner, f"{location}.{key}[{name}]")
+                    yield from _unknown_fields(each, inner, f"{location}.{key}[{name}]")
             else:
-                yield from _unknown(value, inner, f"{location}.{key}")
+                yield from _unknown_fields(value, inner, f"{location}.{key}")
 
 
 def _first(text: str) -> str:
@@ -161,3 +188,572 @@ def _loader() -> Any:  # Any: the class that is installed
     import yaml
 
     return getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def of_name(name: str, location: str, what: str, longest: int = 63) -> Iterator[Finding]:
+    """Whether Kubernetes takes a name."""
+    if not _NAME.fullmatch(name):
+        yield Finding(
+            location,
+            f"{what} {name!r} is no name for Kubernetes",
+            "use small letters, digits and hyphens, a letter or digit at both ends",
+        )
+    elif len(name) > longest:
+        yield Finding(
+            location, f"{what} {name!r} has {len(name)} characters, and Kubernetes takes {longest}", "shorten it"
+        )
+
+
+# -- tasks
+
+_READS = re.compile(r"parameter_values\[\s*(?:'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\")\s*\]")
+
+
+def of_tasks(spec: Message, executors: Mapping[str, Message]) -> list[Finding]:
+    """What is wrong with the tasks of a pipeline's DAGs."""
+    rules = _Rules(dict(spec.components), dict(executors))
+    findings = list(rules.component_cycles())
+    findings += rules.conflicts()
+    findings += rules.dag(spec.root, "", "root", ())
+    return findings
+
+
+class _Rules:
+    def __init__(self, components: dict[str, Message], executors: dict[str, Message]) -> None:
+        self.components = components
+        self.executors = executors
+
+    def component_cycles(self) -> Iterator[Finding]:
+        """DAGs that are in themselves."""
+        state: dict[str, bool] = {}  # True while its tasks are looked at
+        findings: list[Finding] = []
+
+        def visit(name: str) -> None:
+            if state.get(name):
+                findings.append(Finding(f"components/{name}", "the component is within itself", "compile it again"))
+            if name in state or name not in self.components:
+                return
+            state[name] = True
+            for task in self.components[name].dag.tasks.values():
+                visit(task.component_ref.name)
+            state[name] = False
+
+        for each in sorted(self.components):
+            visit(each)
+        yield from findings
+
+    def conflicts(self) -> Iterator[Finding]:
+        """Components that KFP takes for one: it tells those of equal containers apart by nothing."""
+        seen: dict[bytes, tuple[str, bytes]] = {}
+        for name in sorted(self.components):
+            label = self.components[name].executor_label
+            executor = self.executors.get(label)
+            if executor is None or executor.WhichOneof("spec") != "container":
+                continue
+            other = type(self.components[name])()
+            other.CopyFrom(self.components[name])
+            other.executor_label = ""
+            body = other.SerializeToString(deterministic=True)
+            first, same = seen.setdefault(executor.container.SerializeToString(deterministic=True), (name, body))
+            if same != body:
+                yield Finding(
+                    f"components/{name}",
+                    f"it has the same container as {first} and other inputs or outputs: KFP keeps one of both",
+                    "give the containers different arguments",
+                )
+
+    def dag(self, component: Message, path: str, name: str, above: tuple[str, ...]) -> Iterator[Finding]:
+        tasks = component.dag.tasks
+        for task_name in sorted(tasks):
+            location = f"{path}/{task_name}" if path else task_name
+            yield from self.task(component, tasks, task_name, location)
+        yield from _cycle(tasks, path or name)
+        yield from _exits(tasks, path)
+        yield from self.outputs(component, path or name)
+        for task_name in sorted(tasks):
+            ref = tasks[task_name].component_ref.name
+            inner = self.components.get(ref)
+            if inner is not None and inner.WhichOneof("implementation") == "dag" and ref not in above:
+                yield from self.dag(inner, f"{path}/{task_name}" if path else task_name, ref, (*above, ref))
+
+    def task(self, around: Message, tasks: Mapping[str, Message], name: str, location: str) -> Iterator[Finding]:
+        task = tasks[name]
+        yield from of_name(name, location, "the task's name")
+        if name.removesuffix("-driver") != name and name.removesuffix("-driver") in tasks:
+            yield Finding(location, "KFP gives this name to the driver of another task", "call the node otherwise")
+        for dependency, count in sorted(Counter(task.dependent_tasks).items()):
+            if dependency == name:
+                yield Finding(location, "it waits for itself", "take it out of dependentTasks")
+            elif dependency not in tasks:
+                yield Finding(
+                    location,
+                    f"dependentTasks names {dependency!r}, which is no task of its DAG",
+                    suggest(dependency, sorted(tasks), "there are"),
+                )
+            elif count > 1:
+                yield Finding(location, f"dependentTasks names {dependency!r} twice", "name it once")
+        if task.WhichOneof("iterator") == "artifact_iterator":
+            yield Finding(
+                location, "it iterates over artifacts, which KFP does not do", "iterate over a list of values"
+            )
+        component = self.components.get(task.component_ref.name)
+        if component is None:
+            yield Finding(
+                location,
+                f"there is no component {task.component_ref.name!r}",
+                suggest(task.component_ref.name, sorted(self.components), "there are"),
+            )
+            return
+        yield from self.implementation(task, component, location)
+        yield from Flows(around, tasks, task, component, self.components, location).findings()
+        yield from _iterator(task, component, location)
+        yield from _policies(task, location)
+
+    def implementation(self, task: Message, component: Message, location: str) -> Iterator[Finding]:
+        kind = component.WhichOneof("implementation")
+        ref = task.component_ref.name
+        if kind is None:
+            yield Finding(location, f"its component {ref} has neither a container nor a DAG", "compile it again")
+        elif kind == "dag" and not component.dag.tasks:
+            yield Finding(location, f"its component {ref} is a DAG without tasks", "compile it again")
+        if kind != "executor_label":
+            return
+        label = component.executor_label
+        if label not in self.executors:
+            yield Finding(
+                location, f"there is no executor {label!r}", suggest(label, sorted(self.executors), "there are")
+            )
+            return
+        executor = self.executors[label]
+        if executor.WhichOneof("spec") == "importer" and task.trigger_policy.condition:
+            yield Finding(
+                location,
+                "an importer has a condition, which KFP does not take",
+                "put it into a DAG that has the condition",
+            )
+        ours = "drivetrain.pipelines.kubeflow.pod" in list(executor.container.command)
+        if ours and task.caching_options.enable_cache:
+            yield Finding(
+                location,
+                "KFP's cache is on: on a hit no pod starts, and the store hears nothing of it",
+                "compile it again: what is cached is decided by drivetrain",
+            )
+
+    def outputs(self, component: Message, location: str) -> Iterator[Finding]:
+        """What a DAG gives out of its tasks."""
+        tasks = component.dag.tasks
+        selected: list[tuple[str, str, str]] = []
+        for output in component.dag.outputs.artifacts.values():
+            selected += [
+                (each.producer_subtask, each.output_artifact_key, "artifacts") for each in output.artifact_selectors
+            ]
+        for output in component.dag.outputs.parameters.values():
+            several = [output.value_from_parameter] if output.WhichOneof("kind") == "value_from_parameter" else []
+            several += list(output.value_from_oneof.parameter_selectors)
+            selected += [(each.producer_subtask, each.output_parameter_key, "parameters") for each in several]
+        for task, key, kind in selected:
+            inner = self.components.get(tasks[task].component_ref.name) if task in tasks else None
+            if task not in tasks:
+                yield Finding(
+                    location, f"the DAG gives an output of {task!r}, which is no task of it", "compile it again"
+                )
+            elif inner is not None and key not in getattr(inner.output_definitions, kind):
+                yield Finding(location, f"the DAG gives {task}'s {key!r}, which it has not", "compile it again")
+
+
+def _iterator(task: Message, component: Message, location: str) -> Iterator[Finding]:
+    if task.WhichOneof("iterator") != "parameter_iterator":
+        return
+    iterator, parameters = task.parameter_iterator, component.input_definitions.parameters
+    if iterator.item_input not in parameters:
+        yield Finding(
+            location, f"its items come in as {iterator.item_input!r}, which is no parameter", "compile it again"
+        )
+    kind = iterator.items.WhichOneof("kind")
+    if kind == "input_parameter":
+        name = iterator.items.input_parameter
+        if name not in task.inputs.parameters:
+            yield Finding(location, f"it iterates over {name!r}, which is no input of it", "compile it again")
+        elif name in parameters and parameters[name].parameter_type not in (_LIST, _TEXT):
+            yield Finding(location, f"it iterates over {name!r}, which is no list", "make it a LIST")
+    elif kind == "raw":
+        try:
+            items = json.loads(iterator.items.raw)
+        except ValueError:
+            items = None
+        if not isinstance(items, list):
+            yield Finding(location, f"it iterates over {iterator.items.raw:.40}, which is no list", "write a JSON list")
+    else:
+        yield Finding(location, "it iterates over nothing", "compile it again")
+
+
+def _policies(task: Message, location: str) -> Iterator[Finding]:
+    """Conditions and retries."""
+    condition = task.trigger_policy.condition
+    if condition:
+        for single, double in _READS.findall(condition):
+            name = re.sub(r"\\(.)", r"\1", single or double)
+            if name not in task.inputs.parameters:
+                yield Finding(
+                    location,
+                    f"its condition reads {name!r}, which is no input of it",
+                    suggest(name, sorted(task.inputs.parameters), "it has"),
+                )
+        yield from _parsed(condition, location)
+        if task.trigger_policy.strategy == EXIT:
+            yield Finding(location, "it has a condition, and runs on exit whatever it says", "look at it in the task")
+    retry = task.retry_policy
+    if retry.max_retry_count < 0:
+        yield Finding(location, "it is tried again a negative number of times", "write 0 or more")
+    if retry.max_retry_count and retry.backoff_factor != int(retry.backoff_factor):
+        yield Finding(
+            location, f"its back-off factor is {retry.backoff_factor:g}, and Argo takes whole ones", "write 2, say"
+        )
+
+
+def _parsed(condition: str, location: str) -> Iterator[Finding]:
+    try:
+        import cel
+    except ImportError:
+        return
+    try:
+        cel.compile(condition)
+    except ValueError as error:
+        said = re.search(r"(Syntax error: .*?)(?: expecting|$)", str(error).splitlines()[0])
+        yield Finding(location, f"its condition is no CEL: {said[1] if said else error}", "compile it again")
+
+
+def _exits(tasks: Mapping[str, Message], path: str) -> Iterator[Finding]:
+    """What runs on exit: KFP makes a hook of it, one for each task that it waits for."""
+    exits = {name for name in tasks if tasks[name].trigger_policy.strategy == EXIT}
+    hooked: dict[str, str] = {}
+    if exits and len(exits) == len(tasks):
+        yield Finding(
+            path or "root", "every task of it runs on exit, and nothing is left to exit from", "compile it again"
+        )
+    for name in sorted(tasks):
+        location = f"{path}/{name}" if path else name
+        needs = list(tasks[name].dependent_tasks)
+        for other in sorted(set(needs) & exits):
+            yield Finding(
+                location, f"it waits for {other}, which runs on exit: KFP never starts it", "put both into one DAG"
+            )
+        if name not in exits:
+            continue
+        if len(needs) != 1:
+            yield Finding(
+                location, f"it runs on exit of {len(needs)} tasks, and KFP runs it for each", "put them into one DAG"
+            )
+        for need in needs:
+            if hooked.setdefault(need, name) != name:
+                yield Finding(
+                    location,
+                    f"{hooked[need]} runs on exit of {need} as well, and KFP starts only one of them",
+                    "put what runs on exit into one DAG",
+                )
+
+
+def _cycle(tasks: Mapping[str, Message], location: str) -> Iterator[Finding]:
+    state: dict[str, int] = {}
+    for start in sorted(tasks):
+        stack: list[tuple[str, Iterator[str]]] = []
+        if start not in state:
+            state[start] = 1
+            stack.append((start, iter(sorted(tasks[start].dependent_tasks))))
+        while stack:
+            name, rest = stack[-1]
+            following = next(rest, None)
+            if following is None:
+                state[name] = 2
+                stack.pop()
+            elif following in tasks and state.get(following) == 1 and following != name:
+                names = [each for each, _ in stack]
+                names = [*names[names.index(following) :], following]
+                yield Finding(location, f"tasks wait for each other: {' → '.join(reversed(names))}", "break the cycle")
+            elif following in tasks and following not in state:
+                state[following] = 1
+                stack.append((following, iter(sorted(tasks[following].dependent_tasks))))
+
+
+# -- what flows into a task
+
+_TEXT, _LIST, _FINAL_STATUS = 3, 5, 7  # of ParameterType
+_TYPES = {
+    1: "NUMBER_DOUBLE",
+    2: "NUMBER_INTEGER",
+    3: "STRING",
+    4: "BOOLEAN",
+    5: "LIST",
+    6: "STRUCT",
+    7: "a final status",
+}
+_CONSTANTS: Mapping[str | None, tuple[int, ...]] = {
+    "number_value": (1, 2), "string_value": (3,), "bool_value": (4,), "list_value": (5,), "struct_value": (6,),
+}  # fmt: skip
+_REPLACED = re.compile(r"\{\{\$\.(pipeline_job_\w+|pipeline_task_\w+)\}\}")
+
+
+@dataclass(frozen=True)
+class Flows:
+    """A task, and what it may take its inputs from.
+
+    Attributes:
+        around: The component of the DAG that it is in.
+        tasks: Those of the DAG.
+        task: This one.
+        component: Its component.
+        components: All.
+        location: Where it is.
+    """
+
+    around: Message
+    tasks: Mapping[str, Message]
+    task: Message
+    component: Message
+    components: Mapping[str, Message]
+    location: str
+
+    def findings(self) -> Iterator[Finding]:
+        """What is wrong with its inputs."""
+        wanted, inputs = self.component.input_definitions, self.task.inputs
+        for key in sorted(inputs.parameters):
+            if key not in wanted.parameters and not key.startswith("pipelinechannel--"):
+                yield self._wrong(f"its component has no parameter {key!r}", suggest(key, sorted(wanted.parameters)))
+            yield from self._parameter(key, inputs.parameters[key])
+        for key in sorted(inputs.artifacts):
+            if key not in wanted.artifacts:
+                yield self._wrong(f"its component has no artifact {key!r}", suggest(key, sorted(wanted.artifacts)))
+            yield from self._artifact(key, inputs.artifacts[key])
+        item = self.task.parameter_iterator.item_input
+        for key, spec in sorted(wanted.parameters.items()):
+            if not (spec.is_optional or spec.HasField("default_value") or key in inputs.parameters or key == item):
+                yield self._wrong(f"the parameter {key!r} of its component is not given", "give it, or a default")
+        for key, spec in sorted(wanted.artifacts.items()):
+            if not spec.is_optional and key not in inputs.artifacts:
+                yield self._wrong(f"the artifact {key!r} of its component is not given", "give it")
+
+    def _wrong(self, message: str, fix: str) -> Finding:
+        return Finding(self.location, message, fix)
+
+    def _parameter(self, key: str, source: Message) -> Iterator[Finding]:
+        wanted = self.component.input_definitions.parameters
+        takes = wanted[key].parameter_type if key in wanted else None
+        kind = source.WhichOneof("kind")
+        have: int | None = None
+        if kind == "task_output_parameter":
+            name, output = source.task_output_parameter.producer_task, source.task_output_parameter.output_parameter_key
+            yield from self._waits_for(name)
+            there = self._outputs(name, "parameters")
+            if there is not None and output not in there:
+                yield self._wrong(f"{name} has no output parameter {output!r}", suggest(output, sorted(there)))
+            elif there is not None:
+                have = _LIST if self.tasks[name].WhichOneof("iterator") else there[output].parameter_type
+        elif kind == "component_input_parameter":
+            name, there = source.component_input_parameter, self.around.input_definitions.parameters
+            if name not in there:
+                yield self._wrong(f"the DAG around it has no parameter {name!r}", suggest(name, sorted(there)))
+            else:
+                have = there[name].parameter_type
+        elif kind == "task_final_status":
+            have = _FINAL_STATUS
+            yield from self._final_status(key, source.task_final_status.producer_task)
+        elif kind == "runtime_value":
+            yield from self._constant(key, source.runtime_value.constant, takes)
+        else:
+            yield self._wrong(f"the parameter {key!r} comes from nowhere", "compile it again")
+        if have is not None and takes is not None and not _fits(have, takes):
+            message = f"the parameter {key!r} is {_TYPES.get(takes, takes)}, and is given {_TYPES.get(have, have)}"
+            yield self._wrong(message, "give one of that type")
+
+    def _constant(self, key: str, value: Message, takes: int | None) -> Iterator[Finding]:
+        if takes is not None and takes not in _CONSTANTS.get(value.WhichOneof("kind"), ()):
+            yield self._wrong(f"the value of {key!r} is no {_TYPES.get(takes, takes)}", "give one of that type")
+        hit = _REPLACED.search(value.string_value)
+        if hit and hit[0] != value.string_value:
+            yield self._wrong(
+                f"the value of {key!r} holds {hit[0]}, which KFP replaces only where it is the whole value",
+                "make it an input of its own",
+            )
+
+    def _final_status(self, key: str, name: str) -> Iterator[Finding]:
+        if self.task.trigger_policy.strategy != EXIT:
+            yield self._wrong(f"{key!r} asks how {name!r} ended, and the task does not run on exit", "compile it again")
+        elif list(self.task.dependent_tasks)[:1] != [name]:
+            yield self._wrong(
+                f"{key!r} asks how {name!r} ended, which is not the first of its dependentTasks", "compile it again"
+            )
+
+    def _artifact(self, key: str, source: Message) -> Iterator[Finding]:
+        wanted = self.component.input_definitions.artifacts
+        have: Message = None
+        many = False
+        if source.WhichOneof("kind") == "task_output_artifact":
+            name, output = source.task_output_artifact.producer_task, source.task_output_artifact.output_artifact_key
+            yield from self._waits_for(name)
+            there = self._outputs(name, "artifacts")
+            if there is not None and output not in there:
+                yield self._wrong(f"{name} has no output artifact {output!r}", suggest(output, sorted(there)))
+            elif there is not None:
+                have, many = there[output], bool(self.tasks[name].WhichOneof("iterator"))
+        elif source.component_input_artifact:
+            name, there = source.component_input_artifact, self.around.input_definitions.artifacts
+            if name not in there:
+                yield self._wrong(f"the DAG around it has no artifact {name!r}", suggest(name, sorted(there)))
+            else:
+                have = there[name]
+        else:
+            yield self._wrong(f"the artifact {key!r} comes from nowhere", "compile it again")
+        if have is None or key not in wanted:
+            return
+        gets, takes = _title(have), _title(wanted[key])
+        if gets != takes and "system.Artifact" not in (takes, gets):
+            yield self._wrong(f"the artifact {key!r} is {takes}, and is given {gets}", "wire one of that type")
+        if (have.is_artifact_list or many) != wanted[key].is_artifact_list:
+            is_, gets = ("a list", "one") if wanted[key].is_artifact_list else ("one artifact", "a list")
+            yield self._wrong(
+                f"the artifact {key!r} is {is_}, and is given {gets}", "gather a loop's outputs as a list"
+            )
+
+    def _waits_for(self, name: str) -> Iterator[Finding]:
+        if name not in self.tasks:
+            message = f"it takes an output of {name!r}, which is no task of its DAG"
+            yield self._wrong(message, suggest(name, sorted(self.tasks), "there are"))
+        elif name not in self.task.dependent_tasks:
+            yield self._wrong(
+                f"it takes an output of {name!r} and does not wait for it: dependentTasks does not name it",
+                f"add {name} to dependentTasks",
+            )
+
+    def _outputs(self, name: str, kind: str) -> Mapping[str, Message] | None:
+        """The outputs of a task, where they are known."""
+        component = self.components.get(self.tasks[name].component_ref.name) if name in self.tasks else None
+        return None if component is None else getattr(component.output_definitions, kind)
+
+
+def _fits(have: int, takes: int) -> bool:
+    """Whether KFP's driver hands a type over as another: any as a text, a number as a number, a status as a struct."""
+    return have == takes or takes == _TEXT or {have, takes} in ({1, 2}, {6, _FINAL_STATUS})
+
+
+def _title(spec: Message) -> str:
+    return spec.artifact_type.schema_title or spec.artifact_type.instance_schema or "system.Artifact"
+
+
+# -- the platform document
+
+_PARAMETER: Mapping[str, Any] = {
+    "runtimeValue": None,
+    "componentInputParameter": None,
+    "taskOutputParameter": None,
+}
+_METADATA: Mapping[str, Any] = {"labels": None, "annotations": None}
+_SELECTOR: Mapping[str, Any] = {"key": None, "operator": None, "values": None}
+_SECRET: Mapping[str, Any] = {"secretName": None, "secretNameParameter": _PARAMETER, "optional": None}
+_CONFIGMAP: Mapping[str, Any] = {
+    "configMapName": None,
+    "configMapNameParameter": _PARAMETER,
+    "optional": None,
+}
+EXECUTOR: Mapping[str, Any] = {
+    "secretAsVolume": {**_SECRET, "mountPath": None},
+    "secretAsEnv": {**_SECRET, "keyToEnv": {"secretKey": None, "envVar": None}},
+    "pvcMount": {
+        "taskOutputParameter": None, "constant": None, "componentInputParameter": None, "mountPath": None,
+        "pvcNameParameter": _PARAMETER, "subPath": None,
+    },
+    "nodeSelector": {"labels": None, "nodeSelectorJson": _PARAMETER},
+    "podMetadata": _METADATA,
+    "imagePullSecret": {"secretName": None, "secretNameParameter": _PARAMETER},
+    "imagePullPolicy": None,
+    "configMapAsVolume": {**_CONFIGMAP, "mountPath": None},
+    "configMapAsEnv": {**_CONFIGMAP, "keyToEnv": {"configMapKey": None, "envVar": None}},
+    "activeDeadlineSeconds": None,
+    "fieldPathAsEnv": {"name": None, "fieldPath": None},
+    "tolerations": {
+        "key": None, "operator": None, "value": None, "effect": None, "tolerationSeconds": None,
+        "tolerationJson": _PARAMETER,
+    },
+    "genericEphemeralVolume": {
+        "volumeName": None, "mountPath": None, "accessModes": None, "size": None, "defaultStorageClass": None,
+        "storageClassName": None, "metadata": _METADATA,
+    },
+    "nodeAffinity": {
+        "matchExpressions": _SELECTOR, "matchFields": _SELECTOR, "weight": None, "nodeAffinityJson": _PARAMETER,
+    },
+    "podAffinity": {
+        "matchPodExpressions": _SELECTOR, "matchPodLabels": None, "topologyKey": None, "namespaces": None,
+        "matchNamespaceExpressions": _SELECTOR, "matchNamespaceLabels": None, "weight": None, "anti": None,
+    },
+    "enabledSharedMemory": {"volumeName": None, "size": None},
+    "emptyDirMounts": {"volumeName": None, "mountPath": None, "medium": None, "sizeLimit": None},
+    "securityContext": {"runAsUser": None, "runAsGroup": None, "runAsNonRoot": None},
+}  # fmt: skip
+"""The fields of KFP's KubernetesExecutorConfig (kfp-kubernetes 2.17); None: a value, or a map of texts."""
+_VOLUME_NAMES = {
+    "secretAsVolume": "secretName", "configMapAsVolume": "configMapName", "pvcMount": "constant",
+    "genericEphemeralVolume": "volumeName", "emptyDirMounts": "volumeName",
+}  # fmt: skip
+"""What KFP calls the volume of an entry by."""
+_POLICIES = ("", "Always", "IfNotPresent", "Never")
+
+
+def of_platform(platform: Any, executors: Mapping[str, Any]) -> Iterator[Finding]:  # Any: protobuf messages
+    """What is wrong with a platform document."""
+    from google.protobuf import json_format
+
+    for name in sorted(platform.platforms):
+        if name != "kubernetes":
+            yield Finding("platform", f"the platform {name!r} is unknown to KFP", "call it kubernetes")
+    for label, body in sorted(platform.platforms["kubernetes"].deployment_spec.executors.items()):
+        location = f"platform/{label}"
+        if label not in executors:
+            yield Finding(
+                location,
+                f"the platform document speaks of the executor {label!r}, which the pipeline has not",
+                suggest(label, sorted(executors), "it has"),
+            )
+        config = json_format.MessageToDict(body)
+        yield from _unknown_platform_fields(config, EXECUTOR, location)
+        yield from _platform_values(config, location)
+
+
+def _unknown_platform_fields(body: Any, known: Mapping[str, Any], location: str) -> Iterator[Finding]:
+    for key, value in body.items():
+        if key not in known:
+            yield Finding(location, f"the field {key!r} is unknown to KFP", suggest(key, list(known), "known here are"))
+        elif known[key] is not None:
+            for each in value if isinstance(value, list) else [value]:
+                if isinstance(each, dict):
+                    yield from _unknown_platform_fields(each, known[key], f"{location}.{key}")
+                else:
+                    yield Finding(f"{location}.{key}", f"{each!r:.40} is no object", "compile it again")
+
+
+def _platform_values(config: Mapping[str, Any], location: str) -> Iterator[Finding]:
+    entries = [(key, each) for key, value in config.items() for each in (value if isinstance(value, list) else [value])]
+    objects = [(key, each) for key, each in entries if isinstance(each, dict)]
+    mounts = Counter(str(each["mountPath"]) for _, each in objects if "mountPath" in each)
+    for key, each in objects:
+        for field in ("secretName", "configMapName"):
+            if field in each:
+                # Kubernetes allows dots and 253 characters here.
+                for part in str(each[field]).split("."):
+                    yield from of_name(part, f"{location}.{key}", f"the {field}", 253)
+        if "mountPath" in each and not str(each["mountPath"]).startswith("/"):
+            yield Finding(
+                f"{location}.{key}", f"it is mounted at {each['mountPath']!r}, which is no absolute path", "mend it"
+            )
+    volumes = Counter(str(each[_VOLUME_NAMES[key]]) for key, each in objects if _VOLUME_NAMES.get(key, "") in each)
+    for name, count in sorted(volumes.items()):
+        yield from of_name(name, location, "the volume")
+        if count > 1:
+            yield Finding(location, f"{count} volumes are called {name}, as KFP names them", "mount it once")
+    for path, count in sorted(mounts.items()):
+        if count > 1:
+            yield Finding(location, f"{count} volumes are mounted at {path}", "give each a folder of its own")
+    if config.get("imagePullPolicy", "") not in _POLICIES:
+        yield Finding(
+            location,
+            f"the image pull policy is {config['imagePullPolicy']!r}",
+            f"write {', '.join(_POLICIES[1:])}",
+        )

@@ -35,9 +35,9 @@ from ..run import state_of
 from ..runners.children import Supervisor
 from ..runners.pool import Pool
 from . import records, settling
-from .about import blot_out
 from .joining import Joined, Place, alone, join, patiently
 from .manifests import RUN, STATUS, ExecutorInput, Made
+from .redaction import redact_secrets
 from .workers import gathered
 
 TOLD = "its pod was told to end: evicted, deleted, or its run was terminated"
@@ -303,7 +303,7 @@ def _address(home: Home) -> Callable[[ArtifactRecord], str]:
 @contextlib.contextmanager
 def _followed(launcher: Launcher, task: str) -> Iterator[None]:
     """What the task's log says within the block is said here too, line by line and without its secrets."""
-    blot_out(launcher.run.pipeline[parse_task(task)[0]])
+    redact_secrets(launcher.run.pipeline[parse_task(task)[0]])
     over, start = threading.Event(), launcher.logs.size(task)
 
     def follow() -> None:

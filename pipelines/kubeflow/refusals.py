@@ -8,8 +8,8 @@ from typing import Any
 from ...errors import InputError, suggest
 from ..ir.ir import Node, Pipeline
 from ..runners.capabilities import not_kept
-from .about import secrets
 from .manifests import ITEMS, RUN, STATUS
+from .redaction import secrets
 from .settings import Settings
 
 _TYPES = {

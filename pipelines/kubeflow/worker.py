@@ -22,8 +22,8 @@ from ..launcher.home import open_run
 from ..launcher.spin import spin
 from ..project.secret import redact
 from . import records
-from .about import blot_out
 from .joining import Place
+from .redaction import redact_secrets
 from .workers import PROCESS
 
 _INDEX = "JOB_COMPLETION_INDEX"
@@ -73,7 +73,7 @@ def _main(argv: list[str] | None) -> int:
         try:
             records.sync(home, arguments.run)
             run = open_run(home, arguments.run)
-            blot_out(run.pipeline[parse_task(arguments.task)[0]])
+            redact_secrets(run.pipeline[parse_task(arguments.task)[0]])
             folder = home.root / "work" / "replicas" / f"{arguments.task}-{os.environ[PROCESS]}"
             spun = spin(home, run, pipeline, arguments.task, folder=folder)
         finally:

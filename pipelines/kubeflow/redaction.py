@@ -1,0 +1,47 @@
+"""The secrets that a node uses: named for the compiler, and redacted in whatever its pods print."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any, TypeAlias
+
+from ...errors import InputError
+from ..ir.ir import Node
+from ..project.secret import Secret, mark_secret
+
+Json: TypeAlias = Any  # a JSON value; Any because the type is recursive and read by key
+_SHORTEST_LINE = 8
+"""Characters of a line of a secret that is redacted by itself; a shorter one stands in much else of a log."""
+
+
+def secrets(node: Node) -> tuple[frozenset[str], frozenset[str]]:
+    """The secrets that a node is given, by name; and the variables that the connections of its queries are in."""
+    given = [value for _, value in (*node.parameters, *node.options.env)]
+    return frozenset(_held(given, "$secret")), frozenset(_held(given, "$query"))
+
+
+def redact_secrets(node: Node) -> None:
+    """From now on, this process blots out the secrets that a node is given, as far as they are there.
+
+    Of one with several lines, such as a private key, each line too: a log is told line by line.
+    """
+    for name in frozenset().union(*secrets(node)):
+        with contextlib.suppress(InputError):
+            for line in Secret(name).reveal().splitlines():
+                if len(line) >= _SHORTEST_LINE:
+                    mark_secret(line)
+
+
+def _held(value: Json, kind: str) -> Iterator[str]:
+    if isinstance(value, dict):
+        named = value.get(kind)
+        if kind == "$query" and isinstance(named, list):
+            named = named[1].removeprefix("env:") if str(named[1]).startswith("env:") else None
+        if isinstance(named, str):
+            yield named
+        for each in value.values():
+            yield from _held(each, kind)
+    elif isinstance(value, (list, tuple)):
+        for each in value:
+            yield from _held(each, kind)
