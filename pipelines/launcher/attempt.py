@@ -48,7 +48,7 @@ class Attempt:
         home: Where everything lies.
         run: The run it belongs to.
         task: What is launched.
-        work: What there is to do.
+        resolved: What its component is called with.
         claim: The right to publish it.
         contexts: What the execution belongs to.
         reason: Why nothing earlier could stand in.
@@ -59,7 +59,7 @@ class Attempt:
     home: Home
     run: Run
     task: Task
-    work: ResolvedTask
+    resolved: ResolvedTask
     claim: Claim
     contexts: list[ContextRecord]
     reason: str
@@ -115,21 +115,21 @@ class Attempt:
 
     def _remove_left(self, folders: Path) -> None:
         """Remove what runs left that did the same work without the cache, and failed: it is theirs alone."""
-        if self.claim.cache_key != self.work.key:
-            for left in folders.glob(f"{self.work.key}.*"):
+        if self.claim.cache_key != self.resolved.key:
+            for left in folders.glob(f"{self.resolved.key}.*"):
                 if self.home.store.claim_holder(left.name) is None:
                     shutil.rmtree(left, ignore_errors=True)
 
     def _start(self) -> ExecutionRecord:
         store = self.home.store
-        claimed_alone = {} if self.claim.cache_key == self.work.key else {"claim": self.claim.cache_key}
+        claimed_alone = {} if self.claim.cache_key == self.resolved.key else {"claim": self.claim.cache_key}
         try:
             return store.start(
                 self.task.node.component,
                 contexts=self.contexts,
-                inputs=self.work.inputs,
-                cache_key=self.work.key,
-                preimage=self.work.preimage,
+                inputs=self.resolved.inputs,
+                cache_key=self.resolved.key,
+                preimage=self.resolved.preimage,
                 properties={"run": self.run.id, "node": self.task.name, "reason": self.reason, **claimed_alone},
             )
         except BaseException:
@@ -170,8 +170,8 @@ class Attempt:
 
     def _call(self, execution: ExecutionRecord, folder: Path) -> dict[str, Artifact]:
         """Call the component's function; gives its outputs by key, checked."""
-        component = self.work.component
-        keywords = arguments(self.home, self.work, self._progress)
+        component = self.resolved.component
+        keywords = arguments(self.home, self.resolved, self._progress)
         options = self.run.options
         leave = enter(
             LaunchContext(
@@ -208,12 +208,12 @@ class Attempt:
 
         They are what an earlier attempt made and did not get there, else they are made now.
         """
-        component, payloads = self.work.component, self.home.payloads
+        component, payloads = self.resolved.component, self.home.payloads
         anyones = self.task.node.cache and self.run.options.cache
         box = unsent(folder, payloads, None if anyones else self.run.id)
         if box is not None and component.verify is not None:
             artifacts = box.artifacts(payloads, component.outputs)
-            box = None if component.verify(artifacts, self.work.parameters, self.home.base) else box
+            box = None if component.verify(artifacts, self.resolved.parameters, self.home.base) else box
         if box is None:
             outputs = self._call(execution, folder)
             uris = {key: self._uri(execution, key) for key in outputs}

@@ -50,7 +50,7 @@ class Flow:
         self._ended: dict[tuple[str, Index], tuple[ExecutionRecord, Outputs]] = {}
 
     def ended(self, node: str, index: Index, execution: ExecutionRecord, outputs: Outputs) -> None:
-        """Keep how a task ended, well: within a run it is not launched again, so that nobody need ask the store."""
+        """Keep the execution of a task that succeeded: it is not launched again, so the store need not be asked."""
         self._ended[node, index] = execution, outputs
 
     def execution(self, node: str, index: Index = ()) -> ExecutionRecord | None:
@@ -70,7 +70,7 @@ class Flow:
         return newest[0] if newest else None
 
     def outputs(self, node: str, index: Index = ()) -> Outputs:
-        """What a node made in this run."""
+        """The artifacts of a node in this run, by output key; none where it has not succeeded."""
         if (node, index) in self._ended:
             return self._ended[node, index][1]
         execution = self.execution(node, index)
@@ -97,7 +97,7 @@ class Flow:
     def count(self, loop: str, outer: Index) -> int | None:
         """How many items a loop has, within an item of those around it; None where it has none of its own.
 
-        That is where it is held back, or what it goes over cannot be told: each node in it is then launched once.
+        Where it is skipped or blocked, or what it goes over has no value: each node in it is then launched once.
         """
         try:
             return len(self.items(loop, outer)) if self.loop_readiness(loop, outer).runs else None
@@ -105,9 +105,10 @@ class Flow:
             return None
 
     def tasks(self, node: str, outer: Index = ()) -> list[Index]:
-        """The items that a node is launched for, within those that are given; an index is shorter where there are none.
+        """The items that a node is launched for, within an item of the loops around, as indexes.
 
-        That is where the loop's own node did not end well, or a condition around it is false.
+        An index is shorter than the loops are deep where a loop has no items: a node that it waits for did not succeed,
+        or a condition around it is false.
         """
         return self.expand(self.run.pipeline.scope(node), outer)
 
@@ -197,14 +198,14 @@ class Flow:
         return (spelled(condition) for condition in conditions if not holds(condition, values))
 
     def artifacts_along(self, edge: Edge, index: Index, scope: tuple[str, ...]) -> list[ArtifactRecord]:
-        """What flows along an edge; nothing of what was skipped."""
+        """The artifacts that an edge brings to a task; of items that were skipped there are none."""
         tasks = self.tasks_seen_from(edge.node, index, scope)
         succeeded = [at for at in tasks if (end := EndState.of(self.execution(edge.node, at))) and end.succeeded]
         return [record for at in succeeded for record in self.outputs(edge.node, at)[edge.output]]
 
     def values(self, scope: tuple[str, ...], index: Index) -> Bindings:
         """Where expressions in this scope, for these items, have their values from."""
-        return _Scoped(self, scope, index)
+        return _TaskBindings(self, scope, index)
 
     def environment(self, node: str, index: Index = ()) -> dict[str, str]:
         """The environment variables that a node's options ask for, once what they need has ended well.
@@ -242,7 +243,7 @@ class Flow:
 
 
 @dataclass(frozen=True)
-class _Scoped:
+class _TaskBindings:
     """The values of a run as one task sees them."""
 
     flow: Flow

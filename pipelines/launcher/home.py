@@ -256,7 +256,7 @@ def open_run(home: Home, name: str | None) -> Run:
 
 
 def list_runs(home: Home, limit: int = 20) -> list[Run]:
-    """The newest runs that can be read; a damaged one is told of in the log."""
+    """The newest runs that can be read; a damaged one is left out, with a warning in the log."""
     runs = []
     for context in home.store.contexts("run", limit=limit):
         try:

@@ -107,7 +107,7 @@ def pack(
 
 
 def unsent(work: Path, payloads: Payloads, run: str | None = None) -> Outbox | None:
-    """Outputs in the folder of a cache key that are whole, here or where they were sent; those of one run only if told.
+    """Outputs in the folder of a cache key that are whole, here or where they were sent; of one run only where named.
 
     What cannot be used is left to `drop`.
     """

@@ -110,7 +110,7 @@ def readiness(needs: Needs, false_conditions: Iterable[str] = (), *, on_exit: bo
             elif not (on_exit and need.kind == "optional"):
                 cause = task.lost if task.end is None else _CAUSES[task.end]
                 return Readiness(Verdict.BLOCK, f"{task.name} {cause}")
-    # After all needs: another one of the group may have come later, and a failure weighs more than a skip.
+    # After all needs: another one of the group may come later, and so may a failure, which weighs more than a skip.
     for group, reason in exhausted.items():
         if group not in open_groups:
             return Readiness(Verdict.SKIP, reason)

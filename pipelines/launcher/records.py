@@ -1,4 +1,4 @@
-"""What the store is told of a task that ends without an attempt, and a task's result as it is read back from there."""
+"""The executions that are recorded of tasks without an attempt, and a task's result as it is read from the store."""
 
 from __future__ import annotations
 

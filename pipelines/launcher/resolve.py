@@ -98,13 +98,13 @@ class Resolver:
             for name, value in node.parameters
         }
         code_of_component = source_code.closure(ref)
-        self._same(node.id, code_of_component, node.code)
+        self._check_code(node.id, code_of_component, node.code)
         codes = {
             name: source_code.closure(value) for name, value in parameters.items() if isinstance(value, FunctionRef)
         }
         for name, value in node.parameters:
             if name in codes and isinstance(value, dict) and "$fn" in value:
-                self._same(node.id, codes[name], value["code"])
+                self._check_code(node.id, codes[name], value["code"])
         imports = {name for code in (code_of_component, *codes.values()) for name in code.imports}
         preimage = {
             "component": node.component,
@@ -126,7 +126,7 @@ class Resolver:
             }
         return ResolvedTask(component, parameters, inputs, preimage)
 
-    def _same(self, node: str, code: source_code.Code, built: str | None) -> None:
+    def _check_code(self, node: str, code: source_code.Code, built: str | None) -> None:
         if built is not None and code.digest != built:
             raise BuildError(
                 f"the code that {node} uses was edited after the pipeline was built",
@@ -151,11 +151,11 @@ class Resolver:
             for source in sources:
                 if isinstance(source, Query):
                     subjects = self.flow.artifacts_along(source.of, index, scope) if source.of else []
-                    asked = self._asked(source, values, subjects, inputs)
-                    inputs[name] = (*inputs[name], *choose(self.past, self.answers, asked))
+                    bound = self._bind_query(source, values, subjects, inputs)
+                    inputs[name] = (*inputs[name], *choose(self.past, self.answers, bound))
         return inputs
 
-    def _asked(
+    def _bind_query(
         self,
         source: Query,
         values: Bindings,

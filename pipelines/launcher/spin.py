@@ -96,7 +96,7 @@ def spin(
     Raises:
         InputError: The pipeline has no such node, the run not what it needs, or a parameter is of another type.
     """
-    heard = observer or NullObserver()
+    events = observer or NullObserver()
     node_id, index = parse_task(name)
     built = pipeline.build()
     node = built[node_id]
@@ -129,8 +129,8 @@ def spin(
         base=home.base,
         executor=run.options.executor,
         executor_options=run.options.executor_options,
-        progress=lambda done, total, unit: heard.progress(name, done, total, unit),
-        note=lambda text: heard.note(name, text),
+        progress=lambda done, total, unit: events.progress(name, done, total, unit),
+        note=lambda text: events.note(name, text),
         work=folder / "work",
         decision=lambda: decision(home, run, name),
     )

@@ -16,7 +16,7 @@ CAN: Final[Mapping[str, frozenset[Need]]] = {
     "process": frozenset({"order", "pauses", "process", "machine"}),
     # The order, and what stands beside what, are decided by Beam.
     "beam": frozenset({"pauses", "process"}),
-    # All that is ready starts at once, and it waits itself between two attempts, exactly as long as it was told.
+    # All that is ready starts at once, and it waits itself between two attempts, exactly as long as its spec says.
     "kubeflow": frozenset({"process", "machine", "replicas"}),
 }
 """What each runner is able to do for the options of nodes."""

@@ -1,4 +1,4 @@
-"""A pipeline as steps that do not know each other's items: what a runner walks that must be told its graph beforehand.
+"""A pipeline as steps that do not know each other's items: for a runner that must know its graph beforehand.
 
 A step is one node, opened into its items once all that the node waits for has ended; or all the nodes of a loop that
 bounds how many of its items are worked on at once, so that one item is finished before its place is given to another.
