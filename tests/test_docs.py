@@ -79,3 +79,22 @@ def _anchors(page: Path) -> set[str]:
     """What GitHub calls a page's headings."""
     headings = re.findall(r"^#+ (.+)$", page.read_text("utf-8"), re.M)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_every_file_that_architecture_names_is_there() -> None:
+    page = (HOUSE / "docs" / "architecture.md").read_text(encoding="utf-8")
+    paths = set(re.findall(r"`([a-z_0-9/]+/[a-z_0-9/]*\.py|[a-z_]+\.py)`", page)) | set(
+        re.findall(r"`((?:\w+/)+)`", page)
+    )
+    rooms = ["", "data/", "engine/", "pipelines/"]  # each of these three has a section of its own
+    missing = [path for path in paths if not any((HOUSE / room / path).exists() for room in rooms)]
+    assert len(paths) > 50
+    assert missing == []
+
+
+def test_every_folder_of_code_is_in_architecture() -> None:
+    page = (HOUSE / "docs" / "architecture.md").read_text(encoding="utf-8")
+    for room in ("data", "engine", "pipelines"):
+        for folder in (HOUSE / room).iterdir():
+            if (folder / "__init__.py").exists():
+                assert f"`{folder.name}/`" in page, f"{room}/{folder.name}"
