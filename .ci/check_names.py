@@ -1,7 +1,8 @@
-"""Names that say nothing: every binding of one in product code is printed, and the exit code says whether there is any.
+"""Names that say nothing, and class names that stand for two things: `make lint` finds both from the syntax trees.
 
-`python .ci/check_names.py [PATH ...]` looks at product code (or at what is named); `--classes` lists class names that
-stand for more than one thing. Part of `make lint`.
+    python .ci/check_names.py [PATH ...]
+
+Looks at product code, or at what is named, prints what is wrong, one line each, and exits with 1 if there is anything.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ MEANT: dict[tuple[str, str], str] = {
     ("pipelines/resolvers/loops.py", "found"): "a parameter of Spans, stored in pipelines and part of cache keys",
 }
 
-# One name, two things, on purpose: an artifact type and the value that its payload holds, as users import them.
-TWO_THINGS: dict[str, str] = {}
+# One name, two things, on purpose: an artifact type, and the value that its payload holds, as users import them.
+TWO_THINGS = frozenset({"AnalyzerCache", "Anomalies", "ExamplesDiff", "Model", "Schema", "Statistics"})
 
 
 def bindings(tree: ast.AST) -> Iterator[tuple[int, str]]:
@@ -48,23 +49,25 @@ def product_files(paths: list[str]) -> list[Path]:
 
 def main(arguments: list[str]) -> int:
     """Print what is wrong, one line each."""
-    classes = "--classes" in arguments
     problems = []
     defined: dict[str, list[str]] = defaultdict(list)
-    for file in product_files([argument for argument in arguments if not argument.startswith("--")]):
+    for file in product_files(arguments):
         name = file.resolve().relative_to(ROOT).as_posix()
         tree = ast.parse(file.read_text(encoding="utf-8"))
-        if classes and not name.startswith(("examples/", "benchmarks/")):
+        problems += [
+            f"{name}:{line}: {word} says nothing of what it holds"
+            for line, word in bindings(tree)
+            if word.strip("_") in SAY_NOTHING and (name, word) not in MEANT
+        ]
+        if not name.startswith(("examples/", "benchmarks/")):  # each is a project of its own
             for node in ast.walk(tree):
                 if isinstance(node, ast.ClassDef) and node.name not in TWO_THINGS:
                     defined[node.name].append(f"{name}:{node.lineno}")
-        if not classes:
-            problems += [
-                f"{name}:{line}: {word} says nothing of what it holds"
-                for line, word in bindings(tree)
-                if word.strip("_") in SAY_NOTHING and (name, word) not in MEANT
-            ]
-    problems += [f"class {name} stands in {', '.join(where)}" for name, where in defined.items() if len(where) > 1]
+    problems += [
+        f"class {name} stands for several things: {', '.join(lines)}"
+        for name, lines in defined.items()
+        if len(lines) > 1
+    ]
     print("\n".join(sorted(problems)) or "names: nothing to say against them")
     return 1 if problems else 0
 

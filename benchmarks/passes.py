@@ -50,9 +50,9 @@ def lowered(graph: Graph, write: Callable[[Any], Callable[..., Any]] = jaxpr_as_
     """The graph as one jitted function, traced and lowered: each equation anew, or as `write` says."""
     (outputs,) = graph.signatures.values()
     ops = [node for node in graph.nodes if isinstance(node, DeviceOp)]
-    given = [*graph.inputs.values(), *graph.weights.values()]
-    run = write(function_of(graph, ops, [t.id for t in given], [o.tensor for o in outputs.values()]))
-    avals = [aval_of(tensor, graph.dims) for tensor in given]
+    tensors = [*graph.inputs.values(), *graph.weights.values()]
+    run = write(function_of(graph, ops, [t.id for t in tensors], [o.tensor for o in outputs.values()]))
+    avals = [aval_of(tensor, graph.dims) for tensor in tensors]
     return jax.jit(lambda *arrays: run(*arrays)).lower(*(shaped(aval.shape, aval.dtype) for aval in avals))
 
 
@@ -63,15 +63,15 @@ def as_written(graph: Graph) -> Any:  # jax.stages.Lowered
 
 def empty(graph: Graph) -> Any:  # jax.stages.Lowered
     """A program of the same arguments that does nothing."""
-    given = (aval_of(tensor, graph.dims) for tensor in (*graph.inputs.values(), *graph.weights.values()))
-    return jax.jit(lambda *arrays: arrays).lower(*(shaped(aval.shape, aval.dtype) for aval in given))
+    avals = (aval_of(tensor, graph.dims) for tensor in (*graph.inputs.values(), *graph.weights.values()))
+    return jax.jit(lambda *arrays: arrays).lower(*(shaped(aval.shape, aval.dtype) for aval in avals))
 
 
 def milliseconds(work: Callable[[Graph], T], graph: Graph) -> tuple[float, T]:
     """CPU time of a call, and what it gives."""
     start = time.process_time()
-    made = work(graph)
-    return (time.process_time() - start) * 1e3, made
+    answer = work(graph)
+    return (time.process_time() - start) * 1e3, answer
 
 
 class Round(NamedTuple):
@@ -84,7 +84,7 @@ class Round(NamedTuple):
     """
 
     before: float
-    own: float
+    passes_alone: float
     after: float
     nothing: float
     by_hand: float
@@ -93,7 +93,7 @@ class Round(NamedTuple):
     @property
     def ratio(self) -> float:
         """Lowering with the passes to lowering without."""
-        return (self.own + self.after) / self.before
+        return (self.passes_alone + self.after) / self.before
 
 
 def measured(animal: Animal, hand: Animal | None, repeat: int) -> list[Round]:
@@ -105,29 +105,29 @@ def measured(animal: Animal, hand: Animal | None, repeat: int) -> list[Round]:
         lowered(animal.graph(ROWS))
         if index % 2:
             before = milliseconds(lowered, animal.graph(ROWS))[0]
-            own, after = optimized(animal.graph(ROWS))
+            passes_alone, after = optimized(animal.graph(ROWS))
         else:
-            own, after = optimized(animal.graph(ROWS))
+            passes_alone, after = optimized(animal.graph(ROWS))
             before = milliseconds(lowered, animal.graph(ROWS))[0]
         nothing = milliseconds(empty, animal.graph(ROWS))[0]
         by_hand = 0.0 if hand is None else milliseconds(lowered, hand.graph(ROWS))[0]
         written = milliseconds(as_written, animal.graph(ROWS))[0]
         gc.enable()
-        rounds.append(Round(before, own, after, nothing, by_hand, written))
+        rounds.append(Round(before, passes_alone, after, nothing, by_hand, written))
     return rounds[1:]
 
 
 def optimized(graph: Graph) -> tuple[float, float]:
     """Milliseconds of the passes, and to lower what they give."""
-    own, (made, _) = milliseconds(lambda graph: optimize(graph, CHAIN), graph)
-    return own, milliseconds(as_written, made)[0]
+    passes_alone, (simplified, _) = milliseconds(lambda graph: optimize(graph, CHAIN), graph)
+    return passes_alone, milliseconds(as_written, simplified)[0]
 
 
 def certain(values: Sequence[float]) -> tuple[float, float]:
     """Between which of the values their median lies, 95 % certain (Conover, Practical Nonparametric Statistics)."""
     ordered = sorted(values)
-    place = max(0, math.floor(len(ordered) / 2 - 0.98 * math.sqrt(len(ordered))))
-    return ordered[place], ordered[-1 - place]
+    rank = max(0, math.floor(len(ordered) / 2 - 0.98 * math.sqrt(len(ordered))))
+    return ordered[rank], ordered[-1 - rank]
 
 
 def passes(repeat: int = 15, names: Sequence[str] = ()) -> tuple[dict[str, float], Bars]:
@@ -141,7 +141,7 @@ def passes(repeat: int = 15, names: Sequence[str] = ()) -> tuple[dict[str, float
         rounds = measured(animal, hand, repeat)
         middle = Round(*map(statistics.median, zip(*rounds, strict=True)))
         figures[f"{animal.name}: as traced, ms"] = middle.before
-        figures[f"{animal.name}: passes, ms"] = middle.own
+        figures[f"{animal.name}: passes, ms"] = middle.passes_alone
         figures[f"{animal.name}: lowered after them, ms"] = middle.after
         alone = statistics.median(each.written / each.before for each in rounds)
         figures[f"{animal.name}: ratio without passes, written as it stands"] = alone
@@ -176,60 +176,60 @@ NUMBERS = ("dep_delay", "distance", "air_time", "temperature", "wind")
 WORDS = {"carrier": 16, "origin": 4, "dest": 105, "month": 13}
 
 
-def prepared(given: Mapping[str, Any], statistics: Mapping[str, Any], edges: Any) -> dict[str, Any]:
+def prepared(inputs: Mapping[str, Any], statistics: Mapping[str, Any], edges: Any) -> dict[str, Any]:
     """Imputed and clipped z-scores, buckets, ids in range, a cyclic hour."""
-    made: dict[str, Any] = {}
+    outputs: dict[str, Any] = {}
     for name in NUMBERS:
         mean, variance = statistics[name][0], statistics[name][1]
-        filled = jnp.where(jnp.isnan(given[name]), mean, given[name])
-        made[name] = jnp.clip((filled - mean) / jnp.where(variance > 0, jnp.sqrt(variance), 1.0), -5.0, 5.0)
-        made[f"{name}_missing"] = jnp.isnan(given[name]).astype(jnp.float32)
+        filled = jnp.where(jnp.isnan(inputs[name]), mean, inputs[name])
+        outputs[name] = jnp.clip((filled - mean) / jnp.where(variance > 0, jnp.sqrt(variance), 1.0), -5.0, 5.0)
+        outputs[f"{name}_missing"] = jnp.isnan(inputs[name]).astype(jnp.float32)
     for name, size in WORDS.items():
-        made[name] = jnp.where((given[name] >= 0) & (given[name] < size), given[name], size - 1)
-    made["bucket"] = jax.nn.one_hot(jnp.sum(given["hour"][:, None] >= edges, -1, dtype=jnp.int32), 5)
-    made["hour_sin"] = jnp.sin(given["hour"] * (2 * np.pi / 24))
-    made["hour_cos"] = jnp.cos(given["hour"] * (2 * np.pi / 24))
-    return made
+        outputs[name] = jnp.where((inputs[name] >= 0) & (inputs[name] < size), inputs[name], size - 1)
+    outputs["bucket"] = jax.nn.one_hot(jnp.sum(inputs["hour"][:, None] >= edges, -1, dtype=jnp.int32), 5)
+    outputs["hour_sin"] = jnp.sin(inputs["hour"] * (2 * np.pi / 24))
+    outputs["hour_cos"] = jnp.cos(inputs["hour"] * (2 * np.pi / 24))
+    return outputs
 
 
-def features(params: Mapping[str, Any], given: Mapping[str, Any]) -> Any:
+def features(params: Mapping[str, Any], inputs: Mapping[str, Any]) -> Any:
     """All columns side by side."""
-    ready = prepared(given, params["statistics"], params["edges"])
+    ready = prepared(inputs, params["statistics"], params["edges"])
     numbers = [ready[name] for name in (*NUMBERS, *(f"{name}_missing" for name in NUMBERS), "hour_sin", "hour_cos")]
     embedded = [params["tables"][name].astype(jnp.float32)[ready[name]] for name in WORDS]
     return jnp.concatenate([jnp.stack(numbers, -1), *embedded, ready["bucket"]], -1)
 
 
-def flights(params: Any, given: Any) -> dict[str, Any]:
+def flights(params: Any, inputs: Any) -> dict[str, Any]:
     """A dense layer and a probability per head."""
-    made = {}
+    outputs = {}
     for head, layers in params["heads"].items():
-        hidden = jax.nn.relu(features(params, given) @ layers["w"] + layers["b"])
-        made[head] = jax.nn.sigmoid(hidden @ layers["v"])[:, 0]
-    return made
+        hidden = jax.nn.relu(features(params, inputs) @ layers["w"] + layers["b"])
+        outputs[head] = jax.nn.sigmoid(hidden @ layers["v"])[:, 0]
+    return outputs
 
 
-def inspected(params: Any, given: Any) -> dict[str, Any]:
+def inspected(params: Any, inputs: Any) -> dict[str, Any]:
     """The same, and for each head a correlation of its features beside it, which is the same."""
-    made = flights(params, given)
+    outputs = flights(params, inputs)
     for head in params["heads"]:
-        x = features(params, given)
+        x = features(params, inputs)
         centred = (x - x.mean(0)) / (x.std(0) + 1e-6)
-        made[f"{head}_correlation"] = jnp.broadcast_to((centred.T @ centred).max(), (x.shape[0],))
-    return made
+        outputs[f"{head}_correlation"] = jnp.broadcast_to((centred.T @ centred).max(), (x.shape[0],))
+    return outputs
 
 
-def taxi(params: Any, given: Any) -> dict[str, Any]:
+def taxi(params: Any, inputs: Any) -> dict[str, Any]:
     """Crosses and logarithms, then a wide and a deep part per head."""
-    made = {}
+    outputs = {}
     for head, layers in params["heads"].items():
-        x = features(params, given)
-        logs = jnp.stack([jnp.log1p(jnp.abs(jnp.nan_to_num(given[name]))) for name in NUMBERS], -1)
-        crossed = (given["carrier"] * 7 + given["origin"] * 3 + given["dest"]) % 97
+        x = features(params, inputs)
+        logs = jnp.stack([jnp.log1p(jnp.abs(jnp.nan_to_num(inputs[name]))) for name in NUMBERS], -1)
+        crossed = (inputs["carrier"] * 7 + inputs["origin"] * 3 + inputs["dest"]) % 97
         wide = params["crosses"][jnp.abs(crossed)] + logs.mean(-1)
         deep = jax.nn.silu(x @ layers["w"] + layers["b"]) @ layers["v"]
-        made[head] = jax.nn.softplus(wide + deep[:, 0])
-    return made
+        outputs[head] = jax.nn.softplus(wide + deep[:, 0])
+    return outputs
 
 
 def _animal(name: str, apply: Any, heads: Sequence[str]) -> Animal:
