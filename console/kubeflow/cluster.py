@@ -64,6 +64,6 @@ def client_of(cluster: Cluster) -> Client:
 
 def kubernetes_of(cluster: Cluster) -> Callable[[], Any]:
     """What opens Kubernetes' API once it is needed: not everybody who follows a run can reach it."""
-    from ...pipelines.kubeflow.cluster import Cluster as Kubernetes
+    from ...pipelines.kubeflow.kubernetes_api import Cluster as Kubernetes
 
     return lambda: Kubernetes(cluster.api, cluster.api.namespace or cluster.namespace)

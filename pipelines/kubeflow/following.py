@@ -13,10 +13,10 @@ from ..launcher.flow import Flow
 from ..launcher.home import Home, Run, open_run
 from ..launcher.logs import Logs
 from ..project.secret import redact
-from . import settling
+from . import reconcile
 from .api_errors import ApiError
 from .client import Client, KfpRun
-from .cluster import Cluster, Pod
+from .kubernetes_api import Cluster, Pod
 from .ownership import Submission, end, on_cluster, simulated, submission, within_reach
 from .submit import traced
 
@@ -179,7 +179,7 @@ def _closed(home: Home, run: Run, kfp: KfpRun) -> Run:
     """A run that KFP has ended and no pod closed; how its tasks ended is said only where pods could have said it."""
     if not _seen_from(home, submission(run)):
         return end(home, run, _ENDED[kfp.state])
-    settling.leave(home, run, kfp.state)
+    reconcile.leave(home, run, kfp.state)
     return open_run(home, run.id)
 
 

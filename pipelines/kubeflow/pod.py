@@ -34,7 +34,7 @@ from ..project.secret import redact
 from ..run import state_of
 from ..runners.children import Supervisor
 from ..runners.pool import Pool
-from . import records, settling
+from . import reconcile, records
 from .joining import Joined, Place, alone, join, patiently
 from .manifests import RUN, STATUS, ExecutorInput, Made
 from .redaction import redact_secrets
@@ -129,13 +129,13 @@ class Pod:
         self._task = task_name(node, self.given.index(scope))
         if joined.run.pipeline[node].on_exit:
             return self._ended(self._attempt(resuming=self._settled()))
-        settling.know_upstream(self._launcher(), self._task)
+        reconcile.know_upstream(self._launcher(), self._task)
         return self._ended(self._attempt(resuming=True))
 
     def _settled(self) -> bool:
         """See that the run knows how what is not on exit ended; gives whether it had been told the very same before."""
         joined = self._here
-        run, told = settling.settle(joined.home, joined.run, self._status)
+        run, told = reconcile.settle(joined.home, joined.run, self._status)
         self._work_on(replace(joined, run=replace(run, project=self._project)))
         return told
 
@@ -149,7 +149,7 @@ class Pod:
         if pipeline[inside[0]].on_exit:  # its items may be what failed
             self._settled()
         else:
-            settling.know_upstream(self._launcher(), self._task)
+            reconcile.know_upstream(self._launcher(), self._task)
         launcher = self._launcher()
         count, results = launcher.flow.count(loop, outer), []
         if count is None:
@@ -160,7 +160,7 @@ class Pod:
         return 1 if any(result.state is EndState.FAILED for result in results) else 0
 
     def _leave(self) -> int:
-        results = settling.leave(self._here.home, self._here.run, self._status)
+        results = reconcile.leave(self._here.home, self._here.run, self._status)
         state = state_of(results.values())
         for result in results.values():
             print(f"{result.node}: {result.state} {result.reason}".rstrip(), flush=True)

@@ -18,8 +18,8 @@ from typing import Any, TypeAlias
 
 from ...errors import DrivetrainError
 from .api_errors import ApiError
-from .cluster import MAIN, Cluster, asking
 from .connection import Api
+from .kubernetes_api import MAIN, Cluster, asking
 
 Json: TypeAlias = dict[str, Any]  # a JSON object, as Kubernetes reads it
 PORT = 8476

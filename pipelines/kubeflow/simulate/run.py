@@ -20,7 +20,7 @@ from ...launcher.observers import NullObserver, Observer
 from ...launcher.results import NodeResult
 from ...launcher.states import EndState
 from ...run import RunResult, state_of
-from .. import settling
+from .. import reconcile
 from ..manifests import RUN
 from .dag import Walk
 from .document import Document
@@ -167,7 +167,7 @@ class _Simulation:
         if kubelet.stopping.is_set():
             state = "CANCELED"  # Argo starts no exit hooks of a run that is terminated
             with suppress(DrivetrainError):  # no pod got as far as to make it, or the store is what is broken
-                settling.leave(home, open_run(home, self._name), state)
+                reconcile.leave(home, open_run(home, self._name), state)
         return Simulated(self._kfp_run, state, tuple(kubelet.pods), tuple(self._decided))
 
     def _environment(self) -> dict[str, str]:

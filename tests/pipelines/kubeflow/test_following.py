@@ -17,8 +17,8 @@ from drivetrain.pipelines import Home, PipelineFunction, RunOptions, open_run
 from drivetrain.pipelines.kubeflow import following, ownership
 from drivetrain.pipelines.kubeflow.api_errors import ApiError
 from drivetrain.pipelines.kubeflow.client import Client
-from drivetrain.pipelines.kubeflow.cluster import Cluster
 from drivetrain.pipelines.kubeflow.connection import Api
+from drivetrain.pipelines.kubeflow.kubernetes_api import Cluster
 from drivetrain.pipelines.kubeflow.settings import Settings
 from drivetrain.pipelines.kubeflow.submit import Submitted, submit
 from drivetrain.pipelines.launcher.home import new_run

@@ -19,7 +19,7 @@ from drivetrain.errors import BuildError, InputError
 from drivetrain.pipelines import Home, RunOptions, load_pipeline, run_pipeline
 from drivetrain.pipelines.kubeflow import workers
 from drivetrain.pipelines.kubeflow.api_errors import ApiError
-from drivetrain.pipelines.kubeflow.cluster import Cluster
+from drivetrain.pipelines.kubeflow.kubernetes_api import Cluster
 from drivetrain.tests.beam.servers import free_port
 
 from . import kubernetes_server

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 from drivetrain.pipelines import Home, PipelineFunction, RunOptions
-from drivetrain.pipelines.kubeflow import settling
+from drivetrain.pipelines.kubeflow import reconcile
 from drivetrain.pipelines.kubeflow.settings import Settings
 from drivetrain.pipelines.launcher.home import new_run
 
@@ -22,13 +22,13 @@ def test_who_settles_longer_than_a_lease_is_still_alone(
     pipe: Callable[..., PipelineFunction[..., object]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(settling, "LEASE", 3.0)
+    monkeypatch.setattr(reconcile, "LEASE", 3.0)
     pipeline = pipe(PLAIN)
     run = new_run(home, pipeline.build(), pipeline.project, {"count": 3}, RunOptions("kubeflow"))
     spans: list[tuple[float, float]] = []
 
     def settle() -> None:
-        with settling._alone(home, run):
+        with reconcile._alone(home, run):
             begin = time.monotonic()
             time.sleep(5.0)  # a lease, and the half of one that the other watches
             spans.append((begin, time.monotonic()))
